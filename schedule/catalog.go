@@ -6,14 +6,14 @@ import (
 	"github.com/weir-ml/weir/internal/spelling"
 )
 
-// Schedule is a rule with its usual name and its placement.
+// Schedule describes a rule: its usual name and its placement.
 type Schedule struct {
 	Name    string
 	Summary string // one line
 	Rule    Rule
 	PerRank int // the usual number of the model's stages per rank
-	// Place returns the placement for these numbers of ranks and of stages of the model. The error
-	// wraps ErrParams and names the supported numbers of stages.
+	// Place returns the rule's placement for a number of ranks and a number of stages of the model. The
+	// error wraps ErrParams and names the supported numbers of stages.
 	Place func(ranks, stages int) (Placement, error)
 	// Split is set if the rule splits the backward into I and W.
 	Split bool
@@ -80,7 +80,7 @@ func Names() (names []string) {
 // placing returns a placement, or an error that names the supported numbers of stages.
 type placing func(ranks, stages int) (p Placement, works string)
 
-// place returns the function Place of a schedule.
+// place returns the Place function of the schedule with the given name.
 func place(name string, placing placing) func(ranks, stages int) (Placement, error) {
 	return func(ranks, stages int) (Placement, error) {
 		if ranks < 1 || ranks > MaxStages || stages < 1 || stages > MaxStages {
@@ -94,7 +94,7 @@ func place(name string, placing placing) func(ranks, stages int) (Placement, err
 	}
 }
 
-// anywhere places any number of stages, looped.
+// anywhere loops any number of stages over the ranks.
 func anywhere(ranks, stages int) (Placement, string) { return Looped(ranks, stages), "" }
 
 // inBlocks places consecutive stages on the same rank. If there are fewer stages than ranks, the last

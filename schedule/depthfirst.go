@@ -5,27 +5,27 @@ import (
 	"slices"
 )
 
-// maxBody is the maximum number of actions in one body: a group of many microbatches is written out
-// in full.
+// maxBody is the maximum number of actions in one body. It limits the size of a group, because groups
+// are written out in full.
 const maxBody = 1 << 24
 
 // DepthFirst runs every microbatch as far as possible before it starts another one, so that the
-// number in flight does not depend on the number of microbatches.
+// number of microbatches in flight does not depend on their total number.
 //
 // On one rank, a microbatch runs through all stages, forward and backward, before the next one
 // begins. With groups, Group microbatches do so together: the stages run the forward of the whole
 // group in ascending order, and then its backward in descending order. If Group does not divide
 // Microbatches, the last group is smaller.
 //
-// With several ranks, each rank that is free runs a ready backward, or else the forward of its
-// highest ready stage, as long as it has fewer microbatches in flight than its cap (greedy),
-// counted stage by stage. The default cap of a rank is the number of stages from its first one to
-// the last stage of the model; if each rank has one stage, the order is then 1F1B. Any placement of
-// one copy of the model works.
+// With several ranks, each rank that is free runs a ready backward. If none is ready, it runs the
+// forward of its highest ready stage, provided that it has fewer microbatches in flight than its cap
+// (see greedy), counting each stage separately. The default cap of a rank is the number of stages from
+// its first stage to the last stage of the model; with one stage per rank, the order is then 1F1B. Any
+// placement of one copy of the model works.
 //
 // The size of the plan depends on ranks, stages, cap and group, not on the number of microbatches.
-// With several stages per rank, it may take many actions until the order repeats. They are written
-// out, and more than 4 million are refused. Errors wrap ErrParams.
+// With several stages per rank, the order may repeat only after many actions, which are written out.
+// DepthFirst returns an error if there are more than 4 million. Errors wrap ErrParams.
 func DepthFirst(p Params) (*Plan, error) {
 	name := "depth-first"
 	if p.Placement.Ranks == 1 {
@@ -53,7 +53,7 @@ func DepthFirst(p Params) (*Plan, error) {
 	return p.plan(name, programs...), nil
 }
 
-// depthFirstGroups returns the plan on one rank.
+// depthFirstGroups returns the plan for a single rank.
 func (p Params) depthFirstGroups() (*Plan, error) {
 	group := min(max(p.Group, 1), p.Microbatches)
 	name := "depth-first"
@@ -76,7 +76,7 @@ func (p Params) depthFirstGroups() (*Plan, error) {
 	return p.plan(name, program), nil
 }
 
-// oneGroup returns the actions of n microbatches, beginning with first, as one group.
+// oneGroup returns the actions of a group of n microbatches, starting with microbatch first.
 func oneGroup(p Params, first, n int) []Action {
 	stages := p.Placement.Stages()
 	body := make([]Action, 0, 2*stages*n)

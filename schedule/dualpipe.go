@@ -8,19 +8,19 @@ import (
 // DualPipe is DeepSeek's schedule for two copies of the model that run through the ranks in opposite
 // directions (Bidirectional): rank r runs stage r of the first copy and stage P-1-r of the second.
 // The first half of the plan's microbatches runs through the first copy (Plan.Span). In the batch,
-// these are every second microbatch (Plan.Item), so that both copies begin at once. The forward of
-// one copy and the backward of the other overlap (a joined pair), so that one computes while the
-// other communicates. The schedule needs twice the weights, and the owner of the weights must add
+// these are every second item (Plan.Item), so that both copies begin at once. The forward of one copy
+// and the backward of the other overlap (a joined pair), so that one computes while the other
+// communicates. The schedule needs two copies of the weights, and the owner of the weights must add
 // the gradients of the two copies.
 //
 // A rank has at most P+1 microbatches in flight. If F&B is the time of a joined pair, and F, B and W
 // are the times of a rank, the makespan has a bubble of (P/2-1)(F&B+B-3W).
 //
-// The published rule has an even number of ranks, and an even number of at least 2P microbatches.
-// An odd number of ranks runs the order of P+1 ranks, with the middle rank in place of two, and has
-// the figures of P+1. Other numbers of microbatches run the order of the next number that the rule
-// allows, without the missing microbatches. The size of the plan does not depend on the number of
-// microbatches. Errors wrap ErrParams.
+// The published rule requires an even number of ranks, and an even number of microbatches that is at
+// least 2P. For an odd P, DualPipe uses the order for P+1 ranks, in which the middle rank replaces two
+// ranks; the figures are those for P+1. For other numbers of microbatches, it uses the order for the
+// next number that the published rule allows, and omits the additional microbatches. The size of the
+// plan does not depend on the number of microbatches. Errors wrap ErrParams.
 func DualPipe(p Params) (*Plan, error) {
 	if err := p.check("dualpipe", takesCopies); err != nil {
 		return nil, err

@@ -7,13 +7,13 @@ import "slices"
 // the other communicates. The order is the same as in the published code, in which some backwards
 // are split and most are not.
 //
-// A rank has at most 2P+1 microbatches in flight, counted stage by stage, which is P+1/2 at both
-// stages. With PP = 2P, the time F&B of a joined pair, and the times F, B and W of a stage, the
-// makespan has a bubble of (PP/2-1)(F&B+B-3W).
+// A rank has at most 2P+1 microbatches in flight, counting each stage separately; this equals P+1/2
+// at both stages. If PP is 2P, F&B is the time of a joined pair, and F, B and W are the times of a
+// stage, the makespan has a bubble of (PP/2-1)(F&B+B-3W).
 //
-// The published rule has at least 2P microbatches; with fewer, DualPipeV takes the order of 2P
-// microbatches and leaves out the missing ones. The size of the plan does not depend on the number of microbatches.
-// Errors wrap ErrParams.
+// The published rule requires at least 2P microbatches. With fewer, DualPipeV uses the order for 2P
+// microbatches and omits the additional ones. The size of the plan does not depend on the number of
+// microbatches. Errors wrap ErrParams.
 func DualPipeV(p Params) (*Plan, error) {
 	if err := p.onV("dualpipev", bothWaysMost); err != nil {
 		return nil, err
@@ -25,13 +25,13 @@ func DualPipeV(p Params) (*Plan, error) {
 	}), nil
 }
 
-// bothWaysMost is the maximum number of ranks of half a DualPipe: the size of the plan grows with the
-// square of their number.
+// bothWaysMost is the maximum number of ranks of half a DualPipe. It is limited because the size of the
+// plan grows with the square of this number.
 const bothWaysMost = 4096
 
-// bothWays writes the program of rank r of half a DualPipe with this many ranks. In each direction
-// the same number of microbatches runs: away from rank 0 through stage s0, and towards it through
-// s1.
+// bothWays writes the program of rank r in half a DualPipe with the given number of ranks. The given
+// number of microbatches runs in each direction: away from rank 0 through stage s0, and towards it
+// through stage s1.
 func (b *countingBuilder) bothWays(r, ranks, microbatches, s0, s1 int) {
 	f0, b0, i0, w0 := Act(F, s0, 0), Act(B, s0, 0), Act(I, s0, 0), Act(W, s0, 0)
 	f1, b1, i1, w1 := Act(F, s1, 0), Act(B, s1, 0), Act(I, s1, 0), Act(W, s1, 0)
@@ -40,7 +40,7 @@ func (b *countingBuilder) bothWays(r, ranks, microbatches, s0, s1 int) {
 	// 1 and 2: fill the pipeline, in one direction and then in both.
 	b.write(2*(ranks-r-1), f0)
 	b.write(r+1, f0, f1)
-	// 3: the first gradients arrive.
+	// 3: the first gradients have arrived.
 	b.write(ranks-r-1, i1, w1, f1)
 	// 4: the steady state. On the rank at which the directions meet, the first pair cannot overlap.
 	pairs := microbatches - 2*ranks + r + 1
@@ -51,7 +51,7 @@ func (b *countingBuilder) bothWays(r, ranks, microbatches, s0, s1 int) {
 	b.write(pairs, f0with, b1, f1with, b0)
 	// 5: forwards remain in one direction only.
 	b.write(ranks-r-1, b1, f1with, b0)
-	// 6: backwards; in the second half they are split, and W is postponed.
+	// 6: backwards only; the second half of them are split, with W postponed.
 	half := (r + 1) / 2
 	b.write(half, b1, b0)
 	waiting := slices.Repeat([]Action{w1, w0}, half)
@@ -60,7 +60,7 @@ func (b *countingBuilder) bothWays(r, ranks, microbatches, s0, s1 int) {
 		waiting = slices.Insert(waiting, 0, w0)
 	}
 	b.write(half, i1, i0)
-	// 7 and 8: the W that has waited longest, with the last gradients and then alone.
+	// 7 and 8: each W that was postponed, oldest first, interleaved with the last I and then alone.
 	waiting = append(waiting, slices.Repeat([]Action{w0}, ranks-r-1)...)
 	for _, w := range waiting[:ranks-r-1] {
 		b.write(1, w, i0)

@@ -7,17 +7,18 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// greedy returns the programs of all ranks if each rank, whenever it is free, runs a ready backward,
-// or a ready forward if no backward is ready. A rank chooses the microbatch that is farthest along: the backward of its lowest
-// ready stage, or the forward of its highest ready stage. A forward takes one tick and a backward
-// two, and a result is available on other ranks at once.
+// greedy returns the programs that result if each rank, whenever it is free, runs a ready backward,
+// or a ready forward if no backward is ready. A rank chooses the microbatch that is farthest along:
+// the backward of its lowest ready stage, or the forward of its highest ready stage. A forward takes
+// one tick and a backward takes two. A result is immediately available on other ranks.
 //
-// A rank with n stages has at most cap microbatches in flight, counted stage by stage. The forward
-// of its first stage begins only if n places are free, the forward of the next stage if n-1 are
-// free, and so on. Thus a rank never fills up with microbatches that wait for a place on that rank.
+// A rank with n stages has at most cap microbatches in flight, counting each stage separately. The
+// forward of its first stage begins only if n places are free, the forward of its next stage only if
+// n-1 are free, and so on. Thus a rank never fills up with microbatches that wait for a place on that
+// rank.
 //
-// Eventually the ranks repeat their actions with later microbatches. These periods are skipped
-// (package repeats) and become one segment.
+// Eventually the ranks repeat their actions with later microbatches. greedy skips these periods (see
+// package repeats), and they become one segment.
 func greedy(p Params) ([][]Segment, error) {
 	w := newWorkers(p)
 	for w.tick() {
@@ -50,15 +51,15 @@ type workers struct {
 	caps                 []int   // by rank
 
 	counts  []int     // four per stage: forwards begun and done, backwards begun and done
-	busy    []int     // by rank: ticks until it is free
-	doing   []int     // by rank: the count that increases when it becomes free
+	busy    []int     // by rank: the number of ticks until it is free
+	doing   []int     // by rank: the index in counts of the count that increases when the rank becomes free
 	lists   []Builder // by rank: the actions that it has begun
 	began   []int64   // by rank: the length of its list when the period began
-	written int       // actions of all lists, without those of skipped periods
-	skipped bool      // periods were skipped
+	written int       // the number of actions in all lists, excluding skipped periods
+	skipped bool      // periods have been skipped
 }
 
-// The counts of a stage.
+// The counts of each stage.
 const (
 	forwardsBegun = iota
 	forwardsDone
@@ -87,8 +88,8 @@ func newWorkers(p Params) *workers {
 	return w
 }
 
-// State returns the configuration: the ticks for which each rank is busy, and the counts, which
-// determine its action.
+// State adds the configuration: the number of ticks for which each rank remains busy, and the counts,
+// which determine its action.
 func (w *workers) State(s *repeats.State) {
 	for _, ticks := range w.busy {
 		if !s.Fixed(int64(ticks)) {
@@ -102,8 +103,8 @@ func (w *workers) State(s *repeats.State) {
 	}
 }
 
-// Moves returns the number of microbatches by which all stages have advanced, if it is the same
-// number for all.
+// Moves returns the number of microbatches by which the stages have advanced, and how many times they
+// can advance by as many again. It returns zeros if the stages have advanced by different numbers.
 func (w *workers) Moves(by []int64) (stride, most int64) {
 	stride = by[0]
 	if stride == 0 || slices.ContainsFunc(by, func(n int64) bool { return n != stride }) {
@@ -112,7 +113,7 @@ func (w *workers) Moves(by []int64) (stride, most int64) {
 	return stride, int64(w.microbatches-w.counts[0]) / stride
 }
 
-// Skip repeats the actions of the period n times.
+// Skip repeats the actions of the period n more times.
 func (w *workers) Skip(n int64, by []int64) {
 	w.skipped = true
 	for rank := range w.lists {
@@ -123,8 +124,8 @@ func (w *workers) Skip(n int64, by []int64) {
 	}
 }
 
-// tick advances the time by one tick: actions end, and free ranks begin ready ones. It reports
-// whether any rank is then busy.
+// tick advances the time by one tick: actions end, and free ranks begin ready actions. It reports
+// whether any rank is busy afterwards.
 func (w *workers) tick() (working bool) {
 	for rank := range w.busy {
 		if w.busy[rank] == 0 {
@@ -161,7 +162,7 @@ func (w *workers) begin(rank int) {
 		w.run(rank, back, B, 2)
 		return
 	}
-	for places, stage := range w.on[rank] { // free places that are reserved for higher stages
+	for places, stage := range w.on[rank] { // places is the number of free places reserved for higher stages
 		at := countsOfStage * stage
 		before := w.microbatches
 		if stage > 0 {

@@ -1,17 +1,17 @@
 package schedule
 
 // GroupedInterleave is the interleaved schedule of "PipeOffload". It needs less memory than
-// Interleaved. Microbatches run in groups, at one stage of a rank after the other, and all ranks
+// Interleaved. Microbatches run in groups, through one stage of a rank after another, and all ranks
 // keep the same pace: every rank runs an F, an I and a W in every three slots, and each W follows
 // its I.
 //
 // With groups of P, the default, a rank has at most P microbatches in flight; with Interleaved it
-// has up to 3P/2. If F, I and W take equally long, the makespan has a bubble of 2(P-1)/V of these
-// times. Smaller groups, down to P/2, reduce the microbatches in flight to as few as 3P/4 with two
-// stages per rank, and wait longer. Any group size works.
+// has up to 3P/2. If F, I and W each take one unit of time, the makespan has a bubble of 2(P-1)/V
+// units. Smaller groups, down to P/2, reduce the microbatches in flight, to as few as 3P/4 with two
+// stages per rank, but ranks wait longer. Any group size works.
 //
 // Each rank has the same number of stages, looped, as for Interleaved. A last, smaller group runs
-// in the order of a full one, without the missing microbatches. The size of the plan depends on the
+// in the order of a full group, without the missing microbatches. The size of the plan depends on the
 // stages and the group, not on the number of microbatches. Errors wrap ErrParams.
 func GroupedInterleave(p Params) (*Plan, error) {
 	name, group, err := p.groups("grouped-interleave", 1)
@@ -44,13 +44,13 @@ type blockAction struct {
 
 // groupBlock returns the actions of a rank in each period, in order, and the number of periods that
 // a group takes there after its first one. A period has three slots for each microbatch of a group
-// at each stage of a rank, and a group begins in every period. So each slot of a period has one
-// action, which belongs to this group or to an earlier one.
+// at each stage of a rank, and a new group begins in every period. Thus each slot of a period holds
+// one action, which belongs to the new group or to an earlier one.
 func groupBlock(ranks, depth, group, rank int) (block []blockAction, periods int) {
 	period := 3 * group * depth
 	block = make([]blockAction, period)        // by slot
-	apart := ((ranks+1)/2 + group - 1) / group // in groups, from one stage of the rank to the next
-	turn := depth / gcd(depth, apart)          // number of stages after which a slot would be taken twice
+	apart := ((ranks+1)/2 + group - 1) / group // the distance in groups between consecutive stages of the rank
+	turn := depth / gcd(depth, apart)          // the number of stages after which a slot would be taken twice
 	at := func(stage, member int) int { return 3 * (group*(apart*stage+stage/turn) + member) }
 
 	lastF := at(depth-1, 0) + rank

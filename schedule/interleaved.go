@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// Interleaved is the interleaved 1F1B of Megatron-LM. Each rank has V stages, looped: stage s is
-// on rank s mod P. Microbatches run in groups of Group, by default P. A rank runs the forwards of a
-// group at its first stage, then at its second stage, and so on, and the backwards from its last
-// stage to its first. Rank r runs 2(P-1-r) + (V-1)·Group forwards, then alternates between a forward
-// and a backward, and finally runs the remaining backwards.
+// Interleaved is Megatron-LM's interleaved 1F1B. Each rank has V stages, looped: stage s is on rank
+// s mod P. Microbatches run in groups of Group, by default P. A rank runs a group's forwards at its
+// first stage, then at its second stage, and so on, and the backwards from its last stage to its
+// first. Rank r runs 2(P-1-r) + (V-1)·Group forwards, then alternates between a forward and a
+// backward, and finally runs the remaining backwards.
 //
 // With many microbatches, rank r has at most 2(P-1-r) + (V-1)·Group + 1 of them in flight, summed
 // over its stages. If F and B are the times of a rank, the makespan has a bubble of (P-1)(F+B)/V.
 //
-// A group has at least P microbatches. Megatron refuses numbers of microbatches that leave fewer
-// than P for the last group. This rule accepts them: it takes the order of a full last group and
-// leaves out the missing microbatches. Errors wrap ErrParams.
+// A group has at least P microbatches. Megatron rejects numbers of microbatches that leave fewer
+// than P for the last group. Interleaved accepts them: it uses the order of a full last group and
+// omits the missing microbatches. Errors wrap ErrParams.
 func Interleaved(p Params) (*Plan, error) {
 	t, err := newTable(p, "interleaved")
 	if err != nil {
@@ -30,20 +30,20 @@ func Interleaved(p Params) (*Plan, error) {
 	return p.plan(t.name, programs...), nil
 }
 
-// table numbers the forwards of a rank that has several stages, looped: group by group, in each
-// group stage by stage, and at each stage microbatch by microbatch. Backwards have the same numbers
-// with the stages in reverse order.
+// table numbers the forwards of a rank that has several stages, looped: group by group, within each
+// group stage by stage, and within each stage microbatch by microbatch. Backwards are numbered in the
+// same way, but with the stages in reverse order.
 type table struct {
-	name         string // of the plan
-	ranks, depth int    // depth is the number of stages of a rank
+	name         string // the plan's name
+	ranks, depth int    // depth is the number of stages per rank
 	group        int
 	microbatches int
-	padded       int // microbatches, including those that fill up the last group
-	forwards     int // of the padded microbatches
-	whole        int // forwards of the groups that are not the last, smaller one
+	padded       int // the number of microbatches, including those that fill up the last group
+	forwards     int // the number of forwards on a rank, including those of the microbatches that fill up the last group
+	whole        int // the number of forwards on a rank in complete groups
 }
 
-// newTable returns the table for a rule with groups, or the fault of the parameters.
+// newTable returns the table for a rule with groups. It returns an error if the parameters are invalid.
 func newTable(p Params, rule string) (table, error) {
 	ranks := p.Placement.Ranks
 	name, group, err := p.groups(rule, ranks)
@@ -60,8 +60,8 @@ func newTable(p Params, rule string) (table, error) {
 	return t, nil
 }
 
-// groups validates the parameters for a rule that runs groups of microbatches through the same number
-// of stages on each rank. It returns the name of the plan and the size of a group.
+// groups validates the parameters for a rule that runs groups of at least least microbatches through
+// the same number of stages on each rank. It returns the plan's name and the size of a group.
 func (p Params) groups(rule string, least int) (name string, group int, err error) {
 	if err := p.check(rule, takesGroup); err != nil {
 		return "", 0, err
@@ -86,8 +86,8 @@ func (p Params) groups(rule string, least int) (name string, group int, err erro
 	return name, group, nil
 }
 
-// delayed is a kind of action, and the number of slots by which it follows the forward with the same
-// number.
+// delayed is a kind of action, and the number of slots by which each action of the kind follows the
+// forward with the same number.
 type delayed struct {
 	kind  Kind
 	slots int
@@ -104,8 +104,8 @@ func (t *table) program(rank int, kinds ...delayed) []Segment {
 			}
 		}
 	}
-	full := kinds[len(kinds)-1].slots // from this slot on, slots have all kinds
-	rest := max(full, t.whole)        // from this slot on, forwards belong to the last, smaller group, or are over
+	full := kinds[len(kinds)-1].slots // the first slot that has all kinds
+	rest := max(full, t.whole)        // the first slot after the forwards of complete groups
 	for i := range full {
 		slot(i)
 	}
@@ -116,7 +116,7 @@ func (t *table) program(rank int, kinds ...delayed) []Segment {
 	return w.Program()
 }
 
-// write writes the action of a kind with number k on a rank, if its microbatch exists.
+// write writes action number k of a kind on a rank, if its microbatch exists.
 func (t *table) write(w *Builder, kind Kind, rank, k int) {
 	first := k / (t.group * t.depth) * t.group
 	size := min(t.group, t.padded-first)

@@ -1,8 +1,8 @@
 package schedule
 
 // kept removes the actions that the plan's mode and frozen stages exclude from a program in which
-// every stage trains: a stage without a backward keeps only F, and a frozen stage after a stage that
-// trains has I in place of B, and no W. Segments that continue each other are merged.
+// every stage trains. A stage without a backward keeps only F; a frozen stage after a stage that
+// trains runs I instead of B, and no W. kept merges a segment with the segment that it continues.
 func (p *Plan) kept(program []Segment) []Segment {
 	var left Builder
 	for _, s := range flatten(program) {
@@ -21,8 +21,8 @@ func (p *Plan) kept(program []Segment) []Segment {
 	return left.Program()
 }
 
-// runs returns the kind that an action has in this plan, given its kind if every stage trains. It
-// returns None if the plan does not run the action.
+// runs returns the kind of action that this plan runs in place of the given action of a program in
+// which every stage trains, or None if the plan does not run the action.
 func (p *Plan) runs(a Action) Kind {
 	switch kind := a.Kind(); {
 	case kind == F:

@@ -12,7 +12,7 @@ var kindNames = [NumKinds]string{
 	"OFFLOAD", "WAIT_OFFLOAD", "RELOAD", "UNSHARD", "RESHARD", "REDUCE_GRAD", "ZERO_GRAD", "WAIT_REDUCE", "RECOMPUTE", "QUANTIZE", "OPTIMIZER",
 }
 
-// String returns the name of the kind as PyTorch spells it.
+// String returns the name of the kind in PyTorch's spelling.
 func (k Kind) String() string {
 	if int(k) < NumKinds {
 		return kindNames[k]
@@ -20,7 +20,7 @@ func (k Kind) String() string {
 	return "KIND(" + strconv.Itoa(int(k)) + ")"
 }
 
-// ParseKind is the reverse of String. It reports false for an unknown name.
+// ParseKind is the inverse of Kind.String. It returns false if the name is unknown.
 func ParseKind(name string) (Kind, bool) {
 	i := slices.Index(kindNames[:], name)
 	return Kind(max(i, 0)), i >= 0
@@ -35,9 +35,9 @@ func (k Kind) OfStage() bool {
 	return stageKinds>>k&1 == 1
 }
 
-// String returns the action as PyTorch writes it, stage, kind and microbatch,
-// without drops and join: 2F0, 3SEND_B17. Microbatch 0 is omitted if the action belongs to a stage
-// alone: 1UNSHARD.
+// String returns the action in PyTorch's notation: stage, kind and microbatch, without drops and join,
+// as in 2F0 or 3SEND_B17. Microbatch 0 is omitted if the action belongs to a stage alone, as in
+// 1UNSHARD.
 func (a Action) String() string {
 	var buf [40]byte
 	return string(a.appendText(buf[:0]))
@@ -52,7 +52,7 @@ func (a Action) appendText(b []byte) []byte {
 	return strconv.AppendInt(b, int64(a.Microbatch()), 10)
 }
 
-// ParseAction is the reverse of Action.String. The error wraps ErrText and names the expected form;
+// ParseAction is the inverse of Action.String. The error wraps ErrText and describes the expected form;
 // its method Fault() string returns the message without a prefix.
 func ParseAction(text string) (Action, error) {
 	a, fault := parseAction(text)
@@ -62,16 +62,16 @@ func ParseAction(text string) (Action, error) {
 	return a, nil
 }
 
-// AppendText appends the action with its drops and its join in the text form of plans: 1B3~gs&. It
-// never fails. Kinds and drops without a name cannot be read back.
+// AppendText appends the action with its drops and its join in the text form of plans, such as
+// 1B3~gs&. It never fails. Kinds and drops without a name cannot be read back.
 func (a Action) AppendText(b []byte) ([]byte, error) {
 	return a.appendWord(b), nil
 }
 
-// MarshalText returns the text of AppendText.
+// MarshalText returns the text that AppendText appends.
 func (a Action) MarshalText() ([]byte, error) { return a.appendWord(nil), nil }
 
-// UnmarshalText is the reverse of MarshalText, with the errors of ParseAction.
+// UnmarshalText is the inverse of MarshalText. It returns the same errors as ParseAction.
 func (a *Action) UnmarshalText(text []byte) error {
 	parsed, fault := parseWord(string(text))
 	if fault != "" {
@@ -93,7 +93,7 @@ func (a Action) appendWord(b []byte) []byte {
 	return b
 }
 
-// parseWord is the reverse of appendWord. The second result is the fault of the word, or "".
+// parseWord is the inverse of appendWord. The second result is the fault of the word, or "".
 func parseWord(word string) (Action, string) {
 	word, joined := strings.CutSuffix(word, "&")
 	word, letters, drops := strings.Cut(word, "~")
@@ -152,14 +152,14 @@ func parseNumber(digits string, limit int) (int, bool) {
 	return n, true
 }
 
-// dropLetters are the letters of the drop bits, lowest first.
+// dropLetters contains the letters of the drop bits, lowest bit first.
 const dropLetters = "piogstrfba"
 
 // KnownDrops is the set of bits that have a letter.
 const KnownDrops = Drop(1<<len(dropLetters) - 1)
 
-// String returns the letters of the bits in the order of the constants, or "" if none is set. One ?
-// at the end represents all bits without a letter.
+// String returns the letters of the bits in the order of the constants, or "" if no bit is set. A
+// final ? represents all bits without a letter.
 func (d Drop) String() string {
 	var buf [len(dropLetters) + 1]byte
 	return string(d.appendText(buf[:0]))
@@ -177,8 +177,8 @@ func (d Drop) appendText(b []byte) []byte {
 	return b
 }
 
-// parseDrop returns the bits of the letters, which may be in any order without duplicates, and their
-// fault, or "".
+// parseDrop returns the bits of the letters, and their fault, or "". The letters may be in any order,
+// but each may occur only once.
 func parseDrop(letters string) (Drop, string) {
 	var drop Drop
 	for i := range len(letters) {
@@ -204,7 +204,7 @@ func (m Mode) String() string {
 	return "mode(" + strconv.Itoa(int(m)) + ")"
 }
 
-// ParseMode is the reverse of String. It reports false for an unknown name.
+// ParseMode is the inverse of Mode.String. It returns false if the name is unknown.
 func ParseMode(name string) (Mode, bool) {
 	i := slices.Index(modeNames[:], name)
 	return Mode(max(i, 0)), i >= 0
@@ -220,7 +220,7 @@ func (r Runtime) String() string {
 	return "runtime(?)"
 }
 
-// ParseRuntime is the reverse of String. It reports false for an unknown name.
+// ParseRuntime is the inverse of Runtime.String. It returns false if the name is unknown.
 func ParseRuntime(name string) (Runtime, bool) {
 	i := slices.Index(runtimeNames[:], name)
 	return Runtime(max(i, 0)), i >= 0

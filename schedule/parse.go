@@ -8,16 +8,17 @@ import (
 )
 
 // ParseText reads the text form that WriteText writes. Lines may be broken between any two words,
-// and # begins a comment. It reads at most MaxText bytes and allocates at most a small multiple of
-// the bytes read. It does not check the plan: package check does.
+// and # begins a comment. ParseText reads at most MaxText bytes and allocates at most a small multiple
+// of the bytes read. It does not check the plan; package check does.
 //
-// Errors wrap ErrText and give the location, the word found and the word expected. If r has a Name,
-// as a file does, the location is file:line:column. An error with a location has the methods
+// Errors wrap ErrText and contain the location, the word found and the word expected. If r has a Name
+// method, like a file, the location is file:line:column. An error with a location has the methods
 // Place() (line, column int) and Fault() string, which returns the rest of the message.
 func ParseText(r io.Reader) (*Plan, error) { return ParseTextAt(r, nil) }
 
-// ParseTextAt is like ParseText, and calls at for every action, in the order of the text, with the
-// offset of its first byte. With the offsets, a fault of the plan can be shown in the text.
+// ParseTextAt is like ParseText, but also calls at for every action, in the order of the text, with the
+// offset of the action's first byte. Callers can use the offsets to show where in the text a fault of
+// the plan is.
 func ParseTextAt(r io.Reader, at func(offset int)) (*Plan, error) {
 	s, err := newScanner(r)
 	if err != nil {
@@ -119,7 +120,7 @@ func (s *scanner) frozen(p *Plan, stages int) {
 	}
 }
 
-// stages reads the lines of the stages, if there are any: one per stage, all with the same fields.
+// stages reads the stage lines, if there are any: one per stage, all with the same fields.
 func (s *scanner) stages(p *Plan) {
 	if s.word != "stage" {
 		return
@@ -201,7 +202,7 @@ func (s *scanner) facts(f *Facts) {
 	s.next()
 }
 
-// parts reads sets of entry parts by kind, key=F:0,1;B:2 or key=-.
+// parts reads sets of entry parts by kind, such as key=F:0,1;B:2 or key=-.
 func (s *scanner) parts(key string, table *[NumKinds]uint64) {
 	value, ok := s.value(key)
 	if !ok {
@@ -225,7 +226,7 @@ func (s *scanner) parts(key string, table *[NumKinds]uint64) {
 	s.next()
 }
 
-// parseSet is the reverse of appendSet for a set that is not empty.
+// parseSet is the inverse of appendSet for nonempty sets.
 func parseSet(list string) (set uint64, ok bool) {
 	for _, word := range strings.Split(list, ",") {
 		n, isNumber := parseNumber(word, MaxParts-1)
@@ -307,7 +308,7 @@ func (s *scanner) segment(nests bool) Segment {
 	return segment
 }
 
-// stride reads a number with its sign and a colon.
+// stride reads a signed number and a colon.
 func (s *scanner) stride() int {
 	digits, ok := strings.CutSuffix(s.word, ":")
 	n, number := 0, false

@@ -10,32 +10,32 @@ import (
 // ErrText is wrapped by every error about the text form of a plan.
 var ErrText = errors.New("schedule: invalid plan text")
 
-// The limits of ParseText. Within them, a plan in which every action is written out is checked in a
-// second or two.
+// The limits of ParseText. A plan within these limits in which every action is written out is checked
+// in a second or two.
 const (
 	MaxText    = 64 << 20 // bytes
-	MaxWritten = 1 << 21  // actions, each repeat of a segment counted once
-	MaxNested  = 1 << 25  // actions of one repeat, summed over the loops of loops
+	MaxWritten = 1 << 21  // actions as written, without repeats
+	MaxNested  = 1 << 25  // actions in one repeat of each loop of loops, summed over these loops
 )
 
 // scanner splits a text into words. White space separates words, and so do comments, from # to the
 // end of the line.
 type scanner struct {
-	name string // of the file, or ""
+	name string // the name of the file, or ""
 	text string
-	pos  int // after the current word
+	pos  int // the offset after the current word
 
 	word       string // the current word, "" at the end of the text
-	start      int    // its offset in the text
-	line       int    // its line, from 1
-	lineStart  int    // offset of the line that contains pos
+	start      int    // the word's offset in the text
+	line       int    // the word's line, from 1
+	lineStart  int    // the offset of the line that contains pos
 	column     int
 	lineOfPos  int
 	parseFault error // the first fault
 
 	at      func(offset int) // called for every action; may be nil
-	written int              // actions
-	nested  int64            // actions of one repeat of every loop of loops
+	written int              // the number of actions read; see MaxWritten
+	nested  int64            // see MaxNested
 }
 
 // newScanner reads the text up to the limit.
@@ -92,7 +92,7 @@ func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 // textFault is a fault at a location in a text.
 type textFault struct {
 	of           error  // ErrText, or the error of another text form
-	name         string // of the file, or ""
+	name         string // the name of the file, or ""
 	line, column int    // from 1; 0 if the text has no locations
 	fault        string
 }
@@ -117,8 +117,8 @@ func (f *textFault) Place() (line, column int) { return f.line, f.column }
 // Fault returns the message without the location.
 func (f *textFault) Fault() string { return f.fault }
 
-// fail records a fault of the current word. Only the first fault is kept, because it is likely to
-// cause later ones. After a fault there are no more words.
+// fail records a fault of the current word and ends the scan. It keeps only the first fault, which is
+// likely to have caused the later ones.
 func (s *scanner) fail(format string, args ...any) {
 	if s.parseFault != nil {
 		return
@@ -149,7 +149,7 @@ func (s *scanner) keyword(word string) {
 	s.next()
 }
 
-// number reads an unsigned number from low to high, after which the word ends with end.
+// number reads a word that consists of an unsigned number from low to high, followed by end.
 func (s *scanner) number(what string, low, high int, end string) int {
 	digits := s.word
 	if n := len(digits) - len(end); n > 0 && digits[n:] == end {

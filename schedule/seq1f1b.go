@@ -8,8 +8,7 @@ import "fmt"
 // first, so that all slices of a sequence have run before its backward begins.
 //
 // Rank r has at most P-1-r+Slices slices in flight. Gradients are added in a different order than
-// with other rules (L9). Stages are placed as for OneFOneB.
-// Errors wrap ErrParams.
+// with other rules (L9). Stages are placed as for OneFOneB. Errors wrap ErrParams.
 func Seq1F1B(p Params) (*Plan, error) {
 	if err := p.check("seq1f1b", takesSlices); err != nil {
 		return nil, err
@@ -24,7 +23,7 @@ func Seq1F1B(p Params) (*Plan, error) {
 			ErrParams, slices, p.Placement.Stages(), maxBody)
 	}
 
-	whole := microbatches / slices * slices // microbatches of complete sequences
+	whole := microbatches / slices * slices // the number of microbatches in complete sequences
 	var w Builder
 	programs := make([][]Segment, ranks)
 	for rank, stages := range p.Placement.byRank() {
@@ -37,7 +36,7 @@ func Seq1F1B(p Params) (*Plan, error) {
 		forwards, backwards := microbatch(stages, F), microbatch(stages, B)
 		forward := func(i int) { write(forwards, i) }
 		backward := func(i int) { write(backwards, inReverse(i, slices, microbatches)) }
-		left := microbatches - warmup // forwards after the first backward, all in complete sequences
+		left := microbatches - warmup // the number of forwards after the first backward, all in complete sequences
 		w.loop(0, warmup, 1, 1, forward)
 		w.loop(0, left, slices, slices, func(i int) { forward(warmup + i); backward(i) })
 		w.loop(left, whole, slices, slices, backward)
@@ -52,8 +51,8 @@ func Seq1F1B(p Params) (*Plan, error) {
 	return plan, nil
 }
 
-// inReverse returns slice number i of an order in which sequences ascend and the slices of each
-// sequence descend. The last sequence may be short.
+// inReverse returns the ith slice in an order in which sequences ascend and the slices of each
+// sequence descend. The last sequence may be incomplete.
 func inReverse(i, slices, microbatches int) int {
 	first := i - i%slices
 	return min(first+slices, microbatches) - 1 - i%slices

@@ -6,9 +6,9 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// The steps of a microbatch on a rank of the V, in this order: forward of the first stage, forward
-// and input gradient of the second stage, input gradient of the first stage, and the weight
-// gradients of both.
+// The steps of a microbatch on a rank of a V, in order: the forward of the rank's first stage, the
+// forward and input gradient of its second stage, the input gradient of the first stage, and the
+// weight gradients of both stages.
 const (
 	vF0 = iota
 	vF1
@@ -19,25 +19,26 @@ const (
 	vSteps
 )
 
-// vMost is the maximum number of ranks of a V that follows a pattern: the time to make the plan grows
-// with the cube of their number.
+// vMost is the maximum number of ranks of a V that follows a pattern. It is limited because the time to
+// make the plan grows with the cube of this number.
 const vMost = 512
 
-// vPeriod is the number of slots between the same step of one microbatch and the next.
+// vPeriod is the number of slots between a step of one microbatch and the same step of the next.
 const vPeriod = vSteps
 
 // followV returns the programs of the ranks of a V that follow a pattern as early as possible: in
-// each slot a rank runs the first step of its pattern that is ready. So a step may overtake others,
-// but only if the rank then holds at most inFlight microbatches, counted stage by stage. After the
-// last F0 of a rank, W runs only if no other step is ready.
+// each slot, a rank runs the first step of its pattern that is ready. Thus a step may overtake others,
+// but only if the rank never has more than inFlight microbatches in flight, counting each stage
+// separately. After a rank's last F0, it runs a W only if no other step is ready.
 //
-// The pattern consists of the slots in which the first F0, F1, I1 and I0 of a rank begin. Each
-// following microbatch begins its steps a period later, and every W takes the first free slot after
-// its I. A pattern must be valid without overtaking: then the earliest step in the patterns of all
+// The pattern specifies the slots in which the first F0, F1, I1 and I0 of a rank begin. Each step of
+// the next microbatch begins one period later, and every W takes the first free slot after its I. A
+// pattern must be valid without overtaking. Then the earliest pending step in the patterns of all
 // ranks is always ready, so there is no deadlock.
 //
-// If the configuration of all ranks equals that of an earlier period with later microbatches, the
-// ranks repeat the period up to the last microbatches. These periods are skipped.
+// If the configuration of all ranks equals the configuration in an earlier period, except that the
+// microbatches are later ones, the ranks repeat the period until the last microbatches. These periods
+// are skipped.
 func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment {
 	ranks := p.Placement.Ranks
 	v := &vee{Engine: repeats.NewEngine(0, 0), ranks: make([]vRank, ranks), microbatches: p.Microbatches, inFlight: inFlight}
@@ -65,8 +66,8 @@ func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment
 	return programs
 }
 
-// vPattern returns the step of each slot of a rank, -1 for none, if its first F0, F1, I1 and I0 begin
-// in these slots. Its last period repeats indefinitely.
+// vPattern returns the step in each slot of a rank, or -1 for an empty slot. starts holds the slots in
+// which the first F0, F1, I1 and I0 begin. The last period of the result repeats indefinitely.
 func vPattern(starts [4]int) []int {
 	pattern := slices.Repeat([]int{-1}, starts[vI0]+2*vPeriod)
 	var waiting []int
@@ -99,21 +100,22 @@ type vee struct {
 // vRank is the configuration of one rank.
 type vRank struct {
 	pattern []int
-	actions [vSteps]Action // of each step
+	actions [vSteps]Action // by step
 	builder *countingBuilder
 
 	slot   int         // the steps of the pattern before this slot are done or in the queue
 	queue  []vStep     // the next steps, in the order of the pattern
-	queued [vSteps]int // microbatches that are done or in the queue, by step
-	done   [vSteps]int // microbatches that are done
-	choice int         // in the queue: the step that runs now, -1 for none
+	queued [vSteps]int // by step: the number of microbatches that are done or in the queue
+	done   [vSteps]int // by step: the number of microbatches that are done
+	choice int         // the index in the queue of the step that runs now, or -1
 	word   []Action    // the actions of this period
 }
 
 // vStep is a step of one microbatch.
 type vStep struct{ step, mb int }
 
-// held returns the change in microbatches in flight, counted stage by stage, that a step makes.
+// held returns the amount by which a step changes the number of microbatches in flight, counting each
+// stage separately.
 func (s vStep) held() int {
 	switch s.step {
 	case vF0, vF1:
@@ -141,7 +143,7 @@ func (v *vee) runPeriod() (ran bool) {
 	return ran
 }
 
-// fill puts the next microbatch of every step into the queue: no other microbatch can be ready.
+// fill puts the next microbatch of every step into the queue. No other microbatch can be ready.
 func (r *vRank) fill(microbatches int) {
 	for step := range vSteps {
 		for r.queued[step] == r.done[step] && r.done[step] < microbatches {
@@ -162,8 +164,8 @@ func (r *vRank) at() int {
 	return r.slot
 }
 
-// choose returns the position in the rank's queue of the step that it runs in this slot, -1 for
-// none.
+// choose returns the index in the rank's queue of the step that the rank runs in this slot, or -1 if
+// no step can run.
 func (v *vee) choose(rank int) int {
 	me := &v.ranks[rank]
 	var ready [vSteps]bool
@@ -176,7 +178,7 @@ func (v *vee) choose(rank int) int {
 
 	weight := -1
 	live := me.done[vF0] + me.done[vF1] - me.done[vW1] - me.done[vW0]
-	most := live // maximum in flight while the queue runs up to this step
+	most := live // the maximum in flight if the queue runs up to this step
 	for i := 0; unseen > 0; i++ {
 		next := me.queue[i]
 		if ready[next.step] && next.mb == me.done[next.step] {
@@ -197,7 +199,7 @@ func (v *vee) choose(rank int) int {
 	return weight
 }
 
-// ready reports whether the needs of the next microbatch of a step are done.
+// ready reports whether the dependencies of a step's next microbatch are done.
 func (v *vee) ready(rank, step int) bool {
 	mb := v.ranks[rank].done[step]
 	done := func(rank, step int) bool { return v.ranks[rank].done[step] > mb }
@@ -228,7 +230,7 @@ func (r *vRank) run() {
 	r.word = append(r.word, r.actions[step])
 }
 
-// State returns the configuration: the slots of all ranks, their queues, and the completed steps.
+// State adds the configuration: the slots of all ranks, their queues, and the completed steps.
 func (v *vee) State(s *repeats.State) {
 	for r := range v.ranks {
 		me := &v.ranks[r]
@@ -248,7 +250,8 @@ func (v *vee) State(s *repeats.State) {
 	}
 }
 
-// Moves returns 1 if every step has advanced by one microbatch.
+// Moves returns a stride of 1, and the number of periods that can be skipped, if every step has advanced
+// by one microbatch. Otherwise it returns zeros.
 func (v *vee) Moves(by []int64) (stride, most int64) {
 	if slices.ContainsFunc(by, func(n int64) bool { return n != 1 }) {
 		return 0, 0

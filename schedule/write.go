@@ -14,8 +14,8 @@ const textVersion = 1
 // lineWidth is the column at which the text form breaks a long line.
 const lineWidth = 100
 
-// WriteText writes the plan in a readable form, from which ParseText returns exactly this plan,
-// except that a Frozen without a frozen stage becomes nil, and Copies or Slices of 1 become 0.
+// WriteText writes the plan in a readable form. ParseText returns exactly the same plan, except that a
+// Frozen without frozen stages becomes nil, and a Copies or Slices of 1 becomes 0.
 //
 //	weir plan 1
 //	name "depth-first"
@@ -32,14 +32,14 @@ const lineWidth = 100
 //	rank 0: entries=1
 //	x 64 +1: 0F0~p 1F0~io 1B0~ps 0B0~gsr
 //
-// The line of the microbatches is followed by the copies of the model and the slices of a sequence,
-// if there is more than one; then by the runtime, if it is not Weir, and the capacity of the links of
-// a plan with transfers, if it is not Unlimited. A placement gives the rank of each stage. After the
-// lifetime pass, a plan has stage lines: the window, in a plan with transfers the window of sends
+// The microbatches line is followed by the numbers of copies of the model and of slices per sequence,
+// if they are more than one; the runtime, if it is not Weir; and the capacity of links, if the plan has
+// transfers and the capacity is not Unlimited. The placement line lists the rank of each stage. After
+// the lifetime pass, a plan has stage lines: the window, the window of sends in a plan with transfers
 // (outgoing), the slots of saved state that an OFFLOAD moves (away), the facts (frozen, split,
-// recomputes, quantizes), and the entry parts that an action of a kind reads and drops. A segment is x, its repeat, its stride, and its body. Letters after ~ are
-// drops, and an & joins an action with the next one. The body of a loop of loops consists of segments
-// in parentheses:
+// recomputes, quantizes), and the entry parts that an action of each kind reads and drops. A segment
+// consists of an x, its repeat, its stride, and its body. Letters after ~ are drops, and an & joins an
+// action with the next one. The body of a loop of loops consists of segments in parentheses:
 //
 //	x 976 +1024: (
 //	x 512 +1: 0F512 1B0
@@ -48,8 +48,8 @@ const lineWidth = 100
 //
 // Equal plans have equal texts.
 //
-// The error is that of w, or wraps ErrText if the plan has no text form: it has kinds or drops
-// without a name, or tables of the wrong length.
+// WriteText returns the error from w, or an error that wraps ErrText if the plan has no text form
+// because it has kinds or drops without a name, or tables of the wrong length.
 func (p *Plan) WriteText(w io.Writer) error {
 	if fault := p.noText(); fault != "" {
 		return fmt.Errorf("%w: %s", ErrText, fault)
@@ -180,7 +180,7 @@ func (t *textWriter) stage(p *Plan, stage int) {
 // factWords are the words for the booleans of Facts.
 var factWords = [...]string{"frozen", "split", "recomputes", "quantizes"}
 
-// partsText writes sets of entry parts by kind: F:0,1;B:2.
+// partsText returns the text of sets of entry parts by kind, such as F:0,1;B:2.
 func partsText(table *[NumKinds]uint64) string {
 	var b []byte
 	for kind, parts := range table {
@@ -199,7 +199,7 @@ func partsText(table *[NumKinds]uint64) string {
 	return string(b)
 }
 
-// appendSet appends the numbers of a set: 0,1. The empty set is -.
+// appendSet appends the numbers in a set, such as 0,1, or - if the set is empty.
 func appendSet(b []byte, set uint64) []byte {
 	if set == 0 {
 		return append(b, '-')

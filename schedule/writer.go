@@ -2,9 +2,9 @@ package schedule
 
 import "slices"
 
-// loop calls write with from, from+1, ..., to-1. Each call writes the same actions as the call one
-// period before, with stride added to the microbatches, so full periods are written once and
-// repeated.
+// loop calls write with from, from+1, ..., to-1. Each call must write the same actions as the call one
+// period earlier, with stride added to the microbatches, because loop writes complete periods only once
+// and repeats them.
 func (b *Builder) loop(from, to, period, stride int, write func(i int)) {
 	if repeat := (to - from) / period; repeat > 1 {
 		since := b.Len()
@@ -20,22 +20,23 @@ func (b *Builder) loop(from, to, period, stride int, write func(i int)) {
 }
 
 // countingBuilder writes the program of a rank from a sequence of kinds and stages. It numbers the
-// microbatches itself, in ascending order: an F, I or W is of the first microbatch for which its
-// stage has not run it, and a B is I and W at once.
+// microbatches itself, in ascending order: an F, I or W gets the first microbatch for which the stage
+// has not run that kind. A B counts as both I and W.
 //
-// It counts and omits microbatches beyond those that run through a stage. So a rule that needs a
-// minimum number of microbatches may count up to it: a valid order stays valid without its last
-// microbatches.
+// If a rule writes more microbatches than run through a stage, countingBuilder counts the additional
+// ones but omits their actions. Thus a rule that requires a minimum number of microbatches can always
+// write that many, because a valid order remains valid without its last microbatches.
 type countingBuilder struct {
 	Builder
-	stages []int    // of the rank, ascending
+	stages []int    // the stages of the rank, in ascending order
 	next   []counts // by index in stages
 }
 
-// counts are the next microbatches of a stage, and the end of its microbatches.
+// counts holds a stage's next microbatch for F, I and W, and the end of the stage's microbatches.
 type counts struct{ f, i, w, end int }
 
-// newCountingBuilder returns the builder of a rank with these stages, in ascending order.
+// newCountingBuilder returns the builder for a rank with the given stages, which must be in ascending
+// order.
 func newCountingBuilder(p Params, stages ...int) *countingBuilder {
 	b := &countingBuilder{stages: stages, next: make([]counts, len(stages))}
 	for k, stage := range stages {
@@ -45,7 +46,7 @@ func newCountingBuilder(p Params, stages ...int) *countingBuilder {
 	return b
 }
 
-// counted returns the plan of a rule that writes the program of each rank with a countingBuilder.
+// counted returns the plan for a rule that writes the program of each rank with a countingBuilder.
 func (p Params) counted(name string, write func(b *countingBuilder, rank int)) *Plan {
 	programs := make([][]Segment, p.Placement.Ranks)
 	for rank, stages := range p.Placement.byRank() {
@@ -56,13 +57,13 @@ func (p Params) counted(name string, write func(b *countingBuilder, rank int)) *
 	return p.plan(name, programs...)
 }
 
-// counts returns the counts of an action's stage.
+// counts returns the counts for an action's stage.
 func (b *countingBuilder) counts(a Action) *counts {
 	k, _ := slices.BinarySearch(b.stages, a.Stage())
 	return &b.next[k]
 }
 
-// count returns the next microbatch of an action's kind and stage, and counts n of them.
+// count returns the next microbatch for an action's kind and stage, and advances that count by n.
 func (b *countingBuilder) count(a Action, n int) (mb int) {
 	c := b.counts(a)
 	switch a.Kind() {
@@ -78,8 +79,8 @@ func (b *countingBuilder) count(a Action, n int) (mb int) {
 	return mb
 }
 
-// write writes a pattern n times. The actions of the pattern are of microbatch 0. If n is more than
-// 1, all kinds and stages of the pattern occur equally often.
+// write writes a pattern n times. The actions of the pattern must have microbatch 0. If n is more than
+// 1, all kinds and stages in the pattern must occur equally often.
 func (b *countingBuilder) write(n int, pattern ...Action) {
 	if n < 1 || len(pattern) == 0 {
 		return
@@ -89,7 +90,7 @@ func (b *countingBuilder) write(n int, pattern ...Action) {
 		mbs[i] = b.count(a, 1)
 	}
 	stride := b.count(pattern[0], n-1) - mbs[0]
-	whole, partial := n, 0 // the number of complete repeats, and of repeats that lack some microbatches or none
+	whole, partial := n, 0 // the number of complete repeats, and of all repeats that are not empty
 	for i, a := range pattern {
 		if i > 0 {
 			b.count(a, n-1)
@@ -97,7 +98,7 @@ func (b *countingBuilder) write(n int, pattern ...Action) {
 		repeats := min(n, max(0, (b.counts(a).end-mbs[i]+stride-1)/stride))
 		whole, partial = min(whole, repeats), max(partial, repeats)
 	}
-	// In a joined pair the first action is of the later microbatch, so it never remains alone.
+	// The first action of a joined pair has the later microbatch, so it is never left without its partner.
 	repeat := func(r int) {
 		for i, a := range pattern {
 			if mb := mbs[i] + r*stride; mb < b.counts(a).end {
@@ -111,8 +112,7 @@ func (b *countingBuilder) write(n int, pattern ...Action) {
 	}
 }
 
-// microbatch returns the actions of one microbatch through stages in a row, kind after kind:
-// a pattern.
+// microbatch returns a pattern in which one microbatch runs through consecutive stages, kind by kind.
 func microbatch(stages []int, kinds ...Kind) []Action {
 	list := make([]Action, 0, len(stages)*len(kinds))
 	for _, kind := range kinds {

@@ -1,13 +1,13 @@
 package schedule
 
-// ZB1P is the zero-bubble schedule for several stages per rank: Interleaved with a split backward,
-// the same order as PyTorch's InterleavedZeroBubble. Rank r runs P-1-r + (V-1)·Group forwards
-// first, and then alternates between a forward and an I. Each I except the first r is followed by
-// the W that has waited longest.
+// ZB1P is the zero-bubble schedule for several stages per rank: Interleaved with a split backward, in
+// the same order as PyTorch's InterleavedZeroBubble. Rank r first runs P-1-r + (V-1)·Group forwards,
+// and then alternates between a forward and an I. Each I except the first r is followed by the W that
+// has waited longest.
 //
-// Every rank has at most (V-1)·Group + P microbatches in flight, counted stage by stage; with groups
-// of P, this is P microbatches at all stages of the rank. If F, I and W are the times of a rank, the
-// makespan has a bubble of (P-1)(F+I-W)/V.
+// Every rank has at most (V-1)·Group + P microbatches in flight, counting each stage separately; with
+// groups of P, this equals P microbatches at all stages of the rank. If F, I and W are the times of a
+// rank, the makespan has a bubble of (P-1)(F+I-W)/V.
 //
 // Placement and groups are the same as for Interleaved. With M microbatches, PyTorch's group is
 // M / max(1, M/P), both quotients rounded down. Errors wrap ErrParams.

@@ -2,18 +2,18 @@ package schedule
 
 import "fmt"
 
-// ZBH2 is the second handcrafted schedule of the zero-bubble paper. It is faster than ZBH1 and needs
+// ZBH2 is the second handcrafted schedule from the zero-bubble paper. It is faster than ZBH1 but needs
 // more memory. Rank r runs 2(P-1-r) forwards before the first gradient arrives, and postpones W
 // until 2P-1 microbatches are in flight on every rank. If F, I and W take equally long, no rank
 // waits between its first and its last action. The makespan still has a bubble of (P-1)F, because
 // rank r begins r forwards after the first rank.
 //
-// Params.Cap sets another number in flight. Between P, which is ZBH1, and 2P-1, every increment
-// saves each rank the time of one forward between its first and its last action. With fewer than P
-// the ranks wait for memory; more than 2P-1 only postpones W further.
+// Params.Cap sets another maximum number of microbatches in flight. Between P, which gives ZBH1, and
+// 2P-1, each increment saves every rank the time of one forward between its first and its last
+// action. With fewer than P, the ranks wait for memory; more than 2P-1 only postpones W further.
 //
-// Stages are placed as for OneFOneB. The size of the plan does not depend on the
-// number of microbatches. Errors wrap ErrParams.
+// Stages are placed as for OneFOneB. The size of the plan does not depend on the number of
+// microbatches. Errors wrap ErrParams.
 func ZBH2(p Params) (*Plan, error) {
 	if err := p.check("zb-h2", takesCap); err != nil {
 		return nil, err

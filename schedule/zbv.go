@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// ZBV is the handcrafted zero-bubble schedule on a V: rank r runs stage r, which microbatches reach
-// on their way to the last rank, and stage 2P-1-r, on their way back. So the first rank runs the
-// last stage, the first gradient arrives as soon as the pipeline is full, and W fills the gaps.
+// ZBV is the handcrafted zero-bubble schedule on a V: microbatches reach stage r of rank r on their way
+// to the last rank, and its stage 2P-1-r on their way back. Thus the first rank runs the last stage,
+// the first gradient arrives as soon as the pipeline is full, and W fills the gaps.
 //
 // Every rank has at most P microbatches in flight. If F, I and W take equally long, no rank waits
 // between its first and its last action, and the makespan has a bubble of (P-1)F/2, where F is the
 // time of a rank: rank r begins r stages after the first rank.
 //
-// The published rule needs at least 2P-1 microbatches. With fewer, ZBV takes the order of 2P-1
-// microbatches and leaves out the missing ones. The size of the plan does not depend on the number of
+// The published rule requires at least 2P-1 microbatches. With fewer, ZBV uses the order for 2P-1
+// microbatches and omits the additional ones. The size of the plan does not depend on the number of
 // microbatches. Errors wrap ErrParams.
 func ZBV(p Params) (*Plan, error) {
 	if err := p.onV("zb-v", MaxStages/2); err != nil {
