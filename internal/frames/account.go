@@ -8,22 +8,22 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// account is the frames' book and the result of its comparison with the allocator's.
+// account holds the frames' book and the result of comparing it with the allocator's book.
 type account struct {
 	live     int64          // bytes held by the frames
-	classes  memory.ByClass // live by class
+	classes  memory.ByClass // live, by class
 	baseline memory.Stats   // the allocator's book at Begin
-	peak     int64          // highest live since the last sample; only releases update it
-	atPeak   memory.ByClass // peak by class
-	unfreed  int64          // bytes that drops did not free, if there is no allocator's book
-	excess   int64          // allocator's book - baseline - live, after the last action, in both memories
+	peak     int64          // highest value of live since the last sample; only releases update it
+	atPeak   memory.ByClass // peak, by class
+	unfreed  int64          // bytes that drops failed to free, if there is no allocator's book
+	excess   int64          // allocator's book - baseline - live, after the last action, for near and far memory together
 	farLive  int64          // bytes held in far memory
 	farWaits int64          // actions that waited for a copy to or from far memory
 	sampled  int64          // excess at the last sample
-	running  suspect        // the action that runs or ran last
+	running  suspect        // the action that is running, or that ran last
 	suspect  suspect        // the first action since the last audit after which the excess grew
 	stats    memory.Stats   // scratch, so that Stats does not allocate
-	farStats memory.Stats   // of far memory at the last sample
+	farStats memory.Stats   // far memory's stats at the last sample
 }
 
 // Hold puts h into an empty cell and makes the frames its holder. It does not count buffers of
@@ -49,7 +49,7 @@ func (c *Frames[T]) Hold(cell *Cell[T], h T, allowed classes) error {
 	return nil
 }
 
-// classes is a set of classes of memory.
+// classes is a set of memory classes.
 type classes uint16
 
 func classesOf(list ...memory.Class) (set classes) {
@@ -70,9 +70,9 @@ func (s classes) String() string {
 	return strings.Join(names, ", ")
 }
 
-// The classes of buffers that each place may hold. Hold does not check a buffer that another cell
-// holds already. A Resident table or mask may be in any place; a gradient may be a saved tensor
-// that a stage has moved out of its slot.
+// The classes of buffers that each place may hold. Hold does not check a buffer that another cell already
+// holds. A Resident table or mask may be in any place; a gradient may be a saved tensor that a stage has
+// moved out of its slot.
 var (
 	partClasses  = classesOf(memory.Entry, memory.Resident)
 	SavedClasses = classesOf(memory.Saved, memory.Carry, memory.Activation, memory.ActGrad, memory.Entry, memory.Transfer, memory.FP8, memory.Resident)
@@ -86,8 +86,8 @@ var (
 	gradientClasses = classesOf(memory.ActGrad, memory.Transfer, memory.Saved, memory.Carry, memory.Resident)
 )
 
-// Yield ends the frames' hold of h and returns the number of bytes that leave their book. The
-// caller owns the reference.
+// Yield ends the frames' hold on h and returns the number of bytes that leave their book. The caller then
+// owns the reference.
 func (c *Frames[T]) Yield(h T) (counted int64, err error) {
 	yielded, err := c.Space.Yield(h)
 	if err != nil || yielded == 0 { // another cell holds the buffer
@@ -96,8 +96,8 @@ func (c *Frames[T]) Yield(h T) (counted int64, err error) {
 	return c.uncount(yielded, c.Space.Class(h)), nil
 }
 
-// uncount subtracts bytes that the frames no longer hold, and returns how many of them the book
-// had counted: none of a lasting class.
+// uncount subtracts bytes that the frames no longer hold, and returns how many of them the book had
+// counted: none if the class is lasting.
 func (c *Frames[T]) uncount(yielded int64, class memory.Class) int64 {
 	if yielded == 0 || class.Lasting() {
 		return 0
@@ -151,8 +151,8 @@ func (c *Frames[T]) Excess() int64 { return c.excess }
 // Baseline returns the bytes that were live in the allocator's book when the step began.
 func (c *Frames[T]) Baseline() int64 { return c.baseline.Live }
 
-// Stats returns the allocator's current book, or zeros if there is none. The result is valid until
-// the next call of the frames.
+// Stats returns the allocator's current book, or zeros if there is none. The result is valid until the
+// next call on the frames.
 func (c *Frames[T]) Stats() *memory.Stats {
 	if c.book != nil {
 		c.book.Stats(&c.stats)
@@ -160,8 +160,8 @@ func (c *Frames[T]) Stats() *memory.Stats {
 	return &c.stats
 }
 
-// Sample fills in the frames' numbers for the memory log, as of the preceding Audit, and begins
-// the interval of the next sample. If there is no allocator's book, it uses the frames' own.
+// Sample fills in the frames' numbers for the memory log, as of the preceding Audit, and begins the
+// interval of the next sample. Without an allocator's book it uses the frames' own.
 func (c *Frames[T]) Sample(s *memory.Sample) {
 	s.Step, s.Rank = c.Step, c.Config.Rank
 	s.Replica, s.Replicated = c.Config.Replica, c.Config.Replicas > 1

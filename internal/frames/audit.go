@@ -14,7 +14,7 @@ type suspect struct {
 	microbatch int
 	call       Call
 	class      memory.Class
-	place      effects.Place // of the leaked handle
+	place      effects.Place // place of the leaked handle
 }
 
 // addSuspect records the running action as the suspect, unless there is one already.
@@ -82,9 +82,9 @@ func (c *Frames[T]) classesAgree() bool {
 	return true
 }
 
-// AuditPlan compares the live bytes of the step after the last action with the memory plan (L6).
-// They must equal planned, or be at most planned if most is set: the plan is then an upper bound.
-// The error is a *LeakError.
+// AuditPlan compares the live bytes of the step after the last action with the memory plan (L6). They
+// must equal planned, or be at most planned if most is set, because the plan is then an upper bound. The
+// error is a *LeakError.
 func (c *Frames[T]) AuditPlan(planned int64, most bool) error {
 	live := c.live
 	if c.book != nil {
@@ -148,7 +148,7 @@ func (c *Frames[T]) leakError(plan Counts) error {
 	return e
 }
 
-// newLeak returns a LeakError with the location of a suspect.
+// newLeak returns a LeakError that names the suspect's location.
 func (c *Frames[T]) newLeak(where suspect) *LeakError {
 	e := &LeakError{Rank: c.Config.Rank, Stage: where.stage, Microbatch: c.indexOf(where.microbatch), Call: where.call, Class: where.class}
 	if where.stage >= 0 && where.stage < len(c.stages) && c.stages[where.stage].Declaration != nil {
@@ -157,7 +157,8 @@ func (c *Frames[T]) newLeak(where suspect) *LeakError {
 	return e
 }
 
-// counted describes each count of Counts, and the class under which a difference is reported.
+// counted describes what each element of Counts counts, and the class under which a difference is
+// reported.
 var counted = [effects.NumPlaces]struct {
 	what  string
 	class memory.Class

@@ -5,24 +5,24 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// StageCall is the running call of a stage. Package batchctx checks the rules of a call; the
-// methods here change the frames and their book.
+// StageCall is the stage call in progress. Package batchctx checks the rules of a call; the methods here
+// update the frames and their book.
 type StageCall[T any] struct {
 	Frames     *Frames[T]
 	Declared   *Declaration[T]
 	Kind       Call
 	Microbatch int     // its number in the plan
-	Item       int     // its number in the order of the entries
-	Access     *Access // the stage's access, or narrowed
+	Item       int     // its position among the replica's entries
+	Access     *Access // the stage's access, or &narrowed
 	stage      *stage[T]
 	frame      *frame[T]
 	narrowed   Access
 }
 
-// Access is the set of the stage's slots, reads, losses, parameters and copies of weights that a
-// call may reach. A decorator gives each child its own, numbered from 0. A child with Discard
-// saves nothing: its saved tensors are released at once. A child with Frozen has no W: its
-// backward takes the tensors saved for W.
+// Access is the set of the stage's slots, reads, losses, parameters and copies of weights that a call may
+// reach. A decorator gives each child its own set, numbered from 0. A child with Discard saves nothing:
+// its saved tensors are released at once. A child with Frozen has no W: its backward takes the tensors
+// saved for W.
 type Access struct {
 	Slots, Reads, Losses, Params, Copies Range
 	Pass                                 Pass
@@ -30,13 +30,13 @@ type Access struct {
 	Frozen                               bool
 }
 
-// Range is Count consecutive numbers from First.
+// Range is a range of Count consecutive numbers that starts at First.
 type Range struct{ First, Count int }
 
-// Sub returns the range of count numbers that begins at number first of r.
+// Sub returns the range of count numbers that starts at offset first in r.
 func (r Range) Sub(first, count int) Range { return Range{r.First + first, count} }
 
-// Clip returns the numbers of r that are also in own, which begins at 0.
+// Clip returns the numbers of r that are also in own, which starts at 0.
 func (r Range) Clip(own Range) Range {
 	if r.First < 0 || r.First > own.Count {
 		return Range{}
@@ -44,11 +44,10 @@ func (r Range) Clip(own Range) Range {
 	return Range{r.First, min(r.Count, own.Count-r.First)}
 }
 
-// At maps the i-th number of a child to the number of its stage, and reports whether the child has
-// that many.
+// At maps number i of a child to the stage's number, and reports whether i is in the child's range.
 func (r Range) At(i int) (int, bool) { return r.First + i, i >= 0 && i < r.Count }
 
-// SetAccess narrows the call to a, as far as the stage has that access itself.
+// SetAccess narrows the call's access to a, limited to what the stage itself may access.
 func (c *StageCall[T]) SetAccess(a Access) {
 	own := &c.stage.access
 	a.Slots, a.Reads = a.Slots.Clip(own.Slots), a.Reads.Clip(own.Reads)
@@ -65,7 +64,7 @@ func (c *StageCall[T]) Part(part int) (h T, alive bool) {
 	return cell.Handle, cell.Held() && f.entryOwners[c.Item&f.entryMask] == c.Microbatch
 }
 
-// Slot returns a slot of the stage's frame, or nil after the frame has ended.
+// Slot returns a slot of the stage's frame, or nil if the frame has been closed.
 func (c *StageCall[T]) Slot(slot int) *Cell[T] {
 	if !c.frame.open || c.frame.microbatch != c.Microbatch {
 		return nil
@@ -73,10 +72,10 @@ func (c *StageCall[T]) Slot(slot int) *Cell[T] {
 	return &c.frame.slots[slot]
 }
 
-// WeightCopy returns the cell of a copy of a weight of the stage.
+// WeightCopy returns the cell of one of the stage's weight copies.
 func (c *StageCall[T]) WeightCopy(n int) *Cell[T] { return &c.stage.copies[n] }
 
-// Loss returns the state of a loss of the stage.
+// Loss returns the state of one of the stage's losses.
 func (c *StageCall[T]) Loss(loss int) *LossState { return &c.stage.losses[loss] }
 
 // Grad returns the gradient to which the stage adds for a use of a parameter.
@@ -85,13 +84,14 @@ func (c *StageCall[T]) Grad(param int) T { return c.Frames.Grad(c.Frames.running
 // Reduced reports whether the reduction of the stage's gradients has begun.
 func (c *StageCall[T]) Reduced() bool { return c.stage.reduced }
 
-// Weight returns the weight that a use of a parameter of the stage computes with.
+// Weight returns the weight with which the stage computes for a use of a parameter, and notes that the
+// stage has asked for it.
 func (c *StageCall[T]) Weight(param int) T {
 	c.stage.uses[param].Asked = true
 	return c.stage.weight(param)
 }
 
-// Param returns the state of a use of a parameter by the stage.
+// Param returns the state of the stage's use of a parameter.
 func (c *StageCall[T]) Param(param int) *ParamState { return &c.stage.uses[param] }
 
 // Drop empties a cell during the call.
@@ -99,9 +99,9 @@ func (c *StageCall[T]) Drop(cell *Cell[T], place effects.Place) error {
 	return c.Frames.drop(cell, c.Frames.running.stage, place)
 }
 
-// DropEarly empties a slot before its action ends. If the buffer is not freed, it records no
-// suspect, because the stage may release its own reference later in the call: Settle finds the
-// leak. Without an allocator's book Settle cannot, and the suspect stays.
+// DropEarly empties a slot before its action ends. If the buffer is not freed, it records no suspect,
+// because the stage may release its own reference later in the call: Settle finds the leak. Without an
+// allocator's book Settle cannot find it, so the suspect stays.
 func (c *StageCall[T]) DropEarly(slot *Cell[T]) error {
 	noticed := c.Frames.suspect
 	err := c.Drop(slot, effects.Saved)

@@ -27,7 +27,7 @@ const (
 	Dropped             // held a handle that was released: a part after its last read, a slot after its action
 )
 
-// offloaded reports whether the contents are in far memory or being copied, and may not be read.
+// offloaded reports whether the contents are in far memory or being copied, so that they may not be read.
 func (c *Cell[T]) offloaded() bool { return c.State >= Leaving && c.State <= Away }
 
 // Held reports whether the cell holds a handle.

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Pass is the reason why a stage runs (L13).
+// Pass is the reason a stage runs (L13).
 type Pass uint8
 
 // The passes. In Recompute all records of a stage are discarded, and its scales and random draws
@@ -32,11 +32,11 @@ const (
 	InBackwardWeight = schedule.W
 )
 
-// At is a set of kinds of action at which a stage reads an entry part.
+// At is the set of the kinds of action in which a stage reads an entry part.
 type At uint8
 
-// AtForward is F. AtBackward is B, or I if the plan splits. AtWeight is W, or B if the plan does
-// not split.
+// AtForward is F. AtBackward is B, or I if the plan splits the backward. AtWeight is W, or B if the plan
+// does not split the backward.
 const (
 	AtForward At = 1 << iota
 	AtBackward
@@ -73,60 +73,60 @@ func AtCall(c Call) At {
 type Taker uint8
 
 const (
-	// ByBackward is the stage's first backward action: B, or I if the plan splits. A recompute
-	// takes it there too.
+	// ByBackward is the stage's first backward action: B, or I if the plan splits the backward. A
+	// recompute takes it there too.
 	ByBackward Taker = iota
-	// ByWeight is the stage's W, or its B if the plan does not split.
+	// ByWeight is the stage's W, or its B if the plan does not split the backward.
 	ByWeight
 )
 
 // String names the constant.
 func (t Taker) String() string { return [...]string{"ByBackward", "ByWeight"}[t] }
 
-// TakenIn reports whether a call is the taker.
+// TakenIn reports whether c is the taker's call.
 func (t Taker) TakenIn(c Call) bool {
 	return c == InBackward || t == ByBackward && c == InBackwardInput || t == ByWeight && c == InBackwardWeight
 }
 
-// Contribution is the number of contributions of a use of a parameter to its gradient.
+// Contribution says how often a use of a parameter contributes to its gradient.
 type Contribution uint8
 
 const (
-	// Every microbatch contributes exactly once. This is the zero value.
+	// Every means that each microbatch contributes exactly once. It is the zero value.
 	Every Contribution = iota
-	// Sometimes: a microbatch contributes at most once.
+	// Sometimes means that a microbatch contributes at most once.
 	Sometimes
-	// Frozen: no microbatch contributes.
+	// Frozen means that no microbatch contributes.
 	Frozen
 )
 
-// Write is the way in which a stage must write a gradient.
+// Write says how a stage must write a gradient.
 type Write uint8
 
 const (
-	// Skip: the parameter is frozen; there is nothing to write.
+	// Skip means that the parameter is frozen, so there is nothing to write.
 	Skip Write = iota
-	// First: the gradient has no value yet and must be overwritten whole.
+	// First means that the gradient has no value yet and must be overwritten completely.
 	First
-	// Add: the gradient must be added to.
+	// Add means that the stage must add to the gradient.
 	Add
 )
 
-// Use is one use of a parameter by a stage. Uses of a tied parameter share the name; each has its
+// Use is one use of a parameter by a stage. The uses of a tied parameter share its name, but each has its
 // own accumulator (L9).
 type Use[T any] struct {
 	Name        string
 	Grad        T // float32 accumulator of class Resident, owned by the trainer; unused if Frozen
 	Contributes Contribution
-	// Weight is the weight itself, owned by the trainer. It may be unset if the stage does not ask
-	// for it, there is one replica, and no tool changes weights.
+	// Weight is the weight itself, owned by the trainer. It may be unset if the stage does not ask for
+	// it, there is only one replica, and no tool changes weights.
 	Weight T
 	// Elements is the number of elements of the whole parameter if Grad or Weight holds only one
-	// replica's range of it. 0 means that Grad and Weight are whole.
+	// replica's range of it. 0 means that both are whole.
 	Elements int
 }
 
-// Read declares that a stage reads an entry part in the actions At. A zero At means AtForward.
+// Read declares that a stage reads an entry part in the actions in At. A zero At means AtForward.
 type Read struct {
 	Part int // index into the entry's parts
 	At   At
@@ -143,15 +143,15 @@ func (r Read) When() At {
 // Declaration describes the tensors of a stage that the frames hold, and the rules for them.
 type Declaration[T any] struct {
 	Name    string
-	Inputs  int // tensors
+	Inputs  int // number of input tensors
 	Outputs int
 	Slots   []string // names of the slots for saved tensors
 	Reads   []Read
-	Losses  []int // the ledger's number of each loss of the stage
-	// LossNames are the names of Losses.
+	Losses  []int // the number of each of the stage's losses in the ledger
+	// LossNames holds the names of Losses, in the same order.
 	LossNames []string
 	Params    []Use[T]
-	// WeightCopies are the copies that QUANTIZE makes.
+	// WeightCopies lists the copies that QUANTIZE makes.
 	WeightCopies []WeightCopy
 	// InputGradient reports that the step needs the gradient of the stage's input.
 	InputGradient bool

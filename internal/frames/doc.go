@@ -1,25 +1,24 @@
 // Package frames holds the tensors of one step for the runner, checks that all of them were
 // released, and implements the views of package batchctx.
 //
-// [Frames] belongs to one rank. It holds, for the runner, every handle that outlives one call of
-// a stage:
+// [Frames] belongs to one rank. It holds, for the runner, every handle that outlives one stage call:
 //
-//   - entries: the named parts of a microbatch's entry, each from the call of the source to
-//     the part's last read on this rank (L1);
+//   - entries: the named parts of a microbatch's entry, each from the source's call until the part's last
+//     read on this rank (L1);
 //   - frames: for each stage and microbatch in flight, the stage's inputs, the gradients of
 //     its outputs, and the tensors that it has saved for a later action (L2);
 //   - gradients: not their values, but which calls may write them and how often (L5);
-//   - copies of weights that a stage computes with, from the QUANTIZE of the step to the
-//     last action that reads them (L14).
+//   - the copies of weights that a stage computes with, from the step's QUANTIZE until the last action
+//     that reads them (L14).
 //
-// Every handle is in a [Cell]. Hold fills a cell and drop empties it; both change the book.
+// Every handle is in a [Cell]. Hold fills a cell and drop empties it; both update the book.
 //
-// # Numbers of a microbatch
+// # Microbatch numbers
 //
-// Calls name a microbatch by its number in the replica's plan. Its item is its number in the
-// order of the replica's entries (schedule.Plan.Item); the two differ if the placement has
-// several copies of the model. Its index is its number in the batch of all replicas
-// ([Frames.Index]), which is the number that users see.
+// Methods identify a microbatch by its number in the replica's plan. Its item is its position among the
+// replica's entries (schedule.Plan.Item); the two differ if the placement contains several copies of the
+// model. Its index is its number in the batch that all replicas share ([Frames.Index]); this is the
+// number that users see.
 //
 // # Two books
 //

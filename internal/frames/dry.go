@@ -6,11 +6,11 @@ import (
 	"github.com/weir-ml/weir/internal/effects"
 )
 
-// Dry makes the following calls dry runs, which measure how much memory a step needs: AtMost
-// returns the upper bound of a size, after a call of bounded. A nil bounded ends the dry runs.
+// Dry turns the calls that follow into dry runs, which measure how much memory a step needs: AtMost calls
+// bounded and returns the upper bound of a size. A nil bounded ends the dry runs.
 func (c *Frames[T]) Dry(bounded func()) { c.bounded = bounded }
 
-// AtMost returns n, or bound in a dry run: the next allocation is planned with the upper bound.
+// AtMost returns n or, in a dry run, bound: the next allocation is planned with the upper bound.
 func (c *Frames[T]) AtMost(n, bound int) int {
 	if c.bounded == nil {
 		return n
@@ -25,7 +25,7 @@ func (c *Frames[T]) EntryPart(item, part int) (T, bool) {
 	return cell.Handle, cell.Held()
 }
 
-// Handles returns the handles in a place, borrowed, by port: the zero T for an empty cell.
+// Handles returns the handles in a place by port, borrowed, with the zero T for an empty cell.
 func (c *Frames[T]) Handles(place effects.Place, stage, microbatch int) []T {
 	cells := c.at(place, stage, microbatch)
 	handles := make([]T, len(cells))
@@ -35,8 +35,8 @@ func (c *Frames[T]) Handles(place effects.Place, stage, microbatch int) []T {
 	return handles
 }
 
-// Slots iterates over the numbers of the occupied slots of a stage and microbatch, and the saved
-// tensors.
+// Slots iterates over the occupied slots of a stage and microbatch, yielding the slot's number and the
+// saved tensor.
 func (c *Frames[T]) Slots(stage, microbatch int) iter.Seq2[int, T] {
 	return func(yield func(int, T) bool) {
 		for i, slot := range c.frame(stage, microbatch).slots {

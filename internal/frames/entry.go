@@ -8,11 +8,11 @@ import (
 	"github.com/weir-ml/weir/internal/effects"
 )
 
-// entry is the entry that is being filled.
+// entry is the entry being filled.
 type entry[T any] struct {
 	item   int
-	wanted uint64                    // the parts that this rank reads, one bit each
-	tried  func(part int, h T) error // set by TryEntry, which keeps no part
+	wanted uint64                    // the parts that this rank reads, one bit per part
+	tried  func(part int, h T) error // set by TryEntry, which keeps no parts
 }
 
 // EntryIndex returns the index in the batch of the microbatch whose entry is being filled.
@@ -21,14 +21,14 @@ func (c *Frames[T]) EntryIndex() int { return c.Index(c.entry.item) }
 // Rank returns the rank.
 func (c *Frames[T]) Rank() int { return c.Config.Rank }
 
-// Wants reports whether a stage of this rank reads the part in this step, and returns the part's
-// index: -1 if no stage of any rank reads it.
+// Wants reports whether a stage of this rank reads the part in this step, and returns the part's index,
+// or -1 if no stage on any rank reads it.
 func (c *Frames[T]) Wants(name string) (wants bool, part int) {
 	part = slices.Index(c.Parts, name)
 	return part >= 0 && c.entry.wanted>>part&1 == 1, part
 }
 
-// Put takes a part over. It releases h if this rank does not want the part, or after an error.
+// Put takes over a part. It releases h if this rank does not want the part, or on error.
 func (c *Frames[T]) Put(name string, h T) error {
 	wants, part := c.Wants(name)
 	var err error
@@ -65,14 +65,14 @@ func (c *Frames[T]) BeginEntry(item int) error {
 	return nil
 }
 
-// TryEntry begins an entry of a rank that wants every part. Put lends each part to tried and then
+// TryEntry begins an entry as for a rank that wants every part. Put lends each part to tried and then
 // releases it.
 func (c *Frames[T]) TryEntry(item int, tried func(part int, h T) error) {
 	c.entry = entry[T]{item, ^uint64(0), tried}
 }
 
-// EndEntry ends the entry that the source has filled; err is the source's error. The failure of a
-// call on the entry takes precedence, even if the source has ignored it.
+// EndEntry ends the entry that the source has filled; err is the source's error. If a call on the entry
+// has failed, that failure takes precedence, even if the source has ignored it.
 func (c *Frames[T]) EndEntry(err error) error {
 	if err := c.End(err); err != nil || c.entry.tried != nil {
 		return err
@@ -85,7 +85,7 @@ func (c *Frames[T]) EndEntry(err error) error {
 	return nil
 }
 
-// DropParts releases parts of a microbatch's entry: those in set, which has one bit per part (L1).
+// DropParts releases the parts in set, which has one bit per part, from a microbatch's entry (L1).
 func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 	item := c.extent.Item(microbatch)
 	set &= c.extent.WantedParts(item)
@@ -105,8 +105,8 @@ func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 	return nil
 }
 
-// widen doubles the ring of entries. Copies of a model alternate between the items, and entries
-// wait for a copy that has not begun yet.
+// widen doubles the ring of entries. It is needed because items alternate between the copies of a model,
+// and the entries of a copy that has not begun yet have to wait.
 func (c *Frames[T]) widen() {
 	entries, owners := c.entries, c.entryOwners
 	c.entries, c.entryOwners, c.entryMask = make([]Cell[T], 2*len(entries)), make([]int, 2*len(owners)), 2*len(owners)-1

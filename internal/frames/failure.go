@@ -2,11 +2,11 @@ package frames
 
 import "errors"
 
-// Unwinding is the panic value of a call on a view that fails. It unwinds the stage, or the source,
-// to the runner, which recovers only this value.
+// Unwinding is the panic value of a failed call on a view. It unwinds the stage, or the source, to the
+// runner, which recovers only this value.
 type Unwinding struct{ Err error }
 
-// Error returns the last message of the process if no call recovers the panic, because the view
+// Error returns the message with which the process ends if nothing recovers the panic, because the view
 // failed on another goroutine.
 func (u *Unwinding) Error() string {
 	return u.Err.Error() + " (use a Microbatch, an Entry and a Quantization only on the goroutine of their call: a failure on another goroutine cannot end the step)"
@@ -15,8 +15,8 @@ func (u *Unwinding) Error() string {
 // Unwrap returns Err.
 func (u *Unwinding) Unwrap() error { return u.Err }
 
-// Fail records why a call on a view failed, and unwinds to Recover. The first failure of a step
-// wins. After it the views refuse all calls except releases.
+// Fail records why a call on a view failed, and unwinds to Recover. The first failure of a step wins.
+// After that, the views reject all calls except releases.
 func (c *Frames[T]) Fail(err error) {
 	if c.failure == nil {
 		c.failure = err
@@ -33,8 +33,8 @@ func (c *Frames[T]) Failed(generation uint64) bool {
 	return c.failure != nil && c.generation == generation+1
 }
 
-// Recover is deferred by functions that call stages and sources. If a view unwinds to them, it sets
-// err to the view's failure. Other panics continue with their own stack.
+// Recover is deferred by functions that call stages and sources. If a view unwinds to such a function,
+// Recover sets err to the view's failure. Other panics continue with their own stack.
 func (c *Frames[T]) Recover(err *error) {
 	if c.failure == nil {
 		return
@@ -50,8 +50,8 @@ func (c *Frames[T]) Recover(err *error) {
 	*err = c.failure // also if a group of goroutines has forwarded the panic
 }
 
-// End ends the view of the running call; err is the call's error. A failure of the view takes
-// precedence, even if the stage has ignored it.
+// End ends the view of the running call; err is the call's error. If the view has failed, that failure
+// takes precedence, even if the stage has ignored it.
 func (c *Frames[T]) End(err error) error {
 	c.generation++
 	if c.failure != nil {

@@ -14,18 +14,18 @@ type frame[T any] struct {
 	open       bool
 	microbatch int       // the microbatch that owns the frame
 	inputs     []Cell[T] // of the stage
-	gradients  []Cell[T] // of the stage's outputs
+	gradients  []Cell[T] // gradients of the stage's outputs
 	slots      []Cell[T] // tensors saved for a later action
 }
 
-// frame returns the frame of a stage in the place of a microbatch.
+// frame returns a stage's frame at a microbatch's position in the ring.
 func (c *Frames[T]) frame(stage, microbatch int) *frame[T] {
 	st := &c.stages[stage]
 	return &st.frames[microbatch&st.mask]
 }
 
-// Open opens the frame of a stage for a microbatch at the beginning of its forward, and fills dst
-// with the stage's inputs, borrowed.
+// Open opens a stage's frame for a microbatch at the beginning of the forward, and fills dst with the
+// stage's inputs, which are borrowed.
 func (c *Frames[T]) Open(stage, microbatch int, dst []T) error {
 	f := c.frame(stage, microbatch)
 	if err := c.borrow("input", f.inputs, dst, 0, stage, microbatch); err != nil {
@@ -49,8 +49,8 @@ func (c *Frames[T]) Open(stage, microbatch int, dst []T) error {
 	return nil
 }
 
-// Call begins a call of a stage for a microbatch, which End ends. It also begins a new generation,
-// which ends all earlier views.
+// Call begins a stage call for a microbatch; End ends it. Call also begins a new generation, which ends
+// all earlier views.
 func (c *Frames[T]) Call(stage, microbatch int, kind Call) *StageCall[T] {
 	st, call := &c.stages[stage], &c.call
 	c.generation++
@@ -60,15 +60,15 @@ func (c *Frames[T]) Call(stage, microbatch int, kind Call) *StageCall[T] {
 	return call
 }
 
-// Act records that an action without a stage call runs, such as a transfer. Leaks found from now on
-// are attributed to it.
+// Act records that an action without a stage call, such as a transfer, is running. Leaks found after that
+// are attributed to the action.
 func (c *Frames[T]) Act(stage, microbatch int) {
 	c.running.stage, c.running.microbatch, c.running.call = stage, microbatch, None
 }
 
-// PutAt takes over the tensors h, one per port, and holds them in a place of a stage and a
-// microbatch. Ports whose bit is set in none have no tensor. PutAt sets the elements of h that it
-// has taken over to zero, even if it returns an error.
+// PutAt takes over the tensors h, one per port, and holds them in the given place for a stage and a
+// microbatch. Ports whose bit is set in none have no tensor. PutAt sets the elements of h that it has
+// taken over to zero, even if it returns an error.
 func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, none uint64) error {
 	st := &c.stages[stage]
 	switch place {
@@ -89,8 +89,8 @@ func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, non
 	return nil
 }
 
-// PutParams takes over the buffers that make returns for each parameter of a stage: gathered weights
-// or whole gradients.
+// PutParams takes over the buffers that make returns for the parameters of a stage: gathered weights or
+// whole gradients.
 func (c *Frames[T]) PutParams(place effects.Place, stage int, make func(param int) (h T, made bool, err error)) error {
 	cells := c.at(place, stage, 0)
 	for p := range cells {
@@ -155,7 +155,7 @@ func (c *Frames[T]) at(place effects.Place, stage, microbatch int) []Cell[T] {
 	return c.outputs
 }
 
-// put takes over the tensors h into the cells of a place.
+// put takes over the tensors h and stores them in the cells of a place.
 func (c *Frames[T]) put(place effects.Place, cells []Cell[T], h []T, none uint64) error {
 	var zero T
 	for i := range cells {
@@ -195,12 +195,13 @@ func (c *Frames[T]) CheckSizes(stage, microbatch int, gradIn []T, none uint64) e
 	return nil
 }
 
-// Gradients fills dst with the gradients of the stage's outputs, borrowed.
+// Gradients fills dst with the gradients of the stage's outputs, which are borrowed.
 func (c *Frames[T]) Gradients(stage, microbatch int, dst []T, none uint64) error {
 	return c.borrow("gradient", c.frame(stage, microbatch).gradients, dst, none, stage, microbatch)
 }
 
-// borrow fills dst with the handles of cells, which must hold one for each port that is not in none.
+// borrow fills dst with the handles in cells. Every cell must hold a handle, except those of the ports in
+// none.
 func (c *Frames[T]) borrow(what string, cells []Cell[T], dst []T, none uint64, stage, microbatch int) error {
 	for i := range dst {
 		if none>>i&1 == 1 {
@@ -214,9 +215,9 @@ func (c *Frames[T]) borrow(what string, cells []Cell[T], dst []T, none uint64, s
 	return nil
 }
 
-// DropSaved releases the tensors saved for a call (L2). If last is set, it releases all saved
-// tensors and closes the frame. It returns ErrUntaken for a tensor that a backward had to take but
-// did not. At WAIT_OFFLOAD it releases the buffers of the offloaded slots instead.
+// DropSaved releases the tensors saved for a call (L2). If last is set, it releases all saved tensors and
+// closes the frame. It returns ErrUntaken for a tensor that the backward should have taken but did not.
+// At WAIT_OFFLOAD it releases the buffers of the offloaded slots instead.
 func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error {
 	if call == schedule.WaitOffload {
 		return c.dropOffloaded(stage, microbatch)
@@ -248,8 +249,8 @@ func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error
 	return nil
 }
 
-// GiveOutputs moves the outputs of the last stage to dst and calls take, which owns them from then
-// on. The baseline changes by the memory that take keeps, so that the step does not count it.
+// GiveOutputs moves the outputs of the last stage to dst and calls take, which then owns them. The
+// baseline is adjusted by the memory that take keeps, so that it is not attributed to the step.
 func (c *Frames[T]) GiveOutputs(dst []T, take func() error) error {
 	c.Settle() // attributes an earlier leak to the stage, not to take
 	c.counts[effects.Output]--

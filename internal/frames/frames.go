@@ -12,40 +12,40 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// MaxParts is the number of entry parts that a set of bits can name.
+// MaxParts is the maximum number of entry parts. A set of parts is a uint64 with one bit per part.
 const MaxParts = 64
 
 // Config is the configuration of Frames.
 type Config[T any] struct {
 	Space memory.Space[T]
 	Rank  int
-	Seed  uint64 // of random draws
-	// The rank belongs to replica number Replica of Replicas; zero Replicas means 1. Item i of a
-	// replica has index i·Replicas+Replica in the batch.
+	Seed  uint64 // seeds the random draws
+	// The rank belongs to replica Replica out of Replicas; a zero Replicas means 1. Item i of a replica
+	// has index i·Replicas+Replica in the batch.
 	Replica, Replicas int
 	Parts             []string     // names of the entry parts
-	Losses            *loss.Ledger // records losses; nil if no stage has any
-	Cells             *T           // of Losses on the rank's device; nil if it has no cells
-	// Seeds[i] is the seed of the gradient of loss i: the step's power-of-two scale
-	// times the loss's coefficient, 0 for a metric.
+	Losses            *loss.Ledger // nil if no stage records losses
+	Cells             *T           // the loss cells on the rank's device; nil if it has none
+	// Seeds[i] is the initial gradient of loss i: the step's power-of-two scale times the loss's
+	// coefficient, or 0 for a metric.
 	Seeds []float32
-	// Zero sets the gradient of a parameter to zero before the first addition.
+	// Zero sets a parameter's gradient to zero before the first addition to it.
 	Zero func(g T) error
-	// Poison fills a gradient that must be overwritten, under -tags invariants; nil if the space
-	// cannot.
+	// Poison fills with NaN a gradient that the stage must overwrite. It is used under -tags invariants,
+	// and is nil if the space cannot do this.
 	Poison func(g T) error
-	// Stages are the declarations of all stages, in order; nil for a stage of another rank.
+	// Stages holds the declarations of all stages, in order, with nil for the stages of other ranks.
 	Stages []*Declaration[T]
 }
 
 // Extent is a step's plan and the number of microbatches in flight on this rank.
 type Extent struct {
-	*schedule.Plan          // with Windows, Outgoing and the order of its microbatches in the batch
+	*schedule.Plan          // must include Windows, Outgoing and the order of its microbatches in the batch
 	Wanted         []uint64 // the parts that this rank reads: see schedule.Plan.Wanted
-	Entries        int      // consecutive items with a live entry, look-ahead included; the ring grows if there are more
+	Entries        int      // number of consecutive items with a live entry, including look-ahead; the ring grows if there are more
 }
 
-// WantedParts returns the parts of an item that this rank reads, one bit each.
+// WantedParts returns the parts of an item that this rank reads, as a set with one bit per part.
 func (e *Extent) WantedParts(item int) uint64 {
 	if len(e.Wanted) == 0 {
 		return 0
@@ -53,19 +53,19 @@ func (e *Extent) WantedParts(item int) uint64 {
 	return e.Wanted[item%len(e.Wanted)]
 }
 
-// Counts holds the number of live objects by place: entry parts at Part, open frames at Saved, and
-// for every other place the number of stages and microbatches that occupy it. After every
-// microbatch it is compared with the plan's.
+// Counts holds the number of live objects in each place: entry parts in Part, open frames in Saved, and
+// for every other place how many stages, or pairs of stage and microbatch, occupy it. After every
+// microbatch it is compared with the plan's counts.
 type Counts [effects.NumPlaces]int
 
-// Frames holds all tensors that one rank keeps alive in a step. It is reused from step to step, and
-// only one goroutine may use it.
+// Frames holds all tensors that one rank keeps alive in a step. It is reused from step to step, and is
+// not safe for concurrent use.
 type Frames[T any] struct {
 	Config[T]
-	fused       memory.Fused[T] // the space, or its separate calls
+	fused       memory.Fused[T] // the space itself, or an adapter that makes separate calls
 	book        memory.Book     // nil if only the frames' book is audited
 	offloadable offloadable[T]  // nil if the space cannot offload
-	// Far is the far memory of the rank, nil until a step offloads. Set it before Begin.
+	// Far is the rank's far memory; it is nil until a step offloads. Set it before Begin.
 	Far       Far[T]
 	reclaimer memory.Reclaimer // nil if the space cannot reclaim
 	stages    []stage[T]
@@ -73,53 +73,53 @@ type Frames[T any] struct {
 	Step int64
 	mark uint64
 
-	entries     []Cell[T] // a ring of entries, len(Parts) cells each
-	entryOwners []int     // the microbatch of each entry of the ring
+	entries     []Cell[T] // a ring of entries with len(Parts) cells each
+	entryOwners []int     // the microbatch of each entry in the ring
 	entryMask   int
 	extent      Extent
 	entry       entry[T]
-	outputs     []Cell[T] // of the last stage, within its action
-	bounded     func()    // see Dry; nil outside of dry runs
+	outputs     []Cell[T] // the last stage's outputs, within its action only
+	bounded     func()    // see Dry; nil outside dry runs
 
 	call       StageCall[T]
-	generation uint64 // of the valid view
-	failure    error  // of a view in this step
+	generation uint64 // generation of the valid view
+	failure    error  // first failure of a view in this step
 	counts     Counts
 	account
 }
 
-// stage holds one stage's frames, in a ring indexed by microbatch. The size of the ring is a power
-// of two, so that a mask computes the index.
+// stage holds one stage's frames, in a ring indexed by microbatch. The ring size is a power of two, so
+// that a mask yields the index.
 type stage[T any] struct {
 	*Declaration[T]
 	mask      int
 	width     int       // Inputs + Outputs + Slots
-	cells     []Cell[T] // of all frames
+	cells     []Cell[T] // the cells of all frames
 	frames    []frame[T]
-	sizes     []int64 // of the inputs of all frames, in bytes; empty if their gradients are not needed
+	sizes     []int64 // sizes of all frames' inputs in bytes; empty if the inputs' gradients are not needed
 	outbox    outbox[T]
 	gathered  []Cell[T]    // its gathered weights by parameter, between UNSHARD and RESHARD
 	grads     []Cell[T]    // its whole gradients by parameter, between ZERO_GRAD and WAIT_REDUCE
 	copies    []Cell[T]    // copies of its weights, from QUANTIZE to their drops
-	farCopies []farCopy    // of the slots of all frames; empty if the plan offloads none of them
-	uses      []ParamState // by parameter
-	losses    []LossState  // by loss
+	farCopies []farCopy    // far copies of all frames' slots; empty if the plan offloads none of the slots
+	uses      []ParamState // indexed by parameter
+	losses    []LossState  // indexed by loss
 	reduced   bool         // the reduction of its gradients has begun
-	backward  bool         // it has a backward in this step: see Quantize
-	access    Access       // to everything that the stage declares
+	backward  bool         // the stage has a backward in this step: see Quantize
+	access    Access       // grants everything that the stage declares
 }
 
-// ParamState is the state of a use of a parameter by a stage.
+// ParamState is the state of a stage's use of a parameter.
 type ParamState struct {
 	Count   int  // contributions in this step
-	Last    int  // microbatch of the last contribution, -1 for none
-	Written bool // the accumulator has a value of this step
-	Asked   bool // a call of this step asked for the weight
+	Last    int  // microbatch of the last contribution, or -1
+	Written bool // the accumulator holds a value from this step
+	Asked   bool // a call in this step asked for the weight
 }
 
-// LossState is the state of a loss of a stage.
+// LossState is the state of one of a stage's losses.
 type LossState struct {
-	Last    int  // microbatch of the last record in this step, -1 for none
+	Last    int  // microbatch of the last record in this step, or -1
 	Weighed bool // it was recorded with a weight, in any step
 	Asked   bool // its seed was asked for, in any step
 }
@@ -164,8 +164,8 @@ func (c *Frames[T]) Books() int {
 	return 1
 }
 
-// Begin prepares a step. The frames must hold nothing. The allocator's book becomes the baseline.
-// Begin allocates only if the extent is larger than all earlier ones.
+// Begin prepares a step. The frames must hold nothing. The current state of the allocator's book becomes
+// the baseline. Begin allocates only if the extent is larger than all earlier ones.
 func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 	c.Step, c.extent, c.failure = step, extent, nil
 	size := max(ringSize(extent.Entries), len(c.entryOwners))
@@ -218,10 +218,10 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 	}
 }
 
-// ring returns the size of a ring for n microbatches: a power of two.
+// ringSize returns the size of a ring for n microbatches, which is a power of two.
 func ringSize(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
-// resize returns a slice of n values, in the memory of s if they fit.
+// resize returns a slice of length n, which reuses the memory of s if it is large enough.
 func resize[E any](s []E, n int) []E {
 	if cap(s) < n {
 		return make([]E, n)
@@ -235,8 +235,8 @@ func (c *Frames[T]) Index(item int) int { return item*c.Replicas + c.Replica }
 // Counts returns the current counts.
 func (c *Frames[T]) Counts() Counts { return c.counts }
 
-// Contributions checks that every use of a parameter by a stage has contributed as often as
-// declared, in a step with n microbatches of the stage (L5).
+// Contributions checks that each of a stage's uses of parameters has contributed as often as declared, in
+// a step in which the stage has run n microbatches (L5).
 func (c *Frames[T]) Contributions(stage, n int) error {
 	var faults []error
 	st := &c.stages[stage]
@@ -250,8 +250,8 @@ func (c *Frames[T]) Contributions(stage, n int) error {
 	return errors.Join(faults...)
 }
 
-// Unseeded returns the name of a loss that trains and that the stage has recorded without ever
-// asking for its seed: its gradient would be missing. It returns "" if there is none.
+// Unseeded returns the name of a training loss that the stage has recorded without ever asking for its
+// seed, so that its gradient would be missing. It returns "" if there is none.
 func (c *Frames[T]) Unseeded(stage int) string {
 	st := &c.stages[stage]
 	for i := range st.losses {
@@ -262,18 +262,19 @@ func (c *Frames[T]) Unseeded(stage int) string {
 	return ""
 }
 
-// Asked reports whether a call of a stage has asked for one of its weights in this step.
+// Asked reports whether a stage has asked for one of its weights in this step.
 func (c *Frames[T]) Asked(stage int) bool {
 	return slices.ContainsFunc(c.stages[stage].uses, func(u ParamState) bool { return u.Asked })
 }
 
-// Written reports whether the accumulator of a use of a parameter has a value of this step.
+// Written reports whether the accumulator of a stage's use of a parameter holds a value from this step.
 func (c *Frames[T]) Written(stage, param int) bool { return c.stages[stage].uses[param].Written }
 
-// SetWritten marks the accumulator as written without a contribution, after it was set to zero.
+// SetWritten marks the accumulator as written although nothing has contributed, because it was set to
+// zero.
 func (c *Frames[T]) SetWritten(stage, param int) { c.stages[stage].uses[param].Written = true }
 
-// SetReduced marks the gradients of a stage as reduced: a contribution would be lost.
+// SetReduced marks the gradients of a stage as reduced: a later contribution would be lost.
 func (c *Frames[T]) SetReduced(stage int) { c.stages[stage].reduced = true }
 
 // Abort releases everything that the frames hold. If the space can reclaim, it also frees all

@@ -14,9 +14,9 @@ import (
 type Far[T any] interface {
 	memory.Book
 	memory.Reclaimer
-	// Store starts the copy of a buffer to far memory and returns the number of the copy.
+	// Store starts copying a buffer to far memory and returns the number of the copy.
 	Store(h T) (number int32, err error)
-	// Load starts the copy back to a buffer.
+	// Load starts copying a copy back to a buffer.
 	Load(number int32, h T) error
 	// Wait waits for the last Store or Load, and reports whether it had to block.
 	Wait(ctx context.Context, number int32) (waited bool, err error)
@@ -40,8 +40,8 @@ type farCopy struct {
 	number int32
 }
 
-// eachOffloaded calls do for every slot of a frame that the plan offloads, with its far copy, and
-// adds the name of the slot to an error.
+// eachOffloaded calls do for every slot of a frame that the plan offloads, with its far copy, and adds
+// the slot's name to an error.
 func (c *Frames[T]) eachOffloaded(stage, microbatch int, do func(slot *Cell[T], copied *farCopy) error) error {
 	st := &c.stages[stage]
 	if len(st.farCopies) == 0 {
@@ -57,7 +57,7 @@ func (c *Frames[T]) eachOffloaded(stage, microbatch int, do func(slot *Cell[T], 
 	return nil
 }
 
-// require returns an error unless the slot is in the state that an action on far memory needs.
+// require returns an error unless the slot is in the state that a far-memory action requires.
 func (slot *Cell[T]) require(state CellState) error {
 	switch slot.State {
 	case state:
@@ -68,8 +68,8 @@ func (slot *Cell[T]) require(state CellState) error {
 	return fmt.Errorf("%w, and the actions that move it are out of order", ErrAway)
 }
 
-// Offload starts the copies of a frame's offloaded slots to far memory. The slots cannot be taken
-// until they are reloaded.
+// Offload starts copying a frame's offloaded slots to far memory. The slots cannot be taken until they
+// are reloaded.
 func (c *Frames[T]) Offload(stage, microbatch int) error {
 	c.counts[effects.Far]++
 	return c.eachOffloaded(stage, microbatch, func(slot *Cell[T], copied *farCopy) error {
@@ -105,7 +105,7 @@ func (c *Frames[T]) dropOffloaded(stage, microbatch int) error {
 	})
 }
 
-// Reload allocates buffers for a frame's offloaded slots, and starts the copies back.
+// Reload allocates buffers for a frame's offloaded slots, and starts copying their contents back.
 func (c *Frames[T]) Reload(stage, microbatch int) error {
 	return c.eachOffloaded(stage, microbatch, func(slot *Cell[T], copied *farCopy) error {
 		if err := slot.require(Away); err != nil {
@@ -128,8 +128,8 @@ func (c *Frames[T]) WaitReload(ctx context.Context, stage, microbatch int) error
 	return c.waitFar(ctx, stage, microbatch, Returning, Full)
 }
 
-// waitFar waits for the copies of a frame's offloaded slots, which must be in the given state, and
-// sets the next state.
+// waitFar waits for the copies of a frame's offloaded slots, which must be in the given state, and then
+// sets their state to next.
 func (c *Frames[T]) waitFar(ctx context.Context, stage, microbatch int, state, next CellState) error {
 	waits := false
 	err := c.eachOffloaded(stage, microbatch, func(slot *Cell[T], copied *farCopy) error {
@@ -161,6 +161,5 @@ func (c *Frames[T]) DropFar(stage, microbatch int) error {
 	})
 }
 
-// FarWaits returns the number of actions of the step that have waited for a copy to or from far
-// memory.
+// FarWaits returns the number of actions in the step that had to wait for a copy to or from far memory.
 func (c *Frames[T]) FarWaits() int64 { return c.farWaits }

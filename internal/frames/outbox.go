@@ -13,7 +13,7 @@ type outbox[T any] struct {
 	outputs int
 	width   int       // outputs + inputs
 	cells   []Cell[T] // a ring, width cells for each microbatch: outputs, then gradients of the inputs
-	owners  []int     // the microbatch of each place of the ring
+	owners  []int     // the microbatch at each position in the ring
 }
 
 // begin makes room for a number of consecutive microbatches.
@@ -47,8 +47,8 @@ func (b *outbox[T]) owner(i, stage int, name string) string {
 	return fmt.Sprintf("microbatch %d: stage %d (%s): %s %d in flight", b.owners[i/b.width], stage, name, what, n)
 }
 
-// Outgoing appends the tensors that a stage has to send to dst, borrowed. It skips ports whose bit is
-// set in none.
+// Outgoing appends to dst the tensors that a stage must send, which are borrowed. It skips ports whose
+// bit is set in none.
 func (c *Frames[T]) Outgoing(stage, microbatch int, place effects.Place, dst []T, none uint64) ([]T, error) {
 	for i, cell := range c.stages[stage].outbox.at(microbatch, place) {
 		if none>>i&1 == 1 {

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Owners iterates over the buffers that the frames hold, each with the name of its owner and its
-// purpose. It serves the dump between a failure and Abort.
+// Owners iterates over the buffers that the frames hold, each with the name of its owner and its purpose.
+// It is meant for the dump between a failure and Abort.
 func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 	return func(yield func(memory.Info) bool) {
 		yieldCells := func(cells []Cell[T], name func(i int) string) bool {

@@ -7,10 +7,10 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// WeightCopy declares a copy of a weight that a stage computes with. QUANTIZE makes the copy once in
-// a step, and the frames hold it until the plan drops it.
+// WeightCopy declares a copy of a weight that a stage computes with. QUANTIZE makes the copy once per
+// step, and the frames hold it until the plan drops it.
 type WeightCopy struct {
-	Name string // of the weight
+	Name string // name of the weight
 	// At is the pass that reads the copy: AtForward or AtBackward. Copies for the forward and copies
 	// for the backward are dropped separately.
 	At At
@@ -46,8 +46,8 @@ func (st *stage[T]) weight(param int) T {
 	return st.Params[param].Weight
 }
 
-// Quantize begins a QUANTIZE of a stage, which EndQuantize ends. backward reports whether the stage
-// has a backward in this step.
+// Quantize begins a stage's QUANTIZE; EndQuantize ends it. backward reports whether the stage has a
+// backward in this step.
 func (c *Frames[T]) Quantize(stage int, backward bool) *StageCall[T] {
 	c.stages[stage].backward = backward
 	return c.Call(stage, 0, schedule.Quantize)
@@ -59,10 +59,10 @@ func (st *stage[T]) needsCopy(n int) bool {
 	return w.At == AtForward || st.backward && (st.InputGradient || !w.InputOnly)
 }
 
-// NeedsCopy reports whether this step needs a copy of a weight of the stage.
+// NeedsCopy reports whether this step needs a copy of one of the stage's weights.
 func (c *StageCall[T]) NeedsCopy(n int) bool { return c.stage.needsCopy(n) }
 
-// PutCopy takes over a copy of a weight of the stage.
+// PutCopy takes over a copy of one of the stage's weights.
 func (c *StageCall[T]) PutCopy(n int, h T) error {
 	w, cell := &c.stage.WeightCopies[n], &c.stage.copies[n]
 	switch {
@@ -97,8 +97,8 @@ func (c *Frames[T]) EndQuantize(err error) error {
 	return nil
 }
 
-// Copies calls yield for each copy of a stage's weights that the frames hold, with the copies for
-// the forward first.
+// Copies calls yield for each copy of a stage's weights that the frames hold, starting with those for the
+// forward.
 func (c *Frames[T]) Copies(stage int, yield func(w WeightCopy, h T)) {
 	st := &c.stages[stage]
 	for _, at := range []At{AtForward, AtBackward} {
