@@ -2,17 +2,17 @@ package batchctx
 
 import "github.com/weir-ml/weir/internal/frames"
 
-// Entry is the view through which a source hands over the parts of one microbatch. It follows the
-// rules of a [Microbatch]: it ends when the source returns, only the source's goroutine may use
-// it, and a call that cannot succeed ends the step instead of returning an error. The source owns
-// the buffers that it has allocated and not handed over; after a failure a space with
-// memory.Reclaimer frees them.
+// Entry is the view through which a source hands over the parts of one microbatch. It follows the rules
+// of a [Microbatch]: it ends when the source returns, only the source's goroutine may use it, and a call
+// that cannot succeed ends the step instead of returning an error. The source owns the buffers that it
+// has allocated and not handed over; after a failure, a space that implements memory.Reclaimer frees
+// them.
 type Entry[T any] struct {
 	frames     *frames.Frames[T]
 	generation uint64
 }
 
-// NewEntry returns the view of the entry that is being filled, for the runner.
+// NewEntry returns the view of the entry being filled. It is called by the runner.
 func NewEntry[T any](c *frames.Frames[T]) Entry[T] { return Entry[T]{c, c.Generation()} }
 
 // live returns the frames, and fails if the view has ended.
@@ -23,9 +23,10 @@ func (e Entry[T]) live() *frames.Frames[T] {
 	return e.frames
 }
 
-// Index returns the number of the microbatch in the batch, from 0. The runner asks a rank's source
-// for entries in this order; replica r of R data-parallel replicas gets the microbatches r, r+R,
-// and so on. Microbatch.Index returns the same number to the stages that read the entry.
+// Index returns the number of the microbatch in the batch, counted from 0. The runner asks a rank's
+// source for entries in increasing order of this number; replica r of R data-parallel replicas gets the
+// microbatches r, r+R, and so on. Microbatch.Index returns the same number to the stages that read the
+// entry.
 func (e Entry[T]) Index() int { return e.live().EntryIndex() }
 
 // Rank returns the rank that the entry is for, counted over all replicas. The source allocates in
@@ -39,12 +40,12 @@ func (e Entry[T]) Wants(part string) bool {
 	return wants
 }
 
-// Put hands a part over. A source may put the same parts on all ranks: Put releases at once a part
-// that this rank does not read. A part that no stage of any rank reads fails with ErrUnread. After
-// a failure h is released.
+// Put hands over a part. A source may put the same parts on all ranks: Put immediately releases a part
+// that this rank does not read. Put fails with ErrUnread for a part that no stage on any rank reads.
+// After a failure h is released.
 func (e Entry[T]) Put(part string, h T) { e.Check(e.live().Put(part, h)) }
 
-// AtMost returns n, or bound in a dry run, as Microbatch.AtMost does.
+// AtMost returns n or, in a dry run, bound, like Microbatch.AtMost.
 func (e Entry[T]) AtMost(n, bound int) int { return e.live().AtMost(n, bound) }
 
 // Check ends the step with err, unless it is nil.

@@ -2,19 +2,20 @@ package batchctx
 
 import "github.com/weir-ml/weir/internal/frames"
 
-// Errors of calls on a view. They are wrapped with the stage, microbatch and slot.
+// Errors of calls on a view, with which the step ends. They are wrapped with the stage, microbatch and
+// slot.
 var (
-	// ErrDropped is returned for an entry part after its last read on this rank (L1), and for a
-	// copy of weights that the plan has dropped or not made (L14).
+	// ErrDropped is returned for an entry part after its last read on this rank (L1), and for a copy of
+	// weights that the plan has dropped or has not made (L14).
 	ErrDropped = frames.ErrDropped
-	// ErrUndeclared is returned if a stage reaches a slot, a loss, a parameter, a copy of
-	// weights, or an entry part at this kind of action without having declared it.
+	// ErrUndeclared is returned if a stage uses a slot, a loss, a parameter or a copy of weights that it
+	// has not declared, or an entry part that it has not declared for this kind of action.
 	ErrUndeclared = frames.ErrUndeclared
-	// ErrUnread is returned by Put for a part that no stage of any rank reads.
+	// ErrUnread is returned by Put for a part that no stage on any rank reads.
 	ErrUnread = frames.ErrUnread
 	// ErrTaken is returned by Take for a slot that was already taken (L2).
 	ErrTaken = frames.ErrTaken
-	// ErrUntaken is returned after a backward that has not taken a tensor saved for it.
+	// ErrUntaken is returned after a backward that did not take a tensor saved for it.
 	ErrUntaken = frames.ErrUntaken
 	// ErrAway is returned by Take for a slot whose contents are in far memory. The plan must reload
 	// them before the action that takes them.
@@ -23,22 +24,22 @@ var (
 	ErrEmpty = frames.ErrEmpty
 	// ErrOccupied is returned by Save and Put for a place that is in use.
 	ErrOccupied = frames.ErrOccupied
-	// ErrMisplaced is returned for a call that this kind of action does not allow, such as saving
-	// a tensor that no later action can take, or reaching a gradient in a forward.
+	// ErrMisplaced is returned for a call that this kind of action does not allow, such as saving a
+	// tensor that no later action can take, or asking for a gradient in a forward.
 	ErrMisplaced = frames.ErrMisplaced
 	// ErrContribution is returned if a parameter's gradient received more or fewer contributions
 	// than the plan and the stage declare (L5).
 	ErrContribution = frames.ErrContribution
 	// ErrMissing is returned if a source or a stage did not hand over a tensor that it declares.
 	ErrMissing = frames.ErrMissing
-	// ErrClass is returned for a buffer whose class of memory its place does not allow: an output
-	// that is a workspace, for example.
+	// ErrClass is returned for a buffer whose memory class is not allowed in its place: an output that is
+	// a workspace, for example.
 	ErrClass = frames.ErrClass
 	// ErrSize is returned for a gradient whose size differs from the size of its input.
 	ErrSize = frames.ErrSize
 	// ErrEnded is returned if a view is used after its call.
 	ErrEnded = frames.ErrEnded
-	// ErrLeak is returned when the two books or the plan's counts differ (L6).
+	// ErrLeak is returned if the two books differ, or if the counts differ from the plan's (L6).
 	ErrLeak = frames.ErrLeak
 )
 

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ml/weir/internal/invariants"
 )
 
-// Keys of a stage's declarations, made by stages.Decl. They count from 1 and are valid for their
-// stage only. 0 is not a key: every call refuses it.
+// Keys of a stage's declarations, made by stages.Decl. They start at 1 and are valid only for their
+// stage. 0 is not a key: every call rejects it.
 type (
 	Part  int // a read of an entry part
 	Slot  int // a slot for a saved tensor
@@ -18,25 +18,26 @@ type (
 	Copy  int // a copy of a weight
 )
 
-// Microbatch is a stage's view of one microbatch for one call. It ends when the call returns: a
-// copy that is used afterwards fails with ErrEnded. Only the call's goroutine may use it: take
-// the tensors that other goroutines need before you start them. A method that fails on another
-// goroutine ends the process, as any panic there does.
+// Microbatch is a stage's view of one microbatch for one call. It ends when the call returns: a copy that
+// is used afterwards fails with ErrEnded. Only the call's goroutine may use it: take the tensors that
+// other goroutines need before you start them. A method that fails on another goroutine crashes the
+// process, as any panic there would.
 //
-// The methods return no errors. A method that cannot succeed does not return: it records the error
-// and unwinds, by a panic, to the runner, which ends the step with this error and releases
-// everything. Deferred calls run, and may still call Release, Drop, Abandon and SetAccess. The
-// step ends even if the stage recovers the panic.
+// The methods return no errors. A method that cannot succeed does not return: it records the error and
+// panics, which unwinds to the runner, which ends the step with this error and releases everything.
+// Deferred calls run, and may still call Release, Drop, Abandon and SetAccess. The step ends even if the
+// stage recovers the panic.
 type Microbatch[T any] struct{ view[T] }
 
-// NewMicrobatch returns the view of the running call, for the runner.
+// NewMicrobatch returns the view of the running call. It is called by the runner.
 func NewMicrobatch[T any](call *frames.StageCall[T]) Microbatch[T] {
 	return Microbatch[T]{newView(call)}
 }
 
-// Index returns the number of the microbatch in the batch, from 0, as Entry.Index does. Data-parallel
-// replicas share one batch, and random draws use the number as a key (L9), so no two replicas draw
-// the same. It is neither the order of execution nor the number that a plan uses.
+// Index returns the number of the microbatch in the batch, counted from 0, like Entry.Index.
+// Data-parallel replicas share one batch, and random draws use the number as a key (L9), so no two
+// replicas draw the same numbers. It is neither the microbatch's place in the order of execution nor the
+// number that a plan uses.
 func (m Microbatch[T]) Index() int {
 	c := m.liveOrFailed()
 	return c.Frames.Index(c.Item)
@@ -48,9 +49,9 @@ func (m Microbatch[T]) Index() int {
 // larger.
 func (m Microbatch[T]) AtMost(n, bound int) int { return m.live().Frames.AtMost(n, bound) }
 
-// Part returns an entry part, borrowed for the call. It fails with ErrDropped after the part's
-// last read on this rank, and with ErrUndeclared if the rank still holds the part but the stage
-// does not declare to read it in this kind of action.
+// Part returns an entry part, borrowed for the call. It fails with ErrDropped after the part's last read
+// on this rank, and with ErrUndeclared if the rank still holds the part but the stage has not declared
+// that it reads the part in this kind of action.
 func (m Microbatch[T]) Part(p Part) T {
 	c := m.live()
 	read := c.Declared.Reads[m.index("read", int(p), c.Access.Reads)]
@@ -78,10 +79,10 @@ func (m Microbatch[T]) Retain(h T) T {
 	return h
 }
 
-// Save hands h over to the backward, or in I to W. A stage may call it in a forward, in a
-// recompute, and in I. In Eval, and in the first pass of a stage that recomputes, no action takes
-// h, so Save releases it at once. If Save fails, the stage still owns h. I may save in a slot that
-// it has taken, which releases the old tensor.
+// Save hands h over to the backward or, if called in I, to W. A stage may call it in a forward, in a
+// recompute, and in I. In Eval, and in the first pass of a stage that recomputes, no action takes h, so
+// Save releases it at once. If Save fails, the stage still owns h. I may save into a slot that it has
+// taken, which releases the old tensor.
 func (m Microbatch[T]) Save(s Slot, h T) {
 	by := ByBackward
 	if c := m.live(); c.Kind == frames.InBackwardInput && c.Access.Pass != Recompute {
@@ -90,7 +91,7 @@ func (m Microbatch[T]) Save(s Slot, h T) {
 	m.SaveFor(by, s, h)
 }
 
-// SaveFor is Save with an explicit taker: a forward may save for W.
+// SaveFor is Save with an explicit taker, so that a forward can save for W.
 func (m Microbatch[T]) SaveFor(by Taker, s Slot, h T) {
 	c := m.live()
 	slot, name := m.slot(s)
@@ -132,8 +133,8 @@ func (m Microbatch[T]) slot(s Slot) (*frames.Cell[T], string) {
 	return slot, name
 }
 
-// Take lends the tensor saved in a slot to the rest of the action. It works once. The tensor is
-// released at the end of the action, or by End.
+// Take lends the tensor saved in a slot to the rest of the action. A slot can be taken only once. The
+// tensor is released at the end of the action, or by End.
 func (m Microbatch[T]) Take(s Slot) T {
 	c := m.live()
 	slot, name := m.slot(s)
@@ -151,8 +152,8 @@ func (m Microbatch[T]) Take(s Slot) T {
 	return slot.Handle
 }
 
-// Move takes the tensor and ends the slot: the stage owns the tensor, and must release it or hand it
-// over. Use Take for tensors that the call only reads.
+// Move takes the tensor out of a slot, which ends the slot: the stage then owns the tensor, and must
+// release it or hand it over. Use Take for tensors that the call only reads.
 func (m Microbatch[T]) Move(s Slot) T {
 	h := m.Take(s)
 	slot, _ := m.slot(s)
@@ -162,8 +163,8 @@ func (m Microbatch[T]) Move(s Slot) T {
 	return h
 }
 
-// End releases the tensor of a slot before the end of the action, to free memory. The action must
-// have taken the slot, or be allowed to take it.
+// End releases a slot's tensor before the end of the action, to free memory. The action must have taken
+// the slot, or be allowed to take it.
 func (m Microbatch[T]) End(s Slot) {
 	c := m.live()
 	slot, name := m.slot(s)
@@ -173,9 +174,9 @@ func (m Microbatch[T]) End(s Slot) {
 	m.Check(c.DropEarly(slot))
 }
 
-// Loss records a loss as two numbers, an unnormalised sum and its weight, which must be finite
-// and not negative (L3). A loss that trains is recorded once per microbatch: a second record
-// fails with ErrContribution. In a recompute Loss does nothing.
+// Loss records a loss as two numbers, an unnormalised sum and its weight, which must be finite and not
+// negative (L3). A training loss may be recorded only once per microbatch: a second record fails with
+// ErrContribution. In a recompute Loss does nothing.
 func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
 	c := m.live()
 	i := m.index("loss", int(l), c.Access.Losses)
@@ -191,8 +192,8 @@ func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
 	m.noteRecord(i, weight > 0)
 }
 
-// noteRecord notes a record of a loss. A loss that trains may be recorded only once per microbatch:
-// a second record would count twice in the divisor but once in the gradients.
+// noteRecord notes that a loss was recorded. A training loss may be recorded only once per microbatch: a
+// second record would count twice in the divisor but once in the gradients.
 func (m Microbatch[T]) noteRecord(i int, weighed bool) {
 	c := m.call
 	l := c.Loss(i)
@@ -203,11 +204,11 @@ func (m Microbatch[T]) noteRecord(i int, weighed bool) {
 	l.Last = c.Microbatch
 }
 
-// LossCell replaces Loss for a loss that is on the rank's device: no goroutine waits for the value
-// before step end (L3). It returns the device's cells (loss.Cells), borrowed for the call, and the
-// index of the cell to which the stage adds its loss. It returns the zero T if the stage must call
-// Loss instead, because the device has no cells, the loss is a Min or a Max, or this call records
-// no losses.
+// LossCell replaces Loss for a loss whose value is on the rank's device, so that no goroutine waits for
+// the value before step end (L3). It returns the device's cells (loss.Cells), borrowed for the call, and
+// the index of the cell to which the stage adds its loss. It returns the zero T if the stage must call
+// Loss instead, because the device has no cells, the loss is a Min or a Max, or this call records no
+// losses.
 func (m Microbatch[T]) LossCell(l Loss) (cells T, index int) {
 	c := m.live()
 	i := m.index("loss", int(l), c.Access.Losses)
@@ -219,9 +220,9 @@ func (m Microbatch[T]) LossCell(l Loss) (cells T, index int) {
 	return *c.Frames.Cells, index
 }
 
-// LossSeed returns the initial gradient of a loss's sum: the step's power-of-two scale times the
-// loss's coefficient (L10). It is not divided by a weight: step end divides once. A metric has no
-// seed: ErrUndeclared.
+// LossSeed returns the initial gradient of a loss's sum: the step's power-of-two scale times the loss's
+// coefficient (L10). It is not divided by a weight, because step end divides once. A metric has no seed,
+// so LossSeed fails with ErrUndeclared.
 func (m Microbatch[T]) LossSeed(l Loss) float32 {
 	c := m.live()
 	i := m.index("loss", int(l), c.Access.Losses)
@@ -233,9 +234,9 @@ func (m Microbatch[T]) LossSeed(l Loss) float32 {
 	return seed
 }
 
-// Grad returns the gradient of a parameter, to which the stage adds. The first call in a step sets
-// it to zero (L5). trains is false if the parameter is frozen. Grad counts the contribution: call
-// it once per microbatch, in B or W.
+// Grad returns the gradient of a parameter, to which the stage adds. The first call in a step sets it to
+// zero (L5). trains is false if the parameter is frozen. Every call counts as a contribution: call Grad
+// once per microbatch, in B or W.
 func (m Microbatch[T]) Grad(p Param) (grad T, trains bool) {
 	grad, write := m.contribute(p)
 	if write == First {
@@ -244,9 +245,9 @@ func (m Microbatch[T]) Grad(p Param) (grad T, trains bool) {
 	return grad, write != Skip
 }
 
-// GradFirst is Grad for kernels that can overwrite: it returns Skip, First or Add, and does not set
-// the gradient to zero. With -tags invariants a gradient returned with First is NaN until it is
-// overwritten, if the space supports it (kernels.Host).
+// GradFirst is like Grad, but for kernels that can overwrite the gradient: it returns Skip, First or Add,
+// and does not set the gradient to zero. With -tags invariants a gradient returned with First is NaN
+// until it is overwritten, if the space supports it (kernels.Host).
 func (m Microbatch[T]) GradFirst(p Param) (grad T, write Write) {
 	grad, write = m.contribute(p)
 	if invariants.Enabled && write == First && m.call.Frames.Poison != nil {
@@ -298,10 +299,10 @@ func (m Microbatch[T]) Frozen(p Param) bool {
 	return declared && c.Declared.Params[i].Contributes == Frozen
 }
 
-// WeightCopy returns a copy of a weight made by QUANTIZE, borrowed for the call. A forward may
-// read a copy for the forward, and so may the recompute of a stage that declares that it
-// recomputes. B and I may read a copy for the backward, but not in a recompute. It fails with
-// ErrDropped if the plan has dropped the copy or not made it.
+// WeightCopy returns a copy of a weight made by QUANTIZE, borrowed for the call. A forward may read a
+// copy for the forward, and so may the recompute of a stage that declares that it recomputes. B and I may
+// read a copy for the backward, but not in a recompute. WeightCopy fails with ErrDropped if the plan has
+// dropped the copy or has not made it.
 func (m Microbatch[T]) WeightCopy(k Copy) T {
 	c := m.live()
 	i := m.index("copy of a weight", int(k), c.Access.Copies)
@@ -320,16 +321,15 @@ func (m Microbatch[T]) WeightCopy(k Copy) T {
 	return cell.Handle
 }
 
-// Access returns the access of the running call. A decorator changes it for a call of its child
-// and restores it afterwards.
+// Access returns the access of the running call. A decorator changes it for a call to its child and
+// restores it afterwards.
 func (m Microbatch[T]) Access() Access { return *m.liveOrFailed().Access }
 
 // SetAccess sets the access of the running call, limited to the stage's own access.
 func (m Microbatch[T]) SetAccess(a Access) { m.liveOrFailed().SetAccess(a) }
 
-// Hold hands over a tensor that a decorator passes from one child to another, as the runner holds
-// tensors between stages. Drop ends it: the decorator must call Drop on every path out of its
-// call.
+// Hold hands over a tensor that a decorator passes from one child to another: the step holds it, as it
+// holds tensors between stages, until Drop. The decorator must call Drop on every path out of its call.
 func (m Microbatch[T]) Hold(h T) { m.Check(m.live().Pass(h)) }
 
 // Yield reverses Hold: the decorator owns the reference again.
@@ -341,9 +341,8 @@ func (m Microbatch[T]) Yield(h T) {
 // Drop releases a tensor that Hold has handed over.
 func (m Microbatch[T]) Drop(h T) { m.checkOnce(m.liveOrFailed().DropPassed(h)) }
 
-// Abandon ends a reference after a call that has failed. If held is set, Hold has handed the
-// reference over; otherwise the stage owns it. Abandon never fails, because the step reports the
-// first error.
+// Abandon releases a reference after a failed call. held says whether the reference was handed over with
+// Hold; if not, the stage owns it. Abandon never fails, because the step reports the first error.
 func (m Microbatch[T]) Abandon(h T, held bool) {
 	c := m.liveOrFailed()
 	if held {

@@ -6,16 +6,15 @@ import (
 	"github.com/weir-ml/weir/internal/frames"
 )
 
-// Quantization is a stage's view of a QUANTIZE, the call that makes the step's copies of its
-// weights. It has no microbatch. It ends with the call, and its methods fail in the same way as the
-// methods of a Microbatch.
+// Quantization is a stage's view of a QUANTIZE, the call that makes the step's copies of its weights. It
+// has no microbatch. It ends with the call, and its methods fail like those of a Microbatch.
 type Quantization[T any] struct {
 	view[T]
 	copies Range // of the stage, or of a decorator's child
 	params Range // of the stage, or of a decorator's child
 }
 
-// NewQuantization returns the view of the running QUANTIZE, for the runner.
+// NewQuantization returns the view of the running QUANTIZE. It is called by the runner.
 func NewQuantization[T any](call *frames.StageCall[T]) Quantization[T] {
 	return Quantization[T]{newView(call), call.Access.Copies, call.Access.Params}
 }

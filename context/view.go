@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// view is the view of one call of a stage: the part that a Microbatch and a Quantization share.
+// view is the view of one stage call: the part that a Microbatch and a Quantization share.
 type view[T any] struct {
 	call       *frames.StageCall[T]
 	generation uint64
@@ -26,8 +26,8 @@ func (v view[T]) live() *frames.StageCall[T] {
 	return v.call
 }
 
-// liveOrFailed returns the call, and fails if the view has ended. It serves the methods that
-// deferred calls may use after a failure.
+// liveOrFailed returns the call, and fails if the view has ended. It is for the methods that deferred
+// calls may use after a failure.
 func (v view[T]) liveOrFailed() *frames.StageCall[T] {
 	if f := v.call.Frames; f.Generation() != v.generation && !f.Failed(v.generation) {
 		f.Fail(ErrEnded)
@@ -54,7 +54,7 @@ func (v view[T]) refuse(err error, subject string, args ...any) {
 	v.call.Frames.Fail(fmt.Errorf("%w: %s", err, fmt.Sprintf(subject, args...)))
 }
 
-// index maps a key to the number of a declaration of the stage, and refuses a key that is out of
+// index maps a key to the index of one of the stage's declarations, and rejects a key that is out of
 // range.
 func (v view[T]) index(noun string, key int, own frames.Range) int {
 	i, declared := own.At(key - 1)
@@ -74,14 +74,14 @@ func (v view[T]) Must(h T, err error) T {
 // Step returns the number of the step.
 func (v view[T]) Step() int64 { return v.liveOrFailed().Frames.Step }
 
-// Seed returns the seed of random draws, which are keyed by it, Step, Index and the operation's
-// name (L9). It is equal on all replicas, which therefore make the same copies of weights.
+// Seed returns the seed of random draws, which are keyed by it, Step, Index and the operation's name
+// (L9). It is the same on all replicas, so they make the same copies of weights.
 func (v view[T]) Seed() uint64 { return v.liveOrFailed().Frames.Seed }
 
 // Pass returns why the stage runs (L13), or, in a QUANTIZE, why it will run.
 func (v view[T]) Pass() Pass { return v.liveOrFailed().Access.Pass }
 
-// Release ends a reference that the stage owns, such as a workspace's.
+// Release releases a reference that the stage owns, such as one to a workspace.
 func (v view[T]) Release(h T) {
 	_, err := v.liveOrFailed().Frames.Space.Release(h)
 	if errors.Is(err, memory.ErrNoPlain) {

@@ -6,16 +6,15 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// Trainable is implemented by stages with parameters. Microbatch.Grad takes the index of a
-// parameter in Params. The list is requested once and must not change.
+// Trainable is implemented by stages with parameters. Microbatch.Grad takes the number of a parameter in
+// Params, counted from 1. The list is requested once and must not change.
 type Trainable[T any] interface {
 	Params() []batchctx.Use[T]
 }
 
-// SplitBackward is implemented by stages that compute the input gradient (I) and the weight
-// gradients (W) in two calls. BackwardInput may save for W (ByWeight). A decorator that
-// supports it implements it itself: it is never searched for in the decorated stage, because a
-// call must not bypass a decorator.
+// SplitBackward is implemented by stages that compute the input gradient (I) and the weight gradients (W)
+// in two calls. BackwardInput may save for W (ByWeight). A decorator that supports it must implement it
+// itself: it is never looked up in the decorated stage, because a call must not bypass a decorator.
 type SplitBackward[T any] interface {
 	BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error
 	BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error
@@ -36,8 +35,8 @@ type Unwrapper[T any] interface {
 	Unwrap() Stage[T]
 }
 
-// As returns the outermost implementation of interface A by a stage or by a stage that it
-// decorates. Use it for interfaces that describe a stage, not for calls of a microbatch.
+// As returns the outermost implementation of interface A, by the stage or by a stage that it decorates.
+// Use it for interfaces that describe a stage, not for those that process a microbatch.
 func As[A any, T any](stage Stage[T]) (A, bool) {
 	for stage != nil {
 		if ability, ok := stage.(A); ok {

@@ -12,14 +12,14 @@ import (
 // [Stage].
 type Call[T any] = func(ctx context.Context, mb batchctx.Microbatch[T], from, to []T) error
 
-// Decl declares the needs of a stage once and by name, as package flag does: each method returns
-// the key with which the calls of the stage access the declared item. Stage and Split make a
-// stage from closures. A struct that embeds a Decl gets its Spec and Params.
+// Decl declares the needs of a stage once and by name, in the style of package flag: a method that
+// declares an item returns the key with which the stage's calls access it. Stage and Split make a stage
+// from closures. A struct that embeds a Decl gets its Spec and Params.
 //
-// The zero value declares nothing. It must be complete when a runner is built.
+// The zero value declares nothing. A Decl must be complete when a runner is built.
 type Decl[T any] struct {
-	Name   string // of the stage
-	Frozen bool   // it has no weight gradients
+	Name   string // name of the stage
+	Frozen bool   // the stage has no weight gradients
 
 	inputs, outputs []Port
 	reads           []Read
@@ -51,7 +51,7 @@ func (d *Decl[T]) NoGrad(names ...string) {
 	}
 }
 
-// Part declares a read of an entry part in the given kinds of actions, by default in Forward.
+// Part declares a read of an entry part in the given kinds of actions, by default AtForward.
 func (d *Decl[T]) Part(name string, at ...batchctx.At) batchctx.Part {
 	read := Read{Part: name}
 	for _, a := range at {
@@ -90,7 +90,8 @@ func (d *Decl[T]) Use(use batchctx.Use[T]) batchctx.Param {
 	return batchctx.Param(len(d.uses))
 }
 
-// WeightCopy declares a copy of a weight that QuantizeWeights makes, AtForward or AtBackward.
+// WeightCopy declares a copy of a weight that QuantizeWeights makes. at, which is AtForward or
+// AtBackward, is the pass that reads it.
 func (d *Decl[T]) WeightCopy(name string, at batchctx.At) batchctx.Copy {
 	d.copies = append(d.copies, batchctx.WeightCopy{Name: name, At: at})
 	return batchctx.Copy(len(d.copies))
@@ -114,7 +115,7 @@ func (d *Decl[T]) Stage(name string, forward, backward Call[T]) Stage[T] {
 	return &Func[T]{Declares: d.Spec(), Parameters: d.uses, ForwardFunc: forward, BackwardFunc: backward}
 }
 
-// Split is Stage for a stage that splits its backward: input computes the gradients of its
+// Split is like Stage, but for a stage that splits its backward: input computes the gradients of its
 // inputs, and weight those of its parameters.
 func (d *Decl[T]) Split(name string, forward, backward, input Call[T], weight func(context.Context, batchctx.Microbatch[T]) error) Stage[T] {
 	d.Name = name

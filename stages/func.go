@@ -14,7 +14,7 @@ type Func[T any] struct {
 	Parameters   []batchctx.Use[T]
 	ForwardFunc  func(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error
 	BackwardFunc func(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error
-	// QuantizeFunc makes the copies of weights that Declares contains.
+	// QuantizeFunc makes the copies of weights that Declares lists.
 	QuantizeFunc func(ctx context.Context, call batchctx.Quantization[T]) error
 }
 

@@ -4,14 +4,14 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// passing stores the tensors that a decorator passes from one call of its children to the next.
-// Between the calls the step holds them, as it holds tensors between stages: an output that is
-// missing, released or only borrowed by the child is an error at once.
+// passing stores the tensors that a decorator passes from one call of its children to the next. Between
+// the calls the step holds them, as it holds tensors between stages, so an output that is missing,
+// released or only borrowed by the child is reported immediately.
 type passing[T any] struct {
 	handles []T
 	none    uint64 // ports without a tensor
-	held    int    // number of handles that the step holds, from the first on
-	lent    bool   // to a child that has not returned all of them
+	held    int    // the step holds handles[:held]
+	lent    bool   // handles are lent to a child, and the step does not hold all of its results yet
 }
 
 // newPassing returns a passing for the given ports, as gradients or as values.
@@ -53,8 +53,8 @@ func (p *passing[T]) drop(mb batchctx.Microbatch[T]) {
 	clear(p.handles)
 }
 
-// dropHolding releases the held tensors while the step holds result, which may contain the same
-// tensors, retained: the books must not count a tensor that a child returns unchanged as kept.
+// dropHolding releases the held tensors while the step holds result, which may contain the same tensors,
+// retained. Otherwise the books would report a tensor that a child returns unchanged as a leak.
 func (p *passing[T]) dropHolding(mb batchctx.Microbatch[T], result []T, none uint64) {
 	held := 0
 	defer func() {
@@ -72,7 +72,7 @@ func (p *passing[T]) dropHolding(mb batchctx.Microbatch[T], result []T, none uin
 	p.drop(mb)
 }
 
-// abandon releases the tensors that a failed call has left: the held ones, and the outputs of a
+// abandon releases the tensors that a failed call has left behind: the held ones, and the outputs of a
 // child that failed.
 func (p *passing[T]) abandon(mb batchctx.Microbatch[T]) {
 	if p.lent {

@@ -27,7 +27,7 @@ func Recompute[T any](stage Stage[T]) Stage[T] {
 
 type recompute[T any] struct {
 	inner Stage[T]
-	slots int        // number of slots of the inner stage, after one for each input
+	slots int        // number of the inner stage's slots, which follow one slot per input
 	in    []T        // the inputs, during one call
 	out   passing[T] // the outputs of the recomputed forward, which are not used
 }

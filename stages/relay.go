@@ -7,9 +7,9 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// Relay returns a stage without parameters that passes its inputs on as outputs, and gradients
-// likewise, without a copy. Use relays if a schedule has more stages than the model has parts.
-// A relay can split its backward; its W is empty.
+// Relay returns a stage without parameters that passes its inputs on as outputs, and likewise the
+// gradients, without copying. Use relays if a schedule has more stages than the model has parts. A relay
+// can split its backward; its W is empty.
 func Relay[T any](name string, ports ...Port) Stage[T] {
 	return &relay[T]{Spec{Name: name, Inputs: ports, Outputs: ports}}
 }

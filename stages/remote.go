@@ -11,9 +11,9 @@ import (
 // ErrRemote is returned by every call of a stage created by Remote.
 var ErrRemote = errors.New("stages: the stage is on another rank")
 
-// Remote describes a stage of another rank to a runner whose process does not have it: its
-// declaration, whether it splits its backward, and its parameters, whose accumulators are
-// ignored. It cannot be called.
+// Remote describes a stage on another rank to a runner whose process does not have the stage: its
+// declaration, whether it splits its backward, and its parameters, whose accumulators are ignored. The
+// stage cannot be called.
 func Remote[T any](spec Spec, splits bool, params []batchctx.Use[T]) Stage[T] {
 	refuse := func(call string) Call[T] {
 		return func(context.Context, batchctx.Microbatch[T], []T, []T) error {

@@ -9,10 +9,9 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// Sequential returns one stage that runs stages one after the other, with the same numbers as
-// the separate stages. The tensors between them live only during the call. It can split its
-// backward if every inner stage that trains can: a frozen stage has no W, and runs its whole
-// backward in I.
+// Sequential returns one stage that runs stages one after the other, with the same numerical results as
+// the separate stages. The tensors between them live only during the call. It can split its backward if
+// every inner stage that trains can: a frozen stage has no W, and runs its whole backward in I.
 func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 	if len(inner) == 0 {
 		return nil, fmt.Errorf("stages: sequential %q has no stages", name)
@@ -152,7 +151,7 @@ func (l *link[T]) reads(own []Read) []Read {
 	return reads
 }
 
-// QuantizeWeights makes the copies of the stages in order.
+// QuantizeWeights makes the copies of weights, stage by stage.
 func (s *sequential[T]) QuantizeWeights(ctx context.Context, call batchctx.Quantization[T]) error {
 	for i := range s.links {
 		own := s.links[i].own

@@ -20,11 +20,11 @@ type Stage[T any] interface {
 	// Forward computes out (len Spec.Outputs, zero on entry) from in (len Spec.Inputs). The
 	// runner takes over the handles in out.
 	Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error
-	// Backward computes gradIn from gradOut, the gradients of the outputs, and contributes to
-	// the gradients of parameters. gradIn is zero on entry; it is nil, and not needed, if no
-	// stage before this one trains. The elements of ports with NoGrad are the zero T in both
-	// slices, and must remain so. gradOut is nil for the last stage, whose losses start the
-	// backward (Microbatch.LossSeed).
+	// Backward computes gradIn from gradOut, the gradients of the outputs, and contributes to the
+	// gradients of parameters. gradIn is zero on entry, or nil if no stage before this one trains,
+	// because it is not needed then. The elements of ports with NoGrad are the zero T in both slices, and
+	// must remain so. gradOut is nil for the last stage, whose losses start the backward
+	// (Microbatch.LossSeed).
 	Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error
 }
 
@@ -34,8 +34,8 @@ type Port struct {
 	NoGrad bool   // the tensor has no gradient, like an index or a mask
 }
 
-// Read declares that the stage reads a part of the batch entry. Microbatch.Part takes the
-// number of the Read in Spec.Reads, from 1.
+// Read declares that the stage reads a part of the batch entry. Microbatch.Part takes the number of the
+// Read in Spec.Reads, counted from 1.
 type Read struct {
 	Part string
 	At   batchctx.At // the actions that read the part; zero means AtForward
@@ -47,12 +47,12 @@ type Spec struct {
 	Inputs  []Port
 	Outputs []Port
 	Reads   []Read
-	Slots   []string // names of slots for Save; Microbatch.Save takes the number, from 1
-	Losses  []string // names of losses; Microbatch.Loss takes the number, from 1
+	Slots   []string // names of slots for Save; Microbatch.Save takes the number, counted from 1
+	Losses  []string // names of losses; Microbatch.Loss takes the number, counted from 1
 	Metrics []string // the Losses that are reported and never trained: they have no seed
-	// WeightCopies are the copies of weights on which the stage computes. It makes them itself,
-	// as a Quantizer; without any it computes directly on its weights. Microbatch.WeightCopy
-	// takes the number, from 1.
+	// WeightCopies are the copies of weights on which the stage computes. It makes them itself, as a
+	// Quantizer; if there are none, it computes directly on its weights. Microbatch.WeightCopy takes the
+	// number, counted from 1.
 	WeightCopies []batchctx.WeightCopy
 	// Frozen declares that the stage has no weight gradients.
 	Frozen bool
@@ -63,7 +63,7 @@ type Spec struct {
 // Quantizes reports whether the stage computes on copies of its weights.
 func (s *Spec) Quantizes() bool { return len(s.WeightCopies) > 0 }
 
-// Validate reports every fault of the declaration.
+// Validate returns all faults in the declaration, joined, or nil.
 func (s *Spec) Validate() error {
 	var faults []error
 	fault := func(format string, args ...any) {
