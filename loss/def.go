@@ -9,7 +9,7 @@ import (
 	"math"
 )
 
-// MaxDefs is the largest number of losses that a Ledger or a Record holds.
+// MaxDefs is the largest number of losses that a Ledger or a Record can hold.
 const MaxDefs = 1 << 14
 
 // Reduction defines how the records of a loss are reduced to a value.
@@ -17,7 +17,7 @@ type Reduction uint8
 
 // The reductions.
 const (
-	// Mean divides the total of the sums by the total of the weights. It is the zero value.
+	// Mean divides the total sum by the total weight. It is the zero value.
 	Mean Reduction = iota
 	// Sum adds the sums; the weights do not affect the value.
 	Sum
@@ -45,7 +45,7 @@ func (r Reduction) extremum() bool { return r == Min || r == Max }
 // Def declares a loss or metric of a step. Exactly one of Objective, Metric and Coefficient is
 // set.
 type Def struct {
-	// Name is unique in its set and not empty.
+	// Name must be unique in its set and not empty.
 	Name string
 
 	// Reduction computes the reported value. It must be Mean or Sum for a loss that is trained.
@@ -56,20 +56,20 @@ type Def struct {
 	// for evaluation only.
 	Objective bool
 
-	// Metric marks a value that is reported and not trained.
+	// Metric marks a value that is reported but not trained.
 	Metric bool
 
-	// Coefficient is the weight of an additional trained term relative to the objective. It is
-	// known before the step, and is not 0: set Metric to report a term without training it. It
-	// is 0 for the objective.
+	// Coefficient is the weight of an additional trained term relative to the objective. It must be known
+	// before the step and must not be 0: to report a term without training it, set Metric instead. It is
+	// 0 for the objective and for metrics.
 	Coefficient float64
 }
 
 // trained reports whether gradients flow from this loss.
 func (d *Def) trained() bool { return d.Objective || d.Coefficient != 0 }
 
-// Validate returns every fault of a set of losses, joined, or nil. An empty set and a set
-// without an objective are valid.
+// Validate returns all faults in a set of losses, joined, or nil. An empty set and a set without an
+// objective are valid.
 func Validate(defs []Def) error {
 	var faults []error
 	if len(defs) > MaxDefs {

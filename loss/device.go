@@ -2,30 +2,30 @@ package loss
 
 import "fmt"
 
-// DeviceWords is the size of a cell in device memory, in words of 64 bits. A cell contains the words
-// of the exact sum and of the exact weight, as in [Exact] (66 limbs, and the number of additions
-// since carries were propagated); the number of records; the lowest microbatch whose sum was not
-// finite, plus one; and the lowest microbatch whose weight was negative or not finite and which was
-// therefore not recorded, plus one. In the last two words 0 means none. A cell of zeros is empty.
+// DeviceWords is the size of a cell in device memory, in 64-bit words. A cell contains the words of the
+// exact sum and of the exact weight, as in [Exact] (66 limbs, and the number of additions since carries
+// were propagated); the number of records; the lowest microbatch whose sum was not finite, plus one; and
+// the lowest microbatch whose weight was negative or not finite and which was therefore not recorded,
+// plus one. In the last two words 0 means none. A cell of zeros is empty.
 const DeviceWords = 2*(limbs+1) + 3
 
-// Cells is an optional interface of a memory.Space with cells of losses in the memory of its device.
-// The device adds to them, so that no goroutine waits for a loss before the end of the step (L3).
+// Cells is an optional interface of a memory.Space that can hold loss cells in its device's memory. The
+// device adds to them, so that no goroutine waits for a loss before the end of the step (L3).
 type Cells[T any] interface {
 	// NewLossCells returns n cells in one buffer of class memory.Loss, owned by the caller.
 	NewLossCells(n int) (T, error)
-	// ClearLossCells empties the cells after all queued work.
+	// ClearLossCells empties the cells once all work queued before it is done.
 	ClearLossCells(cells T) error
 	// ReadLossCells waits for the device and fills words with the contents of the first cells,
 	// DeviceWords words each.
 	ReadLossCells(words []int64, cells T) error
 }
 
-// OnDevice reports whether a device can add a loss: it must be a Sum or a Mean.
+// OnDevice reports whether a device can accumulate a loss, which must be a Sum or a Mean.
 func (l *Ledger) OnDevice(def int) bool { return !l.defs[def].Reduction.extremum() }
 
-// Join adds a device's records of a loss since Reset. It returns ErrWeight if one of them had an
-// invalid weight.
+// Join adds the records that a device has made of a loss since Reset. It returns ErrWeight if one of them
+// had an invalid weight.
 func (l *Ledger) Join(def int, words []int64) error {
 	const sum, weight, count = 0, limbs + 1, 2 * (limbs + 1)
 	if bad := words[count+2]; bad != 0 {

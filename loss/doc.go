@@ -1,18 +1,18 @@
 // Package loss declares the losses of a step and computes their totals. It stores losses as numbers
 // that do not refer to a tensor, and reduces them once, when the step ends.
 //
-// A stage reports a loss as two numbers for each microbatch: an unnormalised sum, and a weight
-// (for instance a number of tokens). Nothing in this package accepts a tensor, a closure over
-// one, or an interface that could hide one, so a recorded loss keeps neither its graph nor its
-// activations alive (L3). The state is one [Cell] for each [Def], of fixed size, whatever the
-// number of microbatches (L7).
+// A stage reports a loss as two numbers for each microbatch: an unnormalised sum, and a weight (for
+// instance a number of tokens). Nothing in this package accepts a tensor, a closure over one, or an
+// interface that could hide one, so a recorded loss keeps neither its graph nor its activations alive
+// (L3). The state is one [Cell] of fixed size for each [Def], regardless of the number of microbatches
+// (L7).
 //
 // A device that queues its work adds the two numbers to a cell in its own memory ([Cells]). The
 // runner reads the cell once, when the step ends, and adds it to the [Ledger].
 //
-// Sums and weights are separate until the end (L10): if microbatches differ in length, the mean of
-// their means is another number, and the difference does not average out. [Exact] adds both without
-// rounding, so the order of microbatches, their distribution over ranks and the schedule do not
+// Sums and weights are kept separate until the end (L10): if microbatches differ in length, the mean of
+// their means is not the mean of the step, and the difference does not average out. [Exact] adds both
+// without rounding, so the order of microbatches, their distribution over ranks and the schedule do not
 // change a single bit of the result (L9).
 //
 // One step with one rank:

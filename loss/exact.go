@@ -6,24 +6,24 @@ import (
 )
 
 const (
-	// limbs of 32 bits cover the 2,098 bits between the smallest subnormal (2^-1074, the unit)
-	// and the largest finite float64; the last limb is signed and receives the carries of the
-	// others.
+	// limbs is the number of 32-bit limbs, which cover the 2,098 bits between the smallest subnormal
+	// (2^-1074, the unit) and the largest finite float64; the last limb is signed and receives the
+	// carries of the others.
 	limbs = 66
 	top   = limbs - 1
-	// pending is the index of the word that counts the additions since carries were last
-	// propagated. Its sign bit is set once a non-finite value was added.
+	// pending is the index of the word that counts the additions since carries were last propagated. Its
+	// sign bit is set once a non-finite value has been added.
 	pending = limbs
-	// settleAt is a power of two, which pending reaches in increments of one. That many
-	// contributions of less than 2^32 each stay below 2^61 in a limb, so that two accumulators
-	// with pending carries merge without overflow.
+	// settleAt is a power of two, which pending reaches in increments of one. That many contributions of
+	// less than 2^32 each keep a limb below 2^61, so that two accumulators with pending carries merge
+	// without overflow.
 	settleAt = 1 << 29
 )
 
-// Exact sums float64 values without rounding. It has 67 words of 64 bits: a fixed-point number
-// of 66 limbs with the unit 2^-1074, and the number of additions since carries were propagated.
-// Integer addition is associative, so sums do not depend on the order of additions nor on how
-// they were split and merged.
+// Exact sums float64 values without rounding. It consists of 67 64-bit words: a fixed-point number of 66
+// limbs with the unit 2^-1074, and the number of additions since carries were propagated. Integer
+// addition is associative, so sums depend neither on the order of additions nor on how they were split
+// and merged.
 //
 // The sum of all magnitudes must stay below 2^45 times the largest finite float64, which no
 // program reaches by addition. The zero value is 0, ready to use. An Exact contains no pointers and
@@ -38,7 +38,7 @@ type Exact struct {
 // Reset sets a to zero.
 func (a *Exact) Reset() { *a = Exact{} }
 
-// Add adds x. Once a NaN or an infinity was added, Float64 returns NaN until Reset.
+// Add adds x. Once a NaN or an infinity has been added, Float64 returns NaN until Reset.
 func (a *Exact) Add(x float64) {
 	b := math.Float64bits(x)
 	e := b >> 52 & 0x7ff
@@ -92,9 +92,9 @@ func (a *Exact) settle() {
 // negative reports whether the sum is below 0. Carries must have been propagated.
 func (a *Exact) negative() bool { return a.w[top] < 0 }
 
-// Float64 returns the sum rounded to the nearest float64, ties to even. A sum beyond the
-// largest finite value becomes an infinity of its sign, and a sum of zero is +0. Once a NaN or
-// an infinity was added the result is NaN.
+// Float64 returns the sum rounded to the nearest float64, ties to even. A sum beyond the largest finite
+// value becomes an infinity with its sign, and a sum of zero is +0. Once a NaN or an infinity has been
+// added, the result is NaN.
 func (a *Exact) Float64() float64 {
 	if a.w[pending] < 0 {
 		return math.NaN()
@@ -109,7 +109,7 @@ func (a *Exact) Float64() float64 {
 		}
 		v.settle()
 	}
-	// The magnitude in digits of 32 bits; the last limb gives two digits.
+	// The magnitude in digits of 32 bits; the last limb yields two digits.
 	var d [limbs + 1]uint32
 	for i := range top {
 		d[i] = uint32(v.w[i])

@@ -27,7 +27,7 @@ type Ledger struct {
 	defs    []Def
 	shape   uint64
 	cells   []Cell
-	weights []float64 // running weights, rounded; cells contains the exact weights
+	weights []float64 // running total weights, rounded; cells contains the exact ones
 	over    bool      // Finish was called
 }
 

@@ -6,15 +6,15 @@ import (
 	"math"
 )
 
-// ErrShape is returned if two records do not belong to the same set of losses: their ranks
+// ErrShape is returned if two records do not belong to the same set of losses, because their ranks
 // disagree about names, reductions, objective or coefficients.
 var ErrShape = errors.New("loss: records of different losses")
 
-// Cell is the state of one loss, in arrays and numbers without pointers.
+// Cell is the state of one loss. It contains no pointers.
 type Cell struct {
-	sum     Exact   // of the finite sums; stays 0 for Min and Max
+	sum     Exact   // total of the finite sums; stays 0 for Min and Max
 	weight  Exact   // of all records
-	extreme float64 // of the finite values of Min and Max, valid if hasExtreme is set
+	extreme float64 // smallest or largest finite value, for Min and Max; valid if hasExtreme is set
 	count   int64   // of all records
 	first   int64   // lowest microbatch whose sum was not finite, or -1
 
@@ -36,7 +36,7 @@ func (c *Cell) record(microbatch int, sum, weight float64) {
 	}
 }
 
-// nonFinite keeps the lowest of the microbatches with which it is called.
+// nonFinite records that a microbatch's sum was not finite, and keeps the lowest such microbatch.
 func (c *Cell) nonFinite(microbatch int64) {
 	if c.first < 0 || microbatch < c.first {
 		c.first = microbatch
@@ -106,7 +106,7 @@ func (r *Record) Merge(other *Record) error {
 	return nil
 }
 
-// sameAs returns an error for the first difference between r and the set of losses with the
+// sameAs returns an error that describes the first difference between r and the set of losses with the
 // given shape and cells.
 func (r *Record) sameAs(shape uint64, cells []Cell) error {
 	if len(r.Cells) != len(cells) {

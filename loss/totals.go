@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Outcome is the outcome of a step: whether its losses allow an optimizer step.
+// Outcome is the outcome of a step. It says whether the step's losses allow an optimizer step.
 type Outcome uint8
 
 // The outcomes.
@@ -82,8 +82,8 @@ type Totals struct {
 	// total was not.
 	FirstNonFinite int
 
-	// NonFiniteLoss is the name of the trained loss that has made the step Skipped, or "". If there
-	// are several, it is the loss to which FirstNonFinite belongs.
+	// NonFiniteLoss is the name of the trained loss that made the step Skipped, or "". If there are
+	// several, it is the loss to which FirstNonFinite belongs.
 	NonFiniteLoss string
 
 	// Divisor is the objective's total weight: the only number by which the sums of gradients
@@ -92,9 +92,9 @@ type Totals struct {
 	Divisor float64
 }
 
-// Totals computes the totals of a step from the merged records of all ranks, or, with one rank, from
-// the record that Finish has filled. It is a pure function of the records and of the set of losses,
-// so every rank computes the same totals. It returns ErrShape if the record belongs to other losses.
+// Totals computes the totals of a step from the merged records of all ranks, or, with one rank, from the
+// record that Finish has filled. It is a pure function of the records and of the set of losses, so every
+// rank computes the same totals. It returns ErrShape if the record belongs to a different set of losses.
 func (l *Ledger) Totals(merged *Record) (*Totals, error) {
 	if err := merged.sameAs(l.shape, l.cells); err != nil {
 		return nil, err
@@ -121,8 +121,8 @@ func (l *Ledger) Totals(merged *Record) (*Totals, error) {
 	return t, nil
 }
 
-// skip makes the outcome Skipped and keeps the loss with the lowest microbatch. A microbatch of -1
-// means that only a total is not finite: a loss with any other microbatch takes precedence.
+// skip makes the outcome Skipped and keeps the loss with the lowest microbatch. A microbatch of -1 means
+// that only a total is not finite, so a loss with any other microbatch takes precedence.
 func (t *Totals) skip(name string, first int) {
 	earlier := first >= 0 && (t.FirstNonFinite < 0 || first < t.FirstNonFinite)
 	if t.Outcome != Skipped || earlier {

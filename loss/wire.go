@@ -7,8 +7,7 @@ import (
 	"math"
 )
 
-// ErrFormat is returned by UnmarshalBinary for bytes that AppendBinary of this version does not
-// produce.
+// ErrFormat is returned by UnmarshalBinary for bytes that this version of AppendBinary does not produce.
 var ErrFormat = errors.New("loss: not a record")
 
 // The layout of version 1, all little-endian.
@@ -26,7 +25,7 @@ var ErrFormat = errors.New("loss: not a record")
 //	    32   exact    sum
 //	    300  exact    weight
 //
-// An exact is 65 limbs of 32 bits, lowest first, and the last limb as an int64: 268 bytes. The
+// An exact is 65 limbs of 32 bits, lowest first, followed by the last limb as an int64: 268 bytes. The
 // encoding is unique: equal records have equal bytes.
 const (
 	version    = 1
@@ -67,9 +66,9 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary replaces r by the record encoded in b, reusing r's memory. It accepts only the
-// unique encoding: encoding the result gives b again. It checks the length before it allocates, and
-// keeps no part of b. If it fails, with an error that wraps ErrFormat, r is empty.
+// UnmarshalBinary replaces r with the record encoded in b, reusing r's memory. It accepts only the unique
+// encoding: encoding the result gives b again. It checks the length before it allocates, and keeps no
+// part of b. If it fails, with an error that wraps ErrFormat, r is empty.
 func (r *Record) UnmarshalBinary(b []byte) error {
 	r.Cells, r.shape = r.Cells[:0], 0
 	if len(b) < headerSize {

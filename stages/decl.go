@@ -12,9 +12,9 @@ import (
 // [Stage].
 type Call[T any] = func(ctx context.Context, mb batchctx.Microbatch[T], from, to []T) error
 
-// Decl declares the needs of a stage once and by name, in the style of package flag: a method that
-// declares an item returns the key with which the stage's calls access it. Stage and Split make a stage
-// from closures. A struct that embeds a Decl gets its Spec and Params.
+// Decl declares the needs of a stage once and by name, in the style of package flag: the methods that
+// declare reads, slots, losses, parameters and copies return the keys with which the stage's calls access
+// them. Stage and Split make a stage from closures. A struct that embeds a Decl gets its Spec and Params.
 //
 // The zero value declares nothing. A Decl must be complete when a runner is built.
 type Decl[T any] struct {

@@ -1,18 +1,17 @@
-// Package effects defines the effects of a plan's actions on memory: the place that holds the result
-// of an action, and the places that the action releases, in order. It is the only source of these
-// lifetimes. The lifetime pass turns them into drop bits; the runner applies them to the buffers of a
-// step, package layout to the sizes of a profile, package simulate to costs, and package draw to
-// microbatches in flight. Only package check and the oracles of the tests define them again, so that
-// two independent definitions must agree.
+// Package effects defines the effects of a plan's actions on memory: the place that holds the result of
+// an action, and the places that the action releases, in order. It is the only source of these lifetimes.
+// The lifetime pass turns them into drop bits; the runner applies them to the buffers of a step, package
+// layout to the sizes of a profile, package simulate to costs, and package draw to microbatches in
+// flight. Only package check and the test oracles define them a second time, so that two independent
+// definitions must agree.
 //
-// An action of a rank has these effects, in this order:
+// An action has these effects, in this order:
 //
 //  1. If it Pulls, entries are pulled, up to [Upto].
 //  2. The action runs: the runner calls the stage, or a transfer receives tensors.
 //  3. The place To of Stage holds its result. QUANTIZE also makes copies of weights for the
 //     backward, which BackwardWeights holds.
-//  4. The contents of the places Ends are released, place by place in the order of the
-//     constants.
+//  4. The contents of the places in Ends are released, place by place in the order of the constants.
 //
 // [OfKind] implements this table for a stage with stages before and after it:
 //
@@ -43,7 +42,7 @@
 // the far copy. Its drop bit DropFar marks these microbatches, because a plan need not offload all
 // microbatches of a stage.
 //
-// The allocations and releases during a call of a stage depend on the stage; its profile lists them.
+// The allocations and releases during a stage call depend on the stage; its profile lists them.
 //
 // A stage holds inputs, gradients, saved state, sent buffers and outputs for each microbatch, but
 // copies of weights, gathered weights and whole gradients only once.

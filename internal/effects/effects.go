@@ -14,16 +14,16 @@ const (
 	None            Place = iota
 	Part                  // a part of an entry
 	Input                 // of a stage
-	Gradient              // of a stage's output
+	Gradient              // the gradient of a stage's output
 	Saved                 // tensors that a stage keeps for one of its later actions
 	Far                   // a copy of saved state in far memory
-	SentOutput            // of a stage, until the transfer ends
-	SentGradient          // of a stage's input, until the transfer ends
+	SentOutput            // an output of a stage, until the transfer ends
+	SentGradient          // the gradient of a stage's input, until the transfer ends
 	ForwardWeights        // copies of weights that a stage's forward reads
 	BackwardWeights       // copies of weights that its backward reads
-	Gathered              // weights, from UNSHARD to RESHARD
-	Accumulator           // of whole gradients, from ZERO_GRAD to WAIT_REDUCE
-	Output                // of a last stage, which no action reads
+	Gathered              // gathered weights, from UNSHARD to RESHARD
+	Accumulator           // whole gradients, from ZERO_GRAD to WAIT_REDUCE
+	Output                // an output of a last stage, which no action reads
 	NumPlaces       = iota
 )
 
@@ -61,7 +61,7 @@ type Effects struct {
 	To    Place // None if there is no result
 	Stage int32 // the stage that owns the place To
 	Ends  Set
-	Due   Set  // the places that end with an action of this kind, whatever its drop bits are
+	Due   Set  // the places that end with an action of this kind, regardless of its drop bits
 	Last  bool // the action is the stage's last computation for the microbatch
 	Parts uint64
 }
@@ -135,9 +135,9 @@ func OfKind(plan *schedule.Plan, stage int, kind schedule.Kind) Effects {
 	return e
 }
 
-// WeightReads returns the copies of its stage's weights that an action of the kind reads. The backward
-// of a stage that recomputes also reads the copies for the forward. W reads none, because the gradient
-// of a weight does not depend on them.
+// WeightReads returns which copies of its stage's weights an action of the given kind reads. The backward
+// of a stage that recomputes also reads the copies for the forward. W reads none, because the gradient of
+// a weight does not depend on them.
 func WeightReads(kind schedule.Kind, recomputes bool) Set {
 	switch {
 	case kind == schedule.F:
@@ -150,9 +150,9 @@ func WeightReads(kind schedule.Kind, recomputes bool) Set {
 	return 1 << BackwardWeights
 }
 
-// Of returns the effects of an action of a plan with lifetimes: the drop bits of the action determine
-// Ends. The kind determines the end of gathered weights, whole gradients and the output of a last
-// stage.
+// Of returns the effects of an action in a plan whose lifetimes are set. The action's drop bits determine
+// Ends, except for gathered weights, whole gradients and the output of a last stage, whose end its kind
+// determines.
 func Of(plan *schedule.Plan, a schedule.Action) Effects {
 	const byKind = 1<<SentOutput | 1<<SentGradient | 1<<Output
 	stage, kind, drop := a.Stage(), a.Kind(), a.Drop()
@@ -171,8 +171,8 @@ func Of(plan *schedule.Plan, a schedule.Action) Effects {
 	return e
 }
 
-// Upto returns the last item (Plan.Item) whose entry has been pulled when an action needs the entry
-// of the given item, for a look-ahead.
+// Upto returns the last item (Plan.Item) whose entry has been pulled when an action needs the entry of
+// the given item, with the given look-ahead.
 func Upto(plan *schedule.Plan, item, lookAhead int) int {
 	return min(item+min(lookAhead, plan.Microbatches), plan.Microbatches-1)
 }

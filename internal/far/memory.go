@@ -23,9 +23,9 @@ type Memory[T any] struct {
 	near   memory.Movable[T]
 	bytes  memory.Range
 	device memory.Offloader[T] // makes the copies if there are no lanes; nil if near is set
-	queues memory.Far[T]       // of device
+	queues memory.Far[T]       // the device's queues
 	copies []farCopy
-	unused []int32 // indices of copies
+	unused []int32 // indices of the copies not in use
 	// storing and loading are the queues of the lanes, nil if there are no lanes.
 	storing, loading chan int32
 	// stopped makes the lanes skip the copies that they have not begun.
@@ -33,17 +33,17 @@ type Memory[T any] struct {
 	lanes   sync.WaitGroup
 }
 
-// farCopy is one copy.
+// farCopy is one copy in far memory.
 type farCopy struct {
 	handle memory.Handle // of the copy's allocation
 	offset int64
 	near   []byte // borrowed while the copy runs
 	sum    uint32 // the checksum of the stored bytes
 	err    error
-	done   chan struct{} // receives once for each Store and Load
+	done   chan struct{} // receives one value for each Store or Load that completes
 }
 
-// New returns the far memory of a rank with the space near. It takes ownership of bytes, and never
+// New returns the far memory of the rank whose space is near. It takes ownership of bytes, and never
 // holds more than limit bytes; 0 means no limit.
 func New[T any](near memory.Movable[T], bytes memory.Range, limit int64) (*Memory[T], error) {
 	if limit == 0 {
@@ -90,8 +90,8 @@ func (m *Memory[T]) Start(n int) error {
 	return nil
 }
 
-// Stop ends the lanes. It completes the transfers that have begun and discards the others, and
-// returns when no lane uses a near buffer. The copies stay allocated. A second Stop does nothing.
+// Stop ends the lanes. It completes the transfers that have begun, discards the others, and returns when
+// no lane uses a near buffer any longer. The copies stay allocated. A second Stop does nothing.
 func (m *Memory[T]) Stop() {
 	if m.storing == nil {
 		return
@@ -117,7 +117,7 @@ func (m *Memory[T]) Close() error {
 	return m.Arena.Close()
 }
 
-// Store starts the copy of a near buffer to far memory, and returns the number of the copy.
+// Store starts copying a near buffer to far memory, and returns the number of the copy.
 func (m *Memory[T]) Store(h T) (number int32, err error) {
 	near, bytes, err := m.borrow(h)
 	if err != nil {
@@ -154,7 +154,7 @@ func (m *Memory[T]) borrow(h T) (near []byte, bytes int64, err error) {
 	return near, int64(len(near)), err
 }
 
-// Load starts the copy of a stored copy to a near buffer of the same size.
+// Load starts copying a stored copy back to a near buffer of the same size.
 func (m *Memory[T]) Load(number int32, h T) error {
 	near, bytes, err := m.borrow(h)
 	if err != nil {
@@ -217,7 +217,7 @@ func (m *Memory[T]) run(queue <-chan int32, transfer func(*farCopy) error) {
 	}
 }
 
-// checksums is the table of a polynomial for which processors have an instruction.
+// checksums is the table for a polynomial that processors support with an instruction.
 var checksums = crc32.MakeTable(crc32.Castagnoli)
 
 // store writes a near buffer to the range.

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// page is the page size of the ranges of this package.
+// page is the page size of this package's ranges.
 const page = 4096
 
 // Heap returns a range on the Go heap, whose memory is allocated before the step that first needs
@@ -21,7 +21,7 @@ type heap struct {
 	bytes []byte
 }
 
-// Commit extends the range. Commit is called before the step begins, while no lane copies.
+// Commit extends the range. It is called before the step begins, while no lane is copying.
 func (h *heap) Commit(_, high int64) error {
 	if more := high - int64(len(h.bytes)); more > 0 {
 		h.bytes = append(h.bytes, make([]byte, more)...)
@@ -38,10 +38,9 @@ func (h *heap) ReadAt(p []byte, off int64) (int, error) { return copy(p, h.bytes
 
 func (h *heap) WriteAt(p []byte, off int64) (int, error) { return copy(h.bytes[off:], p), nil }
 
-// File returns a range in a new file in a folder, which only its owner may read and write. File
-// unlinks the file, so that it does not outlive the process; on systems that cannot remove an open
-// file, Release removes it. The range reserves its space on the disk before the step that first needs
-// it.
+// File returns a range in a new file in folder. Only the file's owner may read and write it. File unlinks
+// the file, so that it does not outlive the process; on systems that cannot remove an open file, Release
+// removes it. The range reserves its disk space before the step that first needs it.
 func File(folder string) (memory.Range, error) {
 	f, err := os.CreateTemp(folder, "weir-far-*")
 	if err != nil {
@@ -57,7 +56,7 @@ type file struct {
 	reserved int64 // the number of reserved bytes
 }
 
-// Commit reserves space on the disk.
+// Commit reserves disk space.
 func (f *file) Commit(_, high int64) error {
 	if high <= f.reserved {
 		return nil
@@ -77,7 +76,7 @@ func (f *file) Release() error {
 	return err
 }
 
-// fill reserves the bytes from low to high of a file by writing them.
+// fill reserves the bytes from low to high of a file by writing zeros.
 func fill(w io.WriterAt, low, high int64) error {
 	zeros := make([]byte, min(high-low, 1<<20))
 	for low < high {
@@ -90,8 +89,8 @@ func fill(w io.WriterAt, low, high int64) error {
 	return nil
 }
 
-// none implements the methods of memory.Range that do nothing in these ranges, whose pages are
-// reserved by Commit and stay until Release.
+// none implements the methods of memory.Range that are trivial for these ranges, whose pages are reserved
+// by Commit and stay until Release.
 type none struct{}
 
 func (none) Page() int64                   { return page }

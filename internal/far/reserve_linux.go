@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// reserve reserves space on the disk for the bytes from low to high of a file, which are zero.
+// reserve reserves disk space for the bytes from low to high of a file, which read as zero.
 func reserve(f *os.File, low, high int64) error {
 	for {
 		err := syscall.Fallocate(int(f.Fd()), 0, low, high-low)

@@ -18,10 +18,10 @@ type Caller[T any] struct {
 	Rank      int
 	Space     memory.Space[T]
 	Placement schedule.Placement
-	Parts     []string // of an entry
+	Parts     []string // names of the parts of an entry
 	Stages    []Stage[T]
 	Frames    *frames.Frames[T]
-	Source    Source[T] // of the running step
+	Source    Source[T] // source of the running step
 }
 
 // Source is runner.Source.
@@ -39,14 +39,14 @@ func (c *Caller[T]) Fill(ctx context.Context, item int) error {
 
 // Quantize calls a stage to make the copies of its weights, which the frames take over.
 func (c *Caller[T]) Quantize(ctx context.Context, s int, backward bool) error {
-	if c.Stages[s].Quantizer == nil { // the check has refused it
+	if c.Stages[s].Quantizer == nil { // already rejected when the plan is checked
 		return errors.New("runner: the stage makes no copies of its weights")
 	}
 	call := batchctx.NewQuantization(c.Frames.Quantize(s, backward))
 	return c.Frames.EndQuantize(c.Stages[s].Quantizer.QuantizeWeights(ctx, call))
 }
 
-// Forward makes the call of F. The frames hold the outputs in the place e.To.
+// Forward calls a stage for F. The frames then hold the outputs in the place e.To.
 func (c *Caller[T]) Forward(ctx context.Context, s, m int, e *effects.Effects) error {
 	st := &c.Stages[s]
 	if err := c.Frames.Open(s, m, st.In); err != nil {
@@ -63,7 +63,7 @@ func (c *Caller[T]) Forward(ctx context.Context, s, m int, e *effects.Effects) e
 	return nil
 }
 
-// Backward makes the call of B or I. The frames hold the gradients of the inputs in the place e.To.
+// Backward calls a stage for B or I. The frames then hold the gradients of the inputs in the place e.To.
 func (c *Caller[T]) Backward(ctx context.Context, s, m int, call frames.Call, e *effects.Effects) error {
 	st := &c.Stages[s]
 	var gradOut, gradIn []T
@@ -103,16 +103,16 @@ func (c *Caller[T]) Backward(ctx context.Context, s, m int, call frames.Call, e 
 	return nil
 }
 
-// BackwardWeight makes the call of W.
+// BackwardWeight calls a stage for W.
 func (c *Caller[T]) BackwardWeight(ctx context.Context, s, m int) error {
-	if c.Stages[s].Split == nil { // the check has refused it
+	if c.Stages[s].Split == nil { // already rejected when the plan is checked
 		return errors.New("runner: the stage does not split its backward")
 	}
 	view := batchctx.NewMicrobatch(c.Frames.Call(s, m, frames.InBackwardWeight))
 	return c.Frames.End(c.Stages[s].Split.BackwardWeight(ctx, view))
 }
 
-// nameMissing adds the name of the port to a frames.MissingError.
+// nameMissing adds the port's name to a frames.MissingError.
 func nameMissing(err error, what, argument, call string, ports []stages.Port) error {
 	var missing *frames.MissingError
 	if !errors.As(err, &missing) {
@@ -133,8 +133,8 @@ func (c *Caller[T]) Abort() {
 	c.Frames.Abort()
 }
 
-// GiveBack releases handles that a failed call has left, and clears the slice. Some may be the zero
-// T.
+// GiveBack releases handles that a failed call has left behind, and clears the slice. Some of them may be
+// the zero T.
 func (c *Caller[T]) GiveBack(handles []T) {
 	var none T
 	for i, h := range handles {

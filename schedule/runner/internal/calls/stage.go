@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// Stage is a stage with the facts about it that follow from the configuration, and with scratch for
-// the arguments and results of one call.
+// Stage is a stage together with the facts about it that are derived from the configuration, and with
+// scratch space for the arguments and results of one call.
 type Stage[T any] struct {
 	stages.Stage[T]
 	Spec           stages.Spec
@@ -21,13 +21,13 @@ type Stage[T any] struct {
 	GradOut        []T
 	NoGradIn       uint64 // one bit for each input without a gradient
 	NoGradOut      uint64 // one bit for each output without a gradient
-	WantsGradient  bool   // an earlier stage trains: the backward returns gradients of the inputs
-	GradientWanted bool   // the stage or an earlier one trains: the stage has a backward
+	WantsGradient  bool   // an earlier stage trains, so the backward returns gradients of the inputs
+	GradientWanted bool   // the stage or an earlier one trains, so the stage has a backward
 	gradIn         []T
 }
 
-// Resolve sets Stages. It returns the declarations for the frames of the rank: nil for a stage of
-// another rank. loss returns the number of a loss in the ledger.
+// Resolve sets Stages. It returns the declarations for the rank's frames, with nil for the stages of
+// other ranks. loss returns the number of a loss in the ledger.
 func (c *Caller[T]) Resolve(list []stages.Stage[T], loss func(name string) int) []*frames.Declaration[T] {
 	c.Stages = make([]Stage[T], len(list))
 	declared := make([]*frames.Declaration[T], len(list))
@@ -76,7 +76,7 @@ func withoutGradient(ports []stages.Port) (bits uint64) {
 	return bits
 }
 
-// declare allocates the scratch of a stage of this rank, and returns its declaration.
+// declare allocates the scratch space of a stage on this rank, and returns the stage's declaration.
 func (c *Caller[T]) declare(st *Stage[T], loss func(name string) int) *frames.Declaration[T] {
 	spec := &st.Spec
 	st.In, st.gradIn = make([]T, len(spec.Inputs)), make([]T, len(spec.Inputs))

@@ -93,8 +93,8 @@ func (p *pass[T]) backwardKinds(s int) []schedule.Kind {
 	return []schedule.Kind{schedule.B}
 }
 
-// recordStage returns a recording for the calls of a stage, to which the parts of the entry that the
-// stage reads are lent.
+// recordStage returns a recording for a stage's calls, and lends it the parts of the entry that the stage
+// reads.
 func (p *pass[T]) recordStage(s int) *recording[T] {
 	rank := p.at(s)
 	rec := p.record(rank, p.profile[s].Buffers)
@@ -140,8 +140,8 @@ func (p *pass[T]) quantize(ctx context.Context, s int) error {
 	return p.keep(s, rec, place, made, func(i int) string { return names[i] })
 }
 
-// call records a call of a stage, including the releases of the saved state that the call takes.
-// Then it releases the arguments, and sends the results to the next stage.
+// call records a stage call, including the releases of the saved state that the call takes. Then it
+// releases the arguments, and sends the results to the next stage.
 func (p *pass[T]) call(ctx context.Context, s int, kind schedule.Kind) error {
 	rank, rec, place := p.at(s), p.stages[s], p.place(s, kind)
 	e := effects.OfKind(p.plan, s, kind)
@@ -204,7 +204,7 @@ func (p *pass[T]) call(ctx context.Context, s int, kind schedule.Kind) error {
 	return nil
 }
 
-// place returns the field of the profile for the record of a call.
+// place returns the field of the profile that stores the record of a call.
 func (p *pass[T]) place(s int, kind schedule.Kind) **layout.Call {
 	profile := &p.profile[s]
 	switch {
@@ -220,8 +220,8 @@ func (p *pass[T]) place(s int, kind schedule.Kind) **layout.Call {
 	return &profile.Forward
 }
 
-// keep stores a recorded call in the profile. The first recording of a call names its buffers; port
-// names those that it hands over. A second recording must have the same changes.
+// keep stores a recorded call in the profile. The first recording of a call names its buffers; port names
+// those that it hands over. A second recording must contain the same changes.
 func (p *pass[T]) keep(s int, rec *recording[T], place **layout.Call, made *layout.Call, port func(i int) string) error {
 	if first := *place; first == nil {
 		rank := p.at(s)

@@ -28,14 +28,14 @@ func isProfiled[T any](stage stages.Stage[T]) bool {
 	return ok
 }
 
-// Recorder is a dry run of all ranks.
+// Recorder performs a dry run of all ranks.
 type Recorder[T any] struct {
 	Ranks  []*calls.Caller[T]
-	Spaces []memory.Watched[T]                // of the ranks
-	Facts  []schedule.Facts                   // of the stages
-	Copy   func(from, to int, h T) (T, error) // nil: all ranks share one space
-	// Whole makes the buffers of whole parameters of a stage, gathered weights or whole gradients,
-	// which the frames hold. It is nil if nothing is sharded.
+	Spaces []memory.Watched[T]                // spaces of the ranks
+	Facts  []schedule.Facts                   // facts about the stages
+	Copy   func(from, to int, h T) (T, error) // nil if all ranks share one space
+	// Whole allocates the buffers for a stage's whole parameters, either gathered weights or whole
+	// gradients, and hands them over to the frames. It is nil if nothing is sharded.
 	Whole func(s int, place effects.Place) error
 
 	// residents holds, for each stage, the resident buffers that it hands over: their numbers in the
@@ -43,10 +43,10 @@ type Recorder[T any] struct {
 	residents []map[uint64]int
 }
 
-// at returns the Caller of the rank of a stage.
+// at returns the Caller of a stage's rank.
 func (r *Recorder[T]) at(s int) *calls.Caller[T] { return r.Ranks[r.Ranks[0].Placement.Rank[s]] }
 
-// Params returns the uses of parameters by every stage.
+// Params returns every stage's uses of parameters.
 func (r *Recorder[T]) Params() [][]layout.Param {
 	all := make([][]layout.Param, len(r.Ranks[0].Stages))
 	for s := range all {
@@ -54,7 +54,7 @@ func (r *Recorder[T]) Params() [][]layout.Param {
 		for _, param := range rank.Stages[s].Params {
 			p := layout.Param{Name: param.Name, Frozen: param.Contributes == frames.Frozen}
 			if !p.Frozen {
-				p.Bytes = max(rank.Space.Bytes(param.Grad), 4*int64(param.Elements)) // a replica may have a part
+				p.Bytes = max(rank.Space.Bytes(param.Grad), 4*int64(param.Elements)) // Grad may hold only a replica's part
 			}
 			all[s] = append(all[s], p)
 		}
@@ -62,8 +62,7 @@ func (r *Recorder[T]) Params() [][]layout.Param {
 	return all
 }
 
-// Shape records the entries of a shape class, which the sources of the ranks give, and the calls of
-// the stages.
+// Shape records the entries of a shape class, which the ranks' sources supply, and the stage calls.
 func (r *Recorder[T]) Shape(ctx context.Context, name string) (layout.ShapeProfile, error) {
 	recorded := layout.ShapeProfile{Name: name, Stages: make([]layout.StageProfile, len(r.Ranks[0].Stages))}
 	r.residents = make([]map[uint64]int, len(recorded.Stages))
@@ -157,8 +156,8 @@ func (r *Recorder[T]) wanted(rank int) (set uint64) {
 	return set
 }
 
-// entry records the call of the source for an entry of a rank that reads the parts in set. It uses
-// the source of such a rank, or of the first rank if there is none.
+// entry records the source's call for the entry of a rank that reads the parts in set. It uses the source
+// of such a rank, or of the first rank if there is none.
 func (r *Recorder[T]) entry(ctx context.Context, set uint64) (e layout.Entry, err error) {
 	rank := r.Ranks[max(0, slices.IndexFunc(r.Ranks, func(c *calls.Caller[T]) bool { return r.wanted(c.Rank) == set }))]
 	rec := r.record(rank, nil)
@@ -178,9 +177,9 @@ func (r *Recorder[T]) entry(ctx context.Context, set uint64) (e layout.Entry, er
 	return e, rec.checkEnds("the source")
 }
 
-// byPart gives an entry an order that does not depend on its source: first all allocations of class
-// Entry, in the order of the parts, then the other changes, and last the releases of parts that the
-// rank does not read.
+// byPart puts an entry's buffers and changes into an order that does not depend on its source: first all
+// allocations of class Entry, in the order of the parts, then the other changes, and last the releases of
+// parts that the rank does not read.
 func byPart(e *layout.Entry) {
 	var order []int // the old numbers
 	for _, ref := range e.Out {

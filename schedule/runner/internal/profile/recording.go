@@ -10,19 +10,19 @@ import (
 	"github.com/weir-ml/weir/schedule/runner/internal/calls"
 )
 
-// recording records how calls change the references of the buffers that they allocate and of the
-// buffers that are lent to them. It ignores all other buffers, which exist longer than the calls.
+// recording records how calls change the references to the buffers that they allocate and to the buffers
+// that are lent to them. It ignores all other buffers, which outlive the calls.
 type recording[T any] struct {
 	rank    *calls.Caller[T]
 	watched memory.Watched[T] // the space of the rank
 
-	buffers   []layout.Buffer       // own, by number
+	buffers   []layout.Buffer       // the buffers that the calls allocate, by number
 	known     map[uint64]layout.Ref // by serial number
 	residents map[uint64]int        // by serial number: see Recorder
-	open      map[layout.Ref]int    // references that have not ended
+	open      map[layout.Ref]int    // number of references to each buffer that have not ended
 	makers    map[layout.Ref]string // the call in which each reference began
 
-	// Of the running call.
+	// State of the running call.
 	running string // its name
 	events  []layout.RefChange
 	births  []int // the numbers of the buffers that it has allocated, in order
@@ -57,7 +57,7 @@ func (r *recording[T]) call(name string, f func() error) error {
 	return err
 }
 
-// add records a change of a reference.
+// add records a change to a buffer's references.
 func (r *recording[T]) add(c memory.Change) {
 	if c.Op == memory.Allocated {
 		r.addBirth(c)
@@ -77,8 +77,8 @@ func (r *recording[T]) add(c memory.Change) {
 	r.events = append(r.events, change)
 }
 
-// addBirth records an allocation. If the call was recorded before, the buffer gets the same number
-// again, and must be equal.
+// addBirth records an allocation. If the call was recorded before, the buffer gets the same number as
+// then, and must have the same size and class.
 func (r *recording[T]) addBirth(c memory.Change) {
 	b := layout.Buffer{Bytes: c.Bytes, Class: c.Class, AtMost: r.bounded}
 	r.bounded = false
@@ -151,7 +151,7 @@ func (r *recording[T]) handedOver(h T) layout.Ref {
 	return layout.Ref{Kind: layout.Own, Index: number}
 }
 
-// allHandedOver is handedOver for the results of all ports.
+// allHandedOver calls handedOver for the results of all ports.
 func (r *recording[T]) allHandedOver(handles []T) []layout.Ref {
 	refs := make([]layout.Ref, len(handles))
 	for i, h := range handles {
