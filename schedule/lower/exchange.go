@@ -17,8 +17,8 @@ func (v *lowering) Exchange() {
 }
 
 // dispatch sends the messages in a rank's outbox for which links have room. If the capacity is
-// limited, it first dispatches the ranks that receive the messages, so that a receive from a late
-// rank does not delay their own sends.
+// limited, it first calls itself for the ranks that receive the messages, so that a receive from a
+// late rank does not delay their own sends.
 func (v *lowering) dispatch(rank int) {
 	if v.dispatched[rank] {
 		return
@@ -66,9 +66,9 @@ func (v *lowering) room(l int) bool {
 	return false
 }
 
-// receiveEarly receives the oldest message of a link before a computation takes it. A posted
-// receive may precede a computation that its rank ends in this round, so that a hop takes no time.
-// If two ranks send to each other, the higher rank posts first.
+// receiveEarly receives the oldest message on a link before a computation takes it. A posted receive
+// may precede a computation that its rank ends in this round, so that a hop takes no time. If two
+// ranks send to each other, the higher rank posts first.
 func (v *lowering) receiveEarly(l int) {
 	send := v.receive(l)
 	v.Add(setOf(passes.Edge(send), early), int64(send.Microbatch()))

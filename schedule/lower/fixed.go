@@ -11,13 +11,13 @@ import (
 )
 
 // Fixed returns a rule that generates the given plan, such as a plan from a file or a search. The
-// rule discards the plan's drops and keeps its transfers. It also discards the transfers of a plan
-// for PyTorch, or of a plan that sends but never waits; [Prepare] adds them.
+// rule discards the plan's drops but keeps its transfers, unless the plan is for PyTorch or sends
+// without ever waiting; [Prepare] adds transfers to such a plan.
 //
 // The rule accepts the plan's own number of microbatches, and any other number for which repeating
-// the plan's loops more or fewer times gives a valid plan. In forward-only mode it returns the
+// the plan's loops more or fewer times results in a valid plan. In forward-only mode it returns the
 // forwards of DepthFirst on the plan's placement, or of DualPipe for two copies of a model, and
-// gathers as many stages at once as the plan. The rule rejects Group, Cap and Slices. Its errors
+// gathers as many stages at once as the plan does. The rule rejects Group, Cap and Slices. Its errors
 // wrap ErrParams.
 func Fixed(plan *schedule.Plan) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
@@ -82,8 +82,8 @@ func mostGathered(plan *schedule.Plan) (most int) {
 	return most
 }
 
-// resize returns the plan for another number of microbatches, or nil if its loops do not fit. The
-// result may be invalid.
+// resize returns the plan for another number of microbatches, or nil if the plan's loops do not fit
+// that number. The result may be invalid.
 func resize(plan *schedule.Plan, microbatches int) *schedule.Plan {
 	if plan.Placement.Copies > 1 || microbatches < 1 {
 		return nil // the microbatches of other copies would change
@@ -103,18 +103,19 @@ func resize(plan *schedule.Plan, microbatches int) *schedule.Plan {
 	return &resized
 }
 
-// stream is the key of the actions of one kind and stage, which a loop runs for consecutive microbatches.
+// stream identifies the actions of one kind on one stage, which a loop runs for consecutive
+// microbatches.
 type stream struct {
 	kind  schedule.Kind
 	stage int
 }
 
-// resizeProgram returns the program with the added number of microbatches, which may be negative, or
-// nil if its loops do not fit. For every stream, one loop takes the additional microbatches: the loop
-// with the most streams and, among these, the one with the most repeats. The microbatches after those
-// of the loop are shifted by the same number.
+// resizeProgram returns the program with added more microbatches, or nil if its loops do not fit that
+// number; added may be negative. For every stream, one loop takes the additional microbatches: the
+// loop with the most streams, or among several such loops, the one with the most repeats. Microbatches
+// after those of the loop are shifted by the same number.
 func resizeProgram(program []schedule.Segment, added int) []schedule.Segment {
-	streams := make([]map[stream]int, len(program)) // by segment: the highest microbatch
+	streams := make([]map[stream]int, len(program)) // by segment: the highest microbatch of each stream
 	var loops []int
 	for i, s := range program {
 		streams[i] = map[stream]int{}

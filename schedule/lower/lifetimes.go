@@ -12,19 +12,19 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// Lifetimes returns a plan with the same actions, each with its drops, given the facts of each
-// stage and the number of parts of a batch entry. It fills in Facts, Parts, Windows, Outgoing and
-// Entries. It replaces any drops of the plan, and does not modify the plan itself.
+// Lifetimes returns a plan with the same actions, each with its drops, given the facts of each stage
+// and the number of parts in a batch entry. It fills in Facts, Parts, Windows, Outgoing and Entries.
+// It replaces any drops of the given plan, but does not modify that plan.
 //
 // Package effects defines the lifetimes that an action ends because of its kind. In addition, on
 // every rank, a part of an entry ends with the last action that reads it (L1), and so do the copies
 // of a stage's weights. A copy of saved state in far memory ends with the B or I that takes the
-// state. A microbatch retires with its last action, which may be the wait for a send. An action
-// without a microbatch, such as UNSHARD, drops nothing.
+// state. A microbatch retires with its last action, which may be a wait for a send. An action without
+// a microbatch, such as UNSHARD, drops nothing.
 //
-// Lifetimes splits a segment if the drops of its first or last repeats differ from the others, so
-// that each body has one set of drops. The cost depends on the size of the plan's segments, as for
-// [check.Plan].
+// Lifetimes splits a segment if the drops in its first or last repeats differ from those in the other
+// repeats, so that all repeats of a body have the same drops. The cost depends on the size of the
+// plan's segments, as for [check.Plan].
 //
 // If the plan is invalid, Lifetimes returns the error of [check.Plan]. Other errors wrap ErrFacts.
 // The plan must wait for each of its sends, like the plans of [Transfers].
@@ -40,7 +40,7 @@ func Lifetimes(plan *schedule.Plan, facts []schedule.Facts, parts int) (*schedul
 	return lifetimes(plan, facts)
 }
 
-// lifetimes returns a valid plan with its lifetimes.
+// lifetimes adds lifetimes to a valid plan.
 func lifetimes(plan *schedule.Plan, facts []schedule.Facts) (*schedule.Plan, error) {
 	marked := withoutDrops(plan)
 	marked.Facts = slices.Clone(facts)
@@ -120,22 +120,22 @@ type marking struct {
 	passes.Walk
 	*passes.Outline
 	rank  int
-	lower []int // by copy of the model: the lowest stage on the rank, where a microbatch begins on the rank; -1 if there is none
+	lower []int // by copy of the model: the lowest stage on the rank, where microbatches begin on the rank, or -1
 
 	// Indices of sets.
 	seen     int // by copy of the model: microbatches whose last action on the rank was visited
-	dead     int // by copy and part: microbatches whose last read of the part was visited
+	dead     int // by copy of the model and part: microbatches whose last read of the part was visited
 	touched  int // by the rank's stages: microbatches whose last computation was visited
 	live     int // by the rank's stages: microbatches in flight
-	outgoing int // by the rank's stages: microbatches whose output is waiting to be sent or in flight; then the same for gradients
-	entry    int // by copy: microbatches with a live entry part
-	weights  int // by the rank's stages: a flag, set if the last forward that reads copies of weights was visited; then the same for backward
+	outgoing int // by the rank's stages, two sets each: microbatches whose output, and whose gradient, is waiting to be sent or in flight
+	entry    int // by copy of the model: microbatches with a live entry part
+	weights  int // by the rank's stages, two flags each: the last action that reads the forward, and the backward, copies of weights was visited
 	away     int // by the rank's stages: microbatches whose saved state is reloaded; empty unless the plan offloads
 
 	byKind []kindEffect      // by the rank's stages and by kind
-	most   int64             // the largest number of live entries
-	body   []schedule.Action // of the current repeat, with drops
-	lists  [2][]piece        // the previous repeats, by depth
+	most   int64             // the maximum width of the range of live entries
+	body   []schedule.Action // the actions of the current repeat, with drops
+	lists  [2][]piece        // by depth: the repeats visited before
 	fault  error
 }
 
@@ -143,7 +143,7 @@ type marking struct {
 type kindEffect struct {
 	drops   schedule.Drop
 	to      effects.Place
-	parts   bool        // the action reads parts of the entry
+	parts   bool        // the action reads entry parts
 	weights effects.Set // the copies of weights that the action reads
 	born    []int       // the stages whose input the action creates on the rank
 }
@@ -198,7 +198,7 @@ func newMarking(o *passes.Outline, rank int) *marking {
 // copyOf returns the index of the copy of the model to which a stage belongs.
 func (v *marking) copyOf(stage int) int { return stage / v.Plan.Placement.Depth() }
 
-// deadOf returns the index of the first of the sets by part for a stage's copy of the model.
+// deadOf returns the index of the first set in dead for a stage's copy of the model.
 func (v *marking) deadOf(stage int) int { return v.dead + v.copyOf(stage)*schedule.MaxParts }
 
 func (v *marking) visit(a schedule.Action, mb int64) {
@@ -249,7 +249,7 @@ func (v *marking) widen(bounds []int, stage, set int) {
 	bounds[stage] = max(bounds[stage], int(v.Get(set).Width()))
 }
 
-// sends follows a sent buffer backwards, from the wait to the computation.
+// sends tracks a sent buffer backwards, from the wait for its send to the computation that fills it.
 func (v *marking) sends(stage int, kind schedule.Kind, to effects.Place, mb int64) {
 	set := v.outgoing + 2*v.Place[stage]
 	if kind == schedule.WaitB || kind == schedule.SendB || to == effects.SentGradient {
@@ -268,8 +268,8 @@ func (v *marking) sends(stage int, kind schedule.Kind, to effects.Place, mb int6
 	}
 }
 
-// lastReads adds the parts for which the action is the last reader to the table, and reports
-// whether there are any.
+// lastReads adds the parts for which the action is the last reader to Plan.Parts, and reports whether
+// there are any.
 func (v *marking) lastReads(stage int, kind schedule.Kind, mb int64) bool {
 	reads, dies := v.Reads(stage, kind), uint64(0)
 	for part := 0; reads>>part != 0; part++ {
@@ -311,7 +311,7 @@ func (v *marking) unread() error {
 	return nil
 }
 
-// repeats appends n repeats: the visited repeat, or repeats that are equal to it.
+// repeats appends n repeats: the visited repeat and others that are equal to it.
 func (v *marking) repeats(s *schedule.Segment, n int64) {
 	next := piece{schedule.Segment{Body: v.body, Repeat: int(n), Stride: s.Stride}, s}
 	if s.Inner != nil {
@@ -333,11 +333,11 @@ func (v *marking) repeats(s *schedule.Segment, n int64) {
 	}
 }
 
-// follows reports whether next equals the repeat that would follow the last repeat of s. Both
-// repeat the same actions, and their inner segments are cut at each change of drops. Inner segments
-// that are cut at different places begin with different actions, because a valid plan has each
-// action of a microbatch once. Therefore the repeats and strides of inner segments need no
-// comparison.
+// follows reports whether next equals the repeat that would follow the last repeat of s. Both repeat
+// the same actions, and their inner segments are cut wherever the drops change. Inner segments that
+// are cut at different places begin with different actions, because each action of a microbatch
+// occurs only once in a valid plan. Therefore follows need not compare the repeats and strides of
+// inner segments.
 func follows(s, next *schedule.Segment) bool {
 	by := s.Repeat * s.Stride
 	same := func(a, b []schedule.Action) bool {

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Split returns a plan that replaces each B by I followed by W. If the B is joined, the I takes its
-// place in the pair and the W comes after the pair. The result has no drops.
+// Split returns a plan in which each B is replaced by I followed by W. If the B is joined, the I takes
+// its place in the pair, and the W comes after the pair. The result has no drops.
 func Split(plan *schedule.Plan) *schedule.Plan {
 	return rewritten(plan, func(body []schedule.Action) []schedule.Action {
 		split := make([]schedule.Action, 0, 2*len(body))
@@ -32,9 +32,10 @@ func Split(plan *schedule.Plan) *schedule.Plan {
 	})
 }
 
-// Unsplit returns a plan that replaces each I of the given stages by B and removes their W, for
-// stages that have only a full backward. A frozen stage keeps its I. The result has no drops. If
-// the length of stages is not the number of stages, the error wraps ErrParams.
+// Unsplit returns a plan in which each I of the given stages is replaced by B, and their W are removed,
+// for stages that support only a full backward. stages[i] selects stage i; frozen stages keep their I.
+// The result has no drops. If the length of stages is not the number of stages, the error wraps
+// ErrParams.
 func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
 	if len(stages) != plan.Placement.Stages() {
 		return nil, fmt.Errorf("%w: there are %d entries for %d stages: give one entry for each stage", schedule.ErrParams, len(stages), plan.Placement.Stages())
@@ -61,8 +62,9 @@ func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
 	}), nil
 }
 
-// Merge returns a plan that replaces an I, immediately followed by the W of the same stage and
-// microbatch, by B if neither is joined. The result has no drops.
+// Merge returns a plan in which each I that is immediately followed by the W of the same stage and
+// microbatch is replaced, together with the W, by a B, unless one of them is joined. The result has no
+// drops.
 func Merge(plan *schedule.Plan) *schedule.Plan {
 	unrolled := *plan
 	unrolled.Programs = make([][]schedule.Segment, len(plan.Programs))
@@ -147,8 +149,8 @@ func cut(s schedule.Segment, n int) (first, rest []schedule.Segment) {
 	return first, rest
 }
 
-// firstRepeats inserts actions into the first repeat of each segment. A segment into which insert puts
-// nothing stays whole.
+// firstRepeats inserts actions into the first repeat of each segment. It does not cut a segment for
+// which insert adds nothing.
 func firstRepeats(program []schedule.Segment, insert func(body []schedule.Action) []schedule.Action) (list []schedule.Segment) {
 	for _, s := range program {
 		first, rest := cut(s, 1)
@@ -175,8 +177,8 @@ func withKind(a schedule.Action, kind schedule.Kind) schedule.Action {
 	return schedule.Act(kind, a.Stage(), a.Microbatch()).WithDrop(a.Drop()).WithJoin(a.Joined())
 }
 
-// rewritten applies a function to every body of the plan and discards drops. It removes segments
-// whose body becomes empty.
+// rewritten returns the plan with rewrite applied to every body, and without drops. It removes
+// segments whose body becomes empty.
 func rewritten(p *schedule.Plan, rewrite func(body []schedule.Action) []schedule.Action) *schedule.Plan {
 	bare := withoutDrops(p)
 	for rank, program := range bare.Programs {

@@ -10,7 +10,7 @@ import (
 
 // Offload returns a plan that moves saved state to far memory between the forward that saves it and
 // the B or I that takes it. away[stage] is the set of the stage's slots to move, as in
-// [schedule.Plan]. For each microbatch of such a stage:
+// [schedule.Plan]. For each microbatch of a stage with slots to move:
 //
 //   - OFFLOAD comes after the forward, and after the sends that follow it;
 //   - WAIT_OFFLOAD comes after the next overlap computations, so that the copy overlaps with them;
@@ -23,10 +23,10 @@ import (
 // 1F1B. In the result, Away is 0 for a stage whose microbatches all stay near, and nil if this
 // holds for all stages.
 //
-// Run Offload after Transfers. If the plan already offloads, is for PyTorch, or the length of away is
-// not the number of stages, the error wraps ErrParams. If the plan is invalid, Offload returns the error of
-// [check.Plan]. The result has no drops. The cost depends on the size of the plan's segments, as
-// for [check.Plan].
+// Run Offload after Transfers. If the plan already offloads or is for PyTorch, or if the length of
+// away is not the number of stages, the error wraps ErrParams. If the plan is invalid, Offload returns
+// the error of [check.Plan]. The result has no drops. The cost depends on the size of the plan's
+// segments, as for [check.Plan].
 func Offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, error) {
 	if err := check.Plan(withoutDrops(plan)); err != nil {
 		return nil, err
@@ -34,8 +34,8 @@ func Offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, e
 	return offload(plan, away, overlap)
 }
 
-// Near returns the plan without its copies to far memory and back, for a system or a file format
-// without them. The result has no drops.
+// Near returns the plan without its copies to far memory and back, for a system or a file format that
+// does not support them. The result has no drops.
 func Near(plan *schedule.Plan) *schedule.Plan {
 	near := rewritten(plan, func(body []schedule.Action) []schedule.Action {
 		return slices.DeleteFunc(body, func(a schedule.Action) bool { return a.Kind() >= schedule.Offload && a.Kind() <= schedule.Reload })
@@ -44,7 +44,7 @@ func Near(plan *schedule.Plan) *schedule.Plan {
 	return near
 }
 
-// offload returns a valid plan with its offloads.
+// offload adds offloads to a valid plan.
 func offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, error) {
 	if len(away) != plan.Placement.Stages() {
 		return nil, fmt.Errorf("%w: there are offload slots for %d stages, but the plan has %d stages: give one set for each stage", schedule.ErrParams, len(away), plan.Placement.Stages())
@@ -86,7 +86,7 @@ type offloading struct {
 	away  []bool // by stage: the plan offloads its saved state
 	moved []bool // by stage: the saved state of some microbatch is moved
 	// If the B or I of a microbatch comes at most near computations after its F, the saved state is
-	// not moved. No decision depends on more computations before or after a position.
+	// not moved. No decision depends on a computation farther away than that.
 	overlap, near int
 	schedule.Builder
 	written bool // the rank's program has an offload
@@ -100,12 +100,12 @@ func takes(a schedule.Action) bool { return a.Kind() == schedule.B || a.Kind() =
 // maxOverlap is the maximum number of computations with which a copy overlaps.
 const maxOverlap = 64
 
-// unit is a computation or a joined pair, and the other actions up to the next computation. The
-// first unit of a program may have no computation.
+// unit is a computation or a joined pair, with the other actions up to the next computation. The
+// first unit of a program may lack a computation.
 type unit struct {
 	run   []schedule.Action
 	rest  []schedule.Action
-	loops []schedule.Segment // after rest: segments without a computation, and actions between them
+	loops []schedule.Segment // after rest: segments without computations, and the actions between them
 }
 
 // part is a repeated sequence of units.
@@ -115,11 +115,11 @@ type part struct {
 }
 
 // program returns the program with its offloads. It writes out the first and last repeats of each
-// segment. All other repeats have equal neighbours, as far as any decision depends on them, so the
-// same actions are inserted into each.
+// segment. All other repeats have the same neighbours, as far as any decision depends on them, so the
+// same actions are inserted into each of them.
 func (p *offloading) program(program []schedule.Segment) []schedule.Segment {
 	parts := []part{{units: make([]unit, 1), repeat: 1}}
-	list := &parts[0] // the units that are written out
+	list := &parts[0] // the part that takes the units that are written out
 	for _, s := range program {
 		computations, several := count(s.Body), 1
 		if computations == 0 && s.Repeat > 1 {
@@ -127,7 +127,7 @@ func (p *offloading) program(program []schedule.Segment) []schedule.Segment {
 			last.loops = append(last.loops, s)
 			continue
 		}
-		whole := s // several repeats of a short body are one of whole
+		whole := s // each repeat of whole combines several repeats of a short body
 		if computations > 0 {
 			several = (p.near + computations) / computations
 			whole.Repeat, whole.Stride, whole.Body = s.Repeat/several, s.Stride*several, nil
@@ -197,8 +197,8 @@ func (l *part) runs(list [][]schedule.Action, from, to, shift int) [][]schedule.
 	return list
 }
 
-// write writes a part. Its offloads also depend on the last units before the part and the first
-// units after it.
+// write writes a part. The offloads in the part also depend on the last units before the part and on
+// the first units after it.
 func (p *offloading) write(parts []part, at int) {
 	l := &parts[at]
 	n := len(l.units)
@@ -244,7 +244,7 @@ func (p *offloading) write(parts []part, at int) {
 	p.Repeat(start, l.repeat-1, l.stride)
 }
 
-// insert writes the offloads after the computation runs[at].
+// insert writes the copies to and from far memory that come after the computation runs[at].
 func (p *offloading) insert(runs [][]schedule.Action, at int) {
 	write := func(kind schedule.Kind, i int, matches func(a schedule.Action) bool) {
 		if i < 0 || i >= len(runs) {

@@ -9,17 +9,17 @@ import (
 
 // Passes are the parameters of [Prepare].
 type Passes struct {
-	// Facts holds the facts of each stage. Parts is the number of parts of a batch entry.
+	// Facts holds the facts of each stage. Parts is the number of parts in a batch entry.
 	Facts []schedule.Facts
 	Parts int
-	// Gathered is the number of stages whose weights a rank keeps gathered: 0 if weights are not
-	// sharded, or [Fewest].
+	// Gathered is the number of stages whose weights a rank keeps gathered, or [Fewest]; 0 means that
+	// weights are not sharded.
 	Gathered int
-	// GatheredBy is that number for each rank. If it is not nil, it replaces Gathered.
+	// GatheredBy, if it is not nil, overrides Gathered with a number for each rank.
 	GatheredBy []int
 	// Quantizing selects when copies of weights are made, if facts require any.
 	Quantizing Quantizing
-	// Reduce adds the reduction of gradients over replicas. Level is the level at which the replicas
+	// Reduce adds the reductions of gradients over replicas. Level is the level at which the replicas
 	// shard their state.
 	Reduce bool
 	Level  int
@@ -35,7 +35,7 @@ type Passes struct {
 }
 
 // Fewest is the value of Passes.Gathered that selects the smallest number that the plan allows: 2 if
-// the plan joins pairs, otherwise 1.
+// the plan has joined pairs, otherwise 1.
 const Fewest = -1
 
 // fewest returns the smallest number of gathered stages that a plan allows.
@@ -50,9 +50,9 @@ func fewest(plan *schedule.Plan) int {
 	return 1
 }
 
-// Prepare turns the plan of a rule into a plan that can run. It applies these passes in order:
+// Prepare turns a plan that a rule generated into a plan that can run. It applies these passes in order:
 //
-//   - stages that do not split their backward and are not frozen run it as B ([Unsplit]);
+//   - stages that do not split their backward and are not frozen run the backward as B ([Unsplit]);
 //   - weights are gathered and released if they are sharded ([Shard]);
 //   - copies of weights are made if facts require them ([Quantize]);
 //   - gradients are reduced if requested ([Reduce]);
@@ -133,8 +133,8 @@ func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, e
 	return lifetimes(plan, p.Facts)
 }
 
-// programs checks that the parts of a plan are consistent and that each program is valid on its own.
-// Passes require a plan without such faults.
+// programs checks that the parts of a plan are consistent and that each program is valid on its own,
+// which the passes require.
 func programs(plan *schedule.Plan) *check.Checker {
 	c := &check.Checker{Name: plan.Name}
 	c.CheckShape(plan)

@@ -30,11 +30,12 @@ func (q Quantizing) String() string {
 	return fmt.Sprintf("quantizing(%d)", uint8(q))
 }
 
-// Quantize returns a plan that makes, once in a step, the copies of weights with which stages compute. It adds a QUANTIZE for each stage whose facts require it, unless the plan already has one.
-// If the stage's first forward is in a joined pair, QUANTIZE comes before the pair. If the weights
-// of the stage are sharded, AtStart puts QUANTIZE after the stage's first UNSHARD.
+// Quantize returns a plan that makes the copies of weights with which stages compute, once in a step.
+// It adds a QUANTIZE for each stage whose facts require one, unless the plan already has one. If the
+// stage's first forward is in a joined pair, QUANTIZE comes before the pair. If the stage's weights
+// are sharded, AtStart puts QUANTIZE after the stage's first UNSHARD.
 //
-// Run Quantize after Shard, and before Transfers, so that a rank makes copies before it receives.
+// Run Quantize after Shard and before Transfers, so that a rank makes its copies before it receives.
 // The result has no drops; [Lifetimes] determines when the copies end. If the plan is invalid,
 // Quantize returns the error of [check.Plan]. If the length of facts is not the number of stages,
 // the error wraps ErrFacts. The cost depends on the size of the plan's segments, as for
@@ -49,7 +50,7 @@ func Quantize(plan *schedule.Plan, facts []schedule.Facts, point Quantizing) (*s
 	return quantize(plan, facts, point)
 }
 
-// quantize returns a valid plan with the copies that facts require.
+// quantize adds the copies that facts require to a valid plan.
 func quantize(plan *schedule.Plan, facts []schedule.Facts, point Quantizing) (*schedule.Plan, error) {
 	if point > AtStart {
 		return nil, fmt.Errorf("%w: unknown Quantizing %v: use %v or %v", schedule.ErrParams, point, BeforeUse, AtStart)
@@ -80,12 +81,12 @@ func quantize(plan *schedule.Plan, facts []schedule.Facts, point Quantizing) (*s
 // quantizer inserts QUANTIZE into programs.
 type quantizer struct {
 	point   Quantizing
-	pending []bool // by stage: a QUANTIZE is needed and not yet written
+	pending []bool // by stage: a QUANTIZE is needed but not written yet
 	sharded []bool // by stage: the plan gathers its weights
 }
 
-// program returns the program of a rank with the QUANTIZE of its stages, in the order in which the
-// rank first computes them.
+// program returns the program of a rank with a QUANTIZE for each of its stages that needs one, in the
+// order in which the rank first computes them.
 func (q *quantizer) program(program []schedule.Segment) []schedule.Segment {
 	var list []schedule.Segment
 	if q.point == AtStart {
@@ -104,8 +105,8 @@ func (q *quantizer) program(program []schedule.Segment) []schedule.Segment {
 	return append(list, firstRepeats(program, q.body)...)
 }
 
-// body returns the actions with the QUANTIZE of each stage whose first forward is among them. With
-// AtStart, it also adds the QUANTIZE of a stage after its first UNSHARD.
+// body returns the actions with a QUANTIZE for each stage whose first forward is among them. With
+// AtStart, it adds a stage's QUANTIZE after the stage's first UNSHARD.
 func (q *quantizer) body(body []schedule.Action) []schedule.Action {
 	list := make([]schedule.Action, 0, len(body))
 	for i, a := range body {
@@ -123,7 +124,7 @@ func (q *quantizer) body(body []schedule.Action) []schedule.Action {
 	return list
 }
 
-// quantize appends the QUANTIZE of an action's stage if it is not yet written.
+// quantize appends the QUANTIZE for an action's stage if it is pending.
 func (q *quantizer) quantize(list []schedule.Action, a schedule.Action) []schedule.Action {
 	if !q.pending[a.Stage()] {
 		return list

@@ -13,10 +13,10 @@ import (
 // placement has copies of the model, a rank reduces the stages nearest to the loss first. Reduce skips
 // stages without weight gradients.
 //
-// From level [schedule.ShardGradients] on, a rank keeps only its shard of the reduced gradients. The whole
-// gradients begin before the first B or W of the stage (ZERO_GRAD). They end when their reduction is
-// complete (WAIT_REDUCE), immediately before the next REDUCE_GRAD of the rank or at the end of its
-// program, so that the reduction overlaps with the actions before that.
+// At level [schedule.ShardGradients] and above, a rank keeps only its shard of the reduced gradients.
+// The whole gradients are allocated before the first B or W of the stage (ZERO_GRAD). They are freed
+// when their reduction is complete (WAIT_REDUCE), immediately before the rank's next REDUCE_GRAD or at
+// the end of its program, so that the reduction overlaps with the actions in between.
 //
 // If the plan already reduces gradients, or the level is unknown, the error wraps ErrParams. The
 // result has no drops. The cost depends on the size of the plan's segments.
@@ -48,9 +48,9 @@ func Reduce(plan *schedule.Plan, level int) (*schedule.Plan, error) {
 	return reduced, nil
 }
 
-// beforeGradients returns the program with an action of the kind before the first B or W of each stage,
-// or before the joined pair that contains it. second reports whether an action comes second in its
-// pair.
+// beforeGradients returns the program with an action of the kind inserted before the first B or W of
+// each stage, or before the joined pair that contains it. second reports whether an action is the
+// second of a pair.
 func beforeGradients(program []schedule.Segment, kind schedule.Kind, second func(body []schedule.Action, i int) bool) []schedule.Segment {
 	begun := map[int]bool{} // stages whose first B or W was visited
 	return firstRepeats(program, func(body []schedule.Action) (list []schedule.Action) {
@@ -69,9 +69,9 @@ func beforeGradients(program []schedule.Segment, kind schedule.Kind, second func
 	})
 }
 
-// reduceInOrder sorts the reductions of a rank: a stage is reduced after all stages that are nearer to
-// the loss in their copies of the model. Otherwise the order would depend on the number of
-// microbatches, and replicas with different numbers of microbatches need the same order.
+// reduceInOrder sorts the reductions of a rank, so that a stage is reduced after all stages that are
+// nearer to the loss in their copies of the model. Otherwise the order would depend on the number of
+// microbatches, but replicas with different numbers of microbatches need the same order.
 func reduceInOrder(program []schedule.Segment, depth int) {
 	var order []schedule.Action
 	for a := range schedule.Written(program) {
@@ -96,9 +96,9 @@ func reduceInOrder(program []schedule.Segment, depth int) {
 	}
 }
 
-// withWaits returns a program, which reduces each stage once, with a WAIT_REDUCE for each reduction.
+// withWaits adds a WAIT_REDUCE for each reduction to a program that reduces each stage once.
 func withWaits(program []schedule.Segment) []schedule.Segment {
-	var waits []schedule.Action // for the reduction in progress
+	var waits []schedule.Action // the wait for the reduction in progress, if any
 	list := firstRepeats(program, func(body []schedule.Action) (list []schedule.Action) {
 		for _, a := range body {
 			if a.Kind() == schedule.ReduceGrad { // the segment runs once

@@ -18,7 +18,7 @@ func (s *script) compute(group ...schedule.Action) {
 	s.list = append(s.list, group...)
 }
 
-// settle moves the list to the program. Later actions come after these computations.
+// settle moves the list to the program, so that Append inserts later actions after it.
 func (s *script) settle() {
 	for _, a := range s.list {
 		s.Append(a)
@@ -26,8 +26,8 @@ func (s *script) settle() {
 	s.list = s.list[:0]
 }
 
-// begin marks the beginning of a period, which precedes the last computations if the rank is busy
-// with them.
+// begin marks the beginning of a period. If the rank is busy with its last computations, the period
+// begins before them.
 func (s *script) begin(busy bool) {
 	if !busy {
 		s.settle()

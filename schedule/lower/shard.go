@@ -7,22 +7,22 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Shard returns a plan for sharded weights. On each rank, the weights of the next stages that it
-// computes are gathered; gathered is their number. Immediately before a computation that changes this
-// set, the rank releases the weights of stages that leave the set (RESHARD) and gathers the weights of
-// stages that enter it (UNSHARD), in the order in which it computes them. At the end it releases all
+// Shard returns a plan for sharded weights. Each rank keeps the weights of the next gathered stages
+// that it will compute. Immediately before a computation that changes this set of stages, the rank
+// releases the weights of stages that leave the set (RESHARD) and gathers the weights of stages that
+// enter it (UNSHARD), in the order in which it computes these stages. At the end it releases all
 // weights.
 //
 // The weights of both stages of a joined pair are gathered before the pair, so a plan with pairs
-// needs at least two gathered stages, and every plan needs one. The error wraps ErrParams if the
-// number is too small, if the plan already gathers weights, or if it makes copies of weights; run
-// [Quantize] after Shard. The result has no drops. The cost depends on the size of the plan's
+// needs at least two gathered stages, and any other plan needs at least one. The error wraps ErrParams
+// if the number is too small, if the plan already gathers weights, or if it makes copies of weights;
+// run [Quantize] after Shard. The result has no drops. The cost depends on the size of the plan's
 // segments, each of which becomes a few segments.
 func Shard(plan *schedule.Plan, gathered int) (*schedule.Plan, error) {
 	return shard(plan, slices.Repeat([]int{gathered}, len(plan.Programs)))
 }
 
-// shard is Shard with a number of gathered stages for each rank.
+// shard is like Shard, but with a separate number of gathered stages for each rank.
 func shard(plan *schedule.Plan, numbers []int) (*schedule.Plan, error) {
 	if len(numbers) != len(plan.Programs) {
 		return nil, fmt.Errorf("%w: there are %d numbers of gathered stages for %d ranks: give one for each", schedule.ErrParams, len(numbers), len(plan.Programs))
@@ -51,9 +51,9 @@ func shard(plan *schedule.Plan, numbers []int) (*schedule.Plan, error) {
 	return sharded, nil
 }
 
-// withGathering returns the program with the UNSHARD and RESHARD of its stages, of which active are
-// gathered at once. It cuts off the first and last repeats of each segment, because the stages before
-// the first repeat and after the last one differ from the stages around the other repeats.
+// withGathering returns the program with UNSHARDs and RESHARDs that keep active stages gathered. It
+// cuts off the first and last repeats of each segment, because the stages before the first repeat and
+// after the last repeat differ from the stages around the other repeats.
 func withGathering(program []schedule.Segment, active int) []schedule.Segment {
 	var pieces []schedule.Segment
 	for _, s := range program {
@@ -81,14 +81,14 @@ func withGathering(program []schedule.Segment, active int) []schedule.Segment {
 	return list.Program()
 }
 
-// stageWindows returns, for each action of a body that begins a computation or a pair, the stages
-// that are gathered then, in the order of their next computations. upcoming lists the stages in the
-// order of their next computations after the body; stageWindows also returns this list for before the
-// body.
+// stageWindows returns, for each action of a body that is a computation or begins a pair, the stages
+// that must be gathered at that point, in the order of their next computations. upcoming lists the
+// stages in the order of their next computations after the body; the second result is the
+// corresponding list at the start of the body.
 func stageWindows(body []schedule.Action, active int, upcoming []int) ([][]int, []int) {
 	upcoming = slices.Clone(upcoming)
 	windows := make([][]int, len(body))
-	var all []int // the storage of the windows; equal adjacent windows share it
+	var all []int // the storage for the windows; equal adjacent windows share storage
 	var window []int
 	for i, a := range slices.Backward(body) {
 		if !a.Kind().Compute() {
@@ -114,7 +114,7 @@ func stageWindows(body []schedule.Action, active int, upcoming []int) ([][]int, 
 	return windows, upcoming
 }
 
-// gather returns the actions with the necessary UNSHARD and RESHARD, and the stages that are
+// gather returns the actions with the necessary UNSHARDs and RESHARDs, and the stages that are
 // gathered at the end.
 func gather(body []schedule.Action, windows [][]int, gathered []int) ([]schedule.Action, []int) {
 	list := make([]schedule.Action, 0, len(body))
@@ -128,8 +128,8 @@ func gather(body []schedule.Action, windows [][]int, gathered []int) ([]schedule
 	return list, gathered
 }
 
-// change appends the RESHARD of the gathered stages that are not wanted, lower stages first, and
-// the UNSHARD of the wanted stages that are not gathered.
+// change appends a RESHARD for each gathered stage that is not wanted, lower stages first, and then
+// an UNSHARD for each wanted stage that is not gathered.
 func change(list []schedule.Action, gathered, wanted []int) []schedule.Action {
 	first := len(list)
 	for _, stage := range gathered {

@@ -13,13 +13,13 @@ import (
 // that hold up to capacity messages (Unlimited, or 0 for rendezvous):
 //
 //   - A send comes immediately after the computation that produces its message.
-//   - A receive comes immediately before the computation that takes its message. A link is first
-//     in, first out, so earlier messages on the link are received at the same point. If the sender
+//   - A receive comes immediately before the computation that takes its message. Links are first in,
+//     first out, so earlier messages on the link are received at the same point. If the sender
 //     would otherwise wait at a full link, the receiver takes the oldest message before its current
 //     computation.
 //   - A wait comes before the second computation that the sender begins after the computation that
 //     took the message has ended. Thus a receiver that is late by one computation does not delay
-//     the sender. After the wait the buffer of the send is free.
+//     the sender. After the wait, the send's buffer is free.
 //   - All receives of a joined pair come before the pair, and all its sends after it.
 //
 // A plan for PyTorch has no waits, because PyTorch waits for its sends at the end of the step. With
@@ -27,15 +27,15 @@ import (
 //
 // A clock determines the order of actions on different ranks. F, I and W take equally long, and B
 // takes as long as I and W together. A rank without a backward is as slow as the busiest rank. With
-// this clock and unlimited links, a transfer never makes a rank wait longer than the plan without
-// transfers would. The clock gives a total order of all actions in which no link exceeds its
+// this clock and unlimited links, transfers never make a rank wait longer than it would in the plan
+// without transfers. The clock defines a total order of all actions in which no link exceeds its
 // capacity, so the plan does not deadlock, regardless of the costs of its actions.
 //
 // If the plan is invalid, Transfers returns the error of [check.Plan]. If the plan already has
 // transfers, or capacity is less than Unlimited, the error wraps ErrParams. The result has no
-// drops. The cost depends on the size of the plan's segments, as for [check.Plan]. So does the size
-// of the result, unless ranks drift further apart with every microbatch, as they may if they have
-// unequal work and run all forwards, or all backwards, of a stage at once.
+// drops. The cost depends on the size of the plan's segments, as for [check.Plan], and so does the
+// size of the result, unless ranks drift further apart with every microbatch. This can happen if the
+// ranks have unequal work and run all forwards, or all backwards, of a stage at once.
 func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if capacity < schedule.Unlimited {
 		return nil, fmt.Errorf("%w: a link cannot hold %d messages: use 0 or more, or %d for no limit", schedule.ErrParams, capacity, schedule.Unlimited)
@@ -58,7 +58,7 @@ func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	return lowered, err
 }
 
-// Computations returns the plan without its transfers, so that it can be lowered for other links.
+// Computations returns the plan without its transfers, so that other transfers can be added.
 // The result has no drops.
 func Computations(plan *schedule.Plan) *schedule.Plan {
 	bare := rewritten(plan, func(body []schedule.Action) []schedule.Action {
@@ -70,8 +70,8 @@ func Computations(plan *schedule.Plan) *schedule.Plan {
 	return bare
 }
 
-// For returns the plan for a runtime. If the plan has transfers for another runtime, For replaces
-// them by transfers for the given runtime and capacity.
+// For returns the plan for the given runtime. If the plan has transfers for another runtime, For
+// replaces them with transfers for the given runtime and capacity.
 func For(runtime schedule.Runtime, plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if plan.Runtime == runtime {
 		return plan, nil
@@ -107,7 +107,7 @@ type lowering struct {
 	passes.Clock
 	passes.Links
 	capacity   int
-	in, out    [][]int // by rank: the links that end and that begin there
+	in, out    [][]int // by rank: the links to the rank, and the links from it
 	outbox     int     // index of the first rank's outbox, a queue that holds messages until their links have room
 	scripts    []script
 	dispatched []bool // by rank: its outbox was dispatched in this round
@@ -123,11 +123,11 @@ const (
 
 // Each link has five queues of sends. Every message passes through them in order.
 const (
-	fresh     = iota // sent since the receiver began its computation
-	arrived          // sent before that, and not received
+	fresh     = iota // sent since the receiver began its current computation
+	arrived          // sent earlier than that, but not yet received
 	taken            // received for a computation that has not ended
 	finished         // received for a computation that has ended
-	due              // the sender has begun a computation since then, and waits before its next one
+	due              // the sender has since begun a computation, and must wait for the send before its next one
 	numQueues = iota
 )
 
@@ -146,8 +146,8 @@ func newLowering(o *passes.Outline, capacity int) *lowering {
 	return v
 }
 
-// Ready reports whether a computation can begin. Both messages of a joined pair must have been sent
-// before the first computation begins. A rank waits until its outbox is empty.
+// Ready reports whether a computation can begin. The messages for both computations of a joined pair
+// must have been sent before the first one begins. A rank waits until its outbox is empty.
 func (v *lowering) Ready(rank int, a schedule.Action, mb int64) bool {
 	if v.Duties[rank].Action.Joined() {
 		return true
@@ -162,7 +162,8 @@ func (v *lowering) Ready(rank int, a schedule.Action, mb int64) bool {
 	return v.messageSent(b, int64(b.Microbatch()))
 }
 
-// messageSent reports whether the message that a computation takes has been sent, if it takes one.
+// messageSent reports whether the message that a computation takes has been sent. It returns true if
+// the computation takes no message.
 func (v *lowering) messageSent(a schedule.Action, mb int64) bool {
 	edge := v.Takes(a)
 	return edge < 0 || v.Has(setOf(edge, made), mb)
@@ -212,7 +213,7 @@ func (v *lowering) take(rank int, a schedule.Action, mb int64) {
 	}
 }
 
-// receive takes the oldest message from a link.
+// receive takes the oldest message from a link and returns its send.
 func (v *lowering) receive(l int) (send schedule.Action) {
 	oldest := arrived
 	if v.Queues[queueOf(l, arrived)].N == 0 {
@@ -223,7 +224,7 @@ func (v *lowering) receive(l int) (send schedule.Action) {
 	return send
 }
 
-// compute writes computations that begin now.
+// compute writes the computations that a rank begins now.
 func (v *lowering) compute(rank int, group ...schedule.Action) {
 	for _, l := range v.in[rank] {
 		v.pass(l, fresh, arrived)
@@ -304,7 +305,7 @@ func (v *lowering) programs() [][]schedule.Segment {
 	return programs
 }
 
-// stopError returns the error for a clock that has not reached the end of a rank's program.
+// stopError returns the error for a clock that stopped before the end of a rank's program.
 func (v *lowering) stopError(rank int) error {
 	if v.Exhausted {
 		return fmt.Errorf("%w: plan %q is too large and too irregular to lower: use fewer microbatches, or a plan that repeats", schedule.ErrParams, v.Plan.Name)
