@@ -16,8 +16,7 @@
 //
 // # Two books
 //
-// The step's book counts buffers when they are handed over and when they are released. The
-// allocator's book counts allocations and frees (memory.Book). After every microbatch the runner
-// compares the two. A difference is a [LeakError], which names the rank, stage, microbatch, class
-// and bytes (L6).
+// The step's book counts buffers when they are handed over and when they are released. The allocator's
+// book counts allocations and frees (memory.Book). After every microbatch the runner compares the two. It
+// reports a difference as a [LeakError], which names the rank, stage, microbatch, class and bytes (L6).
 package batchctx

@@ -2,8 +2,7 @@ package batchctx
 
 import "github.com/weir-ml/weir/internal/frames"
 
-// Errors of calls on a view, with which the step ends. They are wrapped with the stage, microbatch and
-// slot.
+// Errors with which a call on a view ends the step. They are wrapped with the stage, microbatch and slot.
 var (
 	// ErrDropped is returned for an entry part after its last read on this rank (L1), and for a copy of
 	// weights that the plan has dropped or has not made (L14).
@@ -43,6 +42,6 @@ var (
 	ErrLeak = frames.ErrLeak
 )
 
-// LeakError is a difference between the books. It names the action after which they first
-// differed, and wraps ErrLeak.
+// LeakError reports a difference between the two books, or between the counts and the plan's. It names
+// the action after which they first differed, and wraps ErrLeak.
 type LeakError = frames.LeakError

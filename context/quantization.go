@@ -10,8 +10,8 @@ import (
 // has no microbatch. It ends with the call, and its methods fail like those of a Microbatch.
 type Quantization[T any] struct {
 	view[T]
-	copies Range // of the stage, or of a decorator's child
-	params Range // of the stage, or of a decorator's child
+	copies Range // the copies of the stage, or of a decorator's child
+	params Range // the parameters of the stage, or of a decorator's child
 }
 
 // NewQuantization returns the view of the running QUANTIZE. It is called by the runner.

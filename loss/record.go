@@ -13,9 +13,9 @@ var ErrShape = errors.New("loss: records of different losses")
 // Cell is the state of one loss. It contains no pointers.
 type Cell struct {
 	sum     Exact   // total of the finite sums; stays 0 for Min and Max
-	weight  Exact   // of all records
+	weight  Exact   // total weight of all records
 	extreme float64 // smallest or largest finite value, for Min and Max; valid if hasExtreme is set
-	count   int64   // of all records
+	count   int64   // number of records
 	first   int64   // lowest microbatch whose sum was not finite, or -1
 
 	reduction  Reduction
@@ -83,7 +83,7 @@ type Record struct {
 	// propagated: equal contents have equal words.
 	Cells []Cell
 
-	shape uint64 // of the set of losses; 0 for a Record that was never filled
+	shape uint64 // hash of the set of losses; 0 for a Record that was never filled
 }
 
 // Merge adds the contribution of another rank, which it only reads. If it fails, with an error that

@@ -17,9 +17,9 @@ const (
 	Empty
 	// Skipped means that a trained loss is not finite. It takes precedence over Empty.
 	Skipped
-	// OutOfRange means that the factor of the gradients overflows or underflows float32,
-	// because the objective's total weight is too small or too large. Only the runner returns it,
-	// because it depends on the scale of the seeds and on the norm of the gradient.
+	// OutOfRange means that the factor applied to the gradients overflows or underflows float32, because
+	// the objective's total weight is too small or too large. Only the runner returns it, because it
+	// depends on the scale of the seeds and on the norm of the gradient.
 	OutOfRange
 )
 

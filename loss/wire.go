@@ -141,7 +141,7 @@ func (a *Exact) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(a.w[top]))
 }
 
-// decode fills a zero Exact and reports whether its last limb is at most maxTop.
+// decode fills a zero Exact and reports whether the magnitude of its last limb is at most maxTop.
 func (a *Exact) decode(b []byte) bool {
 	for i := range top {
 		a.w[i] = int64(binary.LittleEndian.Uint32(b[4*i:]))

@@ -30,7 +30,7 @@ type Quantizer[T any] interface {
 	QuantizeWeights(ctx context.Context, call batchctx.Quantization[T]) error
 }
 
-// Unwrapper is a decorator of one stage.
+// Unwrapper is implemented by decorators of a single stage.
 type Unwrapper[T any] interface {
 	Unwrap() Stage[T]
 }

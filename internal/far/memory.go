@@ -35,7 +35,7 @@ type Memory[T any] struct {
 
 // farCopy is one copy in far memory.
 type farCopy struct {
-	handle memory.Handle // of the copy's allocation
+	handle memory.Handle // handle of the copy's allocation
 	offset int64
 	near   []byte // borrowed while the copy runs
 	sum    uint32 // the checksum of the stored bytes

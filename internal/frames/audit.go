@@ -202,8 +202,8 @@ func (c *Frames[T]) blame(where suspect) string {
 	return "allocated but neither released nor handed over: this action lost it, or kept a reference"
 }
 
-// LeakError is a difference between the books. It names the action after which they first
-// differed, and wraps ErrLeak.
+// LeakError reports a difference between the two books, or between the counts and the plan's. It names
+// the action after which they first differed, and wraps ErrLeak.
 type LeakError struct {
 	Rank       int
 	Stage      int    // -1 at step end, if the action is unknown

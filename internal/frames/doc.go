@@ -23,8 +23,8 @@
 // # Two books
 //
 // The frames' book counts the bytes of the buffers that Frames holds. The allocator's book counts
-// allocations and frees (memory.Book). After every microbatch Frames compares the two books,
-// class by class, and compares the numbers of live parts, frames, activations, gradients and
-// copies with the plan's. A difference is a [LeakError], which names the rank, stage, microbatch,
-// class and bytes (L6).
+// allocations and frees (memory.Book). After every microbatch Frames compares the two books, class by
+// class, and compares the numbers of live parts, frames, activations, gradients and copies with the
+// plan's. It reports a difference as a [LeakError], which names the rank, stage, microbatch, class and
+// bytes (L6).
 package frames

@@ -13,7 +13,7 @@ import (
 type frame[T any] struct {
 	open       bool
 	microbatch int       // the microbatch that owns the frame
-	inputs     []Cell[T] // of the stage
+	inputs     []Cell[T] // inputs of the stage
 	gradients  []Cell[T] // gradients of the stage's outputs
 	slots      []Cell[T] // tensors saved for a later action
 }

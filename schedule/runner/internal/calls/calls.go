@@ -76,7 +76,7 @@ func (c *Caller[T]) Backward(ctx context.Context, s, m int, call frames.Call, e 
 	if st.WantsGradient {
 		gradIn = st.gradIn
 	}
-	if st.Split == nil { // the I of a frozen stage is its whole backward, without gradients
+	if st.Split == nil { // the I of a frozen stage is its whole backward, which computes no weight gradients
 		call = frames.InBackward
 	}
 	view := batchctx.NewMicrobatch(c.Frames.Call(s, m, call))
@@ -121,7 +121,7 @@ func nameMissing(err error, what, argument, call string, ports []stages.Port) er
 	return fmt.Errorf("the stage set no %s %d (%s): set %s[%d] in %s: %w", what, missing.Port, ports[missing.Port].Name, argument, missing.Port, call, missing)
 }
 
-// Abort releases everything that is in the scratch of the stages and in the frames (L8).
+// Abort releases everything in the stages' scratch space and in the frames (L8).
 func (c *Caller[T]) Abort() {
 	for s := range c.Stages {
 		st := &c.Stages[s]

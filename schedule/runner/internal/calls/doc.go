@@ -5,6 +5,6 @@
 // of a plan, releases tensors and audits; package profile makes each call once and records its effect on
 // memory. Both use the same code, so a recorded call has the effects of a call in a step.
 //
-// The frames own every handle between calls. Within a call the handles are in the scratch of its
+// The frames own every handle between calls. Within a call the handles are in the scratch space of its
 // [Stage], and Abort releases the handles of a failed call.
 package calls

@@ -17,7 +17,7 @@ import (
 // pass sends one microbatch of one shape through all stages.
 type pass[T any] struct {
 	*Recorder[T]
-	plan    *schedule.Plan // for the effects of calls; every stage has its own rank, so that no two stages share a buffer
+	plan    *schedule.Plan // for the effects of calls; unless all ranks share one space, every stage has its own rank, so that no two stages share a buffer
 	split   bool           // stages that can split their backward do so
 	profile []layout.StageProfile
 	stages  []*recording[T]

@@ -240,7 +240,7 @@ func (r *Recorder[T]) stop(rank *calls.Caller[T]) {
 	rank.Abort()
 }
 
-// recordWhole records UNSHARD and ZERO_GRAD of a stage, which belong to no microbatch.
+// recordWhole records a stage's UNSHARD and ZERO_GRAD, which belong to no microbatch.
 func (r *Recorder[T]) recordWhole(s int, profile *layout.StageProfile) error {
 	if r.Whole == nil {
 		return nil

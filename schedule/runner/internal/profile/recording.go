@@ -16,16 +16,16 @@ type recording[T any] struct {
 	rank    *calls.Caller[T]
 	watched memory.Watched[T] // the space of the rank
 
-	buffers   []layout.Buffer       // the buffers that the calls allocate, by number
+	buffers   []layout.Buffer       // the buffers of kind layout.Own, by number
 	known     map[uint64]layout.Ref // by serial number
 	residents map[uint64]int        // by serial number: see Recorder
 	open      map[layout.Ref]int    // number of references to each buffer that have not ended
-	makers    map[layout.Ref]string // the call in which each reference began
+	makers    map[layout.Ref]string // the call in which the latest reference to each buffer began
 
 	// State of the running call.
-	running string // its name
+	running string // name of the call
 	events  []layout.RefChange
-	births  []int // the numbers of the buffers that it has allocated, in order
+	births  []int // the numbers of the buffers that the call has allocated, in order
 	earlier []int // the births of an earlier recording of the call, or nil
 	bounded bool  // the next size is an upper bound
 	fault   error
