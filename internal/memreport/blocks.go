@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	mostBlocks     = 128 // blocks of a rank
-	mostBlockCells = 64  // cells of a block
-	blockPoints    = 24  // points for the slope of a block
+	mostBlocks     = 128 // maximum number of blocks of a rank
+	mostBlockCells = 64  // maximum number of cells of a block
+	blockPoints    = 24  // maximum number of points for a block's slope
 )
 
 // blocks holds the levels of a rank by position in a step, relative to the first record's: one
 // block per step while they fit, then one for several steps.
 type blocks struct {
 	compact[block]
-	width int64 // positions of a cell of every block
+	width int64 // positions per cell, the same in every block
 }
 
 // block summarizes several consecutive steps.
@@ -26,7 +26,8 @@ type block struct {
 	cells       []report.Bucket // by position
 }
 
-// add adds the level of a record of a step. step is the step's index, number its number.
+// add adds the level of a record. step is the index of the record's step, and number is the
+// step's number.
 func (b *blocks) add(step, number, position int64, above float64) {
 	for b.width = max(b.width, 1); position/b.width >= mostBlockCells; b.width *= 2 {
 		for i := range b.list {
@@ -45,7 +46,7 @@ func (b *blocks) add(step, number, position int64, above float64) {
 	last.cells[cell].Join(report.Point(float64(position), above))
 }
 
-// join adds the next block.
+// join merges the next block into this one.
 func (b *block) join(next block) {
 	n := min(len(b.cells), len(next.cells))
 	for i := range n {
@@ -54,7 +55,7 @@ func (b *block) join(next block) {
 	b.last, b.cells = next.last, append(b.cells, next.cells[n:]...)
 }
 
-// joined returns the cells of blocks [from, to) together.
+// joined returns the merged cells of blocks [from, to).
 func (b *blocks) joined(from, to int) []report.Bucket {
 	var all block
 	for _, next := range b.list[from:to] {
@@ -68,12 +69,13 @@ type lateRise struct {
 	rise
 	block         int             // the first block that may rise
 	first, last   int64           // the range of steps in which it may begin
-	before, after []report.Bucket // of steps that do not rise, and of steps that rise
+	before, after []report.Bucket // cells of the steps before the rise, and of those that rise
 }
 
 // lateRise finds the cut between blocks whose slopes differ most, and returns the rise of the blocks
-// after it relative to the blocks before it, without the two next to the cut, of which only a
-// part may rise. It returns false if the difference does not rise, or if chance explains it.
+// after it relative to the blocks before it. It leaves out the two blocks next to the cut, since
+// only a part of them may rise. It returns false if the difference does not rise, or if chance
+// explains it.
 func (b *blocks) lateRise() (l lateRise, ok bool) {
 	n := len(b.list)
 	if n < 3 {
@@ -92,7 +94,7 @@ func (b *blocks) lateRise() (l lateRise, ok bool) {
 	if l.rise, ok = riseOf(above, 1); !ok {
 		return l, false
 	}
-	if _, rises := riseOf(l.after, 1); !rises { // the level fell before, and falls less now
+	if _, rises := riseOf(l.after, 1); !rises { // the level fell before, and now falls more slowly
 		return l, false
 	}
 	l.block = at

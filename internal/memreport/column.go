@@ -28,7 +28,7 @@ const (
 // column summarizes consecutive records of one rank.
 type column struct {
 	First, Last place
-	spans       [numQuantities]report.Bucket // of the records that have it, by the number of the record
+	spans       [numQuantities]report.Bucket // of the records that have the quantity; x is the record's number
 	Classes     [memory.NumClasses]float64   // sums
 }
 
@@ -51,7 +51,7 @@ func (c *column) add(r *memlog.Record, at place) {
 	}
 }
 
-// join adds the next column.
+// join merges the next column into this one.
 func (c *column) join(next column) {
 	c.Last = next.Last
 	for q := range c.spans {

@@ -9,15 +9,15 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// NewCSV returns a sink that writes a header, and then a line of CSV for each record. Fields that
-// the record does not have are empty. Owners are omitted.
+// NewCSV returns a sink that writes a CSV header, followed by a line for each record. Fields
+// missing from the record are empty. Owners are omitted.
 func NewCSV(w io.Writer) Sink {
 	c := &csvSink{w: bufio.NewWriter(w)}
 	c.w.WriteString(strings.Join(fieldNames, ",") + "\n")
 	return c
 }
 
-// csvSink writes lines of fields. It keeps the first error of the writer.
+// csvSink writes lines of fields. It keeps the writer's first error.
 type csvSink struct {
 	w    *bufio.Writer
 	line []byte

@@ -13,11 +13,11 @@ import (
 // ranks in different orders are compared rank by rank.
 const mostWaiting = 1 << 18
 
-// ErrApart is returned if the orders of two logs differ too much to compare them.
+// ErrApart is returned if the order of records in two logs differs too much to compare them.
 var ErrApart = errors.New("memreport: the order of the ranks differs too much between the two logs")
 
-// Diff finds the first difference of two logs, rank by rank. It ignores times and waits, and
-// fields that one of the two records does not have. The zero Diff is ready.
+// Diff finds the first difference between two logs, rank by rank. It ignores times, waits, and
+// fields that are missing from one of the two records. The zero Diff is ready to use.
 type Diff struct {
 	ranks   map[int]*pairing
 	waiting int
@@ -26,20 +26,20 @@ type Diff struct {
 
 // pairing compares one rank.
 type pairing struct {
-	queue    []memlog.Record // of the log that is ahead
+	queue    []memlog.Record // records of the log that is ahead
 	ahead    int
 	compared int64
 	first    *Difference
 }
 
-// Difference is the first difference of two logs.
+// Difference is the first difference between two logs.
 type Difference struct {
 	Step       int64   `json:"step"`
 	Rank       int     `json:"rank"`
 	Microbatch int     `json:"microbatch"`
 	Record     int64   `json:"record"` // of the rank, from 0
 	Fields     []Field `json:"fields,omitempty"`
-	// Ended is the log that does not have this record: "a" or "b".
+	// Ended is the log that ends before this record: "a" or "b".
 	Ended string `json:"ended,omitempty"`
 }
 
@@ -100,8 +100,9 @@ func differences(a, b *memlog.Record) (list []Field) {
 	return list
 }
 
-// First returns the first difference after all records have been added: the difference with the
-// fewest records of its rank before it, on the lowest rank. It is nil if the logs are equal.
+// First returns the first difference, once all records have been added: the one with the fewest
+// records of its rank before it, and the lowest rank if several have as few. It returns nil if
+// the logs are equal.
 func (d *Diff) First() *Difference {
 	var first *Difference
 	for _, rank := range slices.Sorted(maps.Keys(d.ranks)) {

@@ -45,7 +45,7 @@ func (f *Field) format(value any) string {
 	return terminal.Quote(fmt.Sprint(value))
 }
 
-// change is the difference of two numbers of bytes.
+// change describes the difference between two sizes.
 func (f *Field) change() string {
 	a, ok := f.A.(int64)
 	b, also := f.B.(int64)

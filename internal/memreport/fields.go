@@ -11,7 +11,7 @@ import (
 // numFields is the number of fields of a record.
 const numFields = firstClass + 2*memory.NumClasses + 4
 
-// firstClass is the index of the first field of classes.
+// firstClass is the index of the first field with the bytes of a class.
 const firstClass = 15
 
 // fieldNames are the names of the fields, in the order of a line of CSV.
@@ -27,7 +27,7 @@ var fieldNames = func() []string {
 }()
 
 // fieldsOf returns the fields of a record, each an int64, a float64, a string, or nil if the record
-// does not have it. A weight that is not finite is a string, as in JSON.
+// lacks it. A weight that is not finite is a string, as in JSON.
 func fieldsOf(r *memlog.Record) (list [numFields]any) {
 	given := func(has bool, value any) any {
 		if !has {
@@ -56,8 +56,8 @@ func fieldsOf(r *memlog.Record) (list [numFields]any) {
 	return list
 }
 
-// peakKnown reports whether a record has its peak by class.
+// peakKnown reports whether a record breaks its peak down by class.
 func peakKnown(r *memlog.Record) bool { return r.PeakClasses != memory.ByClass{} }
 
-// farKnown reports whether a record has far memory.
+// farKnown reports whether a record includes far memory.
 func farKnown(r *memlog.Record) bool { return r.FarPeak > 0 || r.FarPlanned > 0 }

@@ -13,8 +13,8 @@ import (
 // bytesFromZero is the vertical axis of every figure.
 var bytesFromZero = report.Axis{Unit: report.Bytes, FromZero: true}
 
-// series returns the series of a quantity, relative to base, over the columns of a rank in which
-// every record has it.
+// series returns the series of a quantity, relative to base. It covers those columns of the rank
+// in which every record has the quantity.
 func (r *rank) series(name string, mark report.Mark, color report.Color, q quantity, base int64) report.Series {
 	s := report.Series{Name: name, Mark: mark, Color: color}
 	for i := range r.columns.list {
@@ -44,7 +44,7 @@ func (r *rank) axis() report.Axis {
 	return report.Axis{Label: "microbatches since the log began", Unit: report.Count, Tooltip: r.tooltip}
 }
 
-// columnNote describes the number of records in a column, if it is more than one.
+// columnNote states how many records a column summarizes, if there are several.
 func (r *rank) columnNote() string {
 	if r.columns.stride > 1 {
 		return fmt.Sprintf(" Each column is %d microbatches.", r.columns.stride)
@@ -52,7 +52,7 @@ func (r *rank) columnNote() string {
 	return ""
 }
 
-// memoryFigure plots the live and the planned bytes of the steps.
+// memoryFigure plots the live and planned bytes of the steps.
 func (r *rank) memoryFigure(s *Rank) report.Figure {
 	base, name := r.totals.LevelLowest, "the lowest level, "+units.Size(r.totals.LevelLowest)
 	if r.resident > 0 {
@@ -108,12 +108,13 @@ func (r *rank) classesFigure() report.Figure {
 	}
 }
 
-// meanAndBand plots the means of buckets on a band from minimum to maximum.
+// meanAndBand plots the means of buckets over a band from minimum to maximum.
 func meanAndBand(name string, list []report.Bucket) []report.Series {
 	return []report.Series{{Mark: report.Band, Color: report.Blue, Buckets: list}, {Name: name, Mark: report.Line, Color: report.Blue, Buckets: list}}
 }
 
-// riseLine is a dashed line from a position on, in the middle of the plotted points.
+// riseLine returns a dashed line that starts at a position and runs through the middle of the
+// plotted points.
 func riseLine(name string, perPosition float64, from float64, list []report.Bucket) report.Series {
 	s := report.Series{Name: name, Mark: report.Dash, Color: report.Red}
 	if len(list) == 0 {
@@ -135,7 +136,7 @@ func riseLine(name string, perPosition float64, from float64, list []report.Buck
 		lowest = min(lowest, b.Min)
 	}
 	s.Buckets = []report.Bucket{
-		report.Point(from, max(level, lowest)), // small differences at the bottom are not shown
+		report.Point(from, max(level, lowest)), // do not extend the plot downwards for small differences
 		report.Point(end, level+perPosition*(end-from)),
 	}
 	return s
@@ -184,7 +185,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 	return f
 }
 
-// lateFigure plots the steps that grow, and the steps before them.
+// lateFigure plots both the steps that grow and the steps before them.
 func (r *rank) lateFigure(f report.Figure, g *Growth) report.Figure {
 	f.Caption += " The lines are means."
 	before, after := g.late.before, g.late.after
@@ -196,8 +197,8 @@ func (r *rank) lateFigure(f report.Figure, g *Growth) report.Figure {
 	return f
 }
 
-// line plots the growth with each microbatch of a step, from the first position if its begin is
-// unknown.
+// line plots the growth per microbatch within a step, from the first position if the start of the
+// growth is unknown.
 func (g *Growth) line(list []report.Bucket) report.Series {
 	from := 0.0
 	if g.First != nil {

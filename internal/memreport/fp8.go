@@ -15,7 +15,7 @@ import (
 type FP8 struct {
 	Role    string `json:"role"`
 	Steps   int64  `json:"steps"`
-	Tensors int    `json:"tensors"` // the maximum of a step
+	Tensors int    `json:"tensors"` // the maximum over steps
 	// FrozenIn counts the steps with an infinity or NaN.
 	FrozenIn      int64   `json:"steps_with_non_finite"`
 	NonFinite     uint64  `json:"non_finite"`
@@ -28,7 +28,7 @@ type FP8 struct {
 // mostRoles is the maximum number of roles.
 const mostRoles = 16
 
-// addFP8 adds the record of a role in a step.
+// addFP8 adds a step's record of a role.
 func (l *Log) addFP8(f *memlog.FP8) {
 	name := shortened(f.Role)
 	at := slices.IndexFunc(l.roles, func(r FP8) bool { return r.Role == name })
@@ -65,7 +65,7 @@ func elements(n uint64) string {
 	return units.Count(int64(n))
 }
 
-// fp8Table has a row for each role of FP8 tensors.
+// fp8Table returns a table with a row for each role of FP8 tensors.
 func (s *Summary) fp8Table() report.Table {
 	t := report.Table{
 		Title: "Elements in FP8, by role",

@@ -6,25 +6,26 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Growth is the growth of a rank's memory, in bytes. The zero Growth is no growth.
+// Growth describes the growth of a rank's memory, in bytes. The zero Growth means that nothing
+// grows.
 type Growth struct {
-	// PerMicrobatch is the growth with each microbatch of a step, and Low and High its 99 %
-	// interval.
+	// PerMicrobatch is the growth with each microbatch of a step. Low and High are its 99 %
+	// confidence interval.
 	PerMicrobatch float64 `json:"per_microbatch"`
 	Low           float64 `json:"low"`
 	High          float64 `json:"high"`
 	// PerStep is the growth that remains after each step.
 	PerStep float64 `json:"per_step"`
-	// From is the source: "books", the excess of the allocator's book over the step's; "level",
-	// the live bytes; "" if nothing grows.
+	// From is what shows the growth: "books" for the excess of the allocator's book over the
+	// step's, "level" for the live bytes, or "" if nothing grows.
 	From string `json:"from,omitempty"`
 	// Still reports whether the last quarter of the log grows as well.
 	Still bool `json:"still,omitempty"`
 	// Unclear reports that the log is too short to distinguish growth from chance: the level ends
-	// above its begin, by PerMicrobatch or PerStep, but does not count as growing.
+	// higher than it began, by PerMicrobatch or PerStep, but does not count as growing.
 	Unclear bool `json:"inconclusive,omitempty"`
-	// Class is the class that has risen most from the first record to the last, if the log has
-	// classes.
+	// Class is the class that rose most from the first record to the last, if the log breaks
+	// memory down by class.
 	Class string `json:"class,omitempty"`
 	// First is the first microbatch that grew; nil if nothing grows.
 	First *First `json:"first,omitempty"`
@@ -33,16 +34,16 @@ type Growth struct {
 	leaves int64     // the index of the first step that leaves bytes behind
 }
 
-// First is the begin of growth.
+// First locates the start of the growth.
 type First struct {
 	Step       int64 `json:"step"`
 	Microbatch int   `json:"microbatch"`
-	// LastStep and Last are the latest step and microbatch of the begin: in a long log several
-	// share a column.
+	// LastStep and Last are the latest step and microbatch at which growth may have started: in a
+	// long log, several share a column.
 	LastStep int64 `json:"last_step"`
 	Last     int   `json:"last"`
 
-	position int64 // within its step, or -1 if unknown
+	position int64 // in its step, or -1 if unknown
 	every    bool  // every step grows and releases its growth at its end
 }
 
@@ -52,7 +53,7 @@ func (g *Growth) Grows() bool { return g.From != "" }
 // growth returns the growth of the rank's memory.
 func (r *rank) growth() Growth {
 	g := r.findGrowth()
-	if n := float64(r.every); n > 1 && g.Grows() { // the found growth is per record
+	if n := float64(r.every); n > 1 && g.Grows() { // the growth found is per record
 		g.PerMicrobatch, g.Low, g.High = rounded(g.PerMicrobatch/n), rounded(g.Low/n), rounded(g.High/n)
 		if g.From == "level" && g.PerMicrobatch != 0 {
 			g.First.Microbatch, g.First.Last = max(g.First.Microbatch-1, 0)*r.every+min(g.First.Microbatch, 1), g.First.Last*r.every
@@ -69,7 +70,7 @@ func (r *rank) growth() Growth {
 	return g
 }
 
-// findGrowth returns the growth for each record, and where it begins.
+// findGrowth returns the growth per record, and where it begins.
 func (r *rank) findGrowth() (g Growth) {
 	lows := r.lowest()
 	steps, leaves := riseOf(lows, 3)
@@ -105,8 +106,8 @@ func (r *rank) findGrowth() (g Growth) {
 	return g
 }
 
-// growsAtEnd reports whether a rise within the steps from a block on continues in the last quarter of
-// the log.
+// growsAtEnd reports whether a rise within steps, which begins at the given block, continues in the
+// last quarter of the log.
 func (r *rank) growsAtEnd(from int, rate float64) bool {
 	n := len(r.blocks.list)
 	x, y := points(r.blocks.joined(max(n-max(n/4, 1), from), n), mostPoints)
@@ -131,12 +132,12 @@ func (r *rank) excessGrowth(g Growth) Growth {
 	return g
 }
 
-// setRate sets the growth with each microbatch, in whole bytes.
+// setRate sets the growth per microbatch, in whole bytes.
 func (g *Growth) setRate(s slope) {
 	g.PerMicrobatch, g.Low, g.High = rounded(s.Median), rounded(s.Low), rounded(s.High)
 }
 
-// rounded rounds bytes to the precision that is meaningful.
+// rounded rounds bytes to a meaningful precision.
 func rounded(bytes float64) float64 {
 	if math.Abs(bytes) < 10 {
 		return math.Round(bytes*10) / 10
@@ -144,8 +145,8 @@ func rounded(bytes float64) float64 {
 	return math.Round(bytes)
 }
 
-// stepNumber returns the number of a step by its index, as far as columns allow: most logs number
-// steps consecutively.
+// stepNumber returns the number of the step with the given index, as precisely as the columns
+// allow: most logs number steps consecutively.
 func (r *rank) stepNumber(index int64) int64 {
 	spread := float64(r.last.Step-r.first.Step) / math.Max(float64(r.totals.Steps-1), 1)
 	return r.first.Step + int64(math.Round(float64(index)*spread))

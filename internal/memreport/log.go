@@ -10,16 +10,16 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// MostRanks is the maximum number of ranks in a log: each takes up to 1 MB here.
+// MostRanks is the maximum number of ranks in a log. The summary of each takes up to 1 MB.
 const MostRanks = 1024
 
-// ErrRanks is returned for a record of a rank beyond MostRanks.
+// ErrRanks is returned if a log has more than MostRanks ranks.
 var ErrRanks = errors.New("memreport: too many ranks")
 
-// Log is the summary of a memory log in progress. The zero Log is empty and ready.
+// Log accumulates the summary of a memory log. The zero Log is empty and ready to use.
 type Log struct {
-	// Least is the minimum growth of a level with a microbatch, in bytes: less is noise. It does
-	// not apply to growth in the books.
+	// Least is the minimum growth of a level per microbatch, in bytes: anything less is noise. It
+	// does not apply to growth in the books.
 	Least int64
 
 	ranks   map[int]*rank
@@ -61,7 +61,7 @@ func (l *Log) Add(record *memlog.Record) error {
 	return nil
 }
 
-// peakOwner adds an owner at the peak of a rank.
+// peakOwner adds an owner of memory at a rank's peak.
 func (l *Log) peakOwner(o *memory.PeakOwner) error {
 	p := l.peaks[o.Rank]
 	if p == nil {

@@ -13,13 +13,14 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// Owner is the memory of one name and class.
+// Owner is the memory that one name owns in one class.
 type Owner struct {
 	Name    string `json:"name"`
 	Class   string `json:"class"`
 	Bytes   int64  `json:"bytes"`
 	Buffers int    `json:"buffers"`
-	// First and Last are the lowest and the highest of its microbatches, or nil.
+	// First and Last are the lowest and highest microbatches that the memory belongs to, or nil
+	// if it belongs to none.
 	First *int `json:"first_microbatch,omitempty"`
 	Last  *int `json:"last_microbatch,omitempty"`
 }
@@ -75,12 +76,13 @@ func (o owners) sorted() (list []Owner) {
 	return list
 }
 
-// peakOwners are the owners at the peak of one rank. A log may have several plans, each before
-// its steps, or several steps, each before its owners: the owners of the highest peak are kept.
+// peakOwners are the owners at the peak of one rank. A log may contain several plans, each before
+// its steps, or several steps, each before its owners. Only the owners at the highest peak are
+// kept.
 type peakOwners struct {
 	step        int64
 	now, best   []Owner
-	total, most int64 // bytes of now and best
+	total, most int64 // total bytes of now and of best
 	ended       bool  // a step has begun since
 }
 
@@ -132,7 +134,7 @@ func total(list []Owner) (bytes int64) {
 	return bytes
 }
 
-// dumpTable has the owners of the memory that was live when the log was dumped.
+// dumpTable returns a table of the owners of the memory that was live when the log was dumped.
 func (s *Summary) dumpTable() report.Table {
 	most := int64(0)
 	if len(s.Owners) > 0 {
@@ -141,7 +143,7 @@ func (s *Summary) dumpTable() report.Table {
 	return ownersTable("Live when the log was dumped, "+units.Exactly(total(s.Owners)), s.Owners, most)
 }
 
-// peakTable has the owners at the peak of a rank. The rank may be nil.
+// peakTable returns a table of the owners at a rank's peak. The rank may be nil.
 func peakTable(r *Rank) report.Table {
 	if r == nil {
 		return report.Table{}

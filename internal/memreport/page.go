@@ -13,7 +13,7 @@ import (
 // mostPanels is the maximum number of ranks with their own panel.
 const mostPanels = 48
 
-// Page returns the page of the log. name is the origin of the log.
+// Page returns the page of the log. name says where the log comes from.
 func (l *Log) Page(name string) *report.Page {
 	s := l.Summary()
 	p := &report.Page{
@@ -41,7 +41,7 @@ func (l *Log) Page(name string) *report.Page {
 	return p
 }
 
-// facts are the numbers at the top.
+// facts returns the numbers at the top of the page.
 func facts(s *Summary, focus *Rank) []report.Fact {
 	growth := report.Fact{
 		Label: "growth per microbatch", Value: focus.Growth.cell(), Good: !focus.Growth.Grows() && !focus.Growth.Unclear, Bad: focus.Growth.Grows(),
@@ -95,7 +95,7 @@ func (f *First) cell() string {
 	return fmt.Sprintf("step %d, mb %d", f.Step, f.Microbatch)
 }
 
-// remainder describes how much of a step's growth the step releases.
+// remainder describes how much of its growth a step releases.
 func (g *Growth) remainder(steps int64) string {
 	switch {
 	case g.PerStep != 0:
@@ -108,7 +108,7 @@ func (g *Growth) remainder(steps int64) string {
 	return "of a step, which releases all of it"
 }
 
-// tables are the numbers behind the figures.
+// tables returns the numbers behind the figures.
 func tables(s *Summary, focus *Rank) (list []report.Table) {
 	for _, t := range []report.Table{firstRows(s.dumpTable(), shownOwners*4), firstRows(peakTable(focus), shownOwners*2), classesTable(focus), s.fp8Table()} {
 		if len(t.Rows) > 0 {
@@ -118,8 +118,8 @@ func tables(s *Summary, focus *Rank) (list []report.Table) {
 	return append(list, s.rankTable("rank", "records", "level", "peak", "planned peak", "reserved", "growth per microbatch", "begins", "far peak", "replica"))
 }
 
-// classesTable has the classes of a rank at its peak, if the log has them, and at its highest
-// level after a microbatch.
+// classesTable returns a table of a rank's classes at its peak, if the log has them, and at its
+// highest level after a microbatch.
 func classesTable(r *Rank) report.Table {
 	t := report.Table{
 		Title: fmt.Sprintf("By class, rank %d", r.Rank),

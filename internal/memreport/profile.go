@@ -6,15 +6,16 @@ import (
 	"github.com/weir-ml/weir/trainer/report"
 )
 
-// compact is a list of summaries of consecutive numbers, such as those of records. Each number
-// has its own element while they fit; then neighbours are repeatedly joined in pairs.
+// compact is a list of summaries, indexed by consecutive numbers such as those of records. Each
+// number has its own element as long as they fit; after that, neighbours are repeatedly joined in
+// pairs.
 type compact[T any] struct {
 	list   []T
 	stride int64 // numbers of a full element
 }
 
-// at returns the element of a number, which is at most one greater than all before. There are
-// never more than most elements.
+// at returns the element for a number, which is at most one greater than all previous numbers.
+// The list never has more than most elements.
 func (c *compact[T]) at(number, most int64, join func(into *T, next T)) *T {
 	c.stride = max(c.stride, 1)
 	for ; number/c.stride >= most; c.stride *= 2 {
@@ -27,7 +28,7 @@ func (c *compact[T]) at(number, most int64, join func(into *T, next T)) *T {
 	return &c.list[i]
 }
 
-// halved joins neighbours in pairs. The last element of an odd number stays alone.
+// halved joins neighbours in pairs. If their number is odd, the last one stays as it is.
 func halved[T any](list []T, join func(into *T, next T)) []T {
 	for i := range list {
 		if i%2 == 0 {
@@ -41,19 +42,19 @@ func halved[T any](list []T, join func(into *T, next T)) []T {
 	return list[:n]
 }
 
-// mostCells is the maximum number of cells of a profile, and mostStepCells of the profile of a
-// step.
+// mostCells is the maximum number of cells in a profile, and mostStepCells the maximum in a
+// step's profile.
 const mostCells, mostStepCells = 2048, 4096
 
-// profile summarizes values by position: of a record in its step, or of a step in the log.
+// profile summarizes values by position: that of a record in its step, or of a step in the log.
 type profile struct{ compact[report.Bucket] }
 
-// add adds a value at a position, which is at most one greater than all before.
+// add adds a value at a position, which is at most one greater than all previous positions.
 func (p *profile) add(position, most int64, value float64) {
 	p.at(position, most, (*report.Bucket).Join).Join(report.Point(float64(position), value))
 }
 
-// chunked joins neighbours so that at most n are left.
+// chunked joins neighbours until at most n buckets are left.
 func chunked(list []report.Bucket, n int) (chunks []report.Bucket) {
 	for cells := range slices.Chunk(list, max((len(list)+n-1)/n, 1)) {
 		var c report.Bucket
@@ -65,7 +66,8 @@ func chunked(list []report.Bucket, n int) (chunks []report.Bucket) {
 	return chunks
 }
 
-// points returns the middles of at most n cells, and the means of their values.
+// points joins cells until at most n are left, and returns their middles and the means of their
+// values.
 func points(list []report.Bucket, n int) (x, y []float64) {
 	for _, b := range chunked(list, n) {
 		x, y = append(x, (b.First+b.Last)/2), append(y, b.Mean())

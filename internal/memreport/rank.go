@@ -8,17 +8,17 @@ import (
 	"github.com/weir-ml/weir/trainer/report"
 )
 
-// rank is the summary of one rank's records in progress.
+// rank accumulates the summary of one rank's records.
 type rank struct {
 	totals            Rank  // without growth, owners and classes
-	minimal           int64 // records of the minimal form
-	every             int   // n if the log has every n-th record
+	minimal           int64 // number of records in the minimal form
+	every             int   // n if the log contains only every n-th record
 	highestMicrobatch int
 	columns           columns
 
-	step        int64   // the number of the last record's step
-	inStep      int64   // records of this step
-	mostInStep  int64   // the maximum of a step
+	step        int64   // the last record's step
+	inStep      int64   // number of records of this step
+	mostInStep  int64   // the maximum of inStep over all steps
 	stepLevel   int64   // level of the step's first record
 	stepLowest  int64   // lowest level of the step
 	firstLowest int64   // lowest level of the first step
@@ -34,13 +34,14 @@ type rank struct {
 	lastGrew      int64 // the last record whose excess grew
 
 	first, last               place
-	resident                  int64          // the minimum; 0 if the log does not have it
+	resident                  int64          // the minimum; 0 if the log does not report it
 	classes                   memory.ByClass // at the highest level
-	peakClasses               memory.ByClass // at the peak; 0 if the log does not have them
+	peakClasses               memory.ByClass // at the peak; 0 if the log does not report them
 	firstClasses, lastClasses memory.ByClass
 }
 
-// newRank returns the summary of a rank whose first record is given, and is yet to be added.
+// newRank returns the empty summary of the rank with the given first record. It does not add the
+// record.
 func newRank(record *memlog.Record) *rank {
 	var replica *int
 	if record.Replicated {
@@ -56,7 +57,7 @@ func newRank(record *memlog.Record) *rank {
 	}
 }
 
-// microbatches returns the maximum number in a step.
+// microbatches returns the maximum number of microbatches in a step.
 func (r *rank) microbatches() int64 {
 	if r.every > 1 {
 		return int64(r.highestMicrobatch) + 1

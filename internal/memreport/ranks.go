@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// rankCells are the columns of the tables of ranks, by their heads.
+// rankCells formats the columns of the rank tables, by column head.
 var rankCells = map[string]func(*Rank) string{
 	"rank":                  func(r *Rank) string { return strconv.Itoa(r.Rank) },
 	"records":               func(r *Rank) string { return units.Count(r.Records) },
@@ -40,8 +40,8 @@ func (r *Rank) plannedPeak() string {
 	return units.Size(r.Planned.Peak)
 }
 
-// rankTable has a row for each rank, with the named columns. It omits planned, far peak and
-// replica if no rank has them.
+// rankTable returns a table with a row for each rank and the named columns. It omits planned, far
+// peak and replica if no rank has them.
 func (s *Summary) rankTable(head ...string) report.Table {
 	absent := map[string]bool{
 		"planned": !s.planned(), "far peak": !s.far(),

@@ -9,20 +9,20 @@ import (
 )
 
 // slope is the increase of y with x: the median of the slopes between all pairs of points, and
-// Sen's interval for it at 99 %. Least is the lower bound at 99.99 %.
+// Sen's 99 % confidence interval for it. Least is the lower bound at 99.99 %.
 type slope struct {
 	Median, Low, High float64
 	Least             float64
 }
 
-// leastPoints is the minimum number of points for growth: one in a thousand random series of
-// fewer points would be in ascending order.
+// leastPoints is the minimum number of points that can show growth: with fewer, more than one
+// random series in a thousand would be in ascending order.
 const leastPoints = 7
 
 // mostPoints is the maximum number of points for a slope. The number of pairs is its square.
 const mostPoints = 256
 
-// Deviations of the normal distribution between which 99 % and 99.99 % lie.
+// The numbers of standard deviations within which 99 % and 99.99 % of a normal distribution lie.
 const (
 	deviations99   = 2.576
 	deviations9999 = 3.891
@@ -54,8 +54,8 @@ func fit(x, y []float64) slope {
 }
 
 // correlation is the factor by which points deviate more from a line than independent points would:
-// the live bytes of a rank are a sum over several microbatches in flight, most of which are also
-// in the next record. It is 1 to 3.
+// a rank's live bytes are a sum over several microbatches in flight, most of which also contribute
+// to the next record. It is between 1 and 3.
 func correlation(x, y []float64, slope float64) float64 {
 	rest := make([]float64, len(x))
 	for i := range x {
@@ -77,27 +77,27 @@ func correlation(x, y []float64, slope float64) float64 {
 	return math.Sqrt((1 + r) / (1 - r))
 }
 
-// rises reports whether chance does not explain the rise of this many points. Three points with
-// equal increments are not chance.
+// rises reports whether the rise of this many points is too large to be due to chance. Three
+// points with equal increments are not chance.
 func (s slope) rises(points int) bool {
 	return s.Least > 0 && (points >= leastPoints || points >= 3 && s.Low == s.High)
 }
 
-// continues reports whether the end of a rise may still have its rate: a slope of less than half the
-// rate would be chance. A level that saturates fails this test.
+// continues reports whether a rise may still have its rate at the end: the confidence interval of
+// the slope there must reach half the rate. A level that saturates fails this test.
 func continues(x, y []float64, rate float64) bool {
 	return len(x) < 3 || fit(x, y).High >= rate/2
 }
 
-// quarter returns the last quarter of points, but at least three.
+// quarter returns the last quarter of the points, but at least three points.
 func quarter(x, y []float64) (lastX, lastY []float64) {
 	from := max(len(x)-max(len(x)/4, 3), 0)
 	return x[from:], y[from:]
 }
 
-// inconclusive reports whether points end above their begin, though chance may explain it: the last
-// half is nowhere below the first, and rises by at least a quarter of the earlier rise. The rate is
-// the slope, or the mean of the last half if fewer than half of the pairs rise.
+// inconclusive reports whether points end higher than they began, though chance may explain it: the
+// last half is nowhere below the first, and rises by at least a quarter of the earlier rise. The
+// rate is the slope, or the mean of the last half if fewer than half of the pairs rise.
 func inconclusive(x, y []float64) (rate float64, ok bool) {
 	half, end := len(y)/2, len(y)-1
 	if half == 0 || 4*(y[end]-y[half]) <= y[half]-y[0] || slices.Min(y[half:]) < slices.Max(y[:half]) {
@@ -107,8 +107,8 @@ func inconclusive(x, y []float64) (rate float64, ok bool) {
 }
 
 // fitEnd returns the slope of the points, or of their last half, quarter and so on, up to halves
-// times: the first slope that rises and continues. The end of a level that saturates must show
-// it.
+// times: the first slope that rises and continues. A level that saturates must show this at its
+// end.
 func fitEnd(x, y []float64, halves int) (s slope, ok bool) {
 	saturates := false
 	for part := 0; halves >= 0 && (part == 0 || len(x)-part >= leastPoints); halves-- {
@@ -124,15 +124,15 @@ func fitEnd(x, y []float64, halves int) (s slope, ok bool) {
 	return s, false
 }
 
-// rise is the rise of values from a position on.
+// rise is a rise of values that begins at some position.
 type rise struct {
 	slope
 	from, to int64 // the range of the first position that rises
 }
 
 // riseOf returns the rise of cells, or false if they do not rise or if chance explains it. A late
-// rise shows only in the last points, so that the last half, quarter and so on are checked too, up
-// to halves times. Points before the rise do not affect the slope.
+// rise shows only in the last points, so it also checks the last half, quarter and so on, up to
+// halves times. Points before the rise do not affect the slope.
 func riseOf(cells []report.Bucket, halves int) (r rise, ok bool) {
 	x, y := points(cells, mostPoints)
 	if r.slope, ok = fitEnd(x, y, halves); !ok {
@@ -150,9 +150,9 @@ func riseOf(cells []report.Bucket, halves int) (r rise, ok bool) {
 	return r, true
 }
 
-// start returns the range of the first position at which cells rise with a slope: more than one if
-// positions share cells. x and y are the points of the cells; near the corner of the points it
-// looks at every cell.
+// start returns the range in which the first position of a rise with the given slope lies. The
+// range holds more than one position if positions share cells. x and y are the points of the
+// cells; near the corner of the points, it looks at every cell.
 func start(cells []report.Bucket, x, y []float64, slope float64) (from, to int64) {
 	coarse, each := corner(x, y, slope), x[1]-x[0]
 	low, high := x[max(coarse-2, 0)]-each, x[min(coarse+2, len(x)-1)]+each

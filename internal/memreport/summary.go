@@ -8,26 +8,26 @@ import (
 // Summary is the summary of a log. Sizes are bytes.
 type Summary struct {
 	Schema  int    `json:"schema"` // 1
-	Form    string `json:"form"`   // of the lines
+	Form    string `json:"form"`   // format of the log's lines
 	Records int64  `json:"records"`
-	Steps   int64  `json:"steps"` // the maximum of a rank
-	// Microbatches is the maximum number of records of a step on a rank.
+	Steps   int64  `json:"steps"` // the maximum over ranks
+	// Microbatches is the maximum number of records that a rank has in a step.
 	Microbatches int64  `json:"microbatches"`
 	Ranks        []Rank `json:"ranks"`
 	// Growth is the growth of the rank that grows most.
 	Growth     Growth `json:"growth"`
 	GrowthRank *int   `json:"growth_rank,omitempty"` // nil if nothing grows
-	// Owners are the owners of live memory at a failure, the largest first, if the log is of a
-	// failure.
+	// Owners are the owners of live memory at a failure, the largest first, if the log was
+	// written by a failed run.
 	Owners []Owner `json:"owners,omitempty"`
-	// FP8 summarizes tensors in low precision by role, if the log has them.
+	// FP8 summarizes low-precision tensors by role, if the log has them.
 	FP8 []FP8 `json:"fp8,omitempty"`
 }
 
 // Rank is the summary of one rank. The level is the number of live bytes after a microbatch.
 type Rank struct {
 	Rank         int    `json:"rank"`
-	Replica      *int   `json:"replica,omitempty"` // nil if there is one
+	Replica      *int   `json:"replica,omitempty"` // nil if there is only one replica
 	Records      int64  `json:"records"`
 	Steps        int64  `json:"steps"`
 	LevelFirst   int64  `json:"level_first"`
@@ -38,17 +38,17 @@ type Rank struct {
 	PeakAt       At     `json:"peak_at"`
 	Reserved     int64  `json:"reserved"`
 	Growth       Growth `json:"growth"`
-	// FarPeak is the peak of far memory, and FarPlanned the planned one; 0 if there is none.
+	// FarPeak is the peak of far memory, and FarPlanned the planned peak; 0 if there is none.
 	FarPeak    int64 `json:"far_peak,omitempty"`
 	FarPlanned int64 `json:"far_planned,omitempty"`
 	// Planned is nil if the log has no plan.
 	Planned *Planned `json:"planned,omitempty"`
 	// PeakOwners are the owners at the peak, or at the planned peak if there is a plan, the
-	// largest first, if the log has them; without Resident memory.
+	// largest first, if the log has them. They exclude Resident memory.
 	PeakOwners []Owner `json:"owners_at_peak,omitempty"`
 	// Classes are the bytes by class at the highest level, without zeros.
 	Classes map[string]int64 `json:"classes,omitempty"`
-	// PeakClasses is Peak by class, without zeros; empty if the log does not have it.
+	// PeakClasses is Peak by class, without zeros; it is empty if the log does not report it.
 	PeakClasses map[string]int64 `json:"peak_classes,omitempty"`
 }
 
@@ -61,7 +61,7 @@ type At struct {
 // Planned compares measurements with the plan.
 type Planned struct {
 	Peak int64 `json:"peak"`
-	// Most and Least are the extremes of the measured minus the planned level.
+	// Most and Least are the extremes of the measured level minus the planned level.
 	Most  int64 `json:"level_most_above"`
 	Least int64 `json:"level_least_above"`
 }
@@ -97,12 +97,12 @@ func (s *Summary) focus() (best *Rank) {
 	return best
 }
 
-// largest returns the growth per microbatch, within steps or between them, if that is larger.
+// largest returns the growth per microbatch within steps or between steps, whichever is larger.
 func (g *Growth) largest(microbatches int64) float64 {
 	return max(g.PerMicrobatch, g.PerStep/float64(max(microbatches, 1)))
 }
 
-// summary returns the summary so far, without the owners at the peak.
+// summary returns the rank's summary so far, without the owners at its peak.
 func (r *rank) summary() Rank {
 	s := r.totals
 	s.Growth, s.Classes, s.PeakClasses = r.growth(), r.classes.Named(), r.peakClasses.Named()

@@ -50,7 +50,7 @@ func writeTable(b *strings.Builder, t report.Table) {
 	}
 }
 
-// firstRows returns a table with no more rows than n.
+// firstRows returns the first n rows of a table.
 func firstRows(t report.Table, n int) report.Table {
 	t.Rows, t.Shares = t.Rows[:min(len(t.Rows), n)], t.Shares[:min(len(t.Shares), n)]
 	return t
@@ -69,7 +69,7 @@ func (s *Summary) rankLines(b *strings.Builder) {
 	}
 }
 
-// findings are the most important sentences.
+// findings returns the most important sentences.
 func (s *Summary) findings() (lines []string) {
 	byFinding := map[string][]int{} // ranks by their finding
 	var order []string
@@ -99,7 +99,7 @@ func (s *Summary) findings() (lines []string) {
 	return append(lines, s.planFindings()...)
 }
 
-// planFindings compare measurements with the plan.
+// planFindings returns sentences that compare measurements with the plan.
 func (s *Summary) planFindings() (lines []string) {
 	ranks, exact := 0, 0
 	for i := range s.Ranks {

@@ -18,11 +18,11 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// State is the state of a run apart from its tensors.
+// State is a run's state apart from its tensors.
 type State struct {
-	Step     int64             `json:"step"` // steps that have updated the weights
+	Step     int64             `json:"step"` // number of steps that have updated the weights
 	Seed     uint64            `json:"seed"`
-	Metadata map[string]string `json:"metadata"` // of the trainer
+	Metadata map[string]string `json:"metadata"` // the trainer's own
 }
 
 // Shard describes the file that a rank has written.
@@ -35,8 +35,8 @@ type Shard struct {
 	Tensors []Tensor `json:"tensors"`
 }
 
-// Tensor describes a tensor of a shard, or a piece of one: Count of its elements from First on, in
-// row-major order. The Shape is that of the whole tensor; Count 0 is the whole tensor.
+// Tensor describes a tensor of a shard, or a piece of one: Count elements in row-major order,
+// starting at First. Shape is the shape of the whole tensor; a Count of 0 means the whole tensor.
 type Tensor struct {
 	Name  string            `json:"name"`
 	DType safetensors.DType `json:"dtype"`
@@ -45,7 +45,7 @@ type Tensor struct {
 	Count int               `json:"count,omitempty"`
 }
 
-// stored returns the name of the tensor or piece in the file of its shard.
+// stored returns the name of the tensor or piece in its shard's file.
 func (t *Tensor) stored() string {
 	if t.Count == 0 {
 		return t.Name
@@ -53,7 +53,8 @@ func (t *Tensor) stored() string {
 	return fmt.Sprintf("%s[%d:%d]", t.Name, t.First, t.First+t.Count)
 }
 
-// elements returns the number of elements of the whole tensor, or false if the shape is not one.
+// elements returns the number of elements of the whole tensor, or false if the shape is not
+// valid.
 func (t *Tensor) elements() (n int, ok bool) {
 	n = 1
 	for _, size := range t.Shape {
@@ -65,7 +66,7 @@ func (t *Tensor) elements() (n int, ok bool) {
 	return n, true
 }
 
-// end returns the first element after the piece. The shape must be valid.
+// end returns the index of the first element after the piece. The shape must be valid.
 func (t *Tensor) end() int {
 	if t.Count > 0 {
 		return t.First + t.Count

@@ -26,8 +26,8 @@ var (
 	// ErrVersion is returned for a checkpoint in another version of the format.
 	ErrVersion = errors.New("checkpoint: another version of the format")
 
-	// ErrTensor is returned for a tensor that the checkpoint lacks, or has with another shape
-	// or type.
+	// ErrTensor is returned for a tensor that the checkpoint does not contain, or stores with
+	// another shape or type.
 	ErrTensor = errors.New("checkpoint: no such tensor")
 
 	// ErrSpace is returned, before a shard is written, if it does not fit on the disk.
@@ -40,7 +40,7 @@ func damaged(path, format string, args ...any) error {
 
 const folderPrefix = "step-"
 
-// folderOf returns the name of the checkpoint of a step.
+// folderOf returns the name of a step's checkpoint.
 func folderOf(step int64) string { return fmt.Sprintf("%s%010d", folderPrefix, step) }
 
 // isFolder reports whether a name can be the name of a checkpoint.
@@ -67,13 +67,13 @@ func latest(dir string) (string, error) {
 	return name, nil
 }
 
-// read returns the contents of a file of at most most bytes.
+// read returns the contents of a file, which must not exceed most bytes.
 func read(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	defer file.Close() // the file was only read
+	defer file.Close() // the file was only read, so the error does not matter
 	text, err := io.ReadAll(io.LimitReader(file, most+1))
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
@@ -84,7 +84,8 @@ func read(path string, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// Checkpoint is an open checkpoint, until Close. Its methods may be called concurrently.
+// Checkpoint is an open checkpoint. The caller must close it. Its methods may be called
+// concurrently.
 type Checkpoint struct {
 	State
 	Path    string             // the folder of the manifest
@@ -93,13 +94,14 @@ type Checkpoint struct {
 	shards  []*shard
 }
 
-// piece is a tensor or a piece of one, and its shard.
+// piece is a tensor or a piece of one, with the shard that stores it.
 type piece struct {
 	Tensor
 	in *shard
 }
 
-// shard is a shard with its file, which is opened and verified before its first tensor is read.
+// shard is a shard and its file, which is opened and verified before the first tensor is read
+// from it.
 type shard struct {
 	Shard
 	path string
@@ -110,10 +112,9 @@ type shard struct {
 }
 
 // Open opens the latest checkpoint in a folder, or the checkpoint that path names. If no file
-// names the latest checkpoint, Open opens that of the last step. It reads the manifest, and
-// checks that the shards exist and have their sizes. A file in the safetensors format is a
-// checkpoint of step 0 with the file's metadata; its digest, if it has one, is verified at
-// once.
+// names the latest checkpoint, Open opens the last step's. It reads the manifest, and checks that
+// the shards exist and have the right sizes. A file in the safetensors format is a checkpoint of
+// step 0 with the file's metadata; its digest, if it has one, is verified at once.
 func Open(path string) (*Checkpoint, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -179,10 +180,10 @@ func All(dir string) (paths []string, err error) {
 	return paths, nil
 }
 
-// Newest opens the newest whole checkpoint in a folder: the latest, or if that is damaged the
-// one before it, and so on. It verifies every shard. passed describes the damaged checkpoints
-// that it skipped; if none is whole, err has their errors. A path that is not such a folder is
-// opened as by Open.
+// Newest opens the newest undamaged checkpoint in a folder: the latest, or, if that is damaged,
+// the one before it, and so on. It verifies every shard. passed describes the damaged checkpoints
+// that it skipped; if all are damaged, err contains their errors. A path that is not such a
+// folder is opened as Open would.
 func Newest(path string) (c *Checkpoint, passed, err error) {
 	all, err := All(path)
 	if err != nil || len(all) == 0 {
@@ -239,7 +240,7 @@ func (c *Checkpoint) add(s *shard) {
 	}
 }
 
-// checkFile returns an error if the shard is missing or does not have its size.
+// checkFile returns an error if the shard's file is missing or has the wrong size.
 func (s *Shard) checkFile(folder string) error {
 	path := filepath.Join(folder, s.File)
 	info, err := os.Stat(path)
@@ -256,7 +257,7 @@ func (s *Shard) checkFile(folder string) error {
 	return nil
 }
 
-// open opens the file and compares its checksum, once.
+// open opens the file and verifies its checksum, once.
 func (s *shard) open() (*safetensors.Reader, error) {
 	s.once.Do(func() {
 		file, err := os.Open(s.path)
@@ -291,7 +292,7 @@ func (c *Checkpoint) Bytes() (n int64) {
 	return n
 }
 
-// Read reads a tensor with a given shape into dst.
+// Read reads a tensor with the given shape into dst.
 func Read[T safetensors.Element](c *Checkpoint, name string, shape []int, dst []T) error {
 	whole := Tensor{Shape: shape}
 	if n, ok := whole.elements(); !ok || n != len(dst) {
@@ -300,8 +301,8 @@ func Read[T safetensors.Element](c *Checkpoint, name string, shape []int, dst []
 	return ReadRange(c, name, shape, 0, dst)
 }
 
-// ReadRange reads elements of a tensor with a given shape into dst, from element first on. It
-// opens only the shards that have some of them.
+// ReadRange reads elements of a tensor with the given shape into dst, starting at element first.
+// It opens only the shards that contain some of these elements.
 func ReadRange[T safetensors.Element](c *Checkpoint, name string, shape []int, first int, dst []T) error {
 	pieces := c.pieces[name]
 	if len(pieces) == 0 {
@@ -339,7 +340,7 @@ func readPiece[T safetensors.Element](p *piece, from int, dst []T) error {
 	}
 }
 
-// Verify compares every shard with its checksum, and reports all damaged shards.
+// Verify checks every shard against its checksum, and reports all damaged shards.
 func (c *Checkpoint) Verify() error {
 	var faults []error
 	for _, s := range c.shards {

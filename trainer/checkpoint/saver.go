@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// Saver writes the checkpoints of a run at intervals. Only Dir must be set: by default it takes
-// about 1 % of the run's time. It is not for concurrent use.
+// Saver writes the checkpoints of a run at intervals. Only Dir must be set. By default, saving
+// takes about 1 % of the run's time. A Saver is not safe for concurrent use.
 type Saver struct {
 	Dir  string
 	Keep int // number of checkpoints to keep; 0 means 2
@@ -17,8 +17,8 @@ type Saver struct {
 	Steps int64
 	Every time.Duration
 
-	at   time.Time // of the last checkpoint, or of the first call of Due
-	step int64     // step of the same
+	at   time.Time // time of the last checkpoint, or of the first call of Due
+	step int64     // the step at that time
 	took time.Duration
 }
 
@@ -42,7 +42,8 @@ func (s *Saver) Save(state State, tensors ...safetensors.Tensor) error {
 	return s.SaveBy(state.Step, func() error { return Save(s.Dir, state, tensors...) })
 }
 
-// SaveBy is Save for a checkpoint that write writes and commits: one of several processes.
+// SaveBy is like Save, but calls write to write and commit the checkpoint, which several
+// processes may share.
 func (s *Saver) SaveBy(step int64, write func() error) error {
 	began := time.Now()
 	err := write()

@@ -29,7 +29,7 @@ func Save(dir string, state State, tensors ...safetensors.Tensor) error {
 // Piece is a tensor to write, or consecutive elements of one.
 type Piece struct {
 	values safetensors.Tensor
-	of     Tensor // its DType is that of the values
+	of     Tensor // its DType is the DType of the values
 }
 
 // Whole returns tensors as pieces of a shard.
@@ -41,8 +41,8 @@ func Whole(tensors ...safetensors.Tensor) []Piece {
 	return pieces
 }
 
-// Range returns count elements, at least one, of a tensor with a given shape, from first on. They
-// are loaded as by safetensors.Load.
+// Range returns a piece with count elements, at least one, of a tensor with the given shape,
+// starting at element first. They are loaded as safetensors.Load does.
 func Range[T safetensors.Element](name string, shape []int, first, count int, load func() ([]T, error)) Piece {
 	of := Tensor{Name: name, Shape: shape, First: first, Count: count}
 	if n, ok := of.elements(); ok && first == 0 && count == n {
@@ -52,8 +52,9 @@ func Range[T safetensors.Element](name string, shape []int, first, count int, lo
 }
 
 // WriteShard writes a rank's part of a checkpoint, and returns its description for Commit; a
-// Shard is sent between processes as JSON. Ranks may write concurrently. The checkpoint does
-// not exist until Commit, which requires that the shards have every element of each tensor once.
+// Shard is sent between processes as JSON. Ranks may write concurrently. The checkpoint does not
+// exist until Commit, which requires that the shards together contain every element of each
+// tensor exactly once.
 func WriteShard(dir string, step int64, rank, ranks int, pieces ...Piece) (Shard, error) {
 	tensors, ranges := make([]safetensors.Tensor, len(pieces)), map[string]Tensor{}
 	for i, p := range pieces {
@@ -116,8 +117,8 @@ func (t *tally) Write(p []byte) (int, error) {
 	return t.Hash.Write(p)
 }
 
-// Commit makes a checkpoint of the shards of all ranks, as returned by WriteShard, and makes it
-// the latest. One process calls it, on a file system that has all shards.
+// Commit combines the shards of all ranks, as returned by WriteShard, into a checkpoint, and
+// makes it the latest. One process calls it; all shards must be on a file system that it sees.
 func Commit(dir string, state State, shards ...Shard) error {
 	m := manifest{State: state, Shards: slices.SortedFunc(slices.Values(shards), func(a, b Shard) int { return a.Rank - b.Rank })}
 	if err := m.check(); err != nil {
@@ -156,8 +157,8 @@ func Commit(dir string, state State, shards ...Shard) error {
 	return nil
 }
 
-// sweep removes the shards of a step that the manifest does not name, and temporary files of
-// killed writers. A file that cannot be removed stays, and does no harm.
+// sweep removes a step's shards that the manifest does not name, and temporary files of killed
+// writers. A file that cannot be removed stays, but does no harm.
 func (m *manifest) sweep(folder string) {
 	entries, _ := os.ReadDir(folder)
 	for _, entry := range entries {
@@ -168,10 +169,10 @@ func (m *manifest) sweep(folder string) {
 	}
 }
 
-// Prune removes the checkpoints of steps before the latest except the keep-1 newest, and those
-// that were never committed; no checkpoint may be written at the same time. Checkpoints of
-// later steps stay, because an earlier run may have written them. So do files that are not part
-// of a checkpoint, and everything in a folder without a file that names the latest.
+// Prune removes the checkpoints of steps before the latest, except the keep-1 newest, and those
+// that were never committed. No checkpoint may be written during the call. Checkpoints of later
+// steps stay, because an earlier run may have written them. So do files that are not part of a
+// checkpoint, and everything in a folder without a file that names the latest.
 func Prune(dir string, keep int) error {
 	latest, err := latest(dir)
 	if errors.Is(err, ErrNone) {
