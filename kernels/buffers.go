@@ -2,12 +2,12 @@ package kernels
 
 import "github.com/weir-ml/weir/memory"
 
-// Buffers is the memory of a device whose bytes the processor cannot access. The device embeds
-// it. Buffers, books, scopes and layouts work as in [Host], in an arena over the device's range
-// ([memory.Range]).
+// Buffers manages the memory of a device whose bytes the processor cannot access, for the device
+// to embed. Buffers, books, scopes and layouts work as in [Host], in an arena over the device's
+// range ([memory.Range]).
 type Buffers struct{ space }
 
-// NewBuffers returns the buffers of an arena, and takes ownership of the arena.
+// NewBuffers returns Buffers over an arena, and takes ownership of the arena.
 func NewBuffers(arena *memory.Arena) *Buffers {
 	return &Buffers{space{arena: arena}}
 }
@@ -25,9 +25,9 @@ func (b *Buffers) Extent(buf Buffer) (off, bytes int64, err error) {
 	return off, bytes, err
 }
 
-// Checks returns operations that compute nothing: they reject the calls that [Host] would
-// reject, except for faults in the contents. The device calls them before it computes. The
-// target, which is the device, determines the sizes of workspaces.
+// Checks returns operations that compute nothing: they reject the calls that [Host] would reject,
+// except those with faults in the contents. The device calls them before it computes. The target
+// is the device itself, which determines the sizes of workspaces.
 func (b *Buffers) Checks(target Compute) Operations {
 	return &host{space: space{arena: b.arena}, target: target}
 }

@@ -15,10 +15,10 @@ import (
 // probability of 1. The operation has written nothing.
 var ErrValue = errors.New("kernels: number out of range")
 
-// call is a call of an operation while it opens its buffers. It collects every fault in err. An
-// operation proceeds only if err is nil, so an operation that fails has written nothing. A
-// [Null] stops there, and so rejects the same calls as a [Host], except for faults in the
-// contents.
+// call is the state of a call to an operation while it opens its buffers. It collects every fault
+// in err. An operation proceeds only if err is nil, so an operation that fails has written
+// nothing. A [Null] stops at that point, and thus rejects the same calls as a [Host], except
+// those with faults in the contents.
 type call struct {
 	op    string
 	arena *memory.Arena
@@ -34,7 +34,7 @@ func (c *call) fault(sentinel error, format string, args ...any) {
 	c.err = errors.Join(c.err, fmt.Errorf("%w: %s: %s", sentinel, c.op, fmt.Sprintf(format, args...)))
 }
 
-// dimensions requires numbers to be positive. names are their names, separated by spaces.
+// dimensions requires numbers to be positive. names lists their names, separated by spaces.
 func (c *call) dimensions(names string, numbers ...int) {
 	for i, n := range numbers {
 		if n <= 0 {
@@ -68,7 +68,7 @@ func roomy[E number](c *call, name string, b Buffer, n int) []E {
 // floats opens a float32 buffer that must have exactly n elements.
 func (c *call) floats(name string, b Buffer, n int) []float32 { return exactly[float32](c, name, b, n) }
 
-// optional is floats for a buffer that may be the zero Buffer, for which it returns nil.
+// optional is like floats, but b may be the zero Buffer, for which it returns nil.
 func (c *call) optional(name string, b Buffer, n int) []float32 {
 	if b == (Buffer{}) {
 		return nil
@@ -86,8 +86,8 @@ func (c *call) apart(name string, b Buffer, others ...Buffer) {
 	}
 }
 
-// aligned requires that an operand of an elementwise operation is the result or shares no memory
-// with it.
+// aligned requires that an operand of an elementwise operation either covers the same elements as
+// the result or shares no memory with it.
 func (c *call) aligned(result, o operand) {
 	if max(result.b.first, 1) != max(o.b.first, 1) && result.b.overlaps(o.b) {
 		c.fault(ErrShape, "%s and %s are views that overlap: use the same elements or others", result.name, o.name)
@@ -143,8 +143,7 @@ func elements[E number](data []byte) []E {
 	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/int(unsafe.Sizeof(e)))
 }
 
-// size multiplies dimensions. On overflow it returns the largest int, which is not the size of
-// any buffer.
+// size multiplies dimensions. On overflow it returns the largest int, a size that no buffer has.
 func size(a, b int) int {
 	hi, lo := bits.Mul64(uint64(max(a, 0)), uint64(max(b, 0)))
 	if hi != 0 || lo > math.MaxInt {

@@ -13,7 +13,7 @@ type DType uint8
 const (
 	Float32 DType = iota
 	Int32
-	Uint8 // codes and scales of quantized matrices ([Quantized])
+	Uint8 // the codes and scales of quantized matrices ([Quantized])
 )
 
 // Bytes returns the size of one element in bytes.
@@ -24,7 +24,7 @@ func (t DType) Bytes() int64 {
 	return 4
 }
 
-// String returns the name in lower case.
+// String returns the type's name in lower case.
 func (t DType) String() string {
 	if t <= Uint8 {
 		return [...]string{"float32", "int32", "uint8"}[t]
@@ -37,19 +37,20 @@ func (t DType) String() string {
 var ErrShape = errors.New("kernels: buffers do not fit the operation")
 
 // Buffer is a handle to N elements in a device's arena. The zero Buffer refers to no memory.
-// Buffers are values and comparable.
+// Buffers are comparable values.
 //
-// A Buffer may be a view of part of another one (Slice of [Host] and [Null]). It is an operand
-// like any other, but has no reference of its own: it is valid while the buffer is.
+// A Buffer may be a view of a part of another buffer (see the Slice methods of [Host] and
+// [Null]). A view is an operand like any other, but has no reference of its own: it is valid as
+// long as the other buffer is.
 type Buffer struct {
 	Handle memory.Handle
 	Type   DType
 	N      int
-	first  int // of a view: 1 + its first element in the memory of the handle; otherwise 0
+	first  int // in a view, 1 + the index of its first element in the handle's memory; otherwise 0
 }
 
-// Device is the base of every device: it owns memory and accounts for it. It is not for
-// concurrent use, with the exceptions that [Lender] describes. Release (of memory.Space)
+// Device is the base of every device: it owns memory and accounts for it. It is not safe for
+// concurrent use, with the exceptions that [Lender] describes. Release (from memory.Space)
 // releases a plain reference.
 type Device interface {
 	memory.Space[Buffer]
@@ -61,8 +62,8 @@ type Device interface {
 	// Alloc returns a buffer of n elements, owned by the caller. Its contents are undefined. n
 	// must be positive.
 	Alloc(class memory.Class, t DType, n int) (Buffer, error)
-	// AllocIn returns a buffer of class memory.Resident on pages of a scope. Alloc with that
-	// class is AllocIn with memory.Weights.
+	// AllocIn returns a buffer of class memory.Resident in the pages of a scope. Alloc with that
+	// class is equivalent to AllocIn with memory.Weights.
 	AllocIn(scope memory.Scope, t DType, n int) (Buffer, error)
 	// WriteFloat32, WriteInt32 and WriteUint8 copy src to the start of dst.
 	WriteFloat32(dst Buffer, src []float32) error
@@ -73,13 +74,13 @@ type Device interface {
 	ReadFloat32(dst []float32, src Buffer) error
 	ReadInt32(dst []int32, src Buffer) error
 	ReadUint8(dst []uint8, src Buffer) error
-	// Sync waits until all queued work is done.
+	// Sync waits for all queued work to finish.
 	Sync() error
 	// Close returns all memory to the system and makes every handle stale.
 	Close() error
 }
 
-// Addressable is a device whose float32 elements a program reads and writes as slices. A stage
+// Addressable is a device whose float32 elements a program can read and write as slices. A stage
 // that accepts it can compute on a [Host] and be recorded on a [Null].
 type Addressable interface {
 	Compute

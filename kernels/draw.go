@@ -6,15 +6,15 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// Draw returns four draws of 32 random bits, for elements 4·block to 4·block+3 of the key. It
-// is the only source of randomness of every device, so that a mask is the same everywhere (L9):
-// Philox4x32-10 (Salmon et al. 2011). Its key is Seed, low word first. Its counter is block,
-// low word first, followed by
+// Draw returns four draws of 32 random bits, for elements 4·block to 4·block+3 of the key. It is
+// the only source of randomness on every device, so that a mask is the same everywhere (L9). The
+// generator is Philox4x32-10 (Salmon et al. 2011). Its key is Seed, low word first. Its counter
+// is block, low word first, followed by
 //
 //	mix(mix(mix(Op) ^ Step) ^ Microbatch)
 //
 // low word first, where mix is the finalizer of splitmix64. Each application of mix is a
-// bijection: two microbatches of one step, operation and seed never share a counter.
+// bijection, so two microbatches with the same step, operation and seed never share a counter.
 func (k Key) Draw(block uint64) [4]uint32 {
 	a, b, c, d := k.philox().Draw(block)
 	return [4]uint32{a, b, c, d}
@@ -34,9 +34,10 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// normals converts the draws of a block to normal ones (Box and Muller 1958): elements 0 and 1
-// are the cosine and the sine of one pair of draws, 2 and 3 of the other. u is (draw + 1/2) /
-// 2^32, so that it is never 0 and no result exceeds 6.8.
+// normals converts a block's draws to normally distributed numbers (Box and Muller 1958):
+// elements 0 and 1 are the cosine and sine results for one pair of draws, and 2 and 3 those for
+// the other. The uniform numbers are (draw + 1/2) / 2^32, which is never 0, so that no result
+// exceeds 6.8.
 func normals(u [4]uint32) (z [4]float64) {
 	for i := 0; i < 4; i += 2 {
 		radius := math.Sqrt(-2 * math.Log((float64(u[i])+0.5)*0x1p-32))

@@ -15,17 +15,17 @@ type HostConfig struct {
 	// Capacity is the address space for buffers in bytes; untouched pages cost nothing. 0
 	// selects the default of [memory.ArenaConfig].
 	Capacity int64
-	// Pages supplies the pages of planned steps. nil means memory.System{}.
+	// Pages supplies the pages of planned steps. The default is memory.System{}.
 	Pages memory.Pager
-	// Threads is the number of threads that compute an operation: the caller's thread and those
+	// Threads is the number of threads that compute an operation: the caller's thread plus those
 	// of a pool that the device owns. 0 means 1, which starts no goroutine. [Cores] returns the
 	// best number for a single device.
 	Threads int
-	// Pool is a pool that the device shares with others, instead of a pool of its own; Threads
-	// is then 0. The caller closes the pool after the device.
+	// Pool, if set, is a pool that the device shares with others instead of owning one; Threads
+	// must then be 0. The caller closes the pool after the device.
 	Pool *Pool
-	// Alone declares that no other goroutine ever reads a buffer of the device: Lend, and so a
-	// Transfer from it, fails, and Alloc and Release need no lock.
+	// Alone declares that no other goroutine ever reads a buffer of the device. Lend then fails,
+	// and with it any Transfer from the device, but Alloc and Release need no lock.
 	Alone bool
 	// Instructions is the instruction set. NewHost returns ErrValue if it is not available.
 	Instructions Instructions
@@ -50,17 +50,17 @@ func (c HostConfig) Validate() error {
 	return faults
 }
 
-// arena returns the configuration of the arena. An alignment of a cache line is sufficient: no
-// result depends on the address of a buffer.
+// arena returns the configuration of the arena. Aligning buffers to a cache line is sufficient,
+// because no result depends on the address of a buffer.
 func (c HostConfig) arena() memory.ArenaConfig {
 	return memory.ArenaConfig{Capacity: c.Capacity, Align: 64, RedZone: 64, Pages: c.Pages}
 }
 
 // Host is the processor as a device: buffers in a [memory.Arena], and every operation of
-// [Compute] over views of them. An operation is done when it returns. In steady state it starts
-// no goroutine and allocates nothing on the Go heap (L11). In addition to the arena, a device
-// has 0.8 MiB of scratch memory for matrix products, and a pool has as much for each of its
-// other threads, regardless of the shapes.
+// [Compute] over views of them. An operation is complete when it returns. In steady state it
+// starts no goroutine and allocates nothing on the Go heap (L11). In addition to the arena, a
+// device has 0.8 MiB of scratch memory for matrix products, and a pool has the same amount for
+// each of its other threads, regardless of the shapes.
 //
 // Results are a function of the arguments and the instruction set alone, to the bit: sums run
 // in an order that depends on shapes, never on the number of threads or on addresses. AVX2,
@@ -72,16 +72,17 @@ type Host struct {
 	pool   *Pool // owned by the device, or nil
 }
 
-// host has the operations of a [Host], and of a [Null], which only opens the buffers of each.
+// host implements the operations of a [Host] and of a [Null]; in a Null they only open their
+// buffers.
 type host struct {
 	space
 	target      Compute    // for a Null: the device that determines the sizes of workspaces; otherwise nil
-	vector      vector.Set // instruction set of the calling thread
+	vector      vector.Set // the calling thread's instruction set
 	crew        *crew
 	product     multiplication
 	operations  operations
-	softmaxRows [headTokens]softmaxRow // of HeadLoss
-	tallies     []float8.Tally         // of Quantize, by worker
+	softmaxRows [headTokens]softmaxRow // scratch of HeadLoss
+	tallies     []float8.Tally         // scratch of Quantize, by worker
 }
 
 var (
@@ -91,11 +92,11 @@ var (
 	_ memory.Scoped  = (*Host)(nil)
 )
 
-// call starts a call of an operation.
+// call starts a call to an operation.
 func (h *host) call(op string) call { return call{op: op, arena: h.arena, null: h.target != nil} }
 
 // NewHost reserves the arena, and starts the device's own threads, if any. The caller owns the
-// device and closes it.
+// device and must close it.
 func NewHost(cfg HostConfig) (*Host, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -130,13 +131,13 @@ func (h *Host) Close() error {
 // Instructions returns the instruction set of the device.
 func (h *Host) Instructions() Instructions { return h.crew.set }
 
-// run computes the parts of an operation on the threads of the device.
+// run computes the parts of an operation on the device's threads.
 func (h *host) run(t task, parts int) { h.crew.run(t, parts) }
 
 // Name returns "host".
 func (h *Host) Name() string { return "host" }
 
-// Sync does nothing: every operation is done when it returns.
+// Sync does nothing, because every operation is complete when it returns.
 func (h *Host) Sync() error { return nil }
 
 // ShadowConfig returns the configuration of the arena, for a [Null].
@@ -166,9 +167,9 @@ func (h *Host) Floats(class memory.Class, x ...float32) (Buffer, error) {
 }
 
 // Float32s returns the elements of a float32 buffer, for reading and writing. The view is valid
-// while the buffer has a reference. Float32s returns nil for the zero Buffer. It panics with
-// the usual error if the buffer is stale or belongs to another device, because a sum over no
-// elements would hide the fault.
+// while the buffer has a reference. Float32s returns nil for the zero Buffer. If the buffer is
+// stale or belongs to another device, Float32s panics with the usual error instead of returning
+// nil, because a sum over no elements would hide the fault.
 func (h *Host) Float32s(b Buffer) []float32 {
 	c := h.call("Float32s")
 	x := c.optional("b", b, b.N)

@@ -6,16 +6,17 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// attentionTile is the number of queries and of keys in a tile. Tiles begin at multiples of it,
-// so that a row of the result depends on its position and on earlier tokens, never on the
-// number of tokens that follow.
+// attentionTile is the number of queries in a tile, and also the number of keys. Tiles begin at
+// multiples of it, so that a row of the result depends on its position and on earlier tokens,
+// never on the number of tokens that follow.
 const attentionTile = 64
 
-// diagonalStep is the number of keys that share a first query in a tile on the diagonal, whose
-// queries and keys have the same positions. Scores of keys after the query are not computed.
+// diagonalStep is the number of keys that are scored together, from the same first query on, in a
+// tile on the diagonal, where queries and keys have the same positions. Most scores of keys that
+// follow their query are thus never computed.
 const diagonalStep = 16
 
-// MostHeadDim returns the limit of the target of a Null. The host has no limit.
+// MostHeadDim returns the target's limit for a Null. The host has no limit.
 func (h *host) MostHeadDim() int {
 	if limit, ok := h.target.(HeadLimit); ok {
 		return limit.MostHeadDim()
@@ -23,7 +24,7 @@ func (h *host) MostHeadDim() int {
 	return math.MaxInt
 }
 
-// AttentionWorkspace returns attentionScratch for every thread.
+// AttentionWorkspace returns enough elements for every thread's attentionScratch.
 func (h *host) AttentionWorkspace(tokens, heads, headDim int) (forward, backward int) {
 	if h.target != nil {
 		return h.target.AttentionWorkspace(tokens, heads, headDim)
@@ -33,8 +34,8 @@ func (h *host) AttentionWorkspace(tokens, heads, headDim int) (forward, backward
 	return size(threads, forward), size(threads, backward)
 }
 
-// attentionScratch returns the elements that one head needs at a time: the operands and scores
-// of one tile.
+// attentionScratch returns the number of elements that one head needs at a time, for the operands
+// and scores of one tile.
 func attentionScratch(tokens, headDim int) (forward, backward int) {
 	t := tileOf(tokens)
 	tile := size(t, headDim)
@@ -43,14 +44,14 @@ func attentionScratch(tokens, headDim int) (forward, backward int) {
 	return forward, backward
 }
 
-// tileOf returns the number of queries and of keys of a tile in the workspace. With fewer
-// tokens than a tile has, it is the number of tokens, rounded up to whole vectors.
+// tileOf returns the number of queries, and of keys, in a tile in the workspace. If there are
+// fewer tokens than fit in a tile, it is the number of tokens, rounded up to whole vectors.
 func tileOf(tokens int) int {
 	tokens = min(attentionTile, tokens)
 	return (tokens + diagonalStep - 1) / diagonalStep * diagonalStep
 }
 
-// addSizes adds sizes. The sum with the largest int is the largest int.
+// addSizes adds sizes. On overflow it returns the largest int.
 func addSizes(a, b int) int {
 	if a > math.MaxInt-b {
 		return math.MaxInt
@@ -88,7 +89,7 @@ func (h *host) CausalAttention(op CausalAttention) error {
 	return nil
 }
 
-// attentionTask is CausalAttention. Each part is a head.
+// attentionTask computes CausalAttention. Each part is a head.
 type attentionTask struct {
 	qkv, out, lse, workspace []float32
 	op                       CausalAttention
@@ -102,8 +103,9 @@ func (t *attentionTask) part(head, _ int, w *worker) {
 	}
 }
 
-// attentionView is one head of the operands of both passes. Slices that extend to the end of a
-// tensor begin at the head's first element. Rows of q, key and value are stride elements apart.
+// attentionView holds one head's share of the operands of either pass. Slices that extend to the
+// end of a tensor begin at the head's first element. Rows of q, key and value are stride elements
+// apart.
 type attentionView struct {
 	vector             vector.Set
 	dim, width, stride int
@@ -120,12 +122,12 @@ func newAttentionView(set vector.Set, qkv, lse []float32, tokens, heads, dim, he
 	}
 }
 
-// attentionHead is one head of the forward pass. Rows of out are width elements apart.
+// attentionHead computes one head of the forward pass. Rows of out are width elements apart.
 type attentionHead struct {
 	attentionView
 	out      []float32
 	qT       []float32 // a tile of queries, transposed and scaled: HeadDim × room
-	v        []float32 // a tile of values, with its rows contiguous: room × HeadDim
+	v        []float32 // a tile of values with contiguous rows: room × HeadDim
 	s        []float32 // scores, then their exponentials: keys × queries
 	max, sum []float32 // per query of the tile: the running maximum, and the sum of exponentials relative to it
 }
@@ -173,20 +175,20 @@ func (f *attentionHead) tile(q0, queries, k0, keys int) {
 	f.vector.MulAdd(f.out[q0*f.width:], f.width, p, packed(f.v, f.dim), queries, f.dim, keys, form, k0 > 0)
 }
 
-// pack copies rows of dim elements, stride apart, so that they are contiguous: in place they
-// would share a few sets of the first-level cache.
+// pack copies rows of dim elements, stride apart, to contiguous memory: in place they would
+// compete for a few sets of the first-level cache.
 func pack(dst, src []float32, stride, rows, dim int) {
 	for i := range rows {
 		copy(dst[i*dim:][:dim], src[i*stride:])
 	}
 }
 
-// packed returns the matrix that pack has written.
+// packed returns the matrix that pack wrote.
 func packed(x []float32, dim int) vector.Matrix { return vector.Matrix{Data: x, Row: dim, Col: 1} }
 
-// scores writes the products of the rows of k and the columns of q to s (keys × queries),
-// where q and s have t columns. On the diagonal, the scores of a query and the keys after it
-// are undefined.
+// scores writes the products of the rows of k and the columns of q to s (keys × queries), where q
+// and s have t columns. On the diagonal, the scores of the keys that follow a query are
+// undefined.
 func scores(set vector.Set, s []float32, t int, k vector.Matrix, q []float32, dim, keys, queries int, diagonal bool) {
 	if !diagonal {
 		set.MulAdd(s, t, k, vector.Matrix{Data: q, Row: t, Col: 1}, keys, queries, dim, vector.Full, false)
@@ -208,7 +210,7 @@ func seenFrom(j int, diagonal bool) int {
 }
 
 // softmax replaces scores by exponentials relative to the running maximum, and rescales the
-// earlier sums from the previous maximum.
+// earlier sums to the new maximum.
 func (f *attentionHead) softmax(q0, queries, k0, keys int) {
 	t := f.room
 	var next, scale [attentionTile]float32

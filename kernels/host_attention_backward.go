@@ -2,13 +2,13 @@ package kernels
 
 import "github.com/weir-ml/weir/internal/vector"
 
-// CausalAttentionBackward iterates over tiles of queries, and for each over the tiles of keys
-// up to it. With the weights p = exp(score - LSE), recomputed tile by tile, and delta = Σ
-// dout·out of a query (Dao et al. 2022):
+// CausalAttentionBackward iterates over tiles of queries, and for each over the tiles of keys up
+// to it. The weights p = exp(score - LSE) are recomputed tile by tile. With delta = Σ dout·out
+// for each query (Dao et al. 2022):
 //
 //	dv = Σ p·dout    ds = scale·p·(dout·v - delta)    dq = Σ ds·k    dk = Σ ds·q
 //
-// All gradients are accumulated in place. The gradient of a tile of keys starts with the
+// All gradients are accumulated in place. The gradient of a tile of keys is initialised with the
 // contribution of the queries at the same positions.
 func (h *host) CausalAttentionBackward(op CausalAttentionBackward) error {
 	c := h.call("CausalAttentionBackward")
@@ -29,7 +29,7 @@ func (h *host) CausalAttentionBackward(op CausalAttentionBackward) error {
 	return nil
 }
 
-// attentionGradTask is CausalAttentionBackward. Each part is a head.
+// attentionGradTask computes CausalAttentionBackward. Each part is a head.
 type attentionGradTask struct {
 	dout, qkv, out, lse, dqkv, workspace []float32
 	op                                   CausalAttentionBackward
@@ -44,15 +44,15 @@ func (t *attentionGradTask) part(head, _ int, w *worker) {
 	}
 }
 
-// attentionGrad is one head of the backward pass. Rows of dq, dkey and dvalue are stride elements
-// apart, rows of dout width elements.
+// attentionGrad computes one head of the backward pass. Rows of dq, dkey and dvalue are stride
+// elements apart, and rows of dout width elements.
 type attentionGrad struct {
 	attentionView
 	dq, dkey, dvalue []float32
 	dout             []float32
 	qT, doutT        []float32 // tiles, transposed: HeadDim × room; q is scaled
-	qRows, doutRows  []float32 // the same tiles, not transposed, with their rows contiguous
-	kRows            []float32 // a tile of keys, with its rows contiguous
+	qRows, doutRows  []float32 // the same tiles, not transposed, with contiguous rows
+	kRows            []float32 // a tile of keys with contiguous rows
 	p, ds            []float32 // keys × queries
 	delta            []float32 // per token
 }

@@ -2,7 +2,7 @@ package kernels
 
 import "math"
 
-// operand is a buffer of an operation and its name.
+// operand is a buffer that an operation reads or writes, with its name for errors.
 type operand struct {
 	name string
 	b    Buffer
@@ -60,12 +60,12 @@ func (h *host) Sum(dst, a, b Buffer) error {
 		operand{"dst", dst}, operand{"a", a}, operand{"b", b})
 }
 
-// GELU computes the activation to within 2^-21·|x|.
+// GELU computes the activation with an error of at most 2^-21·|x|.
 func (h *host) GELU(y, x Buffer) error {
 	return h.each("GELU", func(t *elementsTask, w *worker, i, j int) { w.vector.GELU(t.dst[i:j], t.x[i:j]) }, operand{"y", y}, operand{"x", x})
 }
 
-// GELUBackward multiplies dy by the derivative, to within 2^-20 of dy.
+// GELUBackward multiplies dy by the derivative, with an error of at most 2^-20·|dy|.
 func (h *host) GELUBackward(dx, dy, x Buffer) error {
 	return h.each("GELUBackward", func(t *elementsTask, w *worker, i, j int) { w.vector.GELUGrad(t.dst[i:j], t.x[i:j], t.y[i:j]) },
 		operand{"dx", dx}, operand{"dy", dy}, operand{"x", x})

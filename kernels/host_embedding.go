@@ -1,6 +1,6 @@
 package kernels
 
-// inRange requires that every id is a row of the vocabulary.
+// inRange requires that every id is the index of a row of the vocabulary.
 func (c *call) inRange(name string, ids []int32, vocabulary int) {
 	if c.null {
 		return // the contents do not matter
@@ -13,7 +13,7 @@ func (c *call) inRange(name string, ids []int32, vocabulary int) {
 	}
 }
 
-// Embed looks up rows and adds the rows of their positions.
+// Embed looks up the tokens' rows and adds the rows of their positions.
 func (h *host) Embed(op Embed) error {
 	c := h.call("Embed")
 	c.dimensions("Tokens Width Vocabulary", op.Tokens, op.Width, op.Vocabulary)
@@ -33,7 +33,7 @@ func (h *host) Embed(op Embed) error {
 	return nil
 }
 
-// embedTask is Embed, divided by tokens.
+// embedTask computes Embed, divided by tokens.
 type embedTask struct {
 	ids                 []int32
 	table, positions, x []float32
@@ -48,7 +48,7 @@ func (t *embedTask) part(i, parts int, w *worker) {
 	}
 }
 
-// EmbedBackward adds tokens in ascending order.
+// EmbedBackward adds the gradients of the tokens in ascending order.
 func (h *host) EmbedBackward(op EmbedBackward) error {
 	c := h.call("EmbedBackward")
 	c.dimensions("Tokens Width Vocabulary", op.Tokens, op.Width, op.Vocabulary)

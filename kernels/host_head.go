@@ -7,16 +7,16 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// Logits are computed in tiles of tokens and of the vocabulary. The tiles of the vocabulary do
+// Logits are computed in tiles of tokens and of the vocabulary. How the vocabulary is tiled does
 // not depend on the tokens, so that the loss of a token does not depend on other tokens. The
-// stride of the rows is not 4 KiB, which would map a column to a single set of the first-level
-// cache.
+// stride of the rows is not 4 KiB, because that would map a column to a single set of the
+// first-level cache.
 const (
 	headTokens     = 256
 	headVocabulary = 1040
 )
 
-// HeadWorkspace returns the elements of one tile of logits.
+// HeadWorkspace returns the number of elements in one tile of logits.
 func (h *host) HeadWorkspace(tokens, width, vocabulary int) int {
 	if h.target != nil {
 		return h.target.HeadWorkspace(tokens, width, vocabulary)
@@ -24,13 +24,13 @@ func (h *host) HeadWorkspace(tokens, width, vocabulary int) int {
 	return size(min(tokens, headTokens), min(vocabulary, headVocabulary))
 }
 
-// headViews holds the opened buffers of HeadLoss, and of its backward pass.
+// headViews holds the opened buffers of HeadLoss or of its backward pass.
 type headViews struct {
 	x, table, weights, lse []float32
 	labels                 []int32
 	workspace              []float32 // a tile of logits
 	kept                   []float32 // space for the tiles that follow
-	dx, dtable             []float32 // of the backward pass; nil if not computed
+	dx, dtable             []float32 // for the backward pass; nil if not computed
 }
 
 func openHeadLoss(c *call, op HeadLoss, need int) (v headViews) {
@@ -50,8 +50,8 @@ func openHeadLoss(c *call, op HeadLoss, need int) (v headViews) {
 	return v
 }
 
-// tile returns the memory for the next n logits, and whether they are kept: a tile is kept if
-// all of it fits.
+// tile returns the memory for the next n logits, and whether they are kept: a tile is kept only
+// if it fits completely.
 func (v *headViews) tile(n int) (logits []float32, kept bool) {
 	if n > len(v.kept) {
 		return v.workspace[:n], false
@@ -61,9 +61,8 @@ func (v *headViews) tile(n int) (logits []float32, kept bool) {
 }
 
 // HeadLoss computes the loss of each token in float64 from logits in float32, with a running
-// maximum and sum over the tiles of the vocabulary (online softmax, Milakov and Gimelshein
-// 2018). A token of weight 0 adds exactly 0. A label out of range is ErrShape, whatever its
-// weight.
+// maximum and sum over the tiles of the vocabulary (online softmax, Milakov and Gimelshein 2018).
+// A token of weight 0 adds exactly 0. A label out of range gives ErrShape, whatever its weight.
 func (h *host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 	c := h.call("HeadLoss")
 	v := openHeadLoss(&c, op, h.HeadWorkspace(op.Tokens, op.Width, op.Vocabulary))
@@ -93,15 +92,15 @@ func (h *host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 	return sum, weight, nil
 }
 
-// logits computes the logits of tokens tokens from t0 on and of cols rows of the table from v0
-// on: tokens×cols.
+// logits computes a tokens×cols tile of logits, which begins at token t0 and at row v0 of the
+// table.
 func (h *host) logits(v *headViews, logits []float32, t0, tokens, v0, cols, width int) {
 	x := product.Matrix{Data: v.x[t0*width:], Stride: width}
 	table := product.Matrix{Data: v.table[v0*width:], Stride: width, Trans: true}
 	h.product.multiply(tokens, cols, width, x, table, logits, cols, false)
 }
 
-// softmaxTask adds a tile of logits to the running sums, divided by tokens.
+// softmaxTask adds a tile of logits to the running sums. It is divided by tokens.
 type softmaxTask struct {
 	rows     []softmaxRow
 	logits   []float32
@@ -118,7 +117,7 @@ func (t *softmaxTask) part(i, parts int, w *worker) {
 
 // softmaxRow is the running state of a token's softmax.
 type softmaxRow struct {
-	top   float64 // the largest
+	top   float64 // the largest logit
 	sum   float64 // of exponentials relative to top
 	label float64 // the logit of the label
 }
@@ -127,7 +126,8 @@ type softmaxRow struct {
 // that the exponential of -Inf relative to it is 0, and a tile that contains only -Inf adds 0.
 const lowestTop = -math.MaxFloat32
 
-// add adds the logits from number v0 on to the running state. Number 0 starts a new row.
+// add adds logits, the first of which has index v0, to the running state. v0 = 0 starts a new
+// row.
 func (r *softmaxRow) add(set vector.Set, logits []float32, v0, label int) {
 	top := max(set.Largest(logits), lowestTop)
 	if v0 == 0 {
@@ -142,8 +142,8 @@ func (r *softmaxRow) add(set vector.Set, logits []float32, v0, label int) {
 	}
 }
 
-// HeadLossBackward takes the kept logits of a tile or computes them again, replaces them by
-// their gradient, Seed·weight·(softmax - onehot), and multiplies by Table for DX and by X for
+// HeadLossBackward takes a tile's kept logits or recomputes them, replaces them by their
+// gradient, Seed·weight·(softmax - onehot), and multiplies that by Table for DX and by X for
 // DTable. A token of weight 0 has a gradient of 0. Because 0 times a non-finite number is NaN,
 // its row of DX is cleared instead, and its row of X is left out of the product if it is not
 // finite.
@@ -202,8 +202,8 @@ func (h *host) HeadLossBackward(op HeadLossBackward) error {
 	return nil
 }
 
-// headTable computes rows of DTable, one for each column of the gradients of logits, from the
-// rows of x that are not left out.
+// headTable computes rows of DTable, one for each column of the logits' gradients, from the rows
+// of x that are not left out.
 func (h *host) headTable(dtable, grad, x []float32, out []bool, cols, width int, accumulate bool) {
 	for from, to := 0, 0; from < len(out); from = to + 1 {
 		for to = from; to < len(out) && !out[to]; to++ {
@@ -220,7 +220,7 @@ func (h *host) headTable(dtable, grad, x []float32, out []bool, cols, width int,
 	}
 }
 
-// softmaxGradTask replaces a tile of logits by gradients, divided by tokens.
+// softmaxGradTask replaces a tile of logits by gradients. It is divided by tokens.
 type softmaxGradTask struct {
 	logits, lse, weights []float32
 	labels               []int32

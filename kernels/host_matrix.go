@@ -2,10 +2,9 @@ package kernels
 
 import "github.com/weir-ml/weir/internal/product"
 
-// MatMul computes the product on the threads of the device. With AVX2, AVX512 and NEON a
-// multiplication and its addition round once, with Portable twice. If nothing overflows, the
-// error is at most γ(K+1)·(|c| + Σ|a|·|b|) + (K+1)·2^-150, where γ(n) is n·u/(1-n·u)
-// and u is 2^-24.
+// MatMul computes the product on the device's threads. A multiplication and its addition round
+// once with AVX2, AVX512 and NEON, and twice with Portable. If nothing overflows, the error is at
+// most γ(K+1)·(|c| + Σ|a|·|b|) + (K+1)·2^-150, where γ(n) is n·u/(1-n·u) and u is 2^-24.
 func (h *host) MatMul(op MatMul) error {
 	c := h.call("MatMul")
 	c.dimensions("M N K", op.M, op.N, op.K)
@@ -41,7 +40,7 @@ func (h *host) AddRow(x, b Buffer, rows, cols int) error {
 	return nil
 }
 
-// addRowTask is AddRow, divided by rows.
+// addRowTask computes AddRow, divided by rows.
 type addRowTask struct{ x, row []float32 }
 
 func (t *addRowTask) part(i, parts int, w *worker) {
@@ -65,7 +64,7 @@ func (h *host) SumRows(dst, x Buffer, rows, cols int, accumulate bool) error {
 	return nil
 }
 
-// sumRowsTask is SumRows, divided by columns.
+// sumRowsTask computes SumRows, divided by columns.
 type sumRowsTask struct {
 	sum, x []float32
 	first  bool

@@ -5,8 +5,8 @@ import "math"
 // normEpsilon is added to the variance.
 const normEpsilon = 1e-5
 
-// LayerNorm normalises each row from its own elements alone. It sums the mean and the variance
-// in float64.
+// LayerNorm normalises each row independently of the others. It accumulates the mean and the
+// variance in float64.
 func (h *host) LayerNorm(op LayerNorm) error {
 	c := h.call("LayerNorm")
 	c.dimensions("Rows Cols", op.Rows, op.Cols)
@@ -25,7 +25,7 @@ func (h *host) LayerNorm(op LayerNorm) error {
 	return nil
 }
 
-// normTask is LayerNorm, divided by rows.
+// normTask computes LayerNorm, divided by rows.
 type normTask struct{ x, gamma, beta, y, mean, rstd []float32 }
 
 func (t *normTask) part(i, parts int, w *worker) {

@@ -6,14 +6,14 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// squareParts is the number of partial sums of the squares of a long buffer, regardless of the
-// number of threads.
+// squareParts is the number of partial sums into which the squares of a long buffer are divided,
+// regardless of the number of threads.
 const squareParts = 64
 
-// squaresTask sums squares in parts.
+// squaresTask computes partial sums of squares.
 type squaresTask struct {
 	x        []float32
-	n, first int // the elements of the whole parameter, and its first part in x
+	n, first int // number of elements of the whole parameter, and the number of the first part in x
 	sums     [squareParts]float64
 }
 
@@ -23,7 +23,8 @@ func (t *squaresTask) part(i, _ int, w *worker) {
 	t.sums[i] = w.vector.Squares(t.x[begin-base:end-base], 0)
 }
 
-// SumSquares sums squares in float64: a short buffer in one sum, a long one in parts.
+// SumSquares sums squares in float64: those of a short buffer in a single sum, those of a long
+// one in parts.
 func (h *host) SumSquares(x Buffer) (float64, error) {
 	var parts [squareParts]float64
 	sums := parts[:h.Parts(x.N)]
@@ -75,7 +76,7 @@ func updateElements(t *elementsTask, w *worker, i, j int) {
 	w.vector.Update(t.dst[i:j], t.x[i:j], t.m[i:j], t.v[i:j], &t.adam)
 }
 
-// correction returns 1/(1-beta^step), which corrects the bias of moments that began at 0.
+// correction returns 1/(1-beta^step), which corrects the bias of moments that start at 0.
 func correction(beta float32, step int64) float32 {
 	return float32(1 / (1 - math.Pow(float64(beta), float64(step))))
 }

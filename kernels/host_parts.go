@@ -2,23 +2,24 @@ package kernels
 
 import "github.com/weir-ml/weir/internal/vector"
 
-// partElements is the number of elements of a part of an operation: enough to be worth a
-// thread.
+// partElements is the number of elements in a part of an operation: enough to occupy a thread
+// profitably.
 const partElements = 1 << 14
 
-// partsOf returns the number of parts for a number of elements.
+// partsOf returns the number of parts into which an operation on the given number of elements is
+// divided.
 func partsOf(elements int) int {
 	return max(1, min(elements/partElements, maxParts))
 }
 
-// columnParts returns the number of parts of an operation along columns. It is at most the
-// number of threads, because a part reads short pieces of rows.
+// columnParts returns the number of parts into which an operation is divided along columns. It is
+// at most the number of threads, because each part reads short pieces of rows.
 func (h *host) columnParts(elements, cols int) int {
 	return min(partsOf(elements), (cols+63)/64, h.crew.threads())
 }
 
-// share returns the range of part i of several over n items. All ranges except the last are
-// multiples of step.
+// share divides n items into parts and returns the range of part i. All ranges except the last
+// are multiples of step.
 func share(n, step, i, parts int) (begin, end int) {
 	steps := (n + step - 1) / step
 	return min(steps*i/parts*step, n), min(steps*(i+1)/parts*step, n)
@@ -47,7 +48,7 @@ type operations struct {
 	quantizedMatMul quantizedMatMulTask
 }
 
-// launch runs an operation in parts, stored at place.
+// launch stores an operation at place and runs it in parts.
 func launch[T any, P interface {
 	*T
 	task
@@ -60,7 +61,7 @@ func launch[T any, P interface {
 
 // elementsTask is an elementwise operation.
 type elementsTask struct {
-	// run computes the elements from begin to end. It is not a closure: its data is in the
+	// run computes the elements from begin to end. It is not a closure: its data are in the
 	// fields below.
 	run  func(t *elementsTask, w *worker, begin, end int)
 	dst  []float32
@@ -69,7 +70,7 @@ type elementsTask struct {
 	adam vector.AdamW
 }
 
-// elements runs an operation on the elements of its dst.
+// elements runs an operation over the elements of its dst.
 func (h *host) elements(t elementsTask) {
 	launch(h, &h.operations.elements, t, partsOf(len(t.dst)))
 }

@@ -18,7 +18,7 @@ func (c *call) quantized(name string, q Quantized, rows, cols int) (m float8.Mat
 		return m
 	}
 	if rows <= 0 || cols <= 0 {
-		return m // the fault was reported
+		return m // the fault has been reported
 	}
 	data := exactly[uint8](c, name, q.Data, q.Encoding.Bytes(rows, cols))
 	if data == nil {
@@ -79,8 +79,8 @@ func openQuantize(c *call, op Quantize) (t quantizeTask) {
 	return t
 }
 
-// Quantize quantizes in parts of rows and of columns. If it has to compute the scale of the
-// tensor, it first makes a pass over X.
+// Quantize is divided by rows for Rowwise and by columns for Columnwise. If it has to compute the
+// tensor's scale, it makes a pass over X first.
 func (h *host) Quantize(op Quantize) error {
 	c := h.call("Quantize")
 	t := openQuantize(&c, op)
@@ -125,7 +125,7 @@ func (h *host) Quantize(op Quantize) error {
 	return nil
 }
 
-// leastScale is the smallest scale of a tensor: its reciprocal is a normal number.
+// leastScale is the smallest scale that a tensor may have. Its reciprocal is a normal number.
 const leastScale = 0x1p-126
 
 // amax returns the greatest magnitude of the source.
@@ -185,8 +185,7 @@ func (t *quantizeTask) part(i, parts int, w *worker) {
 	}
 }
 
-// step returns the number of rows of a quantized matrix that are quantized together, at least
-// least.
+// step returns the number of rows of m that are quantized together. It is at least least.
 func step(m *float8.Matrix, least int) int {
 	if m.Scaling == float8.Tiles128 {
 		return float8.BlockTile
@@ -209,7 +208,7 @@ func enter(words []int32, t float8.Tally) {
 	}
 }
 
-// Dequantize decodes in parts of rows, or of columns if transposed is set.
+// Dequantize is divided by rows, or by columns if transposed is set.
 func (h *host) Dequantize(dst Buffer, q Quantized, transposed bool) error {
 	c := h.call("Dequantize")
 	c.dimensions("Rows Cols", q.Rows, q.Cols)
@@ -222,7 +221,7 @@ func (h *host) Dequantize(dst Buffer, q Quantized, transposed bool) error {
 	return nil
 }
 
-// dequantizeTask is Dequantize.
+// dequantizeTask computes Dequantize.
 type dequantizeTask struct {
 	m          float8.Matrix
 	out        []float32

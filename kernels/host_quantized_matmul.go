@@ -2,7 +2,7 @@ package kernels
 
 import "github.com/weir-ml/weir/internal/float8"
 
-// QuantizedWorkspace returns the space for the decoded blocks of A and B of each thread.
+// QuantizedWorkspace returns the number of elements for each thread's decoded blocks of A and B.
 func (h *host) QuantizedWorkspace(m, n, k int) int {
 	if h.target != nil {
 		return h.target.QuantizedWorkspace(m, n, k)
@@ -10,7 +10,7 @@ func (h *host) QuantizedWorkspace(m, n, k int) int {
 	return float8.Scratch(max(n, 0), max(k, 0)) * h.crew.threads()
 }
 
-// QuantizedMatMul computes the product in parts of the longer side of C.
+// QuantizedMatMul divides the product along the longer side of C.
 func (h *host) QuantizedMatMul(op QuantizedMatMul) error {
 	c := h.call("QuantizedMatMul")
 	c.dimensions("M N K", op.M, op.N, op.K)
@@ -30,7 +30,7 @@ func (h *host) QuantizedMatMul(op QuantizedMatMul) error {
 	return nil
 }
 
-// cut chooses the parts of a product; see multiplication.cut.
+// cut chooses how a product is divided; see multiplication.cut.
 func cut(m, n, k, threads int) (byRows bool, parts int) {
 	const (
 		worth  = 1 << 19
@@ -45,7 +45,7 @@ func cut(m, n, k, threads int) (byRows bool, parts int) {
 	return m > n, max(1, min(parts, size(size(m, n), k)/worth))
 }
 
-// quantizedMatMulTask is QuantizedMatMul.
+// quantizedMatMulTask computes QuantizedMatMul.
 type quantizedMatMulTask struct {
 	a, b               float8.Matrix
 	c, bias, workspace []float32

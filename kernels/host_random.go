@@ -27,10 +27,10 @@ func (h *host) Dropout(y, x Buffer, p float32, key Key) error {
 	return nil
 }
 
-// dropoutTask is Dropout, divided into whole blocks of draws.
+// dropoutTask computes Dropout, divided into whole blocks of draws.
 type dropoutTask struct {
 	out, in []float32
-	limit   uint32 // draws below it drop their element
+	limit   uint32 // an element is dropped if its draw is below limit
 	keep    float32
 	draws   vector.Philox
 }
@@ -40,7 +40,7 @@ func (t *dropoutTask) part(i, parts int, w *worker) {
 	w.vector.Dropout(t.out[begin:end], t.in[begin:end], t.draws, uint64(begin/4), t.limit, t.keep)
 }
 
-// Normal draws pairs by the method of Box and Muller in float64.
+// Normal draws pairs by the Box–Muller method in float64.
 func (h *host) Normal(x Buffer, std float32, key Key) error {
 	c := h.call("Normal")
 	if !(std >= 0) || math.IsInf(float64(std), 0) {

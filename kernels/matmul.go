@@ -2,9 +2,9 @@ package kernels
 
 import "github.com/weir-ml/weir/internal/product"
 
-// multiplication is a matrix product on the threads of a device: C is divided by rows or
-// columns, and each part is a product of its own. Package product guarantees that this changes
-// no bit.
+// multiplication is a matrix product on a device's threads: C is divided by rows or by columns,
+// and each part is a product of its own. Package product guarantees that this does not change a
+// single bit.
 type multiplication struct {
 	crew *crew
 
@@ -16,7 +16,7 @@ type multiplication struct {
 	parts      int
 	byRows     bool
 
-	bias []float32 // N elements, used by the next call of multiply; may be nil
+	bias []float32 // N elements, added by the next call of multiply; may be nil
 }
 
 // multiply computes c = a·b or c += a·b. a is m×k, b is k×n, and c is m×n with ldc
@@ -29,18 +29,19 @@ func (x *multiplication) multiply(m, n, k int, a, b product.Matrix, c []float32,
 	x.a, x.b, x.c, x.bias = product.Matrix{}, product.Matrix{}, nil, nil
 }
 
-// cut chooses the parts. Each part reads all of the operand that is not divided. A part of few
-// columns costs most, because the rows of B are far apart for the little that it reads of each.
-// So C is divided by rows unless it has more columns than rows, and many of them, or unless B
-// is stored transposed and is read in place. There are as many parts as threads, and a few
-// times as many for a large product, so that a delayed thread leaves less work to wait for.
+// cut chooses the parts. Each part reads all of the operand that is not divided. A part with few
+// columns is the most expensive, because it reads only a little of each row of B and the rows are
+// far apart. Therefore C is divided by rows if it has more rows than columns, or if parts by
+// columns would be narrow, there are enough rows for every thread, and B is not read in place.
+// There are as many parts as threads, or a few times as many for a large product, so that the
+// others wait less for a delayed thread.
 func (x *multiplication) cut() {
 	const (
-		worth  = 1 << 19 // products below which a part costs more than it saves
-		narrow = 32      // rows or columns below which a part is not cut for a thread of its own
-		wide   = 384     // columns below which C is divided by rows instead
-		spare  = 512     // rows or columns below which a part is not cut to balance the threads
-		few    = 96      // rows up to which B is read as a stream or in place
+		worth  = 1 << 19 // a part with fewer products costs more than it saves
+		narrow = 32      // minimum rows or columns of a part that is cut to give each thread one
+		wide   = 384     // if a part would have fewer columns, C is divided by rows instead
+		spare  = 512     // minimum rows or columns of a part that is cut to balance the threads
+		few    = 96      // with at most this many rows, B is read as a stream or in place
 	)
 	threads := x.crew.threads()
 	if x.parts = 1; threads == 1 {
@@ -71,7 +72,7 @@ func (x *multiplication) part(i, _ int, w *worker) {
 	}
 	c := x.c[row*x.ldc+col:]
 	w.product.Multiply(m, n, x.k, a, b, c, x.ldc, x.accumulate)
-	if x.bias != nil { // the part is still in a cache
+	if x.bias != nil { // now, while the part is still in a cache
 		for i := range m {
 			w.vector.Add(c[i*x.ldc:][:n], x.bias[col:])
 		}

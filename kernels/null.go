@@ -16,32 +16,32 @@ type Shadowed interface {
 // nullEvents is the maximum number of events that a [Null] keeps, at 24 bytes each.
 const nullEvents = 1 << 20
 
-// Event is the allocation or the release of a buffer of a [Null].
+// Event is the allocation or the release of one of a [Null]'s buffers.
 type Event struct {
-	// Serial is the number of the buffer in order of allocation, from 0. It matches a release
-	// to its allocation.
+	// Serial numbers the buffers from 0 in order of allocation. It matches a release to its
+	// allocation.
 	Serial uint64
 	Bytes  int64 // as requested
 	Class  memory.Class
 	Alloc  bool // true for an allocation, false for a release
 }
 
-// Null is a device that computes nothing and has the memory behaviour of a target. It returns
-// buffers of the same sizes, classes, alignment and capacity, requires the same workspaces and
-// rejects the same buffers, in an arena of its own. It does not touch the target or its books,
-// nor any page of its own buffers (a build with -tags invariants does touch them, to poison
-// them). It records every allocation and release of a buffer during a dry run, and reports
-// every change of references to a watcher.
+// Null is a device that computes nothing and reproduces the memory behaviour of a target. In an
+// arena of its own, it returns buffers of the same sizes, classes and alignment up to the same
+// capacity, requires the same workspaces and rejects the same buffers. It does not touch the
+// target or its books, nor any page of its own buffers (except in a build with -tags invariants,
+// which poisons them). During a dry run it records every allocation and release of a buffer, and
+// reports every change of references to a watcher.
 //
 // Reads return zeros, and HeadLoss and SumSquares return 0. Null never looks at contents, so it
 // does not detect an id out of range.
 //
 // If the target is [Shadowed], the arena has the target's configuration. Otherwise its capacity
-// is what the target has reserved (Stats), or the default of [memory.ArenaConfig] if that is 0.
-// Null does not own the target, and uses only its name and its sizes of workspaces.
+// is the amount that the target has reserved (Stats), or the default of [memory.ArenaConfig] if
+// that is 0. Null does not own the target, and uses only its name and its workspace sizes.
 type Null struct {
 	host
-	refused error // the reason if there is no arena
+	refused error // why there is no arena, or nil
 	serials map[memory.Handle]uint64
 	events  []Event
 	dropped int64
@@ -56,8 +56,8 @@ var (
 	_ memory.Scoped          = (*Null)(nil)
 )
 
-// NewNull returns the Null device of target and reserves its arena. If the system refuses the
-// reservation, every Alloc returns the error. The caller closes the device.
+// NewNull returns a Null device for target and reserves its arena. If the system refuses the
+// reservation, every Alloc returns the error. The caller must close the device.
 func NewNull(target Compute) *Null {
 	n := &Null{host: host{target: target}, serials: map[memory.Handle]uint64{}}
 	config := n.ShadowConfig()
@@ -85,7 +85,7 @@ func (n *Null) ShadowConfig() memory.ArenaConfig {
 func (n *Null) Record() []Event { return n.events[:len(n.events):len(n.events)] }
 
 // Dropped returns the number of events that did not fit in the record, which keeps the first
-// 1,048,576 (24 MiB).
+// 1,048,576 events (24 MiB).
 func (n *Null) Dropped() int64 { return n.dropped }
 
 // Forget empties the record. Serial numbers continue.
@@ -112,7 +112,7 @@ func (n *Null) AllocIn(scope memory.Scope, t DType, count int) (Buffer, error) {
 	return n.allocated(memory.Resident, func() (Buffer, error) { return n.space.AllocIn(scope, t, count) })
 }
 
-// allocated records the buffer that alloc returns.
+// allocated returns the buffer that alloc returns and records it.
 func (n *Null) allocated(class memory.Class, alloc func() (Buffer, error)) (Buffer, error) {
 	if n.refused != nil {
 		return Buffer{}, n.refused
@@ -128,10 +128,12 @@ func (n *Null) allocated(class memory.Class, alloc func() (Buffer, error)) (Buff
 	return b, nil
 }
 
-// Watch calls changed for every reference added or removed, until the next Watch.
+// Watch arranges for changed to be called for every reference added or removed, until the next
+// Watch.
 func (n *Null) Watch(changed func(memory.Change)) { n.changed = changed }
 
-// Serial returns the number of the buffer of b, and whether it exists.
+// Serial returns the serial number of the buffer that b refers to, and whether that buffer
+// exists.
 func (n *Null) Serial(b Buffer) (uint64, bool) {
 	serial, live := n.serials[b.Handle]
 	return serial, live
@@ -184,7 +186,7 @@ func (n *Null) released(h memory.Handle, class memory.Class, bytes int64) {
 }
 
 // Reclaim frees every buffer allocated since mark that is not Lasting, and records the releases
-// in the order of allocation.
+// in order of allocation.
 func (n *Null) Reclaim(mark uint64) int64 {
 	infos := slices.Collect(n.arena.All())
 	freed := n.space.Reclaim(mark)
@@ -196,7 +198,7 @@ func (n *Null) Reclaim(mark uint64) int64 {
 	return freed
 }
 
-// Floats returns a buffer as Host.Floats does and records it. It does not keep the elements.
+// Floats returns a buffer like Host.Floats and records it. It does not keep the elements.
 func (n *Null) Floats(class memory.Class, x ...float32) (Buffer, error) {
 	return n.Alloc(class, Float32, len(x))
 }

@@ -2,7 +2,7 @@ package kernels
 
 import "github.com/weir-ml/weir/loss"
 
-// Elementwise has operations on whole float32 buffers.
+// Elementwise provides operations on whole float32 buffers.
 type Elementwise interface {
 	// Zero sets every element of x to 0.
 	Zero(x Buffer) error
@@ -14,13 +14,13 @@ type Elementwise interface {
 	Sum(dst, a, b Buffer) error
 }
 
-// MatMul is C = op(A)·op(B), or C += op(A)·op(B) if Accumulate is set. op(A) is M×K, op(B)
-// is K×N, C is M×N. If TransA is set, A is stored as K×M; if TransB is set, B is stored as
-// N×K. Each element of C is one chain of additions in ascending order of k, starting from 0 or
-// from the element of C: it depends only on its row of op(A) and its column of op(B).
+// MatMul is C = op(A)·op(B), or C += op(A)·op(B) if Accumulate is set. op(A) is M×K, op(B) is
+// K×N, C is M×N. If TransA is set, A is stored as K×M; if TransB is set, B is stored as N×K. Each
+// element of C is computed as one chain of additions in ascending order of k, starting from 0 or
+// from its previous value: it depends only on its row of op(A) and its column of op(B).
 //
-// Bias, if there is one, is added to each row of C afterwards, with the same bits as AddRow: it
-// saves a pass over C.
+// Bias, if set, is added to each row of C afterwards, with the same bits as AddRow but without
+// another pass over C.
 type MatMul struct {
 	A, B, C        Buffer
 	Bias           Buffer // N elements, or zero
@@ -29,7 +29,7 @@ type MatMul struct {
 	Accumulate     bool
 }
 
-// Matrix has matrix products and the other operations of a linear layer.
+// Matrix provides matrix products and the other operations of a linear layer.
 type Matrix interface {
 	MatMul(op MatMul) error
 	// AddRow adds the row b (cols) to each of the rows of x (rows×cols).
@@ -39,8 +39,8 @@ type Matrix interface {
 	SumRows(dst, x Buffer, rows, cols int, accumulate bool) error
 }
 
-// LayerNorm is y = (x - mean) / sqrt(var + 1e-5) · Gamma + Beta over each row of X
-// (Rows×Cols). Mean and RStd (Rows each) are kept for the backward pass.
+// LayerNorm is y = (x - mean) / sqrt(var + 1e-5) · Gamma + Beta over each row of X (Rows×Cols).
+// Mean and RStd (Rows elements each) are kept for the backward pass.
 type LayerNorm struct {
 	X, Gamma, Beta Buffer
 	Y, Mean, RStd  Buffer
@@ -48,8 +48,8 @@ type LayerNorm struct {
 }
 
 // LayerNormBackward computes DX (Rows×Cols) from DY, and the gradients of Gamma and Beta. Each
-// gradient is overwritten, or added to if its Accumulate is set. A zero DX, DGamma or DBeta is
-// not computed.
+// gradient is overwritten, or added to if its Accumulate field is set. If DX, DGamma or DBeta is
+// the zero Buffer, that gradient is not computed.
 type LayerNormBackward struct {
 	DY, X, Gamma, Mean, RStd Buffer
 	DX, DGamma, DBeta        Buffer
@@ -58,13 +58,13 @@ type LayerNormBackward struct {
 	AccumulateBeta           bool
 }
 
-// Norm is layer normalisation.
+// Norm provides layer normalisation.
 type Norm interface {
 	LayerNorm(op LayerNorm) error
 	LayerNormBackward(op LayerNormBackward) error
 }
 
-// Activation has activation functions: the tanh form of GELU as in GPT-2.
+// Activation provides activation functions: the tanh form of GELU, as in GPT-2.
 type Activation interface {
 	// GELU sets y to gelu(x); y may be x.
 	GELU(y, x Buffer) error
@@ -72,11 +72,11 @@ type Activation interface {
 	GELUBackward(dx, dy, x Buffer) error
 }
 
-// CausalAttention is softmax(Q·Kᵀ/sqrt(HeadDim))·V, where position i attends to positions
-// 0..i. QKV is Tokens×(3·Heads·HeadDim): for each token all of q, then k, then v, each by
-// head. Out is Tokens×(Heads·HeadDim). LSE (Heads×Tokens) is the logarithm of each row's sum
-// of exponentials, kept for the backward pass. Workspace has AttentionWorkspace elements: no
-// Tokens×Tokens matrix exists beyond a tile.
+// CausalAttention is softmax(Q·Kᵀ/sqrt(HeadDim))·V, where position i attends to positions 0..i.
+// QKV is Tokens×(3·Heads·HeadDim): for each token it holds all of q, then k, then v, each ordered
+// by head. Out is Tokens×(Heads·HeadDim). LSE (Heads×Tokens) is the logarithm of each row's sum
+// of exponentials, kept for the backward pass. Workspace has AttentionWorkspace elements: only a
+// tile of the Tokens×Tokens matrix exists at a time.
 type CausalAttention struct {
 	QKV, Out, LSE, Workspace Buffer
 	Tokens, Heads, HeadDim   int
@@ -89,13 +89,13 @@ type CausalAttentionBackward struct {
 	Tokens, Heads, HeadDim int
 }
 
-// HeadLimit is an optional interface of a device with a maximum number of elements per
-// attention head, so that a model with wider heads is rejected when it is built.
+// HeadLimit is an optional interface for devices that limit the number of elements per attention
+// head. It allows a model with wider heads to be rejected when it is built.
 type HeadLimit interface {
 	MostHeadDim() int
 }
 
-// Attention is causal self-attention by tiles.
+// Attention provides tiled causal self-attention.
 type Attention interface {
 	// AttentionWorkspace returns the number of float32 elements that the forward pass and the
 	// backward pass each need.
@@ -106,15 +106,15 @@ type Attention interface {
 
 // Embed sets row t of X (Tokens×Width) to Table[IDs[t]] + Positions[t]. Table is
 // Vocabulary×Width, Positions is at least Tokens×Width, and IDs are int32. An id out of range
-// is ErrShape.
+// gives ErrShape.
 type Embed struct {
 	IDs, Table, Positions, X  Buffer
 	Tokens, Width, Vocabulary int
 }
 
-// EmbedBackward adds row t of DX to DTable[IDs[t]] and to DPositions[t], in ascending order of
-// t. If the Accumulate of a gradient is not set, all of that gradient is zeroed first. A zero
-// gradient is not computed.
+// EmbedBackward adds row t of DX to DTable[IDs[t]] and to DPositions[t], in ascending order of t.
+// A gradient whose Accumulate field is not set is zeroed completely first. If DTable or
+// DPositions is the zero Buffer, that gradient is not computed.
 type EmbedBackward struct {
 	IDs, DX, DTable, DPositions Buffer
 	Tokens, Width, Vocabulary   int
@@ -122,32 +122,33 @@ type EmbedBackward struct {
 	AccumulatePositions         bool
 }
 
-// Embedding looks up rows by token.
+// Embedding provides the lookup of rows by token.
 type Embedding interface {
 	Embed(op Embed) error
 	EmbedBackward(op EmbedBackward) error
 }
 
-// HeadLoss is softmax cross-entropy fused with the linear head: logits = X·Tableᵀ, computed
-// in tiles in Workspace. X is Tokens×Width, Table is Vocabulary×Width, Labels are int32 (one
-// out of range is ErrShape, whatever its weight), and Weights are float32 (Tokens each). A
-// token of weight 0 contributes nothing to the loss and the gradients. LSE (Tokens) is kept for
-// the backward pass.
+// HeadLoss is softmax cross-entropy fused with the linear head: logits = X·Tableᵀ, computed in
+// tiles in Workspace. X is Tokens×Width, Table is Vocabulary×Width, Labels are int32 (a label out
+// of range gives ErrShape, whatever its weight), and Weights are float32 (Tokens each). A token
+// of weight 0 contributes nothing to the loss or to the gradients. LSE (Tokens) is kept for the
+// backward pass.
 //
-// Logits is optional. If set, it is float32, and HeadLoss leaves as many tiles of logits there
-// as fit, for the backward pass, in an order that the device chooses. If it has
-// Tokens×Vocabulary elements, no Workspace is needed. The backward pass computes the other
-// tiles again. The bits do not depend on which tiles are kept.
+// Logits is an optional float32 buffer. If it is set, HeadLoss leaves as many tiles of logits
+// there as fit, for the backward pass, in an order that the device chooses. If it has
+// Tokens×Vocabulary elements, no Workspace is needed. The backward pass recomputes the other
+// tiles. The bits do not depend on which tiles are kept.
 type HeadLoss struct {
 	X, Table, Labels, Weights Buffer
 	LSE, Workspace, Logits    Buffer
 	Tokens, Width, Vocabulary int
 }
 
-// HeadLossBackward computes DX and DTable of Seed · Σ weight·loss. DX is overwritten; DTable
-// is overwritten or added to. A zero DX or DTable is not computed. Logits is the Logits of
-// HeadLoss, and is overwritten with gradients. A second call on the same operands, to compute
-// the result that the first call did not, sets Gradients.
+// HeadLossBackward computes the gradients DX and DTable of Seed · Σ weight·loss. DX is
+// overwritten; DTable is overwritten or added to. If DX or DTable is the zero Buffer, that
+// gradient is not computed. Logits is the buffer that was passed to HeadLoss, and is overwritten
+// with gradients. If a second call on the same operands computes the gradient that the first call
+// omitted, the second call must set Gradients.
 type HeadLossBackward struct {
 	X, Table, Labels, Weights Buffer
 	LSE, Workspace, Logits    Buffer
@@ -158,7 +159,7 @@ type HeadLossBackward struct {
 	Accumulate                bool
 }
 
-// CrossEntropy is the fused head.
+// CrossEntropy provides the fused head.
 type CrossEntropy interface {
 	// HeadWorkspace returns the number of float32 elements that the forward pass and the
 	// backward pass each need.
@@ -169,13 +170,13 @@ type CrossEntropy interface {
 	HeadLossBackward(op HeadLossBackward) error
 }
 
-// LossCells is an optional interface of a device that queues its work: the device sums losses
-// itself, so that no goroutine waits for a loss (L3).
+// LossCells is an optional interface for devices that queue their work: the device sums the
+// losses itself, so that no goroutine waits for a loss (L3).
 type LossCells interface {
 	loss.Cells[Buffer]
-	// AddHeadLoss is HeadLoss, except that it adds the two numbers of a microbatch exactly to a
-	// cell instead of returning them, as loss.Ledger.Record does. With the zero Cell, as in a
-	// recompute, it adds them to none.
+	// AddHeadLoss is like HeadLoss, except that, instead of returning a microbatch's two sums, it
+	// adds them to a cell exactly, as loss.Ledger.Record does. If cell is the zero Cell, as in a
+	// recompute, it discards them.
 	AddHeadLoss(op HeadLoss, cell Cell, microbatch int) error
 }
 
@@ -188,7 +189,7 @@ type Key struct {
 	Op         uint64 // OpKey of the operation's name
 }
 
-// OpKey returns the key of an operation's name: FNV-1a over its bytes.
+// OpKey returns the key for an operation's name: the FNV-1a hash of its bytes.
 func OpKey(name string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(name) {
@@ -197,21 +198,22 @@ func OpKey(name string) uint64 {
 	return h
 }
 
-// Random has operations that fill and mask by keyed draws.
+// Random provides operations that fill and mask buffers by keyed draws.
 type Random interface {
-	// Dropout sets element i of y to x[i]/(1-p), or, if its draw (Key.Draw) is below p·2^32,
-	// which has probability p, to 0. The backward pass is the same call on the gradient. y may
-	// be x. It returns ErrValue unless 0 <= p < 1.
+	// Dropout sets element i of y to 0 if its draw (Key.Draw) is below p·2^32, which happens with
+	// probability p, and to x[i]/(1-p) otherwise. The backward pass is the same call on the
+	// gradient. y may be x. It returns ErrValue unless 0 <= p < 1.
 	Dropout(y, x Buffer, p float32, key Key) error
 	// Normal fills x with draws of mean 0 and the given standard deviation. It returns ErrValue
 	// unless the deviation is finite and not negative. Elements 2i and 2i+1 are the cosine and
-	// the sine of Box and Muller's method on their two draws, each (draw + 1/2) / 2^32.
+	// sine results of the Box–Muller method, applied to their two draws as the uniform numbers
+	// (draw + 1/2) / 2^32.
 	Normal(x Buffer, std float32, key Key) error
 }
 
 // AdamW is one decoupled-weight-decay Adam update (Loshchilov and Hutter 2019) of Weight, with
-// the gradient first multiplied by Factor. M and V are its moments. Step counts from 1, and
-// both Betas are at least 0 and below 1; other values are ErrValue.
+// the gradient first multiplied by Factor. M and V are its moments. Step counts from 1, and both
+// Betas are at least 0 and below 1; other values give ErrValue.
 type AdamW struct {
 	Weight, Grad, M, V          Buffer
 	Factor                      float32
@@ -220,10 +222,10 @@ type AdamW struct {
 	Step                        int64
 }
 
-// Optimizer has the operations at the end of a step.
+// Optimizer provides the operations at the end of a step.
 type Optimizer interface {
 	// SumSquares returns Σ x² in float64, in an order that depends only on the number of
-	// elements. It is NaN or infinite if an element is.
+	// elements. The sum is NaN or infinite if any element is.
 	SumSquares(x Buffer) (float64, error)
 	AdamW(op AdamW) error
 }

@@ -15,13 +15,13 @@ import (
 const maxThreads = 256
 
 // Pool is a fixed number of threads for the operations of one or more devices. The caller of an
-// operation computes too: a pool of n threads starts n-1 goroutines when it is created, and
-// none during an operation. They help whenever fewer than n threads compute. So devices that
-// share a pool, such as the devices of several ranks in a process, together keep n threads
-// busy, no matter how many of them compute at a time; a device never waits for a free thread.
+// operation computes too: a pool of n threads starts n-1 goroutines when it is created, and none
+// during an operation. These helpers compute whenever fewer than n threads do. Thus devices that
+// share a pool, such as those of several ranks in a process, together keep n threads busy, no
+// matter how many of the devices compute at a time; a device never waits for a free thread.
 //
-// No result depends on the number of threads: an operation is divided into parts that have no
-// element in common, and each element is computed as if there were one part.
+// No result depends on the number of threads: an operation is divided into disjoint parts, and
+// each element is computed as if there were only one part.
 type Pool struct {
 	threads int
 	running atomic.Int32 // threads that compute or are about to
@@ -31,8 +31,8 @@ type Pool struct {
 	helpers sync.WaitGroup
 }
 
-// NewPool starts the helpers. The caller owns the pool and closes it after the devices that use
-// it. NewPool returns ErrValue unless threads is 1 to 256.
+// NewPool starts the helpers. The caller owns the pool and must close it after the devices that
+// use it. NewPool returns ErrValue unless threads is between 1 and 256.
 func NewPool(threads int) (*Pool, error) {
 	if err := validateThreads(threads); err != nil {
 		return nil, fmt.Errorf("kernels: NewPool: %w", err)
@@ -55,9 +55,8 @@ func validateThreads(threads int) error {
 	return nil
 }
 
-// Cores returns the best number of threads for a single device: the number of performance cores
-// that the process may use, if the system distinguishes them from other cores, or else of all
-// cores that it may use.
+// Cores returns the best number of threads for a single device: the number of cores that the
+// process may use, counting only performance cores if the system distinguishes them.
 func Cores() int { return cpufeature.Cores() }
 
 // Threads returns the number of threads.
@@ -70,7 +69,7 @@ func (p *Pool) Close() {
 	p.helpers.Wait()
 }
 
-// help is the loop of a helper.
+// help is a helper's main loop.
 func (p *Pool) help(w *worker) {
 	for {
 		c, ok := poll(p.calls)
@@ -88,9 +87,9 @@ func (p *Pool) help(w *worker) {
 	}
 }
 
-// poll looks for a message for about as long as the system takes to wake a thread, some 100
-// microseconds, and lets other goroutines run meanwhile. The next operation, or the end of this
-// one, usually comes sooner.
+// poll waits for a message without blocking, for about as long as the system takes to wake a
+// thread (some 100 microseconds), and lets other goroutines run meanwhile. The next operation, or
+// the end of the current one, usually comes sooner.
 func poll[T any](c <-chan T) (v T, ok bool) {
 	const looks = 1024
 	for range looks {
@@ -104,7 +103,7 @@ func poll[T any](c <-chan T) (v T, ok bool) {
 	return v, false
 }
 
-// recruit gets a helper to work for c, if fewer threads are running than the pool has.
+// recruit calls on a helper to work for c if fewer threads are running than the pool has.
 func (p *Pool) recruit(c *crew) bool {
 	for {
 		n := p.running.Load()
@@ -127,7 +126,7 @@ type task interface {
 
 // worker is the state of a thread while it computes a part.
 type worker struct {
-	index   int // 0 for the caller; less than the threads of the pool; unique among the workers of an operation at any time
+	index   int // 0 for the caller, less than the pool's number of threads for a helper; no two workers of an operation share an index
 	product *product.Product
 	vector  vector.Set
 }
@@ -142,9 +141,9 @@ func (w *worker) use(i Instructions) {
 	w.product.Set = w.vector
 }
 
-// crew represents a device in its pool. It runs one operation at a time, whose parts the caller
-// and its helpers take one by one. A helper that starts late works for the current operation,
-// if any.
+// crew represents a device in its pool. It runs one operation at a time; the caller and its
+// helpers take the operation's parts one by one. A helper that starts late works on the current
+// operation, if any.
 type crew struct {
 	pool *Pool        // nil if the caller computes alone
 	set  Instructions // never BestInstructions
@@ -153,7 +152,7 @@ type crew struct {
 	task  task
 	turn  atomic.Uint64 // see take
 	left  atomic.Int32  // parts that are not yet done
-	done  chan struct{} // receives from the helper that did the last part
+	done  chan struct{} // signalled by the helper that finished the last part
 	fault atomic.Pointer[any]
 }
 
@@ -174,8 +173,8 @@ func (c *crew) threads() int {
 	return c.pool.threads
 }
 
-// run computes all parts of t, at most maxParts. If a part panics, run panics with the same
-// value after the other parts are done.
+// run computes all parts of t, at most maxParts. If a part panics, run panics with the same value
+// once the other parts are done.
 func (c *crew) run(t task, parts int) {
 	if c.threads() == 1 || parts == 1 {
 		for i := range parts {
@@ -218,9 +217,9 @@ func (c *crew) work(w *worker) (last bool) {
 	}
 }
 
-// take returns the next part. The word turn contains the number of the operation in its upper
-// half, then the number of parts and the next part, 16 bits each. A successful compare-and-swap
-// thus takes a part of the current operation.
+// take returns the next part. The upper half of turn holds the number of the operation; the lower
+// half holds the number of parts and the next part, 16 bits each. Thus a successful
+// compare-and-swap always takes a part of the current operation.
 func (c *crew) take() (part, parts int, ok bool) {
 	for {
 		turn := c.turn.Load()
@@ -234,7 +233,7 @@ func (c *crew) take() (part, parts int, ok bool) {
 	}
 }
 
-// do computes a part and records its panic.
+// do computes a part. If the part panics, do recovers and records the panic.
 func (c *crew) do(i, parts int, w *worker) {
 	defer func() {
 		if fault := recover(); fault != nil {

@@ -7,17 +7,17 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// ErrView is returned by calls that change the references of a buffer if the buffer is a view,
-// which has none. The caller retains or releases the buffer that was sliced.
+// ErrView is returned by calls that change a buffer's references if the buffer is a view, which
+// has none of its own. Retain or release the buffer that was sliced instead.
 var ErrView = errors.New("kernels: a view has no reference of its own")
 
-// unreferenced returns the error of a call.
+// unreferenced returns the error for a call on a view.
 func (b Buffer) unreferenced(call string) error {
 	return fmt.Errorf("%w: %s of a view of %d elements from element %d: call it with the whole buffer", ErrView, call, b.N, b.first-1)
 }
 
-// span returns the offset of the buffer's first byte in the memory of its handle, which has a
-// number of bytes.
+// span returns the offset of the buffer's first byte in its handle's memory, whose size is given
+// in bytes.
 func (b Buffer) span(bytes int64) (int64, error) {
 	size := b.Type.Bytes()
 	at, n := int64(max(b.first-1, 0))*size, int64(b.N)*size
@@ -56,7 +56,8 @@ func (h *host) data(b Buffer) ([]byte, error) {
 // Elements returns the number of elements of a buffer.
 func (h *host) Elements(b Buffer) int { return b.N }
 
-// Slice returns a view of n elements of a live buffer, or of a view, from element first on.
+// Slice returns a view of the n elements of a live buffer, or of a view, that start at element
+// first.
 func (h *host) Slice(b Buffer, first, n int) (Buffer, error) {
 	if _, _, err := h.arena.Extent(b.Handle); err != nil {
 		return Buffer{}, fmt.Errorf("kernels: Slice: %w", err)
@@ -67,7 +68,7 @@ func (h *host) Slice(b Buffer, first, n int) (Buffer, error) {
 	return Buffer{Handle: b.Handle, Type: b.Type, N: n, first: max(b.first, 1) + first}, nil
 }
 
-// New returns a new buffer of n elements of the type of like, owned by the caller.
+// New returns a new buffer of n elements with the type of like, owned by the caller.
 func (h *Host) New(class memory.Class, like Buffer, n int) (Buffer, error) {
 	return h.Alloc(class, like.Type, n)
 }
@@ -77,8 +78,8 @@ func (n *Null) New(class memory.Class, like Buffer, count int) (Buffer, error) {
 	return n.Alloc(class, like.Type, count)
 }
 
-// Parts returns the number of parts whose sums of squares SumSquares adds for n elements: 64, or
-// 1 if they are few.
+// Parts returns the number of partial sums of squares that SumSquares adds for n elements: 64, or
+// 1 if n is small.
 func (h *host) Parts(n int) int {
 	if n < squareParts*partElements/8 {
 		return 1
@@ -86,7 +87,8 @@ func (h *host) Parts(n int) int {
 	return squareParts
 }
 
-// Bound returns the first element of a part of n elements, and n for part Parts(n).
+// Bound returns the index of a part's first element when n elements are divided into parts. For
+// part Parts(n) it returns n.
 func (h *host) Bound(n, part int) int {
 	if part == h.Parts(n) {
 		return n
@@ -94,15 +96,15 @@ func (h *host) Bound(n, part int) int {
 	return partBound(n, part)
 }
 
-// partBound is Bound of a long buffer.
+// partBound is Bound for a long buffer.
 func partBound(n, part int) int {
 	begin, _ := share(n, 16, part, squareParts)
 	return begin
 }
 
-// PartSquares stores the sums of squares of the parts from part on. g holds exactly these parts
-// of n elements. SumSquares of all n elements is the sum over all parts, added in their order
-// from 0.
+// PartSquares stores the sums of squares of len(sums) consecutive parts, the first of which is
+// number part. g holds exactly the elements of these parts, out of n. The result of SumSquares on
+// all n elements is the sum over all parts, added in order starting from 0.
 func (h *host) PartSquares(sums []float64, g Buffer, n, part int) error {
 	if parts := h.Parts(n); n < 1 || part < 0 || len(sums) > parts-part {
 		return fmt.Errorf("%w: PartSquares: parts %d to %d of %d elements, which have parts 0 to %d", ErrShape, part, part+len(sums)-1, n, parts-1)

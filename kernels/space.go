@@ -12,14 +12,14 @@ import (
 
 // space is the part of a device that owns memory. It implements [memory.Space] of Buffer,
 // [memory.Book], [memory.Reclaimer], [memory.Planned], [memory.Scoped] and [memory.PeakWatched]
-// over an arena. [Host] and [Null] share it.
+// over an arena. [Host] and [Null] embed it.
 type space struct {
 	arena *memory.Arena
 	// table guards the arena's table of buffers when it changes, and when another goroutine
 	// looks up a buffer. The device's own goroutine, which is the only one to change the table,
 	// reads it without the lock.
 	table   sync.Mutex
-	alone   bool            // no other goroutine looks up buffers, so the calls of a step take no lock
+	alone   bool            // no other goroutine looks up buffers, so calls within a step take no lock
 	settled []memory.Handle // scratch of Settle
 	loans   int             // views that a Transfer is reading; guarded by table
 }
@@ -40,11 +40,11 @@ func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
 	return Buffer{Handle: h, N: n, Type: t}, nil
 }
 
-// mostElements is an upper bound of n for which the size in bytes does not overflow, whatever
-// the type.
+// mostElements is the greatest n for which the size in bytes does not overflow, whatever the
+// type.
 const mostElements = math.MaxInt / 4
 
-// impossible returns the error for a buffer that no device can have.
+// impossible returns the error for a buffer that cannot exist on any device.
 func impossible(call string, t DType, n int) error {
 	return fmt.Errorf("%w: %s of %d elements of %s", ErrShape, call, n, t)
 }
@@ -54,7 +54,7 @@ func refused(call string, t DType, n int, err error) error {
 	return fmt.Errorf("kernels: %s of %d %s: %w", call, n, t, err)
 }
 
-// lock locks the table for a call of a step, unless no other goroutine looks up buffers.
+// lock locks the table for a call within a step, unless no other goroutine looks up buffers.
 func (s *space) lock() {
 	if !s.alone {
 		s.table.Lock()
@@ -104,7 +104,7 @@ func (s *space) RestorePages(r io.Reader) error {
 // Touched returns the bytes that the last planned step touched; see [memory.Arena.Touched].
 func (s *space) Touched() (bytes, top int64, known bool) { return s.arena.Touched() }
 
-// lent changes the number of views that transfers are reading.
+// lent adds to the number of views that transfers are reading.
 func (s *space) lent(more int) {
 	s.table.Lock()
 	s.loans += more
@@ -118,7 +118,7 @@ func (s *space) Lay(layout *memory.Layout) error {
 	return s.arena.Lay(layout)
 }
 
-// AnyOrder allows the next n allocations of a place in any order.
+// AnyOrder allows the next n allocations at a place to come in any order.
 func (s *space) AnyOrder(n int) { s.arena.AnyOrder(n) }
 
 // Settle identifies the allocation of each buffer.
@@ -132,17 +132,16 @@ func (s *space) Settle(buffers []Buffer) error {
 	return s.arena.Settle(s.settled)
 }
 
-// At sets the place of its program that a step has reached.
+// At sets the place that a step has reached in its program.
 func (s *space) At(place int) { s.arena.At(place) }
 
 // WatchPeak starts a period for AtPeak, or stops watching.
 func (s *space) WatchPeak(on bool) { s.arena.WatchPeak(on) }
 
-// AtPeak iterates over the buffers that were live at the highest level since WatchPeak.
+// AtPeak iterates over the buffers that were live at the highest memory level since WatchPeak.
 func (s *space) AtPeak() iter.Seq[memory.PeakBuffer] { return s.arena.AtPeak() }
 
-// All iterates over the live buffers in the order of their allocation, for diagnostics. It may
-// allocate.
+// All iterates over the live buffers in order of allocation, for diagnostics. It may allocate.
 func (s *space) All() iter.Seq[memory.Info] { return s.arena.All() }
 
 // Bytes returns the size of the buffer, or 0 if it is stale.
@@ -181,7 +180,7 @@ func (s *space) Hold(b Buffer) (held int64, err error) {
 	return held, err
 }
 
-// Enter is Hold, and also returns the class.
+// Enter is like Hold, but also returns the class.
 func (s *space) Enter(b Buffer) (held int64, class memory.Class, err error) {
 	if b.first > 0 {
 		return 0, 0, b.unreferenced("Hold")
@@ -207,13 +206,13 @@ func (s *space) Yield(b Buffer) (yielded int64, err error) {
 	return s.arena.Yield(b.Handle)
 }
 
-// Live returns the bytes of all buffers, as requested.
+// Live returns the total size of all buffers in bytes, as requested.
 func (s *space) Live() int64 { return s.arena.Live() }
 
 // Stats stores the state of the book in st.
 func (s *space) Stats(st *memory.Stats) { s.arena.Stats(st) }
 
-// ResetPeak sets the peak to the live bytes.
+// ResetPeak sets the peak to the current live bytes.
 func (s *space) ResetPeak() { s.arena.ResetPeak() }
 
 // Mark returns the current position in the order of allocations.
@@ -226,7 +225,7 @@ func (s *space) Reclaim(mark uint64) int64 {
 	return s.arena.Reclaim(mark)
 }
 
-// Hash returns a hash of the contents and the size of a buffer ([memory.Hasher]).
+// Hash returns a hash of a buffer's contents and size ([memory.Hasher]).
 func (s *space) Hash(b Buffer) (uint64, error) {
 	if b.first > 0 {
 		return 0, b.unreferenced("Hash")

@@ -10,13 +10,12 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Lender is implemented by a device from whose buffers the goroutine of another device can
-// copy.
+// Lender is implemented by a device whose buffers another device's goroutine can copy.
 type Lender interface {
-	// Lend returns a view of exactly the bytes of a buffer. Unlike every other method it may be
-	// called from any goroutine, concurrently with any use of the device; it does not change
-	// the books. Until the reader is done, the buffer must be neither written nor released, and
-	// earlier writes must have completed, which the sender's Sync ensures.
+	// Lend returns a view of exactly a buffer's bytes. Unlike every other method, it may be
+	// called from any goroutine, concurrently with any use of the device; it does not change the
+	// books. Earlier writes must have completed, which the sender's Sync ensures, and until the
+	// reader is done the buffer must be neither written nor released.
 	Lend(b Buffer) ([]byte, error)
 }
 
@@ -33,10 +32,9 @@ var (
 // HostConfig.Alone.
 var ErrNoLender = errors.New("kernels: the device lends no buffers to others")
 
-// Transfer copies a buffer of src into a new one of dst, owned by the caller: of class
-// Transfer, with the same type and number of elements. It must be called on the goroutine of
-// dst. The goroutine of src may meanwhile use everything but this buffer. After an error dst is
-// unchanged.
+// Transfer copies a buffer of src to a new buffer of dst, owned by the caller, of class Transfer
+// and with the same type and number of elements. It must be called on dst's goroutine. Meanwhile
+// src's goroutine may use everything but this buffer. After an error dst is unchanged.
 func Transfer(dst, src Device, b Buffer) (Buffer, error) {
 	lender, ok := src.(Lender)
 	if !ok {
@@ -70,10 +68,10 @@ func Transfer(dst, src Device, b Buffer) (Buffer, error) {
 }
 
 // View returns the bytes of a buffer for a copy on another goroutine ([memory.Movable]). Unlike
-// Lend it must be called on the goroutine of the device, and works with HostConfig.Alone too.
+// Lend, it must be called on the device's goroutine, and works even with HostConfig.Alone.
 func (h *Host) View(b Buffer) ([]byte, error) { return h.data(b) }
 
-// Like returns a new buffer with the type and the number of elements of b, whose memory may have
+// Like returns a new buffer with the same type and number of elements as b, whose memory may have
 // been released.
 func (h *Host) Like(class memory.Class, b Buffer) (Buffer, error) { return h.Alloc(class, b.Type, b.N) }
 
@@ -117,14 +115,15 @@ const (
 	encodedCount  = 1<<56 - 1
 )
 
-// headers provides the header of a call: on the stack, it would escape to the reader or writer.
+// headers holds reusable headers: a local header would escape to the heap through the reader or
+// writer.
 var headers = sync.Pool{New: func() any { return new([encodedHeader]byte) }}
 
 // Size returns the number of bytes that Encode writes for a buffer.
 func (h *Host) Size(b Buffer) int64 { return encodedHeader + int64(b.N)*b.Type.Bytes() }
 
-// Encode writes the type, the number and the bytes of the elements, in the byte order of the
-// processor. Like Lend it may be called from any goroutine; see transport.Codec.
+// Encode writes the type, the number and the bytes of the elements, in the processor's byte
+// order. Like Lend, it may be called from any goroutine; see transport.Codec.
 func (h *Host) Encode(w io.Writer, b Buffer) error {
 	h.lent(1)
 	defer h.lent(-1)
