@@ -13,7 +13,7 @@ const (
 	Eval      = frames.Eval
 )
 
-// At is the set of the kinds of action in which a stage reads an entry part.
+// At is a set of kinds of action in which a stage reads an entry part.
 type At = frames.At
 
 // AtForward is F. AtBackward is B, or I if the plan splits the backward. AtWeight is W, or B if the plan

@@ -8,7 +8,7 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// ErrRemote is returned by every call of a stage created by Remote.
+// ErrRemote is returned by every call to a stage that Remote has created.
 var ErrRemote = errors.New("stages: the stage is on another rank")
 
 // Remote describes a stage on another rank to a runner whose process does not have the stage: its

@@ -13,7 +13,7 @@ type Place uint8
 const (
 	None            Place = iota
 	Part                  // a part of an entry
-	Input                 // of a stage
+	Input                 // an input of a stage
 	Gradient              // the gradient of a stage's output
 	Saved                 // tensors that a stage keeps for one of its later actions
 	Far                   // a copy of saved state in far memory

@@ -23,7 +23,7 @@ func (p Pass) String() string { return [...]string{"train", "recompute", "eval"}
 // Call is the kind of action for which a view is made. None means no action.
 type Call = schedule.Kind
 
-// The calls of a stage.
+// The kinds of stage call.
 const (
 	None             = schedule.None
 	InForward        = schedule.F
@@ -32,7 +32,7 @@ const (
 	InBackwardWeight = schedule.W
 )
 
-// At is the set of the kinds of action in which a stage reads an entry part.
+// At is a set of kinds of action in which a stage reads an entry part.
 type At uint8
 
 // AtForward is F. AtBackward is B, or I if the plan splits the backward. AtWeight is W, or B if the plan

@@ -85,7 +85,7 @@ func (c *Frames[T]) EndEntry(err error) error {
 	return nil
 }
 
-// DropParts releases the parts in set, which has one bit per part, from a microbatch's entry (L1).
+// DropParts releases the parts in set, which has one bit per part, of a microbatch's entry (L1).
 func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 	item := c.extent.Item(microbatch)
 	set &= c.extent.WantedParts(item)

@@ -16,7 +16,7 @@ type Far[T any] interface {
 	memory.Reclaimer
 	// Store starts copying a buffer to far memory and returns the number of the copy.
 	Store(h T) (number int32, err error)
-	// Load starts copying a copy back to a buffer.
+	// Load starts copying a far copy back to a buffer.
 	Load(number int32, h T) error
 	// Wait waits for the last Store or Load, and reports whether it had to block.
 	Wait(ctx context.Context, number int32) (waited bool, err error)

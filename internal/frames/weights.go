@@ -77,8 +77,8 @@ func (c *StageCall[T]) PutCopy(n int, h T) error {
 	return nil
 }
 
-// EndQuantize ends the view of a QUANTIZE; err is the call's error. All copies that the step needs
-// must have been put.
+// EndQuantize ends the view of a QUANTIZE; err is the call's error. It returns ErrMissing if a copy that
+// the step needs has not been put.
 func (c *Frames[T]) EndQuantize(err error) error {
 	if err := c.End(err); err != nil {
 		return err
