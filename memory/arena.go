@@ -13,23 +13,22 @@ import (
 
 // ArenaConfig is the configuration of an [Arena]. The zero value is useful.
 type ArenaConfig struct {
-	// Capacity is the size of the reserved range in bytes of address space,
-	// rounded up to Align; untouched pages cost nothing. 0 means 8 GiB, on
-	// 32-bit systems 512 MiB, on systems without a reservation (see Arena) 1 GiB
-	// and 256 MiB.
+	// Capacity is the size of the reserved address range in bytes, rounded up to Align; untouched pages
+	// cost nothing. 0 means 8 GiB (512 MiB on 32-bit systems), or 1 GiB (256 MiB) on systems without
+	// reservations (see Arena).
 	Capacity int64
 	// Align is the alignment of every buffer in bytes, a power of two up to
 	// 4096. 0 means 64, a cache line.
 	Align int64
-	// RedZone is the number of guard bytes behind every buffer that no layout places. A build
-	// with -tags invariants examines them when the buffer is released, together with the
-	// padding of the alignment. Without the tag, and below a Capacity of 1 MiB, there are none.
+	// RedZone is the number of guard bytes after every buffer that is not placed by a layout. A build
+	// with -tags invariants examines them, together with the alignment padding, when the buffer is
+	// released. Without the tag, or with a Capacity below 1 MiB, there are no guard bytes.
 	RedZone int64
-	// Pages supplies and discards the pages of planned steps. nil means System{}.
+	// Pages supplies and discards the pages of planned steps; nil means System{}.
 	Pages Pager
-	// Range is memory of another device, which the processor cannot read. nil means the
-	// processor's own memory. With a Range, Capacity is rounded up to its pages, Pages is not
-	// used, and a build with -tags invariants examines no bytes.
+	// Range is memory of another device, which the processor cannot read; nil means the processor's own
+	// memory. With a Range, Capacity is rounded up to a multiple of its page size, Pages is not used, and
+	// a build with -tags invariants examines no bytes.
 	Range Range
 }
 
@@ -56,44 +55,42 @@ func (c ArenaConfig) Validate() error {
 }
 
 // Arena is a [Space] of [Handle], a [Book], a [Reclaimer], [Planned], [Scoped] and
-// [PeakWatched] over one reserved range outside the garbage collector's heap. The collector
-// neither scans nor counts it. Only pages that were touched take memory. An Arena is not for
-// concurrent use. Close returns the range to the system; an Arena that becomes unreachable
-// without Close keeps it until the process ends.
+// [PeakWatched] over one reserved range outside the garbage collector's heap. The collector neither scans
+// nor counts it. Only touched pages take up memory. An Arena is not safe for concurrent use. Close
+// returns the range to the system; an Arena that becomes unreachable without Close keeps it until the
+// process ends.
 //
 // Placement is deterministic. Under a layout (Lay) the start of the range belongs to the step,
 // and the address of a buffer is base plus offset. Without a layout, buffers of class
 // [Resident] go to the highest free address that fits, all others to the lowest. A buffer with
 // the lifetime of the model is therefore never between the buffers of a step, and a step that
-// repeats is placed the same way. Scopes (AllocIn) take whole pages from the top. A buffer is
-// never placed over one that was not released.
+// repeats is placed the same way. Scopes (AllocIn) take whole pages from the top. A buffer is never
+// placed over one that has not been released.
 //
-// The book has the sizes that were requested. Rounding up to the alignment affects only
-// Stats.Reserved, which is the high-water mark of both ends of the range. The bookkeeping is
-// two slices, as long as the maximum numbers of buffers and of gaps: in steady state nothing is
-// allocated on the Go heap (L7). A slot that has used up its 2^32-1 generations is retired, and
-// its few bytes are not reused.
+// The book records requested sizes. Rounding up to the alignment affects only Stats.Reserved, which is
+// the high-water mark of both ends of the range. The bookkeeping consists of two slices, which grow with
+// the maximum numbers of buffers and of gaps, so in steady state nothing is allocated on the Go heap
+// (L7). A slot that has used up its 2^32-1 generations is retired, and its few bytes are not reused.
 //
 // The range comes from mmap on Linux, macOS and the BSDs, and from VirtualAlloc on Windows,
-// where pages are committed as the high-water mark grows. On other systems it is one []byte of
-// full capacity on the Go heap, whose capacity the collector counts as live; everything else is
-// the same.
+// where pages are committed as the high-water mark grows. On other systems it is a single []byte of the
+// full capacity on the Go heap, which the collector counts as live; everything else is the same.
 type Arena struct {
 	pages    pages
 	pager    Pager
-	far      Range // nil if pages has the range
+	far      Range // nil if the range is in pages
 	page     int64 // bytes of a page
 	capacity int64
 	align    int64
 	red      int64 // bytes of the red zone
 	closed   bool
 
-	slots  []slot // slot 0 stays empty, with a generation that no handle to it has
-	unused uint32 // the last released slot, or noSlot; a list through slot.next
+	slots  []slot // slot 0 stays empty; its generation matches no handle
+	unused uint32 // the slot released last, or noSlot; the head of a list linked by slot.next
 	number uint32 // part of every handle; random, so that two arenas are unlikely to share it
 	free   spans
 
-	// The bytes below low and from high on have been touched at some time, those in between
+	// The bytes below low and those at or above high have been touched at some time, those in between
 	// never. low <= high.
 	low, high int64
 
@@ -102,10 +99,10 @@ type Arena struct {
 	peak     peakWatch
 	regions  [NumScopes]region
 	released int   // number of regions whose pages are released
-	saved    saved // the contents that were written
+	saved    saved // describes the contents that ReleasePages wrote
 
-	// Scratch of Settle, as large as the largest entry that it has moved: the moves, and the
-	// contents of what moves.
+	// Scratch space of Settle, as large as the largest entry that it has moved: the moves, and the
+	// contents of the buffers that move.
 	moves []move
 	moved []byte
 }
@@ -113,18 +110,18 @@ type Arena struct {
 // noSlot is greater than every index of a slot.
 const noSlot = math.MaxUint32
 
-// slot is the place of one buffer at a time. A slot is live while it has references, and at
-// most one handle has its current generation.
+// slot describes one buffer at a time. A slot is live while its buffer has references, and at most one
+// handle has its current generation.
 type slot struct {
-	off, bytes  int64 // its offset, and the size that was requested
+	off, bytes  int64 // its offset and its requested size
 	plain, held int64
 	serial      uint64
-	mark        uint64 // of a buffer that a layout placed, 0 of any other
+	mark        uint64 // the mark of a buffer placed by a layout, 0 for any other
 	generation  uint32
-	next        uint32 // the unused slot below this one in the list
+	next        uint32 // the next slot in the list of unused slots
 	class       Class
-	scope       Scope // of a Lasting class, StepScope of any other
-	birth       int32 // its index in the layout; the place if mark is 0
+	scope       Scope // for a Lasting class; StepScope for any other
+	birth       int32 // its index in the layout, or the place if mark is 0
 }
 
 var (
@@ -140,8 +137,7 @@ var (
 	_ Unordered[Handle] = (*Arena)(nil)
 )
 
-// NewArena reserves the range. If the system refuses the reservation the error wraps
-// ErrOutOfMemory.
+// NewArena reserves the range. If the system refuses the reservation, the error wraps ErrOutOfMemory.
 func NewArena(cfg ArenaConfig) (*Arena, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -179,8 +175,8 @@ func (a *Arena) paged(bytes int64) int64 { return (bytes + a.page - 1) &^ (a.pag
 func (a *Arena) footprint(bytes int64) int64 { return a.padded(bytes + a.red) }
 
 // Alloc returns a buffer with one plain reference, owned by the caller. Its contents are
-// undefined. The error wraps ErrOutOfMemory if no gap is large enough, and ErrClosed after
-// Close; a size below 1 and an unknown class are errors.
+// undefined. The error wraps ErrOutOfMemory if no gap is large enough, and ErrClosed after Close; a size
+// below 1 or an unknown class is an error.
 func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
 	l, i := &a.laid, a.unused
 	n := l.next
@@ -191,8 +187,8 @@ func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
 	if b.Class != class || b.Bytes != bytes || b.free != l.marks {
 		return a.allocSlow(class, bytes)
 	}
-	// The layout has exactly this buffer next, and its place was free when the same buffers
-	// were live before. The following lines are enter, inlined by hand.
+	// This is exactly the layout's next buffer, and its place was free when the same buffers were live
+	// before. The following lines are enter, inlined by hand.
 	mark := b.mark
 	l.next = n + 1
 	l.marks += mark
@@ -247,7 +243,7 @@ func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 			return Handle{}, err
 		}
 	}
-	if a.laid.most > 0 { // pages were discarded, possibly some of these
+	if a.laid.most > 0 { // pages were discarded, possibly including some of these
 		if err := a.commit(off, off+size); err != nil {
 			a.free.give(off, size)
 			return Handle{}, fmt.Errorf("%w: the system cannot commit %d bytes: %w", ErrOutOfMemory, size, err)
@@ -263,7 +259,7 @@ func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 	return h, nil
 }
 
-// enter assigns a slot to a buffer, with one plain reference, owned by the caller.
+// enter assigns a slot to a buffer, with one plain reference owned by the caller.
 func (a *Arena) enter(class Class, off, bytes int64) Handle {
 	if a.unused == noSlot {
 		a.unused = uint32(len(a.slots))
@@ -278,8 +274,7 @@ func (a *Arena) enter(class Class, off, bytes int64) Handle {
 	return Handle{i, s.generation, a.number}
 }
 
-// touch moves a high-water mark over a new buffer that reaches into bytes never
-// touched before.
+// touch moves a high-water mark past a new buffer that reaches into bytes never touched before.
 func (a *Arena) touch(class Class, off, size int64) error {
 	low, high := a.low, a.high
 	// The bytes between the marks are in one free span, so a buffer from the bottom that
@@ -303,7 +298,7 @@ func (a *Arena) touch(class Class, off, size int64) error {
 	return nil
 }
 
-// reserve reserves the range, in far if it is given.
+// reserve reserves the range, in far unless that is nil.
 func (a *Arena) reserve(far Range) (err error) {
 	if far == nil {
 		a.pages, err = reserve(int(a.capacity))
@@ -338,8 +333,8 @@ func (a *Arena) refusal(class Class, bytes int64) error {
 		ErrOutOfMemory, bytes, class, a.meter.live, a.capacity, a.free.largest())
 }
 
-// Close frees every buffer, Resident ones too, and returns the range to the system. Afterwards Alloc returns ErrClosed and every handle is stale. A second
-// Close does nothing.
+// Close frees every buffer, including Resident ones, and returns the range to the system. Afterwards
+// Alloc returns ErrClosed and every handle is stale. A second Close does nothing.
 func (a *Arena) Close() error {
 	if a.closed {
 		return nil

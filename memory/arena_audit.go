@@ -12,8 +12,8 @@ import (
 // Live returns the bytes of all buffers, as requested.
 func (a *Arena) Live() int64 { return a.meter.live }
 
-// Stats fills s. Reserved is the high-water mark: the bytes at both ends of the
-// range that buffers ever covered, except those whose pages are released.
+// Stats fills s. Reserved is the high-water mark: the bytes at both ends of the range that buffers have
+// ever covered, except those whose pages are released.
 func (a *Arena) Stats(s *Stats) {
 	a.meter.Stats(s)
 	s.Reserved = a.low + a.capacity - a.high
@@ -27,7 +27,7 @@ func (a *Arena) Stats(s *Stats) {
 			live -= r.live
 		}
 	}
-	s.Reserved = max(s.Reserved, live) // a full arena has buffers of a step between those of Weights
+	s.Reserved = max(s.Reserved, live) // in a full arena, buffers of a step lie between those of Weights
 }
 
 // ResetPeak makes the current level the peak.
@@ -48,8 +48,7 @@ func (a *Arena) Reclaim(mark uint64) int64 {
 	return freed
 }
 
-// All returns the live buffers in the order of their allocation. The
-// iteration runs over a snapshot, and allocates.
+// All returns the live buffers in allocation order. It iterates over a snapshot, which it allocates.
 func (a *Arena) All() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		var live []Info
@@ -76,8 +75,8 @@ func (a *Arena) info(i uint32, s *slot) Info {
 type peakWatch struct {
 	watched bool
 	level   int64        // the highest level at which a buffer was released
-	before  uint64       // buffers that were live then have lower serial numbers
-	gone    []PeakBuffer // buffers that were live then and were released since
+	before  uint64       // buffers that were live at that level have lower serial numbers
+	gone    []PeakBuffer // buffers that were live at that level and have since been released
 }
 
 // atPeak describes the buffer.
@@ -95,7 +94,7 @@ func (a *Arena) WatchPeak(on bool) {
 	a.peak = peakWatch{watched: true, gone: a.peak.gone[:0]}
 }
 
-// AtPeak iterates over the buffers that were live at the highest level since WatchPeak, in no
+// AtPeak iterates over the buffers that were live at the highest level since WatchPeak, in no particular
 // order. The arena must not be used during the iteration.
 func (a *Arena) AtPeak() iter.Seq[PeakBuffer] {
 	return func(yield func(PeakBuffer) bool) {
@@ -137,8 +136,8 @@ func fill(b []byte, with byte) {
 }
 
 // verify examines a place that Alloc is about to use, under -tags invariants. It panics if a
-// live buffer overlaps it, which is a fault of the arena. It returns an error if a byte there
-// was touched before and is not poisoned: it was written through the view of a released buffer.
+// live buffer overlaps it, which is a fault of the arena. It returns an error if a byte there was touched
+// before and is not poisoned, because it was then written through the view of a released buffer.
 func (a *Arena) verify(off, size int64) error {
 	for i := range a.slots {
 		s := &a.slots[i]
@@ -170,8 +169,8 @@ func (a *Arena) stale(free []byte, fresh byte) error {
 	return nil
 }
 
-// guard protects the pages on both sides of an extent, so that any access to them is a fault,
-// or opens them again.
+// guard protects the pages on both sides of an extent, so that any access to them faults, or makes them
+// accessible again.
 func (a *Arena) guard(e extent, open bool) {
 	if e.guard > 0 {
 		a.pages.protect(e.off-e.guard, e.off, open)
@@ -179,8 +178,8 @@ func (a *Arena) guard(e extent, open bool) {
 	}
 }
 
-// poisonFree poisons the bytes that were touched and belong to no buffer: their pages may have
-// come back as zeros.
+// poisonFree poisons the bytes that were touched but belong to no buffer: their pages may have come back
+// as zeros.
 func (a *Arena) poisonFree() {
 	for _, f := range a.free {
 		end := f.off + f.size
@@ -210,11 +209,11 @@ func (a *Arena) poisonBack() {
 	}
 }
 
-// fence is the number of bytes before and behind a buffer that its release examines.
+// fence is the number of bytes examined before and after a buffer when it is released.
 const fence = 64
 
-// checkSurroundings examines the bytes next to a buffer that is being released, if they belong
-// to no other one: its padding and red zone, or free bytes on both sides if a layout placed it.
+// checkSurroundings examines the bytes next to a buffer that is being released, if they belong to no
+// other buffer: its padding and red zone, or, if a layout placed it, the free bytes on both sides.
 func (a *Arena) checkSurroundings(i uint32, s *slot) error {
 	if a.regions[s.scope].released {
 		return nil
@@ -249,11 +248,11 @@ func (a *Arena) checkSurroundings(i uint32, s *slot) error {
 	return nil
 }
 
-// untouched is the byte that fills the step's part as Lay sets it aside.
+// untouched is the byte with which Lay fills the step's part when it sets it aside.
 const untouched = 0xA5
 
-// survey counts the bytes that a step has touched in its part, and examines those that belong
-// to no buffer. It poisons the part afterwards.
+// survey counts the bytes that a step touched in its part, and examines those that belong to no buffer.
+// Afterwards it poisons the part.
 func (a *Arena) survey() error {
 	l := &a.laid
 	var live []span
@@ -290,7 +289,8 @@ func (a *Arena) survey() error {
 	return fault
 }
 
-// overrun returns the error for a byte of no buffer, with the planned buffer nearest below it.
+// overrun returns the error for a write to a byte outside all buffers. It names the nearest planned
+// buffer below the byte.
 func (a *Arena) overrun(at int64) error {
 	births := a.laid.layout.Allocations
 	nearest := -1
@@ -307,9 +307,9 @@ func (a *Arena) overrun(at int64) error {
 		ErrOverrun, at, nearest, b.Class, b.Bytes, b.Offset)
 }
 
-// Touched returns the number of bytes that the last step with a layout has touched in its part
-// of the arena, and the end of the highest. A byte is touched if a buffer covered it or if it
-// was written. known is false in a build without -tags invariants.
+// Touched returns the number of bytes that the last step with a layout touched in its part of the arena,
+// and the end of the highest one. A byte counts as touched if a buffer covered it or if it was written.
+// known is false in a build without -tags invariants.
 func (a *Arena) Touched() (bytes, top int64, known bool) {
 	return a.laid.touched, a.laid.top, a.laid.surveyed
 }

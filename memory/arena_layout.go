@@ -9,13 +9,13 @@ import (
 	"github.com/weir-ml/weir/internal/invariants"
 )
 
-// laid is the state of the layout of a step. The step's part is the start of the range: a
-// planned buffer lies at its offset from there.
+// laid is the state of a step's layout. The step's part begins at the start of the range, and offsets of
+// planned buffers are relative to it.
 type laid struct {
 	layout *Layout // in force; nil between steps
-	valid  *Layout // the layout that was validated last
+	valid  *Layout // the layout validated last
 	all    []birth // of valid
-	area   int64   // size of the step's part, 0 if none is set aside
+	area   int64   // size of the step's part; 0 if none is set aside
 
 	// Offsets from the start of the range.
 	present int64 // end of the bytes that have pages
@@ -24,14 +24,14 @@ type laid struct {
 
 	place  int
 	births []birth // births up to the last one of the place
-	next   int     // the next of them
-	group  int     // the first of the allocations that may come in any order (AnyOrder)
-	open   int     // the end of these allocations
-	marks  uint64  // the sum over the live buffers that the layout placed
+	next   int     // index of the next one
+	group  int     // index of the first allocation that may come in any order (AnyOrder)
+	open   int     // index after the last of these allocations
+	marks  uint64  // the sum of the marks of live buffers that the layout placed
 	left   int     // number of buffers that outlived the layout and are still live
 
-	// Under -tags invariants: the size of the protected pages behind the step's part, and the
-	// results of Touched.
+	// Under -tags invariants: the size of the protected pages after the step's part, and the results of
+	// Touched.
 	guard        int64
 	touched, top int64
 	surveyed     bool
@@ -40,21 +40,21 @@ type laid struct {
 // birth is an allocation of the layout in force.
 type birth struct {
 	Allocation
-	// free is the sum of the marks of the buffers that were live when its place was last found
-	// free. While the sum is the same, the same buffers are live, and no search is needed. 0
-	// means that the place was never examined.
+	// free is the sum of the marks of the buffers that were live when its place was last found to be
+	// free. As long as the sum is the same, the same buffers are live, so no search is needed. 0 means
+	// that the place has never been examined.
 	free uint64
 	mark uint64 // of its place
 	// number is its index in the layout; Settle restores this order.
 	number int32
 }
 
-// mark is a number for a range of an arena, never 0. Comparing the sums of the
-// marks of all live buffers at two times shows whether the same buffers are live. A
-// buffer has the mark of its allocation in the layout, however few bytes it asked for.
+// mark is a number for a range of an arena, never 0. Comparing the sums of the marks of all live buffers
+// at two times shows whether the same buffers are live. A buffer has the mark of its allocation in the
+// layout, even if it requested fewer bytes.
 //
-// It is the folded product of wyhash: sums of a linear function would be equal
-// for two buffers that swapped their sizes.
+// It is the folded product of wyhash. With a linear function, two buffers that swapped their sizes would
+// have the same sum.
 func mark(offset, bytes int64) uint64 {
 	high, low := bits.Mul64(uint64(offset)^0x9e3779b97f4a7c15, uint64(bytes)^0xbf58476d1ce4e5b9)
 	return high ^ low | 1
@@ -62,8 +62,8 @@ func mark(offset, bytes int64) uint64 {
 
 // Lay sets the start of the range aside for the steps of a layout, makes its pages present, and
 // places every buffer that is not Lasting according to the layout. Only Lasting buffers may be
-// live. Lay(nil) returns to the first gap that fits; a buffer that is still live keeps its
-// place, and makes the next Lay fail.
+// live. After Lay(nil), buffers again go to the first gap that fits; a buffer that is still live keeps
+// its place, and makes the next Lay fail.
 //
 // Lay validates each layout only once.
 func (a *Arena) Lay(layout *Layout) error {
@@ -136,8 +136,8 @@ func (a *Arena) commitPart(height, area int64) error {
 	return nil
 }
 
-// unlay removes a layout. Its part of the range is free again when no buffer is left in it.
-// Under -tags invariants it returns an error if the step wrote to bytes of no buffer.
+// unlay removes a layout. Its part of the range becomes free again when no buffer is left in it. Under
+// -tags invariants, unlay returns an error if the step wrote to bytes outside all buffers.
 func (a *Arena) unlay() error {
 	l := &a.laid
 	if l.layout == nil {
@@ -209,10 +209,10 @@ func (a *Arena) allocPlanned(class Class, bytes int64) (Handle, error) {
 	return h, nil
 }
 
-// checkVacant returns an error if a live buffer overlaps the place of a new one. A buffer that
-// asked for fewer bytes than the layout has for it counts with all of the layout's bytes: the
-// next one may need them. The check runs if the set of live buffers has changed since the
-// last one, and always under -tags invariants.
+// checkVacant returns an error if a live buffer overlaps the place of a new one. A buffer that requested
+// fewer bytes than the layout reserves for it counts with all of the reserved bytes, because the next one
+// may need them. The check runs if the set of live buffers has changed since the last one, and always
+// under -tags invariants.
 func (a *Arena) checkVacant(b *birth, bytes int64) error {
 	end := b.Offset + b.Bytes
 	for i := range a.slots {
@@ -239,7 +239,7 @@ func (a *Arena) checkVacant(b *birth, bytes int64) error {
 	return nil
 }
 
-// planError describes the requested buffer and the planned one.
+// planError returns an error that describes the requested buffer and the planned one.
 func (a *Arena) planError(err error, class Class, bytes int64) *PlanError {
 	l := &a.laid
 	e := &PlanError{Err: err, Place: l.place, Class: class, Bytes: bytes}
@@ -258,8 +258,8 @@ func (a *Arena) AnyOrder(n int) {
 	l.group, l.open = l.next, min(l.next+n, len(l.births))
 }
 
-// choose moves the smallest allocation that is large enough, among those that may come now, to
-// the front. The larger ones remain for requests that need them.
+// choose moves the smallest sufficient allocation, among those that may come now, to the front. The
+// larger ones are left for requests that need them.
 func (l *laid) choose(class Class, bytes int64) {
 	best := -1
 	for i := l.next; i < l.open; i++ {
@@ -272,7 +272,7 @@ func (l *laid) choose(class Class, bytes int64) {
 	}
 }
 
-// fits reports whether the layout may have a buffer of this class and size here.
+// fits reports whether a buffer of this class and size may be placed at this allocation.
 func (b *birth) fits(class Class, bytes int64) bool {
 	return b.Class == class && (bytes == b.Bytes || bytes < b.Bytes && b.AtMost)
 }
@@ -283,9 +283,9 @@ type move struct {
 	to   int32 // index of the allocation in the layout
 }
 
-// Settle assigns the buffers to the allocations since AnyOrder: handles[i] is the i-th of the
-// layout, or the zero Handle. It moves each buffer that occupies the place of another one, with
-// its contents.
+// Settle assigns the buffers allocated since AnyOrder to the layout's allocations: handles[i] is the
+// buffer of the i-th allocation, or the zero Handle. It moves each buffer that occupies the place of
+// another one, with its contents.
 func (a *Arena) Settle(handles []Handle) error {
 	l := &a.laid
 	group := l.all[l.group:l.open]

@@ -10,12 +10,11 @@ import (
 	"strings"
 )
 
-// region is the part of the range that belongs to a resident scope: extents of whole pages,
-// which contain buffers. Weights has no extents: its buffers are stacked downwards from the top
-// of the range.
+// region is the part of the range that belongs to a resident scope: extents of whole pages, which contain
+// its buffers. Weights has no extents: its buffers are stacked downwards from the top of the range.
 type region struct {
 	extents  []extent
-	free     spans // within the extents; for Weights, its gaps while it is released
+	free     spans // within the extents; for Weights, its gaps while its pages are released
 	live     int64 // bytes of the scope's buffers
 	released bool
 }
@@ -33,9 +32,9 @@ func (e extent) outer() span { return span{e.off - e.guard, e.size + 2*e.guard} 
 // adjacent.
 const slab = 64 << 10
 
-// AllocIn returns a buffer of class Resident on pages of its scope, with one plain reference,
-// owned by the caller. Its contents are undefined. Alloc of class Resident is AllocIn of
-// Weights. The errors are those of Alloc.
+// AllocIn returns a buffer of class Resident on pages of its scope, with one plain reference, owned by
+// the caller. Its contents are undefined. Alloc with class Resident is the same as AllocIn with Weights.
+// It returns the same errors as Alloc.
 func (a *Arena) AllocIn(scope Scope, bytes int64) (Handle, error) {
 	return a.allocIn(scope, Resident, bytes)
 }
@@ -116,8 +115,8 @@ func (a *Arena) extend(scope Scope, size int64) error {
 	return a.refusal(Resident, size)
 }
 
-// shrink returns the empty extents of a region to the range. While the pages of Weights are
-// released, those of the extent are discarded too.
+// shrink returns the empty extents of a region to the range. While the pages of Weights are released, the
+// pages of these extents are discarded too.
 func (a *Arena) shrink(scope Scope) {
 	r, w := &a.regions[scope], &a.regions[Weights]
 	if r.released {
@@ -139,8 +138,8 @@ func (a *Arena) shrink(scope Scope) {
 	})
 }
 
-// Scope returns the statistics of a scope. For StepScope they count every page that steps have
-// ever touched.
+// Scope returns the statistics of a scope. For StepScope, they count every page that steps have ever
+// touched.
 func (a *Arena) Scope(scope Scope) ScopeStats {
 	if a.closed || int(scope) >= NumScopes {
 		return ScopeStats{}
@@ -247,12 +246,12 @@ func (a *Arena) ReleasePages(w io.Writer, scopes ...Scope) error {
 		}
 	}
 	var faults []error
-	for _, run := range without(runs, nil) { // adjacent runs of different scopes are discarded together, so that huge pages are discarded whole
+	for _, run := range without(runs, nil) { // discard adjacent runs of different scopes together, so that huge pages are discarded whole
 		if err := a.discardRun(run); err != nil {
 			faults = append(faults, fmt.Errorf("memory: ReleasePages of %v: the system cannot take back %d bytes: %w", scopes, run.size, err))
 		}
 	}
-	for scope := Scope(NumScopes); scope > 0; { // StepScope last: it poisons the free bytes that still have pages
+	for scope := Scope(NumScopes); scope > 0; { // StepScope last, because it poisons the free bytes that still have pages
 		scope--
 		if going[scope] {
 			a.markReleased(scope)
@@ -264,7 +263,7 @@ func (a *Arena) ReleasePages(w io.Writer, scopes ...Scope) error {
 // markReleased records that the pages of a scope are released.
 func (a *Arena) markReleased(scope Scope) {
 	switch scope {
-	case StepScope: // has no buffers, and new ones get new pages
+	case StepScope: // it has no buffers, and new ones get new pages
 		l := &a.laid
 		l.most = max(l.most, l.present, a.low)
 		l.held, l.present = max(l.held, a.low), 0
@@ -332,7 +331,7 @@ func (a *Arena) RestorePages(r io.Reader) error {
 			runs = append(runs, a.runs(scope, false)...)
 		}
 	}
-	runs = without(runs, nil) // adjacent runs of different scopes are one, so that huge pages fit
+	runs = without(runs, nil) // merge adjacent runs of different scopes, so that huge pages fit
 	for i, run := range runs {
 		err := a.commit(run.off, run.off+run.size)
 		if err == nil {
@@ -354,14 +353,14 @@ func (a *Arena) RestorePages(r io.Reader) error {
 // discard discards runs whose pages are no longer needed.
 func (a *Arena) discard(runs []span) {
 	for _, run := range runs {
-		_ = a.discardRun(run) // if it fails, the pages stay until Close
+		_ = a.discardRun(run) // if this fails, the pages stay until Close
 	}
 }
 
 // runs returns the runs of whole pages that belong to a scope. For StepScope these are the
-// pages that steps have touched, ever or since they were last released, without the pages of
-// Weights. For Weights they are the pages of its buffers and all pages above the high-water
-// mark that no step has touched. For other scopes they are the extents.
+// pages that steps have touched, ever or since they were last released, without the pages of Weights. For
+// Weights, they are the pages of its buffers and all pages above the high-water mark that no step has
+// touched. For other scopes, they are the extents.
 func (a *Arena) runs(scope Scope, ever bool) []span {
 	l := &a.laid
 	step := max(a.low, l.area, l.present, l.held)
@@ -434,8 +433,8 @@ func without(runs, holes []span) []span {
 	return slices.DeleteFunc(joined, func(run span) bool { return run.size == 0 })
 }
 
-// residentBelow returns the highest end of a Resident buffer below a mark, 0 if there is none:
-// pages below it do not belong to a step.
+// residentBelow returns the highest end of a Resident buffer below a mark, or 0 if there is none. Pages
+// below that end do not belong to a step.
 func (a *Arena) residentBelow(mark int64) int64 {
 	var end int64
 	for i := range a.slots {
@@ -453,7 +452,7 @@ func (a *Arena) residentBelow(mark int64) int64 {
 	return end
 }
 
-// idle returns ErrLive with the owners if a buffer of a step is live.
+// idle returns ErrLive, with the owners, if a buffer of a step is live.
 func (a *Arena) idle(call string) error {
 	if a.meter.live == a.lasting() {
 		return nil
@@ -478,7 +477,7 @@ func (a *Arena) idle(call string) error {
 // lasting returns the bytes of all buffers that belong to no step.
 func (a *Arena) lasting() int64 { return a.meter.classes[Resident] + a.meter.classes[Loss] }
 
-// save writes the buffers of the scopes, in the order of their allocation.
+// save writes the contents of the scopes' buffers, in allocation order.
 func (a *Arena) save(w io.Writer, scopes []Scope) error {
 	var out saved
 	sum := crc32.New(castagnoli)
@@ -497,7 +496,7 @@ func (a *Arena) save(w io.Writer, scopes []Scope) error {
 	return nil
 }
 
-// load reads the stream that save wrote. It skips buffers that were freed since.
+// load reads the stream that save wrote. It skips buffers that have been freed since.
 func (a *Arena) load(r io.Reader) error {
 	sum := crc32.New(castagnoli)
 	for _, b := range a.saved.buffers {

@@ -57,8 +57,8 @@ func (a *Arena) Class(h Handle) Class {
 	return 0
 }
 
-// Data returns a view of exactly the bytes of the buffer. The view is invalid once the buffer
-// is freed: after the last Release it shows the bytes of another buffer, and after Close any
+// Data returns a view of exactly the buffer's bytes. The view is invalid once the buffer is
+// freed: after the last Release it shows the bytes of another buffer, and after Close any
 // access crashes the process.
 func (a *Arena) Data(h Handle) ([]byte, error) {
 	s := a.lookup(h)
@@ -98,7 +98,7 @@ func (a *Arena) Hash(h Handle) (uint64, error) {
 	return binary.LittleEndian.Uint64(sum[:]), err
 }
 
-// contents returns a view of the bytes of a buffer, or a copy if its range is far.
+// contents returns a view of a buffer's bytes, or a copy if its range is far.
 func (a *Arena) contents(s *slot) ([]byte, error) {
 	if a.far == nil {
 		return a.pages.mem[s.off : s.off+s.bytes], nil
@@ -211,14 +211,14 @@ func (a *Arena) size(s *slot) int64 {
 	return a.footprint(s.bytes)
 }
 
-// end frees the buffer in slot i and makes the slot available again. A buffer placed by the
-// current layout needs nothing else.
+// end frees the buffer in slot i and makes the slot available again. A buffer placed by the current
+// layout needs nothing more.
 func (a *Arena) end(i uint32, s *slot) int64 {
 	a.laid.marks -= s.mark
 	a.meter.Free(s.class, s.bytes)
 	s.generation++
-	// No handle has generation 0. A slot that has used up its generations is retired, so that a
-	// handle of its first buffer never becomes valid again.
+	// No handle has generation 0. A slot that has used up its generations is retired, so that a handle to
+	// its first buffer never becomes valid again.
 	if s.generation != 0 {
 		s.next, a.unused = a.unused, i
 	}
@@ -250,7 +250,7 @@ func (a *Arena) take(i uint32, s *slot) int64 {
 			a.free.give(s.off, a.size(s))
 			break
 		}
-		r.free.give(s.off, a.size(s)) // the region keeps the place while its pages are released
+		r.free.give(s.off, a.size(s)) // the region keeps the space while its pages are released
 		a.shrink(scope)
 	case s.mark == 0:
 		a.free.give(s.off, a.size(s))

@@ -2,21 +2,21 @@ package memory
 
 import "errors"
 
-// Class is the purpose of a buffer. A buffer has one class, given at allocation, so that both
+// Class is the purpose of a buffer. A buffer has exactly one class, given at allocation, so that the two
 // books can be compared class by class.
 type Class uint8
 
 // The classes, in the order of the memory log.
 const (
-	Resident   Class = iota // weights, gradients, optimizer state: the lifetime of the model
-	Entry                   // parts of a batch entry: until their last read on this rank
-	Activation              // result of a stage's Forward: until the next stage has read it
-	ActGrad                 // result of a stage's Backward: until the previous stage has read it
+	Resident   Class = iota // weights, gradients, optimizer state: live as long as the model
+	Entry                   // parts of a batch entry: live until last read on this rank
+	Activation              // result of a stage's Forward: live until the next stage has read it
+	ActGrad                 // result of a stage's Backward: live until the previous stage has read it
 	Saved                   // saved by Forward for a later action
 	Carry                   // saved by I for W
 	Transfer                // buffers in flight between ranks
 	Workspace               // scratch within one call of a stage
-	Loss                    // device cells of losses: the lifetime of the runner
+	Loss                    // device cells of losses: live as long as the runner
 	FP8                     // low-precision copies and their scales
 	Unsharded               // weights gathered from their shards
 
@@ -28,8 +28,8 @@ var classNames = [NumClasses]string{
 	"transfer", "workspace", "loss", "fp8", "unsharded",
 }
 
-// Lasting reports whether buffers of the class exist before a step and after it, so that no
-// layout places them.
+// Lasting reports whether buffers of the class exist before and after a step, and thus are not placed by
+// layouts.
 func (c Class) Lasting() bool { return c == Resident || c == Loss }
 
 // String returns the name that the memory log uses.
@@ -75,7 +75,7 @@ func (b *ByClass) Total() int64 {
 	return total
 }
 
-// Named returns the bytes of the classes that have any, by the name of the class.
+// Named returns the nonzero numbers of bytes, keyed by class name.
 func (b *ByClass) Named() map[string]int64 {
 	named := map[string]int64{}
 	for class, bytes := range b {

@@ -6,28 +6,27 @@ import (
 	"iter"
 )
 
-// Collected is a [Space] for handles whose memory belongs to a garbage collector. It counts
-// references, and keeps a handle reachable no longer than necessary, so that the collector can
-// free the memory once the step has released it.
+// Collected is a [Space] for handles whose memory belongs to a garbage collector. It counts references,
+// and keeps a handle reachable no longer than necessary, so that the collector can free the memory once
+// the step has released it.
 //
-// One rule defines it: a handle that Collected does not know is a buffer with exactly one plain
-// reference, owned by its creator. No registration is needed: a stage creates a tensor and
-// returns it, and the runner's Hold finds that one reference and converts it. Retain of such a
-// handle makes two. By the same rule Collected forgets a handle whose count returns to one
-// plain reference and no held one, and a handle without references. Code that receives its
-// tensor back from Yield may therefore either Release it or simply drop it: the space no longer
-// refers to it. Class and size are determined when a handle becomes known and stay the same
-// until it is forgotten.
+// It follows one rule: a handle that Collected does not know refers to a buffer with exactly one plain
+// reference, owned by its creator. No registration is needed: a stage creates a tensor and returns it,
+// and the runner's Hold finds that one reference and converts it. Retain of such a handle makes two. By
+// the same rule, Collected forgets a handle whose count returns to one plain reference and no held ones,
+// and a handle without references. Code that receives its tensor back from Yield may therefore either
+// Release it or simply drop it: the space no longer refers to it. Its class and size are determined when
+// a handle becomes known, and stay the same until it is forgotten.
 //
-// For a handle that it knows, it detects a Hold or a Release if no plain reference is left
-// (ErrNoPlain) and a Yield of a buffer that is not held (ErrNotHeld). It cannot detect a second
-// Release of a buffer, which by the rule is the Release of a new one, nor any other use after
-// the release, nor a stage that keeps a handle without a reference. It has no [Book], so a step
-// over it audits only one book. If a Retain has no matching Release, the handle stays
-// reachable: Len and All show it, Reclaim releases it.
+// For a handle that it knows, it detects a Hold or a Release when no plain reference is left
+// (ErrNoPlain), and a Yield of a buffer that is not held (ErrNotHeld). It cannot detect a second Release
+// of a buffer, which by the rule counts as the Release of a new one, nor any other use after the release,
+// nor a stage that keeps a handle without a reference. It has no [Book], so a step that uses it audits
+// only one book. If a Retain has no matching Release, the handle stays reachable: Len and All show it,
+// and Reclaim releases it.
 //
-// Handles that are equal (==) are the same buffer, and a handle must equal itself. The zero T
-// is no buffer. A Collected is not for concurrent use.
+// Handles that are equal (==) refer to the same buffer, and a handle must equal itself. The zero T refers
+// to no buffer. A Collected is not safe for concurrent use.
 type Collected[T comparable] struct {
 	class  func(T) Class
 	bytes  func(T) int64
@@ -47,9 +46,9 @@ var (
 	_ Reclaimer  = (*Collected[int])(nil)
 )
 
-// NewCollected returns a space that knows no handle. The functions return the class and the
-// size of a buffer; they are never called with the zero T. A nil class means Activation for all
-// buffers, a nil bytes a size of 0.
+// NewCollected returns a space that knows no handles. The functions return the class and the size of a
+// buffer; they are never called with the zero T. A nil class function means Activation for all buffers,
+// and a nil bytes function means a size of 0.
 func NewCollected[T comparable](class func(T) Class, bytes func(T) int64) *Collected[T] {
 	if class == nil {
 		class = func(T) Class { return Activation }
@@ -107,7 +106,7 @@ func (c *Collected[T]) Yield(h T) (yielded int64, err error) {
 	return n.bytes, nil
 }
 
-// find returns the count of h and its index in the table, or for an unknown handle the count
+// find returns the count of h and its index in the table. For an unknown handle, it returns the count
 // given by the rule and index -1. It returns false for the zero T.
 func (c *Collected[T]) find(h T) (n count, place int, ok bool) {
 	var zero T
@@ -120,8 +119,8 @@ func (c *Collected[T]) find(h T) (n count, place int, ok bool) {
 	return count{bytes: c.bytes(h), class: c.class(h), plain: 1, serial: c.serial}, -1, true
 }
 
-// change adds to the references of h and returns the new count. It keeps h only if the count
-// differs from the rule.
+// change adds to the references of h and returns the new count. It keeps h only if the count differs from
+// the rule's.
 func (c *Collected[T]) change(call string, h T, plain, held int64) (count, error) {
 	n, i, ok := c.find(h)
 	switch {
@@ -149,8 +148,8 @@ func (c *Collected[T]) change(call string, h T, plain, held int64) (count, error
 // Mark returns the current position in the order in which handles become known.
 func (c *Collected[T]) Mark() uint64 { return c.serial }
 
-// Reclaim forgets every handle that became known since mark and is not Lasting, and returns
-// their bytes. Each has again the one reference of its creator.
+// Reclaim forgets every handle that became known since mark and is not Lasting, and returns their total
+// size in bytes. Each is then back to its creator's single reference.
 func (c *Collected[T]) Reclaim(mark uint64) int64 {
 	var zero T
 	var freed int64
@@ -175,9 +174,9 @@ func (n *count) wrong(err error, call string) error {
 // Len returns the number of handles that the space knows.
 func (c *Collected[T]) Len() int { return c.known.used }
 
-// All returns a description of each handle that the space knows, in the order in which they
-// became known, without the handles themselves. It is a snapshot from the start of the
-// iteration, and allocates.
+// All returns a description of each handle that the space knows, in the order in which they became known,
+// but not the handles themselves. It iterates over a snapshot, which it allocates when the iteration
+// starts.
 func (c *Collected[T]) All() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		var zero T

@@ -3,8 +3,8 @@
 // A [Space] counts the references to the buffers behind an embedder's own handles. There are
 // two kinds of references. A plain reference belongs to code: a stage that has just allocated a
 // buffer has one. A held reference belongs to the step: passing a buffer to the step converts a
-// plain reference into a held one (Hold), and Yield converts it back. The separation of the two
-// makes two independent books possible (L6):
+// plain reference into a held one (Hold), and Yield converts it back. Separating the two makes two
+// independent books possible (L6):
 //
 //   - the allocator's book is updated only by allocations and frees ([Book]);
 //   - the context's book is updated only by Hold and Yield (package batchctx).
@@ -12,27 +12,26 @@
 // A stage that keeps a hidden reference to a buffer it passed on makes the first book larger
 // than the second, and the next audit reports the buffer.
 //
-// [Arena] is a Space over one reserved range outside the garbage collector's heap. Its handles
-// contain a generation and a number of the arena, so that using a handle that is stale or
-// belongs to another arena is an error, and never an access to other bytes. [Collected] is a
-// Space for handles whose memory belongs to a garbage collector: it has no allocator's book,
-// and a step over it reports that only one book was audited. [Surveyed] also counts the tensors
-// that outlive steps.
+// [Arena] is a Space over one reserved range outside the garbage collector's heap. Its handles contain a
+// generation and the arena's number, so that using a handle that is stale or belongs to another arena is
+// an error, and never accesses other bytes. [Collected] is a Space for handles whose memory belongs to a
+// garbage collector: it has no allocator's book, and a step that uses it reports that only one book was
+// audited. [Surveyed] also counts the tensors that outlive steps.
 //
 // A step with a known plan needs no allocator. A [Layout] gives every buffer of the step its
 // offset before the step begins, and a Space that is [Planned] follows it: allocation is base
-// plus offset. An allocation that the layout does not contain is an error, and nothing is
-// placed over a buffer that was not released. All pages are present when Lay returns; otherwise
-// the step does not begin. A step without a layout can be watched instead: a Space that is
+// plus offset. An allocation that the layout does not contain is an error, and nothing is placed over a
+// buffer that has not been released. All pages are present when Lay returns; if that is impossible, Lay
+// fails and the step does not begin. A step without a layout can be watched instead: a Space that is
 // [PeakWatched] reports afterwards which buffers were live at the peak.
 //
 // An arena has separate regions, each a [Scope]: the buffers of steps, weights, gradients, the
-// optimizer's state, and one slab for small tables with long lifetimes. Between steps a Space
-// that is [Scoped] returns the pages of whole scopes to the system and keeps the addresses;
-// nothing in one scope keeps a page of another one.
+// optimizer's state, and one slab for small tables with long lifetimes. Between steps, a Space that is
+// [Scoped] can return the pages of whole scopes to the system while keeping the addresses; nothing in one
+// scope pins a page of another.
 //
-// Under -tags invariants released memory is poisoned, every buffer has canaries behind it,
-// regions have guard pages, and a step reports the bytes that it has touched ([Arena.Touched]).
+// Under -tags invariants, released memory is poisoned, every buffer is followed by canaries, regions have
+// guard pages, and a step reports the bytes that it has touched ([Arena.Touched]).
 //
 // [Meter] is an allocator's book as a value, for implementations of Book: the live bytes by
 // class, and those at the peak, at the cost of a branch. [Info] describes a live buffer in

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// kernelBytes returns the size of a range's pages that are present in memory or in swap space,
+// kernelBytes returns the total size of a range's pages that are present in memory or in swap space,
 // according to /proc/self/pagemap, or -1 if that is unknown.
 func kernelBytes(mem []byte) int64 {
 	const inMemory, inSwap = 1 << 63, 1 << 62

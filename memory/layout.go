@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// Layout gives the offsets of the buffers of a step, before the step begins. The program of a
-// rank is divided into places, one for an action; repeats of an action share a place. The
-// allocations at a place, in order, are its births.
+// Layout gives the offsets of a step's buffers before the step begins. A rank's program is divided into
+// places, one for each action; repeats of an action share a place. The allocations at a place, in order,
+// are its births.
 type Layout struct {
-	Height      int64        // size of the step's part of the arena
+	Height      int64        // size of the step's part of the arena, in bytes
 	Allocations []Allocation // ordered by place
 	Places      []int32      // Allocations[Places[p]:Places[p+1]] are allocated at place p
 	Levels      []Level      // by place
@@ -20,12 +20,12 @@ type Allocation struct {
 	Offset int64 // in the step's part of the arena, in bytes
 	Bytes  int64 // requested size
 	Class  Class
-	AtMost bool // fewer bytes may be requested: Bytes is an upper bound
+	AtMost bool // Bytes is an upper bound: fewer bytes may be requested
 }
 
 // Level is the live memory of a step at a place, in requested bytes.
 type Level struct {
-	Live int64 // after the place
+	Live int64 // at the end of the place
 	Peak int64 // maximum within the place
 }
 
@@ -39,7 +39,7 @@ type Planned interface {
 	// its first use.
 	Lay(layout *Layout) error
 	// At sets the current place of the program: the next allocation is the first birth of that
-	// place. A place that the layout lacks has no births.
+	// place. A place that is not in the layout has no births.
 	At(place int)
 }
 
@@ -49,9 +49,9 @@ type Unordered[T any] interface {
 	// AnyOrder allows the next n allocations of the place in any order, until Settle. All of
 	// them may be live at once.
 	AnyOrder(n int)
-	// Settle identifies them: handles[i] is the i-th of the layout, or the zero handle. A
-	// buffer in the place of another one is moved, with its contents; views of it become
-	// invalid.
+	// Settle identifies them: handles[i] is the buffer of the layout's i-th allocation, or the zero
+	// handle. A buffer that occupies another one's place is moved, with its contents, and views of it
+	// become invalid.
 	Settle(handles []T) error
 }
 
@@ -62,11 +62,11 @@ var (
 	// ErrLive is returned, at the start of a step and by ReleasePages, if buffers of a step are
 	// live.
 	ErrLive = errors.New("memory: a buffer of a step is live")
-	// ErrUnplanned is returned by Alloc for a buffer that the layout does not have at this
-	// place. It is wrapped by a [PlanError].
+	// ErrUnplanned is returned by Alloc for a buffer that the layout does not contain at this place. It
+	// is wrapped by a [PlanError].
 	ErrUnplanned = errors.New("memory: the allocation is not in the plan")
-	// ErrOverlap is returned by Alloc if a live buffer overlaps the place of a new one. It is
-	// wrapped by a [PlanError] with the owner.
+	// ErrOverlap is returned by Alloc if a live buffer overlaps the place of a new one. It is wrapped by
+	// a [PlanError] that describes the owner.
 	ErrOverlap = errors.New("memory: the place of the buffer is not free")
 )
 
@@ -74,10 +74,10 @@ var (
 type PlanError struct {
 	Err     error      // ErrUnplanned or ErrOverlap
 	Place   int        // of the layout
-	Number  int        // of the allocation at the place, from 0
+	Number  int        // index of the allocation at the place, from 0
 	Class   Class      // requested
 	Bytes   int64      // requested
-	Planned Allocation // zero if the place has no further allocation
+	Planned Allocation // zero if the place has no more allocations
 	Owner   Info       // the live buffer that overlaps (ErrOverlap)
 }
 
@@ -99,9 +99,9 @@ func (e *PlanError) Error() string {
 // Unwrap returns Err.
 func (e *PlanError) Unwrap() error { return e.Err }
 
-// Validate reports the first fault of a layout: a birth that exceeds the height, has no class
-// or a Lasting one, or places that do not partition the births. It does not check whether
-// buffers overlap while they are live.
+// Validate reports the first fault of a layout: a birth that exceeds the height, has no class, or has a
+// Lasting one; or places that do not partition the births. It does not check whether buffers overlap
+// while they are live.
 func (l *Layout) Validate() error {
 	if l.Height < 0 || l.Height > maxCapacity {
 		return fmt.Errorf("%w: its height is %d bytes", ErrLayout, l.Height)
@@ -134,5 +134,5 @@ func (l *Layout) Validate() error {
 	return nil
 }
 
-// layoutAlign is the minimum alignment of an offset, the alignment of a 4-byte element.
+// layoutAlign is the minimum alignment of an offset: that of a 4-byte element.
 const layoutAlign = 4

@@ -2,15 +2,15 @@ package memory
 
 // Meter is an allocator's book as a value: the live bytes by class, and those at the peak. The
 // zero Meter is empty and ready to use. Implementations of [Book] keep one and update it only
-// at allocations and frees (L6). It is not for concurrent use.
+// at allocations and frees (L6). It is not safe for concurrent use.
 type Meter struct {
 	live          int64
 	allocs, frees int64
 	classes       ByClass
 
-	// The highest level at which a buffer was freed since ResetPeak. While nothing is freed the
-	// level only rises, so the first free above this level updates it, and the current level
-	// may be above it too.
+	// peak is the highest level at which a buffer has been freed since ResetPeak. Between frees the level
+	// only rises, so it is enough to update peak at the first free above it; until then, the current
+	// level may be higher than peak.
 	peak        int64
 	peakClasses ByClass
 }
@@ -22,9 +22,9 @@ func (m *Meter) Alloc(class Class, bytes int64) {
 	m.classes[class] += bytes
 }
 
-// Free records the free of a buffer, with the class and the bytes of its allocation.
+// Free records that a buffer was freed. Class and bytes must be the same as at its allocation.
 func (m *Meter) Free(class Class, bytes int64) {
-	if m.live > m.peak { // rarely true, so that there is usually nothing to store
+	if m.live > m.peak { // rarely true, so there is usually nothing to store
 		m.ResetPeak()
 	}
 	m.live -= bytes
@@ -41,8 +41,8 @@ func (m *Meter) ResetPeak() {
 	m.peakClasses = m.classes
 }
 
-// Stats fills s. The meter does not know the memory held from the system: it sets Reserved to 0
-// and the caller fills it in.
+// Stats fills s. The meter does not know how much memory is held from the system, so it sets Reserved to
+// 0 and the caller fills it in.
 func (m *Meter) Stats(s *Stats) {
 	*s = Stats{Live: m.live, Peak: m.peak, Allocs: m.allocs, Frees: m.frees, Classes: m.classes, PeakClasses: m.peakClasses}
 	if m.live > m.peak {

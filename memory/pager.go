@@ -5,15 +5,15 @@ import (
 	"unsafe"
 )
 
-// Pager supplies the pages of an arena's range, and takes them back. The system is one
-// ([System]); a test may wrap it to refuse the nth page. A range begins on a page; it ends on
-// one, or with the arena.
+// Pager supplies the pages of an arena's range, and takes them back. [System] is the operating system's;
+// a test may wrap it to refuse the nth page. A range begins at a page boundary, and ends at one or at the
+// end of the arena.
 type Pager interface {
 	// Populate makes every page of the range present, so that writing to it causes no page
 	// fault. Their contents do not change.
 	Populate(mem []byte) error
-	// Discard returns the pages of the range to the system. The addresses stay reserved, and
-	// read as zeros.
+	// Discard returns the pages of the range to the system. The addresses stay reserved and read as
+	// zeros.
 	Discard(mem []byte) error
 }
 
@@ -27,10 +27,10 @@ func (Unpaged) Populate([]byte) error { return nil }
 func (Unpaged) Discard([]byte) error { return nil }
 
 // System is the [Pager] of the operating system. Linux populates and discards with madvise
-// (MADV_POPULATE_WRITE, MADV_DONTNEED), except that it discards ranges large enough for huge
-// pages as macOS and FreeBSD discard all ranges: by mapping fresh pages over them. Windows
-// decommits and commits. On systems without such calls, Populate writes to each page, and
-// Discard fills the range with zeros and keeps its pages.
+// (MADV_POPULATE_WRITE, MADV_DONTNEED). macOS and FreeBSD discard by mapping fresh pages over the range,
+// and so does Linux for ranges large enough for huge pages. Windows decommits and commits. On systems
+// without such calls, Populate writes to each page, and Discard fills the range with zeros and keeps its
+// pages.
 type System struct{}
 
 // touch writes to every page of a range without changing its contents.

@@ -6,15 +6,14 @@ import (
 	"unsafe"
 )
 
-// madvPopulateWrite is MADV_POPULATE_WRITE, of Linux 5.14 and later.
+// madvPopulateWrite is MADV_POPULATE_WRITE, available since Linux 5.14.
 const madvPopulateWrite = 23
 
-// hugePage is the size of a huge page on systems that have them: x86, and ARM with pages of 4
-// KiB.
+// hugePage is the size of a huge page on x86, and on ARM with 4 KiB pages.
 const hugePage = 2 << 20
 
-// Populate requests huge pages if the range is large enough for one: they are faster to
-// allocate, to access and to release. The system may refuse them without any harm.
+// Populate requests huge pages if the range is large enough for one: they are faster to allocate, access
+// and release. It does no harm if the system refuses them.
 func (System) Populate(mem []byte) error {
 	if len(mem) >= hugePage {
 		_ = syscall.Madvise(mem, syscall.MADV_HUGEPAGE)
@@ -22,7 +21,7 @@ func (System) Populate(mem []byte) error {
 	for {
 		switch err := syscall.Madvise(mem, madvPopulateWrite); err {
 		case syscall.EINTR, syscall.EAGAIN:
-		case syscall.EINVAL: // an older kernel, or pages that renew has kept without access
+		case syscall.EINVAL: // an older kernel, or pages that renew left inaccessible
 			if err := syscall.Mprotect(mem, syscall.PROT_READ|syscall.PROT_WRITE); err != nil {
 				return err
 			}
@@ -34,13 +33,12 @@ func (System) Populate(mem []byte) error {
 	}
 }
 
-// renews reports whether mmap takes its six arguments directly, which is not the case on every
+// renews reports whether the mmap system call takes its six arguments directly, which is not so on every
 // architecture.
 const renews = runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64"
 
-// Discard returns the pages. It maps a range that is large enough for a huge page anew: that
-// removes the page tables of its small pages, which would otherwise prevent huge pages
-// permanently.
+// Discard returns the pages. If the range is large enough for a huge page, Discard maps it anew, because
+// that removes the page tables of its small pages, which would otherwise prevent huge pages permanently.
 func (System) Discard(mem []byte) error {
 	if renews && len(mem) >= hugePage {
 		return renew(mem, mapAt)
@@ -48,14 +46,14 @@ func (System) Discard(mem []byte) error {
 	return syscall.Madvise(mem, syscall.MADV_DONTNEED)
 }
 
-// mapFixedNoreplace is MAP_FIXED_NOREPLACE, of Linux 4.17 and later: the mapping fails if there
-// is one at the address. Older kernels choose another address in that case.
+// mapFixedNoreplace is MAP_FIXED_NOREPLACE, available since Linux 4.17: mmap fails if there is already a
+// mapping at the address. Older kernels choose another address in that case.
 const mapFixedNoreplace = 0x100000
 
 // mapper maps anonymous memory at the addresses of a range. It may fail.
 type mapper func(mem []byte, prot, how uintptr) error
 
-// mapAt is the mapper of the system.
+// mapAt is the system's mapper.
 func mapAt(mem []byte, prot, how uintptr) error {
 	const flags = syscall.MAP_ANON | syscall.MAP_PRIVATE | noReserve
 	want := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
@@ -64,16 +62,16 @@ func mapAt(mem []byte, prot, how uintptr) error {
 	case err != 0:
 		return err
 	case got != want:
-		_, _, _ = syscall.Syscall(syscall.SYS_MUNMAP, got, uintptr(len(mem)), 0) // no code has this address yet
+		_, _, _ = syscall.Syscall(syscall.SYS_MUNMAP, got, uintptr(len(mem)), 0) // no code knows this address yet
 		return syscall.EEXIST
 	}
 	return nil
 }
 
-// renew maps fresh pages over a range. The kernel may fail halfway, after it has removed the
-// old pages and before it has mapped the new ones: then an unrelated mapping could be placed
-// within the arena. So renew maps a range that has become free again, without access if nothing
-// else is possible; Populate makes such pages accessible.
+// renew maps fresh pages over a range. The kernel may fail halfway, after removing the old pages but
+// before mapping the new ones; an unrelated mapping could then be placed within the arena. So if the
+// range has become free, renew maps it again, without access if nothing else is possible; Populate makes
+// such pages accessible.
 func renew(mem []byte, mmap mapper) error {
 	const open = syscall.PROT_READ | syscall.PROT_WRITE
 	refused := mmap(mem, open, syscall.MAP_FIXED)

@@ -8,7 +8,7 @@ func (System) Populate(mem []byte) error {
 	return nil
 }
 
-// Discard fills the range with zeros; the pages stay.
+// Discard fills the range with zeros but keeps the pages.
 func (System) Discard(mem []byte) error {
 	clear(mem)
 	return nil

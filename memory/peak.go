@@ -2,16 +2,16 @@ package memory
 
 import "iter"
 
-// PeakWatched is an optional interface of a [Space]: after a period it reports which buffers
-// were live at the highest level. It is for steps without a layout; a layout determines the
-// buffers at its peak before the step.
+// PeakWatched is an optional interface of a [Space]: after a period, it reports which buffers were live
+// at the highest level. It is for steps without a layout; with a layout, the buffers at the peak are
+// known before the step.
 type PeakWatched interface {
 	// WatchPeak starts a period, or stops watching and discards its state.
 	WatchPeak(on bool)
 	// At sets the current place of the program, at which the next buffers are allocated.
 	At(place int)
 	// AtPeak iterates over the buffers that were live when the level first reached its maximum
-	// since the last WatchPeak. The space must not be used meanwhile.
+	// since the last WatchPeak. The space must not be used during the iteration.
 	AtPeak() iter.Seq[PeakBuffer]
 }
 
@@ -19,13 +19,13 @@ type PeakWatched interface {
 type PeakBuffer struct {
 	Class Class
 	Bytes int64
-	Place int // where it was allocated
+	Place int // at which it was allocated
 }
 
 // PeakOwner describes the live memory with one name and class at the peak of a step, on one
 // rank, as planned or as measured.
 type PeakOwner struct {
-	Step    int64 // the step, or the first of the steps of a plan
+	Step    int64 // the step, or the first step of a plan
 	Rank    int
 	Name    string
 	Class   Class

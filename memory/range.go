@@ -5,22 +5,22 @@ import (
 	"io"
 )
 
-// Range is a range of addresses that the processor cannot read, such as the memory of a GPU. An
-// [Arena] places buffers in it as in its own ([ArenaConfig].Range); its owner adds the offset
-// of a buffer ([Arena.Extent]) to the start.
+// Range is a range of addresses that the processor cannot read, such as the memory of a GPU. An [Arena]
+// places buffers in it as in its own range ([ArenaConfig].Range). The owner of the Range adds a buffer's
+// offset ([Arena.Extent]) to the start address.
 type Range interface {
 	// Page returns the size of a page in bytes, a power of two of at least 4096.
 	Page() int64
-	// Reserve reserves the addresses, a multiple of the page, without memory.
+	// Reserve reserves addresses without memory. Bytes is a multiple of the page size.
 	Reserve(bytes int64) error
-	// Commit makes the pages of the bytes from low to high present. Pages that are already
-	// present do not change. If it fails, it leaves no new page.
+	// Commit makes the pages of the bytes from low to high present. Pages that are already present do not
+	// change. If it fails, it adds no pages.
 	Commit(low, high int64) error
 	// Discard releases the present pages from low to high, which are page boundaries.
 	Discard(low, high int64) error
-	// Present returns the size of the present pages from low to high, in bytes.
+	// Present returns the total size of the present pages from low to high, in bytes.
 	Present(low, high int64) int64
-	// Release returns pages and addresses.
+	// Release returns all pages and addresses.
 	Release() error
 	// ReadAt and WriteAt copy bytes of present pages.
 	io.ReaderAt

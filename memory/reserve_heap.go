@@ -14,8 +14,8 @@ const defaultCapacity = 256 << 20 << (bits.UintSize / 64 * 2)
 // pages is a range of memory on the Go heap.
 type pages struct{ mem []byte }
 
-// reserve allocates the whole range. Go gets fresh zeroed pages from the system for it, so most
-// systems supply memory at the first touch.
+// reserve allocates the whole range. Go gets fresh zeroed pages for it from the system, so most systems
+// supply memory only at the first touch.
 func reserve(bytes int) (p pages, err error) {
 	// make panics for a size beyond the address space; the caller gets an error instead.
 	defer func() {

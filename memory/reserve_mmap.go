@@ -13,8 +13,8 @@ const defaultCapacity = 512 << 20 << (bits.UintSize / 64 * 4)
 // pages is a reserved range of memory outside the Go heap.
 type pages struct{ mem []byte }
 
-// reserve maps anonymous memory. The system supplies a zeroed page at the first touch, and
-// noReserve asks it not to reserve swap space before that.
+// reserve maps anonymous memory. The system supplies a zeroed page at the first touch; noReserve asks it
+// not to reserve swap space before that.
 func reserve(bytes int) (pages, error) {
 	mem, err := syscall.Mmap(-1, 0, bytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE|noReserve)
 	return pages{mem}, err

@@ -13,6 +13,6 @@ func (p *pages) protect(low, high int64, open bool) {
 		prot = syscall.PROT_READ | syscall.PROT_WRITE
 	}
 	if err := syscall.Mprotect(p.mem[low:high], prot); err != nil && open {
-		panic(err) // a page of the arena would stay inaccessible
+		panic(err) // otherwise a page of the arena would stay inaccessible
 	}
 }

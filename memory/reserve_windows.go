@@ -27,7 +27,7 @@ type pages struct {
 	alloc, free *syscall.LazyProc
 }
 
-// reserve reserves address space. Nothing in it is usable before commit.
+// reserve reserves address space. None of it is usable before commit.
 func reserve(bytes int) (pages, error) {
 	kernel32 := syscall.NewLazyDLL("kernel32.dll")
 	p := pages{alloc: kernel32.NewProc("VirtualAlloc"), free: kernel32.NewProc("VirtualFree")}
@@ -40,13 +40,13 @@ func reserve(bytes int) (pages, error) {
 	if addr == 0 {
 		return pages{}, err
 	}
-	// The address is outside the Go heap, so that it may be held in a uintptr.
+	// The address is outside the Go heap, so it may be held in a uintptr.
 	p.mem = unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), bytes)
 	return p, nil
 }
 
-// commit makes the bytes from low to high usable, and a few around them. Committing a page
-// twice has no effect.
+// commit makes the bytes from low to high usable, along with a few around them. Committing a
+// page twice has no effect.
 func (p *pages) commit(low, high int64) error {
 	if low >= high {
 		return nil

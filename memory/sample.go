@@ -8,24 +8,25 @@ type Sample struct {
 	Time       int64 // nanoseconds since the Unix epoch
 	Step       int64
 	Rank       int
-	Replica    int  // of the rank, if Replicated
+	Replica    int  // the rank's replica, if Replicated
 	Replicated bool // there are several replicas
 	Microbatch int
 	Stage      int    // stage of the action
-	Kind       string // letters of the action's kind, such as "B"
+	Kind       string // kind of the action in letters, such as "B"
 	Live       int64  // allocator's book, or the context's book if the space has none
 	Peak       int64  // highest Live since this rank's previous record
 	Reserved   int64
 	Excess     int64   // allocator's book minus the context's and the baseline; 0 unless something leaks (L6)
 	Growth     int64   // change of Excess since this rank's previous record (L7)
-	Weight     float64 // weight recorded so far in the step for the objective; 0 if a device sums it
-	WaitData   int64   // nanoseconds waited for the source since the previous record
+	Weight     float64 // objective weight recorded so far in the step; 0 if a device sums it
+	WaitData   int64   // nanoseconds spent waiting for the source since the previous record
 	Classes    ByClass // Live by class
-	// PeakClasses is Peak by class: the live bytes at that moment, whose sum is Peak.
+	// PeakClasses is Peak by class: the live bytes at the moment of the peak. Their sum is
+	// Peak.
 	PeakClasses ByClass
 
-	// Planned reports whether the memory of the step was planned: LivePlanned and PeakPlanned
-	// are then the planned values, or upper bounds if a plan is for several shapes.
+	// Planned reports whether the memory of the step was planned: if so, LivePlanned and PeakPlanned are
+	// the planned values, or upper bounds if the plan is for several shapes.
 	Planned                  bool
 	LivePlanned, PeakPlanned int64
 
@@ -35,15 +36,16 @@ type Sample struct {
 	Far, FarPeak, FarPlanned int64
 }
 
-// Ring keeps the last samples and never grows. The zero Ring keeps none. It is not for
-// concurrent use.
+// Ring keeps the last samples and never grows. The zero Ring keeps none. It is not safe for concurrent
+// use.
 type Ring struct {
 	samples []Sample
 	next    int
 	full    bool
 }
 
-// NewRing returns a ring of the last n samples. It allocates all of its memory.
+// NewRing returns a ring that keeps the last n samples. It allocates all of its memory up
+// front.
 func NewRing(n int) *Ring { return &Ring{samples: make([]Sample, max(n, 0))} }
 
 // Put adds a sample. If the ring is full, it removes the oldest one.
@@ -74,15 +76,15 @@ func (r *Ring) At(i int) *Sample {
 	return &r.samples[i]
 }
 
-// Growth is the largest number of bytes by which a microbatch increases the live memory beyond
-// the plan: it should be 0. Audited reports whether an allocator's book was compared with the
-// step's; without one, memory that a garbage collector owns may grow unnoticed.
+// Growth is the largest number of bytes by which a microbatch increases the live memory beyond the plan;
+// it should be 0. Audited reports whether an allocator's book was compared with the step's. Without such
+// a book, memory owned by a garbage collector may grow unnoticed.
 type Growth struct {
 	Bytes   int64
 	Audited bool
 }
 
-// String returns the bytes, or "not audited" if they have no meaning.
+// String returns the bytes, or "not audited" if the number is meaningless.
 func (g Growth) String() string {
 	if !g.Audited && g.Bytes == 0 {
 		return "not audited"

@@ -5,14 +5,14 @@ import (
 	"io"
 )
 
-// Scope is a part of an arena whose pages are released and restored together. Every buffer is
-// on pages of its scope, so nothing in one scope keeps a page of another one.
+// Scope is a part of an arena whose pages are released and restored together. Every buffer is on pages of
+// its own scope, so nothing in one scope pins a page of another.
 type Scope uint8
 
 // The scopes.
 const (
 	StepScope Scope = iota // all buffers of classes that are not Lasting
-	Weights                // Resident buffers without another scope
+	Weights                // Resident buffers that are in no other scope
 	Gradients              // Resident; not read between the optimizer's step and the next step
 	Optimizer              // Resident
 	Metadata               // Resident, and class Loss: one slab for small tables with long lifetimes
@@ -25,7 +25,7 @@ var scopeNames = [NumScopes]string{"step", "weights", "gradients", "optimizer", 
 // Scopes returns all scopes, in order.
 func Scopes() []Scope { return []Scope{StepScope, Weights, Gradients, Optimizer, Metadata} }
 
-// String returns the name in lower case.
+// String returns the lower-case name.
 func (s Scope) String() string {
 	if int(s) < NumScopes {
 		return scopeNames[s]
@@ -36,7 +36,7 @@ func (s Scope) String() string {
 // lost reports whether the contents of the scope may be lost between steps.
 func (s Scope) lost() bool { return s == StepScope || s == Gradients }
 
-// ScopeStats has the statistics of a scope, in bytes.
+// ScopeStats holds the statistics of a scope, in bytes.
 type ScopeStats struct {
 	Live     int64 // of buffers whose bytes can be read and written
 	Released int64 // of buffers that have an address but no pages (ReleasePages)
@@ -44,8 +44,8 @@ type ScopeStats struct {
 	Pages    int64 // pages present according to the kernel; -1 if unknown
 }
 
-// Scoped is an optional interface of a Space: it returns the pages of a scope to the system
-// between steps, and keeps the addresses. Handles stay valid.
+// Scoped is an optional interface of a Space: it returns the pages of a scope to the system between steps
+// but keeps the addresses. Handles stay valid.
 type Scoped interface {
 	// Scope returns the statistics of a scope. It may need a system call.
 	Scope(scope Scope) ScopeStats
@@ -55,17 +55,17 @@ type Scoped interface {
 	// while a step or a transfer is in progress. If w fails, nothing is released. Without
 	// scopes it only checks for ErrLive.
 	ReleasePages(w io.Writer, scopes ...Scope) error
-	// RestorePages restores all released pages in one call, so that the next step has no page
-	// fault, and reads the saved contents from r, which may be nil if nothing was written.
-	// It returns ErrOutOfMemory if the system refuses, and ErrSaved if r does not contain the
-	// saved contents; the scopes then stay released, and RestorePages can be called again.
+	// RestorePages restores all released pages in one call, so that the next step has no page faults, and
+	// reads the saved contents from r, which may be nil if nothing was written. It returns ErrOutOfMemory
+	// if the system refuses, and ErrSaved if r does not contain the saved contents; the scopes then stay
+	// released, and RestorePages can be called again.
 	RestorePages(r io.Reader) error
 }
 
 // Errors of scopes.
 var (
-	// ErrReleased is returned for the use of a buffer, and for an allocation, in a scope whose
-	// pages were released and not restored.
+	// ErrReleased is returned for the use of a buffer, and for an allocation, in a scope whose pages were
+	// released and have not been restored.
 	ErrReleased = errors.New("memory: the pages of the scope are released")
 	// ErrSaved is returned by RestorePages if its input is not what ReleasePages wrote.
 	ErrSaved = errors.New("memory: not what ReleasePages wrote")

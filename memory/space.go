@@ -20,13 +20,13 @@ var (
 	ErrOverrun = errors.New("memory: written beyond a buffer")
 	// ErrClosed is returned by Alloc after Close.
 	ErrClosed = errors.New("memory: the arena is closed")
-	// ErrOutOfMemory is returned if a buffer does not fit.
+	// ErrOutOfMemory is returned if there is no room for a buffer.
 	ErrOutOfMemory = errors.New("memory: out of memory")
 )
 
 // Space counts the references to the buffers behind handles of type T, the embedder's own
-// handle: an arena's handle, a tensor, a bundle of tensors. The zero T refers to no buffer. One
-// rank has one Space; a Space is not for concurrent use.
+// handle: an arena's handle, a tensor, a bundle of tensors. The zero T refers to no buffer. Each rank has
+// its own Space. A Space is not safe for concurrent use.
 type Space[T any] interface {
 	// Bytes returns the size of the buffer in bytes, or 0 if there is none.
 	Bytes(h T) int64
@@ -52,15 +52,15 @@ type Space[T any] interface {
 // type that embeds such a space, and overrides Hold, Yield or Release, must override these as
 // well.
 type Fused[T any] interface {
-	// Enter is Hold. It also returns the class of h if held is not 0.
+	// Enter is like Hold, but also returns the class of h if held is not 0.
 	Enter(h T) (held int64, class Class, err error)
 	// Leave combines Yield and Release of the resulting reference. It also returns the class of
 	// h.
 	Leave(h T) (yielded, freed int64, class Class, err error)
 }
 
-// Receiver is an optional interface of a Space: it copies buffers of another rank in the
-// process. The runner links ranks with it unless it has another copy function.
+// Receiver is an optional interface of a Space: it copies buffers of another rank in the same process.
+// The runner links ranks with it unless it has another copy function.
 type Receiver[T any] interface {
 	// Receive returns a copy of h, a buffer of another space, in a new buffer of class
 	// Transfer, owned by the caller. It runs on the goroutine of this space, while the
@@ -68,39 +68,39 @@ type Receiver[T any] interface {
 	Receive(from Space[T], h T) (T, error)
 }
 
-// Movable is an optional interface of a Space: the contents of its buffers can move to far memory
-// and come back in another buffer. The runner needs it to offload saved state.
+// Movable is an optional interface of a Space: the contents of its buffers can be moved to far memory and
+// brought back into another buffer. The runner needs it to offload saved state.
 type Movable[T any] interface {
 	// View returns the bytes of a buffer. Until the caller releases the buffer, another goroutine
 	// may read or write them.
 	View(h T) ([]byte, error)
-	// Like returns a new buffer of a class, owned by the caller, with the type and size of h,
-	// whose own buffer may have been released. Its contents are undefined.
+	// Like returns a new buffer of the given class, owned by the caller, with the type and size of h,
+	// even if the buffer of h has been released. Its contents are undefined.
 	Like(class Class, h T) (T, error)
 }
 
-// Offloader is what a Space implements instead of Movable if its device copies to far memory itself,
-// on queues of its own.
+// Offloader is implemented by a Space instead of Movable if its device copies to far memory by itself, on
+// its own queues.
 type Offloader[T any] interface {
 	// Bytes is the method of Space, and Like the method of Movable.
 	Bytes(h T) int64
 	Like(class Class, h T) (T, error)
-	// Far returns new far memory, owned by the caller, who releases it.
+	// Far returns new far memory, owned by the caller, who must release it.
 	Far() (Far[T], error)
 }
 
-// Far is memory that a device copies buffers to and from. Copies of each direction have a queue of
-// their own. Reclaim of the space waits for the copies that are queued.
+// Far is memory that a device copies buffers to and from. Each direction has its own queue. The space's
+// Reclaim waits for queued copies.
 type Far[T any] interface {
 	Range
-	// Begin prepares for a step with at most n copies at a time, which have the numbers below n.
+	// Begin prepares for a step with at most n copies at a time, which are numbered from 0 to n-1.
 	Begin(n int) error
-	// Store queues the copy of a buffer to an offset of the range, and Load that of an offset to a
-	// buffer. A copy runs after the work that the device was given before.
+	// Store queues a copy from a buffer to an offset in the far memory, and Load a copy from an offset to
+	// a buffer. A copy runs after all work that the device was given before it.
 	Store(number int32, h T, offset int64) error
 	Load(number int32, h T, offset int64) error
-	// Await makes all work that the device is given from now on run after the last Store or Load of
-	// a number. The caller does not wait.
+	// Await makes all work that the device is given after this call run after the last Store or Load with
+	// this number. The caller does not wait.
 	Await(number int32) error
 }
 
@@ -119,15 +119,15 @@ type Book interface {
 // release after a failed step (L8). It never reclaims buffers of a Lasting class, nor buffers
 // that were live at the mark.
 type Reclaimer interface {
-	// Mark returns the current position in the order of allocations.
+	// Mark returns the current position in allocation order.
 	Mark() uint64
 	// Reclaim frees every buffer allocated since mark that is not Lasting, held
 	// or not, and returns the bytes freed. Handles to them become stale.
 	Reclaim(mark uint64) int64
 }
 
-// Hasher is an optional interface of a Space: it allows comparing the contents of buffers, also
-// between processes.
+// Hasher is an optional interface of a Space: it makes it possible to compare the contents of buffers,
+// even between processes.
 type Hasher[T any] interface {
 	// Hash returns a hash of the buffer's contents and size. It waits for queued work.
 	Hash(h T) (uint64, error)
@@ -141,6 +141,7 @@ type Stats struct {
 	Allocs   int64   // buffers allocated since the start
 	Frees    int64   // buffers freed since the start
 	Classes  ByClass // Live by class
-	// PeakClasses is Peak by class: the live bytes at that moment, whose sum is Peak.
+	// PeakClasses is Peak by class: the live bytes at the moment of the peak. Their sum is
+	// Peak.
 	PeakClasses ByClass
 }

@@ -6,9 +6,9 @@ import "slices"
 // the arena's alignment.
 type span struct{ off, size int64 }
 
-// spans are the free ranges of an arena, in ascending order, with used bytes between any two of
-// them. First fit over a sorted slice is faster than a tree here: a step has tens of gaps,
-// which occupy a few cache lines.
+// spans lists the free ranges of an arena, in ascending order, with used bytes between any two of them.
+// First fit over a sorted slice is faster than a tree here: a step has only tens of gaps, which occupy a
+// few cache lines.
 type spans []span
 
 // takeLow takes size bytes from the low end of the lowest span that is large enough.
@@ -73,7 +73,7 @@ func (s *spans) shrink(i int, size int64) {
 	}
 }
 
-// give returns a range, and merges it with adjacent spans.
+// give frees a range, and merges it with adjacent spans.
 func (s *spans) give(off, size int64) {
 	free := *s
 	// i is the first span above the range.

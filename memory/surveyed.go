@@ -8,13 +8,13 @@ import (
 
 // Surveyed is a [Collected] space for pointers that can also report which tensors outlived a
 // step: those that are still reachable after the step has released them. It records the buffers
-// held by steps 0, 1, 2, 4, 8, ... as weak pointers, and discards them at the next of these
-// steps, so that a long run pays for few steps. In such a step every tensor that is held costs
-// a weak pointer, some 40 bytes and an allocation; in all others it costs a branch.
+// held by steps 0, 1, 2, 4, 8, ... as weak pointers, and discards them at the next of these steps, so
+// that a long run pays for only a few steps. In such a step, every held tensor costs a weak pointer (some
+// 40 bytes and an allocation); in all others it costs a branch.
 type Surveyed[E any] struct {
 	*Collected[*E]
 	steps   uint64 // number of steps that have begun
-	watched bool   // the current or last step is one of those recorded
+	watched bool   // the current or most recent step is one of those recorded
 	seen    []weak.Pointer[E]
 }
 
@@ -23,7 +23,7 @@ var (
 	_ Reclaimer   = (*Surveyed[int])(nil)
 )
 
-// NewSurveyed returns a space that knows no handle; the functions are those of [NewCollected].
+// NewSurveyed returns a space that knows no handles. The functions are the same as for [NewCollected].
 func NewSurveyed[E any](class func(*E) Class, bytes func(*E) int64) *Surveyed[E] {
 	return &Surveyed[E]{Collected: NewCollected(class, bytes)}
 }
@@ -46,11 +46,10 @@ func (s *Surveyed[E]) Hold(h *E) (held int64, err error) {
 	return held, err
 }
 
-// Survivors runs a garbage collection, and returns the number and the bytes of the tensors of
-// the last recorded step that are still reachable. After a step it should not depend on the
-// number of microbatches: tensors that grow with it are kept by a stage or a source. It takes
-// as long as a collection. Values of less than 16 bytes without pointers share their memory
-// with others, and survive with them.
+// Survivors runs a garbage collection, and returns the number and total bytes of the last recorded step's
+// tensors that are still reachable. After a step, this number should not depend on the number of
+// microbatches; if it does, a stage or a source is keeping tensors. Survivors takes as long as a
+// collection. Pointer-free values of less than 16 bytes share memory with others, and survive with them.
 func (s *Surveyed[E]) Survivors() (handles int, bytes int64) {
 	runtime.GC()
 	distinct := make(map[weak.Pointer[E]]bool, len(s.seen))

@@ -2,9 +2,9 @@ package memory
 
 import "hash/maphash"
 
-// table maps handles to their counts, by linear probing. A built-in map has one disadvantage:
-// it leaves tombstones for deleted keys, and sometimes grows although it never holds more keys
-// than before. This table allocates only when it holds more handles than ever (L7, L11).
+// table maps handles to their counts, by linear probing. A built-in map has one disadvantage: it leaves
+// tombstones for deleted keys, so it sometimes grows although it holds no more keys than before. This
+// table allocates only when it holds more handles than ever before (L7, L11).
 type table[T comparable] struct {
 	seed    maphash.Seed
 	entries []entry[T] // the length is a power of two; at least half of them are empty
@@ -66,7 +66,7 @@ func (t *table[T]) remove(i int) {
 	t.used--
 	mask := len(t.entries) - 1
 	for j := (i + 1) & mask; t.entries[j].handle != zero; j = (j + 1) & mask {
-		// Entry j may move to i unless its own slot is behind i.
+		// Entry j may move to i unless its own slot is after i.
 		if own := int(t.entries[j].hash) & mask; (j-own)&mask >= (j-i)&mask {
 			t.entries[i] = t.entries[j]
 			i = j

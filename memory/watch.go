@@ -1,10 +1,10 @@
 package memory
 
-// Watched is an optional interface of a [Space]: it reports every change of references as it
-// happens. A dry run needs it; kernels.Null implements it.
+// Watched is an optional interface of a [Space]: it reports every change to references as it happens. A
+// dry run needs it; kernels.Null implements it.
 type Watched[T any] interface {
-	// Watch calls changed for every subsequent change, until the next Watch; nil stops that.
-	// changed must not call the space.
+	// Watch arranges for changed to be called on every subsequent change, until the next Watch; nil stops
+	// the calls. changed must not call the space.
 	Watch(changed func(Change))
 	// Serial returns the number of the live buffer of h, and whether there is one.
 	Serial(h T) (uint64, bool)
@@ -15,7 +15,7 @@ type Watched[T any] interface {
 // distinguished.
 type Change struct {
 	Op     ChangeOp
-	Serial uint64 // number of the buffer, in the order of allocation
+	Serial uint64 // number of the buffer, in allocation order
 	Bytes  int64  // requested size
 	Class  Class
 }
