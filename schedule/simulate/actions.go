@@ -6,24 +6,24 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// actionCost describes how the simulation runs an action of one kind on one stage. A mailbox of 0 is
-// none.
+// actionCost describes how the simulation runs an action of one kind on one stage. Mailbox 0 means no
+// mailbox.
 type actionCost struct {
 	op        operation
-	awaitBox  int   // the mailbox of the parcel that it waits for
+	awaitBox  int   // the mailbox of the parcel that the action waits for
 	waitsFor  int   // the kind of the wait for this parcel
-	reloadBox int   // the mailbox of copies from far memory, one of which may be the state that it takes
+	reloadBox int   // the mailbox of copies from far memory, one of which may be the state that the action takes
 	gatherBox int   // the mailbox of gathered weights
 	peer      int   // the rank that sends the awaited parcel
-	link      int   // the link on which it sends or receives
-	sendBox   int   // the mailbox that receives its message or receipt
-	postBox   int   // the mailbox of posted transfers of this kind; awaitBox is that of their other ends
-	offset    int64 // the key of its parcel minus the key of the action
+	link      int   // the link on which the action sends or receives
+	sendBox   int   // the mailbox for the action's message or receipt
+	postBox   int   // the mailbox of posted transfers of this kind; awaitBox is the mailbox of their other ends
+	offset    int64 // the key of the action's parcel minus the key of the action
 
-	time      int64 // the time for which it occupies the rank
+	time      int64 // the time for which the action occupies the rank
 	recompute int64 // the part of time spent on recomputation
 	joined    int64 // the time of a pair with this forward, without recomputation; 0 means the sum of both
-	wire      int64 // the time for which its message occupies the link
+	wire      int64 // the time for which the action's message occupies the link
 }
 
 // operation selects the code that runs an action.
@@ -36,16 +36,16 @@ const (
 	opReceive
 	opAwait
 	opPost // a send or a receive at which the rank does not wait
-	opCopy // to or from far memory, or between replicas
+	opCopy // a copy to or from far memory, or an exchange between replicas
 )
 
-// route is a link between two ranks, in one direction of flow.
+// route is a link from one rank to another.
 type route struct {
 	from, to int
 	latency  int64
 	messages int // the mailbox of messages in flight, in a plan with transfers
 	receipts int // the mailbox of receipts, each of which frees a slot; 0 if the link is unlimited
-	// The mailboxes of posted sends and posted receives, in PyTorch.
+	// postedSends and postedReceives are the mailboxes of posted transfers, in a plan for PyTorch.
 	postedSends, postedReceives int
 }
 
@@ -86,7 +86,7 @@ func (s *simulation) timeOf(d *actionCost, a schedule.Action) int64 {
 func (s *simulation) prepare() {
 	p := s.plan.Placement
 	s.actionCosts, s.holdings = make([]actionCost, p.Stages()*schedule.NumKinds), make([]holding, p.Stages()*schedule.NumKinds)
-	s.mailbox() // 0 is none
+	s.mailbox() // mailbox 0 means no mailbox
 	for stage := range p.Stages() {
 		s.computations(stage)
 		s.setHoldings(stage)

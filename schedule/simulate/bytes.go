@@ -13,11 +13,11 @@ const (
 	numHeld   = int(memory.Unsharded-firstHeld) + 1
 )
 
-// holding holds the bytes that an action of one kind on one stage allocates and frees.
+// holding describes the bytes that an action of one kind on one stage allocates and frees.
 type holding struct {
 	allocated, freed         [numHeld]int64 // bytes by class
 	allocatedBytes, netBytes int64          // the sums over all classes of allocated, and of allocated minus freed
-	started, finished        int64          // the changes of the number of microbatches in flight on the stage
+	started, finished        int64          // the number of microbatches that begin and cease to be in flight on the stage
 	far                      int64          // bytes allocated in far memory
 }
 
@@ -125,8 +125,8 @@ func (s *simulation) level(rank int, report *RankReport) level {
 
 // peaks computes the peaks of a rank, which depend only on the order of its program. At each action of
 // a body, the level changes by the same amount from each repeat to the next, except in the last two
-// repeats, in which copies of weights may end. Therefore the peak is in the first, the
-// second last or the last repeat.
+// repeats, in which copies of weights may end. Therefore the peak is in the first repeat or in one of
+// the last two.
 func (s *simulation) peaks(rank int, report *RankReport) {
 	l, position := s.level(rank, report), int64(0)
 	for _, segment := range s.plan.Programs[rank] {

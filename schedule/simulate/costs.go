@@ -27,23 +27,22 @@ type Costs struct {
 	// MiB. Each rank copies at this rate in both directions at once.
 	FarLatency int64 `json:"far_latency,omitempty"`
 	FarPerMiB  int64 `json:"far_per_mib,omitempty"`
-	// Replicas is the number of replicas that share a step, or 0 for 1, and Shard the level at which
+	// Replicas is the number of replicas that share a step; 0 means 1. Shard is the level at which
 	// they shard state. ReplicaLatency and ReplicaPerMiB are the costs of exchanges between the
-	// replicas of a rank: a rank has this rate for reductions and for gathers, each in both
-	// directions.
+	// replicas of a rank: reductions and gathers each run at this rate, in both directions at once.
 	Replicas       int   `json:"replicas,omitempty" whole:"the number of replicas,0,16384"`
 	Shard          int   `json:"shard,omitempty" whole:"a shard level,0,3"`
 	ReplicaLatency int64 `json:"replica_latency,omitempty"`
 	ReplicaPerMiB  int64 `json:"replica_per_mib,omitempty"`
-	// Microbatch, if it is not 0, means that sizes count microbatches instead of bytes. It is the
-	// saved size of one microbatch over all its stages on a rank.
+	// Microbatch, if it is not 0, means that sizes count microbatches instead of bytes. Its value is
+	// the saved size of one microbatch over all its stages on a rank.
 	Microbatch int64       `json:"microbatch,omitempty"`
 	Links      []LinkCosts `json:"links" most:"16384"` // links that differ from Latency and PerMiB
-	// Resident holds, by rank, the bytes that are always allocated, in addition to the resident
-	// bytes of the rank's stages. Nil means 0.
+	// Resident holds, by rank, the number of bytes that are always allocated, in addition to the
+	// resident bytes of the rank's stages. Nil means 0 for all ranks.
 	Resident []int64 `json:"resident" whole:"the bytes of a rank" most:"16384"`
-	// Stages holds the costs by stage of the model, or one entry for all stages. If a plan has
-	// copies of the model, Stages may also be by stage of the plan.
+	// Stages holds the costs of each stage of the model, or one entry for all stages. If a plan has
+	// copies of the model, Stages may instead have an entry for each stage of the plan.
 	Stages []StageCosts `json:"stages" most:"16384"`
 	// Each, if it is not nil, returns the time of a computation and overrides the times of Stages,
 	// for microbatches with different costs. It is called for F, I, W and B, possibly several times
@@ -53,8 +52,8 @@ type Costs struct {
 }
 
 // StageCosts holds the costs of one microbatch on one stage: times in ticks and sizes in bytes. Of
-// the bytes saved by F, I frees FreedByI bytes and W frees the rest. B frees all of them, and so do
-// I on a frozen stage and F on a stage without a backward.
+// the bytes saved by F, I frees FreedByI and W frees the rest. B frees all of them, and so do I on a
+// frozen stage and F on a stage without a backward.
 type StageCosts struct {
 	F         int64 `json:"f"`
 	I         int64 `json:"i,omitempty"`
@@ -72,15 +71,16 @@ type StageCosts struct {
 	// their gradients and the optimizer's state.
 	Resident int64 `json:"resident,omitempty"`
 	// Quantize is the time of QUANTIZE, which runs once per step and makes copies of the stage's
-	// weights: ForwardWeights bytes for its forward and for the recomputation of its backward, and
-	// BackwardWeights bytes for its backward, if it has one.
+	// weights: ForwardWeights bytes for its forward and for recomputation, and BackwardWeights bytes
+	// for its backward, if it has one.
 	Quantize        int64 `json:"quantize,omitempty"`
 	ForwardWeights  int64 `json:"forward_weights,omitempty"`
 	BackwardWeights int64 `json:"backward_weights,omitempty"`
-	// Weights, Gradients and Optimizer are the bytes of the stage's weights, of their gradients and of
-	// the optimizer's state. They are allocated on the stage's rank in addition to Resident. From its
-	// shard level on, a rank allocates only its part of each; an UNSHARD then allocates Weights until
-	// the RESHARD, and a ZERO_GRAD allocates Gradients until the WAIT_REDUCE.
+	// Weights, Gradients and Optimizer are the sizes of the stage's weights, of their gradients and of
+	// the optimizer's state. They are allocated on the stage's rank in addition to Resident. If Shard
+	// is at least the level at which one of them is sharded, the rank permanently allocates only its
+	// part; an UNSHARD then allocates Weights until the RESHARD, and a ZERO_GRAD allocates Gradients
+	// until the WAIT_REDUCE.
 	Weights   int64 `json:"weights,omitempty"`
 	Gradients int64 `json:"gradients,omitempty"`
 	Optimizer int64 `json:"optimizer,omitempty"`
@@ -96,7 +96,7 @@ type LinkCosts struct {
 }
 
 const (
-	// maxCost is the upper bound of every time and every size: 78 hours in nanoseconds, 256 TiB.
+	// maxCost is the upper bound of every time and every size: 78 hours in nanoseconds, or 256 TiB.
 	maxCost = 1 << 48
 	// maxTotal is the upper bound of the times and bytes of a whole step.
 	maxTotal = 1 << 62
@@ -170,8 +170,8 @@ func (c *Costs) Validate() error {
 // Units converts a time from ticks to units.
 func (c *Costs) Units(ticks int64) float64 { return float64(ticks) / float64(max(c.Scale, 1)) }
 
-// ValidateFor is like Validate, and also reports costs that do not fit the number of ranks, or any
-// of the given numbers of stages.
+// ValidateFor is like Validate, but also reports costs that do not fit the number of ranks or any of
+// the given numbers of stages.
 func (c *Costs) ValidateFor(ranks int, stages ...int) error {
 	faults := []error{c.Validate()}
 	if faults[0] != nil {
@@ -194,7 +194,7 @@ func (c *Costs) ValidateFor(ranks int, stages ...int) error {
 	return errors.Join(faults...)
 }
 
-// fit reports every fault of the costs for a plan.
+// fit reports all faults of the costs for a plan.
 func (c *Costs) fit(plan *schedule.Plan) error {
 	p := plan.Placement
 	if err := c.ValidateFor(p.Ranks, p.Depth(), p.Stages()); err != nil {
@@ -220,8 +220,8 @@ func (c *Costs) fit(plan *schedule.Plan) error {
 	return nil
 }
 
-// Of returns the costs of a stage of a plan. The result aliases Stages. The costs must fit the
-// plan; all copies of the model cost the same.
+// Of returns the costs of a stage of a plan. The result aliases Stages. The costs must fit the plan. If
+// Stages is by stage of the model, all copies of the model have the same costs.
 func (c *Costs) Of(stage int) *StageCosts { return &c.Stages[stage%len(c.Stages)] }
 
 // ResidentOf returns the bytes that are always allocated on a rank of a plan, including its stages.
@@ -237,8 +237,8 @@ func (c *Costs) ResidentOf(p schedule.Placement, rank int) (bytes int64) {
 	return bytes
 }
 
-// Link returns the costs of a link between ranks. If Links has several entries for it, the last one
-// counts.
+// Link returns the costs of the link from one rank to another. If Links has several entries for the
+// link, the last one applies.
 func (c *Costs) Link(from, to int) LinkCosts {
 	link := LinkCosts{From: from, To: to, Latency: c.Latency, PerMiB: c.PerMiB}
 	for _, l := range c.Links {

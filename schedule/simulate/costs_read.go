@@ -14,8 +14,8 @@ const MaxCostsText = 16 << 20
 // ReadCosts reads the output of WriteCosts. All fields except schema and stages are optional. It
 // reads at most MaxCostsText bytes and allocates at most a small multiple of the bytes read.
 //
-// Errors in the text wrap ErrCosts, and contain the location, the unexpected text and the
-// expectation. If r has a Name method, like a file, the location is file:line:column.
+// Errors in the text wrap ErrCosts, and contain the location, the text found and the text expected.
+// If r has a Name method, like a file, the location is file:line:column.
 func ReadCosts(r io.Reader) (*Costs, error) {
 	text, err := jsontext.New(r, MaxCostsText, "the costs")
 	if errors.Is(err, jsontext.ErrLong) {
@@ -48,5 +48,5 @@ func (f *costsFault) Unwrap() error { return ErrCosts }
 // Place returns the location of the fault, for callers that read costs from a larger text.
 func (f *costsFault) Place() (line, column int) { return f.at.Line, f.at.Column }
 
-// Fault returns the unexpected text and the expectation.
+// Fault returns the message without the location.
 func (f *costsFault) Fault() string { return f.at.Text }

@@ -7,7 +7,7 @@ import (
 
 // delay is a wait of an action.
 type delay struct {
-	position, end   int64 // of the action, and of the wait
+	position, end   int64 // the position of the action, and the end of the wait
 	rank            int   // the rank of the action that ended the wait
 	cause, causeEnd int64 // the position and the end of that action
 }
@@ -34,8 +34,8 @@ func (s *simulation) delay(r *simRank, rank, peer int, p *parcel) {
 	s.delays[rank] = append(s.delays[rank], d)
 }
 
-// critical returns the critical path. It traces the path backwards: from the last end to the last
-// wait on the same rank, then to the action that ended that wait, and so on.
+// critical returns the critical path. It traces the path backwards: from the end of the last
+// computation to the last wait on the same rank, then to the action that ended that wait, and so on.
 func (s *simulation) critical() []Stretch {
 	last := -1
 	for rank := range s.ranks {

@@ -35,7 +35,7 @@ func (c *StageCosts) offloadedBytes() int64 {
 	return c.Saved
 }
 
-// endFar frees the far copy of the saved state that an action takes, if any.
+// endFar frees the far copy of the saved state that an action takes, if there is one.
 func (l *level) endFar(a schedule.Action) {
 	if l.reloaded == nil || a.Kind() != schedule.B && a.Kind() != schedule.I {
 		return
@@ -45,7 +45,8 @@ func (l *level) endFar(a schedule.Action) {
 	}
 }
 
-// uniformReloads reports whether each action of a segment reads reloaded state in all repeats or in none.
+// uniformReloads reports whether each action of a segment takes reloaded state either in all repeats or
+// in none.
 func (l *level) uniformReloads(s *schedule.Segment) bool {
 	for _, a := range s.Body {
 		if l.reloaded == nil || a.Kind() != schedule.B && a.Kind() != schedule.I {

@@ -30,8 +30,8 @@ func (s *simulation) deliver(d *actionCost, p parcel) {
 	}
 }
 
-// send sends a message as soon as the link has a free slot. It reports false if the rank must wait.
-// With capacity 0, the send ends with its receive, which has put the message on the wire.
+// send sends a message as soon as the link has a free slot. It returns false if the rank must wait.
+// With capacity 0, the send ends together with its receive, which has put the message on the wire.
 func (s *simulation) send(r *simRank, rank int, d *actionCost, key int64) bool {
 	link, route := &s.linkStates[d.link], &s.routes[d.link]
 	switch {
@@ -52,8 +52,8 @@ func (s *simulation) send(r *simRank, rank int, d *actionCost, key int64) bool {
 	return true
 }
 
-// offered returns the next message of a link with capacity 0, if the next action of its sender is a send
-// on the link that has not been received.
+// offered returns the next message on a link with capacity 0, if the sender's next action is a send
+// on the link whose message has not been received.
 func (s *simulation) offered(r *simRank, d *actionCost) (p parcel, ok bool) {
 	route := &s.routes[d.link]
 	from := &s.ranks[route.from]
@@ -71,8 +71,9 @@ func (s *simulation) offered(r *simRank, d *actionCost) (p parcel, ok bool) {
 	return p, true
 }
 
-// receive takes the first message of the link, which must be the message of the receive, and puts
-// receipts for its send and its wait. It reports false if the rank must wait.
+// receive takes the first message on the link, which must be the message for this receive, and puts
+// receipts for the send and the wait of the message into their mailboxes. It returns false if the rank
+// must wait.
 func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *actionCost) bool {
 	route := &s.routes[d.link]
 	var message parcel
@@ -107,9 +108,9 @@ func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *actionC
 }
 
 // postTransfer posts a send or a receive. The message goes on the wire when both ends are posted and
-// the link is free. Until then, an end stays in its mailbox, with the mailbox of the message in its
-// departure field instead of a time. If both ends are posted at the same time, the critical path
-// continues at the receive.
+// the link is free. Until then, the end posted first stays in its mailbox, with the message's mailbox
+// in its departure field instead of a time. If both ends are posted at the same time, the critical
+// path continues at the receive.
 func (s *simulation) postTransfer(r *simRank, d *actionCost, key int64) {
 	posted, sends := parcel{key: key, departure: int64(d.sendBox), ready: r.clock, cause: r.Position, causeEnd: r.clock}, int64(1)
 	if d.postBox == s.routes[d.link].postedReceives {
@@ -154,9 +155,10 @@ func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
 //
 // Keys of parcels are compared only for equality, without later. In cycles that are skipped, an
 // awaited key equals the key of the first parcel in its mailbox, because otherwise the simulation has
-// a fault or sets hiddenState, and skips nothing. Both keys change by constants and are equal in two
-// cycles, so they are equal in all. This argument does not hold for the first copy in a reloadBox,
-// which a computation ignores if it is the copy of another microbatch, so Step uses later for it.
+// a fault or sets hiddenState, and skips nothing. Both keys change by a constant from cycle to cycle
+// and are equal in two cycles, so they are equal in all cycles. This argument does not hold for the
+// first copy in a reloadBox, because a computation ignores it if it belongs to another microbatch.
+// Therefore Step uses later for it.
 func (s *simulation) later(a, b int64) bool {
 	if s.skips != nil {
 		s.skips.Note(a - b)
@@ -164,7 +166,7 @@ func (s *simulation) later(a, b int64) bool {
 	return a > b
 }
 
-// mixedUp sets the fault of a receive that meets the message of another receive.
+// mixedUp sets the fault for a receive that finds the message for another receive.
 func (s *simulation) mixedUp(rank int, a schedule.Action, route *route, key int64) {
 	sent := schedule.Action(key)<<schedule.StageShift | a&(1<<schedule.StageShift-1<<schedule.KindShift)
 	s.fault = &check.Error{Plan: s.plan.Name, Faults: []check.Fault{{

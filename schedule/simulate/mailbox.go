@@ -26,7 +26,7 @@ func (p parcel) add(step parcel, n int64) parcel {
 	return p
 }
 
-// sub returns the difference of two parcels.
+// sub returns the difference p - q.
 func (p parcel) sub(q parcel) parcel {
 	return parcel{key: p.key - q.key, departure: p.departure - q.departure, arrival: p.arrival - q.arrival, ready: p.ready - q.ready}
 }
@@ -34,26 +34,26 @@ func (p parcel) sub(q parcel) parcel {
 // mailbox is a queue of parcels.
 type mailbox struct {
 	ring       []parcel // the length is a power of two
-	head, tail uint     // the numbers of the first parcel and of the next one to be appended
+	head, tail uint     // the numbers of the first parcel and of the next parcel to be appended
 
-	// The progressions represent the parcels of skipped repeats. Each precedes the parcel whose number
-	// is its boundary. The boundary of the mailbox is the one of the first progression.
+	// The progressions represent the parcels of skipped repeats. Each progression precedes the parcel
+	// whose number is its boundary. boundary is the boundary of the first progression.
 	progressions []progression
 	boundary     uint
 }
 
-// progression represents repeated parcels: the parcels of first, then the same parcels with step added,
-// and so on.
+// progression represents repeated parcels: the parcels in first, then the same parcels with step added
+// once, then twice, and so on.
 type progression struct {
 	first, step []parcel
-	done, total int64 // the number of expanded repeats and the number of all repeats
+	done, total int64 // the number of repeats expanded so far, and the number of all repeats
 	boundary    uint
 }
 
 // noBoundary is not the number of any parcel.
 const noBoundary = ^uint(0)
 
-// newMailbox returns an empty mailbox. Its numbers begin in the middle of the range, so that
+// newMailbox returns an empty mailbox. Its parcel numbers start in the middle of the range, so that
 // parcels can be put back before the first one.
 func newMailbox() mailbox {
 	return mailbox{head: noBoundary / 2, tail: noBoundary / 2, boundary: noBoundary}
@@ -91,7 +91,7 @@ func (b *mailbox) first() *parcel {
 // take removes the first parcel.
 func (b *mailbox) take() { b.head++ }
 
-// at returns the parcel with a number.
+// at returns the parcel with number i.
 func (b *mailbox) at(i uint) *parcel { return &b.ring[i&uint(len(b.ring)-1)] }
 
 // grow doubles the ring.
@@ -118,8 +118,8 @@ func (b *mailbox) expandProgression() {
 	}
 }
 
-// appendProgression appends n repeats of the last len(step) parcels of the mailbox, with the
-// increments step.
+// appendProgression appends n repeats of the last len(step) parcels in the mailbox, each with step
+// added to the previous repeat.
 func (b *mailbox) appendProgression(step []parcel, n int64) {
 	p := progression{first: make([]parcel, len(step)), step: step, total: n, boundary: b.tail}
 	for i := range step {

@@ -13,7 +13,7 @@ type passage struct {
 	crosses             bool // the message goes to another rank
 	sent, received      effects.Place
 	bytes               int64
-	kinds               []schedule.Kind // the kinds of the computations that produce and read the message
+	kinds               []schedule.Kind // the kinds of the computations that produce the message, which are also those that read it
 	send, receive, wait schedule.Kind
 	waits               bool // the plan waits for the sends of the message
 }
@@ -47,7 +47,7 @@ func (s *simulation) newPassages() []passage {
 		}
 		if passage.crosses {
 			s.buffers[passage.from][passage.sent] = b
-			b.class = memory.Transfer // in a buffer of the receiver
+			b.class = memory.Transfer // the message is in a receive buffer
 		}
 		s.buffers[passage.to][passage.received] = b
 	}

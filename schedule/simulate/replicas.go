@@ -2,10 +2,10 @@ package simulate
 
 import "github.com/weir-ml/weir/schedule"
 
-// The kinds of waits of a rank. waitWire is a part of the others.
+// The kinds of waits of a rank. The time in waitWire is also part of the other kinds.
 const (
-	waitOther    = iota // for anything that no report counts
-	waitWire            // for a message on the wire, or a copy
+	waitOther    = iota // for anything that the report does not count separately
+	waitWire            // for a message on the wire, or a copy in progress
 	waitGathered        // for gathered weights
 	waitReduced         // for a reduction of gradients
 	waitCopied          // for a copy to or from far memory
@@ -40,15 +40,16 @@ func (s *simulation) replicate() {
 	}
 }
 
-// peerBytes returns the bytes that belong to the other replicas if each replica has an equal part.
+// peerBytes returns the number of bytes that belong to the other replicas if each replica has an equal
+// part.
 func (c *Costs) peerBytes(bytes int64) int64 {
 	n := int64(max(c.Replicas, 1))
 	return bytes - (bytes+n-1)/n
 }
 
-// Reduced returns the number of bytes that a rank sends, and receives, to reduce the gradients of a
-// stage: each replica sums a part of them. If the replicas share no state, this includes gathering the
-// sums.
+// Reduced returns the number of bytes that a rank sends, and also receives, to reduce the gradients of a
+// stage. Each replica sums a part of the gradients. If the replicas do not shard state, the result
+// includes the gathering of the sums.
 func (c *Costs) Reduced(stage int) int64 {
 	bytes := c.peerBytes(c.Of(stage).Gradients)
 	if c.Shard == 0 {
@@ -57,10 +58,10 @@ func (c *Costs) Reduced(stage int) int64 {
 	return bytes
 }
 
-// Gathered returns the number of bytes that a rank receives, and sends, for an UNSHARD of a stage.
+// Gathered returns the number of bytes that a rank receives, and also sends, for an UNSHARD of a stage.
 func (c *Costs) Gathered(stage int) int64 { return c.peerBytes(c.Of(stage).Weights) }
 
-// replicaLatency returns the latency of an exchange between replicas, 0 for a single replica.
+// replicaLatency returns the latency of an exchange between replicas, which is 0 for a single replica.
 func (c *Costs) replicaLatency() int64 {
 	if c.Replicas < 2 {
 		return 0
@@ -73,8 +74,8 @@ func (c *Costs) exchange(bytes int64) int64 {
 	return LinkCosts{PerMiB: c.ReplicaPerMiB}.transmission(bytes)
 }
 
-// state returns the bytes of the stage's weights, gradients and optimizer state that are always
-// allocated on its rank.
+// state returns the number of bytes of the stage's weights, gradients and optimizer state that are
+// always allocated on its rank.
 func (c *Costs) state(stage int) int64 {
 	s := c.Of(stage)
 	held := func(bytes int64, level int) int64 {
@@ -87,8 +88,8 @@ func (c *Costs) state(stage int) int64 {
 }
 
 // addExchanges adds the exchanges of a rank to its report. It returns the time at which the rank has
-// finished its last computation and its last reduction, and gathered the new weights if a replica
-// updates a part of them and keeps all of them.
+// finished its last computation and its last reduction. If a replica updates only a part of the weights
+// but keeps all of them, this includes the time to gather the new weights.
 func (s *simulation) addExchanges(rank int, r *simRank, out *RankReport) int64 {
 	end, lane := r.last, s.reducing[rank]
 	var updated int64

@@ -9,7 +9,7 @@ import (
 // simulation.
 type Report struct {
 	Makespan int64 // from the first start of a computation to the last end, over all ranks
-	Span     int64 // the longest time of a single rank, from its first start to its last end
+	Span     int64 // the longest time of a single rank, from the start of its first computation to the end of its last
 	// Step is the time from the start of the simulation to the end of the last exchange between
 	// replicas: the last reduction, and the gather of the new weights if each replica updates a part
 	// of them and keeps all of them. It excludes the update itself.
@@ -17,35 +17,35 @@ type Report struct {
 	Ideal int64 // the computing time of the busiest rank
 	Ranks []RankReport
 
-	// Critical is the critical path, from the start of the step to its last end. A shorter step
-	// requires a shorter path. Between two stretches a message is in flight, from the end of the
-	// first stretch to the start of the second. Critical contains at most the last 65,536 stretches,
-	// and is nil if Run skipped repeats.
+	// Critical is the critical path, from the start of the step to the end of the last computation.
+	// The step cannot become shorter unless the path does. Between two stretches, a message is in
+	// flight from the end of the first stretch to the start of the second. Critical contains at most
+	// the last 65,536 stretches, and is nil if Run skipped repeats.
 	Critical []Stretch
 }
 
 // RankReport is the result of a simulation for one rank.
 type RankReport struct {
-	First, Last int64 // start of the first computation and end of the last one
-	Busy        int64 // time in computations
+	First, Last int64 // the start of the first computation and the end of the last one
+	Busy        int64 // the time spent in computations
 	Wait        int64 // the remaining time between First and Last
 	// Communication is the part of Wait during which the awaited message was on the wire, or the
 	// awaited copy to or from far memory was in progress.
 	Communication int64
-	// Copies is the part of Wait spent on copies to and from far memory, in progress or behind
-	// others.
+	// Copies is the part of Wait spent waiting for copies to and from far memory, whether in
+	// progress or queued behind other copies.
 	Copies int64
 
-	// Peak is the maximum of the live bytes, and Classes are these bytes by class. PeakAt is the
-	// first action at which the peak is reached, or the first action of a joined pair. PeakPosition
-	// is its position in the rank's program, counting every repeat, or -1 on a rank without
-	// actions.
+	// Peak is the maximum number of live bytes, and Classes contains these bytes by class. PeakAt is
+	// the first action at which the peak is reached; for a joined pair, it is the first action of the
+	// pair. PeakPosition is the position of PeakAt in the rank's program, counting every repeat, or -1
+	// if the rank has no actions.
 	Peak         int64
 	Classes      memory.ByClass
 	PeakPosition int64
 	PeakAt       schedule.Action
 	// InFlight is the maximum number of microbatches in flight, counting each stage separately. A
-	// microbatch is in flight from F to the action that frees the last of its saved state.
+	// microbatch is in flight from its F to the action that frees the last of its saved state.
 	InFlight int64
 	// FarPeak is the maximum number of bytes in the rank's far memory.
 	FarPeak int64
@@ -55,14 +55,13 @@ type RankReport struct {
 	// step. ReducedBytes is the corresponding number for reductions.
 	Unshards, GatheredBytes, ReducedBytes int64
 	// GatherWait is the time for which computations waited for gathered weights. Reducing is the time
-	// for which reductions occupied the rank's lane. ReduceWait is the time of
-	// reductions that computations did not hide: the waits before the last computation, and the time
-	// after it.
+	// for which reductions occupied the rank's lane. ReduceWait is the part of the reductions' time
+	// that computations did not hide: the waits before the last computation, and the time after it.
 	GatherWait, Reducing, ReduceWait int64
 }
 
-// Stretch is a part of a rank's program that runs without waiting, from the action at position
-// First to the action at position Last.
+// Stretch is a part of a rank's program that ran without waiting, from the action at position First
+// to the action at position Last.
 type Stretch struct {
 	Rank        int
 	First, Last int64
@@ -74,12 +73,12 @@ type Stretch struct {
 func (r *Report) BubbleMakespan() float64 { return bubble(r.Ideal, r.Makespan) }
 
 // BubbleSpan returns the fraction of the span during which the busiest rank does not compute.
-// Papers report it if their optimizer step does not wait for other ranks.
+// Papers report this fraction if their optimizer step does not wait for other ranks.
 func (r *Report) BubbleSpan() float64 { return bubble(r.Ideal, r.Span) }
 
-// Idle returns the fraction of the time of all ranks during which they do not compute, for a step
-// that takes the given time. Unlike a bubble, it can compare plans of different placements, because
-// it does not depend on how evenly they distribute the work.
+// Idle returns the fraction of the ranks' total time during which they do not compute, for a step
+// that takes the given time. Unlike a bubble, it can be used to compare plans with different
+// placements, because it does not depend on how evenly they distribute the work.
 func (r *Report) Idle(clock int64) float64 {
 	var work int64
 	for i := range r.Ranks {

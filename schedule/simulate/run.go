@@ -10,7 +10,7 @@ import (
 
 // simulation runs a plan in simulated time. It is the visitor of its RoundRobin. The order in which the
 // ranks run does not matter (Lemma 1 of package passes): an action waits only for messages and receipts
-// of other ranks, and its time is a function of their times.
+// from other ranks, and its time is a function of the times of these.
 type simulation struct {
 	passes.RoundRobin
 	plan      *schedule.Plan
@@ -28,23 +28,23 @@ type simulation struct {
 	routes      []route // by link
 	reducing    []int   // by rank: the lane for reductions
 
-	// The state. If an awaited parcel is not the first of its mailbox, the parcels before it move to
-	// overtaken, and wait there until an action takes them.
+	// The state. If an awaited parcel is not the first in its mailbox, the parcels before it move to
+	// overtaken, and remain there until an action takes them.
 	ranks      []simRank
 	linkStates []simLink // by route
 	boxes      []mailbox
 	overtaken  map[overtakenKey]parcel
 
 	skips       *skips // nil if every repeat is run
-	hiddenState bool   // overtaken is not empty, or was not at some time in this cycle, and skips.State does not cover it
+	hiddenState bool   // overtaken, which skips.State does not cover, is or was nonempty in this cycle
 
-	recordsDelays bool      // for the critical path
+	recordsDelays bool      // the simulation records delays, for the critical path
 	delays        [][]delay // by rank
 
 	visit  func(Event) // nil unless the caller requested a timeline
 	levels []level     // by rank
 
-	nextAudit int64 // the amount of work at which the next audit is due
+	nextAudit int64 // the value of Work at which the next audit is due
 	fault     error
 	maxTime   int64 // the maximum time that Costs.Each may return
 }
@@ -53,10 +53,10 @@ type simulation struct {
 type simRank struct {
 	*passes.Cursor
 	clock, previousClock int64 // the current time; if repeats are skipped, also the time at the end of the last period
-	busy                 int64 // the time in computations
+	busy                 int64 // the time spent in computations so far
 	first, last          int64
 	final                int64           // the position of the last computation
-	waits, counted       [numWaits]int64 // by kind: the total time of waits so far, and up to the last computation
+	waits, counted       [numWaits]int64 // by kind of wait: the total time so far, and the total time up to the last computation
 	pair                 schedule.Action // the first action of a joined pair whose second action is next, or 0
 	started              bool
 }
@@ -65,7 +65,7 @@ type simRank struct {
 type simLink struct {
 	freeAt          int64 // the time at which the link becomes free
 	slots           int   // the number of free slots for messages
-	cause, causeEnd int64 // for the critical path: the action whose message began the current busy interval, and its end
+	cause, causeEnd int64 // for the critical path: the position and the end of the action whose message began the current busy interval
 }
 
 // overtakenKey identifies an overtaken parcel by its mailbox and its key.
@@ -148,7 +148,7 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 		if d.awaitBox != 0 && !s.await(r, rank, d, keyOf(a)) {
 			return false
 		}
-		if d.reloadBox != 0 { // a rank takes the copies in the order in which it has started them
+		if d.reloadBox != 0 { // a rank takes copies in the order in which it started them
 			if p := s.boxes[d.reloadBox].first(); p != nil && !s.later(p.key, keyOf(a)) && !s.later(keyOf(a), p.key) {
 				s.takeFirst(r, rank, rank, d.reloadBox, waitCopied)
 			}
@@ -230,8 +230,8 @@ func (s *simulation) await(r *simRank, rank int, d *actionCost, key int64) bool 
 	return true
 }
 
-// takeFirst waits for the first parcel of a mailbox and takes it. The parcel is from the peer. The wait
-// counts as one of its kind unless it precedes the first computation of the rank.
+// takeFirst waits for the first parcel in a mailbox, which is from the peer, and takes it. The wait is
+// counted under its kind unless it precedes the rank's first computation.
 func (s *simulation) takeFirst(r *simRank, rank, peer, box, kind int) {
 	before := r.clock
 	s.wait(r, rank, peer, s.boxes[box].first())

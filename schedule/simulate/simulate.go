@@ -17,18 +17,18 @@ import (
 // A rank runs its actions one after another, each as early as possible. The costs define the time
 // of a computation and of a QUANTIZE. A joined pair starts when both actions can start, and its
 // results are available at its end. All other actions take no time. A message goes on the wire when
-// it is sent and its link is free, occupies the link for a time that depends on its bytes, and
+// it is sent and its link is free, occupies the link for a time that depends on its size, and
 // arrives one latency later. Neither the transmission nor the latency occupies a rank. A result
 // that stays on its rank is available immediately.
 //
-// In a Weir plan with transfers, the capacity is the number of messages that a link holds, sent and
+// In a Weir plan with transfers, the capacity is the number of messages that a link holds, sent but
 // not yet received. A send waits until there is room, a receive until its message arrives, and a
-// wait until the message was received. With capacity 0, a message goes on the wire when both its
+// wait until the message has been received. With capacity 0, a message goes on the wire when both its
 // send and its receive have been reached, and both end when the message arrives. In a PyTorch plan
 // no rank waits at a transfer, regardless of the capacity: a message goes on the wire when its send
 // and its receive have been reached, and the computation that takes the message waits until it
 // arrives. All messages from one rank to another share one link in such a plan. In a plan without
-// transfers, every result is sent as soon as it is available to the rank that needs it, and links
+// transfers, every result is sent to the rank that needs it as soon as it is available, and links
 // are unlimited regardless of the capacity.
 //
 // OFFLOAD and RELOAD start a copy of the stage's offloaded bytes. Each rank has one lane to far
@@ -40,8 +40,8 @@ import (
 // one exchange at a time, and exchanges do not occupy the rank. WAIT_REDUCE waits for its reduction,
 // and a computation waits for the gathered weights of its stage.
 //
-// The live bytes follow the order of each program. Within an action, or a joined pair, allocations
-// come before frees. A buffer keeps its class for its lifetime: [memory.Saved] from F to the
+// The live bytes depend only on the order of each program. Within an action, or a joined pair,
+// allocations come before frees. A buffer keeps its class for its lifetime: [memory.Saved] from F to the
 // actions that free it; [memory.Carry] from I to W; [memory.Activation] and [memory.ActGrad] from
 // the action that returns them to the action on the same rank that reads them, or to the WAIT for
 // their send, or to the send in a plan that does not wait; and [memory.Transfer] from the receive
@@ -72,8 +72,8 @@ type Event struct {
 	Rank     int
 	Position int64 // in the rank's program, counting every repeat
 	Action   schedule.Action
-	// Start and End are the times of the action, including its wait. Both actions of a joined pair
-	// have the times of the pair.
+	// Start and End are the start and end times of the action, including its wait. Both actions of a
+	// joined pair have the times of the pair.
 	Start, End int64
 	Live       memory.ByClass // live bytes on the rank after the action, or after the joined pair
 	Far        int64          // bytes in the rank's far memory at the same time
@@ -83,9 +83,9 @@ type Event struct {
 // Interval is the time from Start to End.
 type Interval struct{ Start, End int64 }
 
-// Timeline is like Run, and calls visit for every action. The actions of a rank are visited in
-// order; across ranks the order is deterministic, but not chronological. Timeline runs every
-// repeat, and its report has a critical path.
+// Timeline is like Run, but also calls visit for every action. The actions of a rank are visited in
+// order; across ranks the order is deterministic, but not chronological. Timeline runs every repeat,
+// and its report has a critical path.
 func Timeline(plan *schedule.Plan, costs *Costs, capacity int, visit func(Event)) (*Report, error) {
 	s, err := newSimulation(plan, costs, capacity, math.MaxInt64)
 	if err != nil {
@@ -99,7 +99,7 @@ func Timeline(plan *schedule.Plan, costs *Costs, capacity int, visit func(Event)
 	return s.report()
 }
 
-// fullRun is the maximum number of actions of a plan that is simulated without skipping repeats.
+// fullRun is the maximum number of actions in a plan that is simulated without skipping repeats.
 const fullRun = 1 << 16
 
 // newSimulation returns a simulation at its start. It skips repeats if the plan has more than full
@@ -155,7 +155,7 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) 
 	return s, nil
 }
 
-// refusal returns the error of [check.Links] for a plan that cannot be simulated.
+// refusal returns the error for a plan that cannot be simulated: the error of [check.Links], if any.
 func (s *simulation) refusal() error {
 	if err := check.Links(s.plan, s.capacity); err != nil {
 		return err

@@ -6,17 +6,18 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// skips detects cycles of a simulation and skips the cycles that repeat them. Each time is a sum of an
-// earlier time and costs, or the maximum of two such sums, so a repeats.Trend applies.
+// skips detects cycles in a simulation and skips their repeats. Each time is the sum of an earlier time
+// and costs, or the maximum of two such sums, so a repeats.Trend applies.
 //
-// A cycle consists of one or more periods of RoundRobin. The clock of a rank need not advance by the
-// same time in each period: if the chain of dependencies that determines the times returns to the same
-// action only after k periods (a critical circuit of length k), the increments recur only after k.
+// A cycle consists of one or more periods of RoundRobin. A rank's clock need not advance by the same
+// amount in each period: if the chain of dependencies that determines the times returns to the same
+// action only after k periods (a critical circuit of length k), the increments recur only after k
+// periods.
 type skips struct {
 	repeats.Trend
 	s *simulation
 
-	hashes  []uint64 // of the last periods, a ring buffer
+	hashes  []uint64 // a ring buffer of the hashes of the last periods
 	periods int      // the number of periods since repeats were last skipped
 	window  int      // the minimum number of periods whose hashes must recur before cycles are run for Trend
 
@@ -46,8 +47,8 @@ const (
 	maxCompared = 1 << 16
 )
 
-// trySkip is called after each period. If the hashes of the last periods recur, it runs two further
-// cycles, and Trend skips the cycles that follow from them.
+// trySkip is called after each period. If the hashes of the last periods recur, it runs two more
+// cycles, and Trend skips as many further cycles as it can predict from them.
 func (l *skips) trySkip() {
 	l.recordHash()
 	periods := l.cycle()
@@ -68,8 +69,8 @@ func (l *skips) trySkip() {
 	}
 }
 
-// recordHash records a hash of the period: the time by which each rank advanced, and its position in its
-// body.
+// recordHash records a hash of the period, which covers the time by which each rank advanced and the
+// rank's position in its body.
 func (l *skips) recordHash() {
 	const prime = 0x9e3779b97f4a7c15
 	hash := uint64(0)
@@ -84,9 +85,8 @@ func (l *skips) recordHash() {
 	l.periods++
 }
 
-// cycle returns the smallest n such that the hashes of the last n periods, or of the last window periods
-// if these are more, equal the hashes n periods earlier. It returns 0 if there is none. Trend decides
-// whether n periods are a cycle.
+// cycle returns the smallest n such that the hashes of the last max(n, window) periods equal the hashes
+// n periods earlier, or 0 if there is no such n. Trend decides whether n periods are a cycle.
 func (l *skips) cycle() int {
 	mask, last := len(l.hashes)-1, l.periods-1
 	for n := 1; n <= maxCycle; n++ {
@@ -115,7 +115,7 @@ func (l *skips) Began() {
 	}
 }
 
-// State adds the configuration: all ranks, links and mailboxes.
+// State adds the configuration: the state of all ranks, links and mailboxes.
 func (l *skips) State(s *repeats.State) {
 	if l.s.hiddenState || l.s.fault != nil {
 		s.Unclear()

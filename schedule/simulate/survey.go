@@ -2,11 +2,11 @@ package simulate
 
 import "github.com/weir-ml/weir/schedule"
 
-// survey reports whether every action, in every repeat, is possible in the plan, so that the
-// simulation need not validate actions again. It also determines whether the plan has transfers,
-// and for which sends it waits.
+// survey reports whether every action, in every repeat, is valid in the plan, so that the simulation
+// need not validate actions again. It also determines whether the plan has transfers, and which sends
+// it waits for.
 func (s *simulation) survey() bool {
-	runs := s.kinds() // by stage: a bit for each possible kind
+	runs := s.kinds() // by stage: a bit for each kind that the stage can have
 	for rank, program := range s.plan.Programs {
 		for i := range program {
 			segment := &program[i]
