@@ -16,7 +16,7 @@ import (
 // ErrDump is wrapped by the errors about a file that is not a dump of a flight recorder.
 var ErrDump = errors.New("not a flight recorder dump")
 
-// mostMemory bounds the memory of reading one dump.
+// mostMemory bounds the memory used to read one dump.
 const mostMemory = 512 << 20
 
 // dump reads one dump, pickled or in JSON.
@@ -48,8 +48,8 @@ type decoder struct {
 	words   map[string]string
 	calls   map[Call]*Call
 	scratch []byte
-	batches []batch        // of the entries, in their order
-	closed  map[batch]bool // completed
+	batches []batch        // by entry
+	closed  map[batch]bool // whether the batch's closing entry has completed
 }
 
 // batch identifies operations that are issued together.
@@ -63,7 +63,7 @@ func fault(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDump, fmt.Sprintf(format, args...))
 }
 
-// top reads a dump: first the groups, which the entries refer to.
+// top reads a dump. It reads the groups first, because the entries refer to them.
 func (d *decoder) top(v pickle.Value) error {
 	if v.Kind != pickle.Dict {
 		return fault("it holds %v, where a dict with entries belongs", v.Kind)
@@ -106,9 +106,10 @@ func (d *decoder) top(v pickle.Value) error {
 	return nil
 }
 
-const entryBytes = 40 + 24 // of an entry and its batch
+const entryBytes = 40 + 24 // for an entry and its batch
 
-// ranks reads a list of ranks, or a text with a list. It returns nil if one of them cannot be a rank.
+// ranks reads a list of ranks, or a string that contains a list. It returns nil if one of them cannot
+// be a rank.
 func (d *decoder) ranks(v pickle.Value) (ranks []int) {
 	if v.Kind == pickle.Text {
 		for word := range strings.FieldsFuncSeq(d.Text(v), func(r rune) bool { return r < '0' || r > '9' }) {
@@ -129,7 +130,7 @@ func (d *decoder) ranks(v pickle.Value) (ranks []int) {
 	return ranks
 }
 
-// mostRank is the highest rank that is accepted.
+// mostRank is the highest accepted rank.
 const mostRank = 1<<24 - 1
 
 // entry reads an operation, and keeps it unless it closes a batch.
@@ -192,7 +193,7 @@ func (d *decoder) entry(v pickle.Value) {
 }
 
 // operation parses the name of an operation, "nccl:all_reduce" or "nccl:recv 0<-3". The peer of a
-// transfer is a place in the group.
+// transfer is given by its place in the group.
 func operation(text string) (name string, kind Kind, peer int) {
 	_, name, _ = strings.Cut(text, ":")
 	word, ends, _ := strings.Cut(name, " ")
@@ -216,10 +217,10 @@ func operation(text string) (name string, kind Kind, peer int) {
 // noPeer is not a place in any group.
 const noPeer = -1 << 31
 
-// peer returns the rank at a place of a group, -1 if it is not known.
+// peer returns the rank at a place in a group, or -1 if it is unknown.
 func (d *decoder) peer(group int32, at int) int32 {
 	ranks := d.dump.Groups[group].Ranks
-	if at < 0 { // as Python counts, from the end
+	if at < 0 { // counted from the end, as in Python
 		at += len(ranks)
 	}
 	switch {
@@ -245,7 +246,7 @@ func (d *decoder) member(v pickle.Value) int32 {
 	return at
 }
 
-// named returns the group with a name, which it adds if it is new.
+// named returns the index of the group with a name, and adds the group if it is new.
 func (d *decoder) named(name string) int32 {
 	at, known := d.index[name]
 	if !known {

@@ -21,21 +21,21 @@ import (
 
 // Set is the result of [Read].
 type Set struct {
-	Dumps   []*Dump // by rank, which no two share
+	Dumps   []*Dump // in order of rank; no two share a rank
 	Broken  []Broken
-	Skipped []string // files of a folder or an archive whose names end in no rank
+	Skipped []string // files in folders and archives whose names do not end in a rank
 }
 
-// Broken is a file with the name of a dump that is not a complete dump.
+// Broken is a file that is named like a dump but is not a complete one.
 type Broken struct {
 	File string
-	Rank int // -1 if its name has none
+	Rank int // -1 if its name contains none
 	Err  error
 }
 
 // Read reads dumps: files, folders of them, patterns of filepath.Glob, and archives (.tar,
-// .tar.gz). The rank of a dump is the number at the end of its name. A name that does not exist
-// is an error, and so are two dumps of one rank.
+// .tar.gz). The rank of a dump is the number at the end of its name. Read returns an error if a
+// name does not exist, or if two dumps are from the same rank.
 func Read(names ...string) (*Set, error) {
 	files, skipped, err := unzip.Expand(names, func(name string) bool { return rankOf(name) >= 0 })
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Set) readFile(name string) error {
 	return nil
 }
 
-// Add reads a dump, or an archive of them, that may be compressed.
+// Add reads a dump or an archive of dumps, either of which may be compressed.
 func (s *Set) Add(name string, r io.Reader) error {
 	in, err := unzip.Open(r)
 	if err != nil {
@@ -129,7 +129,8 @@ func (s *Set) archive(name string, r io.Reader) error {
 	}
 }
 
-// rankOf returns the number that a file's name ends in, before its endings; -1 is none.
+// rankOf returns the number that a file's name ends in, before its extensions, or -1 if there is
+// none.
 func rankOf(name string) int {
 	base := filepath.Base(name)
 	for _, ending := range []string{".gz", ".json", ".pickle", ".pkl", ".pt", ".bin"} {

@@ -6,7 +6,8 @@ import (
 	"github.com/weir-ml/weir/internal/pickle"
 )
 
-// number returns a number, or a number in a text, and -1 for any other value.
+// number returns the value of a number, or of a string that contains one, and -1 for any other
+// value.
 func (d *decoder) number(v pickle.Value) int64 {
 	if v.Kind == pickle.Integer {
 		return v.Bits
@@ -21,7 +22,7 @@ func (d *decoder) number(v pickle.Value) int64 {
 const longestWord = 4 << 10
 
 // word returns the text of a string or a number. It joins the elements of nested lists, with one
-// separator for each depth. Equal words share their memory.
+// separator for each depth. Equal words share memory.
 func (d *decoder) word(v pickle.Value, separators ...string) string {
 	d.scratch = d.write(d.scratch[:0], v, separators)
 	if known, found := d.words[string(d.scratch)]; found {

@@ -10,7 +10,7 @@ import (
 type Wait struct {
 	Rank    int    `json:"rank"`
 	For     int    `json:"for"`
-	In      string `json:"in"` // the operation that the rank waits in: "recv from rank 3"
+	In      string `json:"in"` // the operation in which the rank waits, such as "recv from rank 3"
 	Group   string `json:"group,omitempty"`
 	Certain bool   `json:"certain"`
 }
@@ -18,7 +18,7 @@ type Wait struct {
 // waiting is the graph of waits: the waits of each rank that waits or is awaited.
 type waiting map[int][]Wait
 
-// graph returns the graph of waits. It includes the given ranks even if none waits for them.
+// graph returns the graph of waits. It includes the given ranks even if no rank waits for them.
 func graph(waits []Wait, ranks ...int) waiting {
 	g := waiting{}
 	for _, rank := range ranks {
@@ -33,9 +33,9 @@ func graph(waits []Wait, ranks ...int) waiting {
 	return g
 }
 
-// ends returns the ranks that all others wait for, directly or through others: ranks that wait for
-// none, one by one, and cycles of ranks that wait only for each other. They are the strongly
-// connected components without an edge to another one, by Tarjan's algorithm.
+// ends returns the ranks that all others wait for, directly or through others: each rank that
+// waits for none, on its own, and each cycle of ranks that wait only for each other. These are the
+// strongly connected components without an edge to another component, found by Tarjan's algorithm.
 func (g waiting) ends() (ends [][]int) {
 	number, low := map[int]int{}, map[int]int{}
 	var stack []int
@@ -58,7 +58,7 @@ func (g waiting) ends() (ends [][]int) {
 		stack = stack[:start]
 		leaves := false
 		for _, one := range part {
-			low[one] = math.MaxInt // of a component that is complete
+			low[one] = math.MaxInt // its component is complete
 			leaves = leaves || slices.ContainsFunc(g[one], func(w Wait) bool { return !slices.Contains(part, w.For) })
 		}
 		if !leaves {
@@ -74,8 +74,8 @@ func (g waiting) ends() (ends [][]int) {
 	return ends
 }
 
-// layers returns the ranks that wait for one of these, then the further ranks that wait for one of
-// them, and so on. Ranks of a cycle are in the first layer themselves.
+// layers returns the ranks that wait for any of the given ranks, then the ranks that wait for any
+// of those, and so on. If the given ranks form a cycle, they are in the first layer themselves.
 func (g waiting) layers(ranks []int) (layers [][]int) {
 	left := slices.Sorted(maps.Keys(g))
 	for len(ranks) > 0 {

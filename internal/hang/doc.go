@@ -7,16 +7,17 @@
 // directly or through others, and it waits for none itself. Ranks that wait for each other in a cycle
 // are to blame together, unless a mismatch or the plan shows which of them is at fault.
 //
-// In a dump, a rank waits in the first of its pending operations that can hold it up, in the order of
-// their issue. A transfer waits for its peer, unless the peer has issued the other end. A collective
-// waits for the members that have not issued it: those whose first pending number in the group
-// is lower, and those that have none pending and have not completed it. A member whose pending
-// collective others have completed waits for none.
+// In a dump, a rank waits in the first-issued of its pending operations that can hold it up. A
+// transfer waits for its peer, unless the peer has issued the other end. A collective waits for the
+// members that have not issued it: those whose first pending number in the group is lower, and those
+// that have none pending but have not completed it. If others have completed a member's pending
+// collective, the member waits for none.
 //
 // A finding is certain if the dumps prove it: the awaited rank left a dump, and the awaited operation
 // is not in it. It is likely if it depends on a missing or empty dump, on clocks, or on a send, which
-// need not hold its rank up. If the dumps fit a plan ([Fit]), the operations of a rank determine its
+// need not hold up its rank. If the dumps fit a plan ([Fit]), the operations of a rank determine its
 // [Place] in its program, and what it waits for is exact.
 //
-// The package owns nothing and changes nothing. Its reports are values, the same for the same dumps.
+// The package has no state and changes nothing. Its reports are values, and the same dumps yield the
+// same report.
 package hang

@@ -14,46 +14,47 @@ import (
 type Fit struct {
 	Plan      string         `json:"name"`
 	Fits      bool           `json:"fits"`
-	Why       string         `json:"why,omitempty"`      // the reason if it does not fit
-	Deadlock  string         `json:"deadlock,omitempty"` // of the plan itself
+	Why       string         `json:"why,omitempty"`      // the reason that the dumps do not fit
+	Deadlock  string         `json:"deadlock,omitempty"` // a deadlock of the plan itself
 	Pipelines [][]int        `json:"pipelines,omitempty"`
 	Places    map[int]*Place `json:"-"` // by rank of the job
 	plan      *schedule.Plan
 }
 
-// Place is the position of a rank in the program of its place in a pipeline.
+// Place is a rank's position in the program of its place in a pipeline.
 type Place struct {
 	Pipeline, Place int
-	// Before are the actions that may be the rank's next, the likeliest first; more than
-	// one if the dumps do not show which.
+	// Before lists the actions that may be the rank's next, the likeliest first. It contains more
+	// than one if the dumps do not show which.
 	Before []schedule.Action
-	After  schedule.Action // the last action that it is known to have done, 0 is none
-	// For is the transfer that Before[0] waits for, 0 if it waits for none.
+	After  schedule.Action // the last action that it is known to have completed, or 0 if none is known
+	// For is the transfer that Before[0] waits for, or 0 if it waits for none.
 	For     schedule.Action
 	Departs bool // its last transfers differ from the plan
 
 	rank   *rank
 	script *script
 	trail  trail
-	after  []int // the possible numbers of transfers of the step that it has issued
+	after  []int // how many of the step's transfers it may have issued
 }
 
-// trail is what the dump of a rank shows of the transfers to its pipeline.
+// trail is what a rank's dump shows of its transfers within its pipeline.
 type trail struct {
-	last    []issued // the last ones; the pending ones alone if the dump does not have all
-	whole   bool     // last has all of the dump's, and none is missing between them
-	count   int      // of all since the job began, 0 is unknown
+	last    []issued // the last transfers; only the pending ones if the dump does not contain all
+	whole   bool     // last contains all of the dump's transfers, with none missing in between
+	count   int      // number of transfers since the job began, 0 if unknown
 	pending map[direction]int
 }
 
 // issued is a transfer that a rank has issued.
 type issued struct {
 	direction
-	back int // number of transfers that were issued after it, -1 is unknown
+	back int // number of transfers issued after it, -1 if unknown
 }
 
 // fit finds the places of all ranks in a plan with transfers. The number of transfers since the
-// job began determines them if it counts as the plan does, otherwise their order alone.
+// job began determines the places if that number counts transfers as the plan does; otherwise,
+// only the order of the transfers does.
 func (j *job) fit(plan *schedule.Plan) *Fit {
 	fit := &Fit{Plan: plan.Name, plan: plan}
 	all, err := scripts(plan)
@@ -72,8 +73,8 @@ func (j *job) fit(plan *schedule.Plan) *Fit {
 	return fit
 }
 
-// place finds a place for every rank, or returns why there is none. counts says that the numbers of
-// transfers count as the plan does.
+// place finds a place for every rank, or returns why there is none. counts says whether the numbers
+// of transfers count them as the plan does.
 func (f *Fit) place(j *job, all []script, counts bool) (why string) {
 	f.Places = map[int]*Place{}
 	departed := 0
@@ -103,10 +104,10 @@ func (f *Fit) place(j *job, all []script, counts bool) (why string) {
 }
 
 // pipelines returns the ranks of each pipeline in the order of their places: the groups of this
-// size that have transfers, or else ranks that transfers connect.
+// size that have transfers, or else the sets of ranks that transfers connect.
 func (j *job) pipelines(places int) (list [][]int) {
 	var parts [][]int
-	for _, g := range j.groups { // a pipeline of which nothing is pending has the kind of the others
+	for _, g := range j.groups { // a pipeline with nothing pending has the kind of the others
 		g.carries = slices.ContainsFunc(j.groups, func(other *group) bool {
 			return other.carries && (other == g || g.kind != "" && other.kind == g.kind && len(other.ranks) == len(g.ranks))
 		})
@@ -139,7 +140,7 @@ func (j *job) pipelines(places int) (list [][]int) {
 	return list
 }
 
-// trail returns the transfers that the rank has issued to the ranks of its pipeline, in all groups.
+// trail returns the rank's transfers with the ranks of its pipeline, in all groups.
 func (r *rank) trail(pipeline []int, counts bool) trail {
 	t := trail{whole: true, pending: map[direction]int{}}
 	var pending []issued
@@ -160,7 +161,7 @@ func (r *rank) trail(pipeline []int, counts bool) trail {
 			pending = append(pending, issued{direction{e.Kind, place}, int(e.Number)})
 		}
 	}
-	for _, g := range r.groups { // what a dump of pending operations does not show
+	for _, g := range r.groups { // a dump of pending operations does not show these
 		enqueued := g.members[r.id].status.Enqueued
 		if g.carries && slices.Equal(g.ranks, pipeline) && enqueued > last[g] {
 			last[g], t.whole = enqueued, false
@@ -187,12 +188,12 @@ func (r *rank) trail(pipeline []int, counts bool) trail {
 	return t
 }
 
-// mostDeparted is the largest number of last transfers that a rank may have issued out of the plan's
+// mostDeparted is the maximum number of a rank's last transfers that may depart from the plan's
 // order.
 const mostDeparted = 2
 
-// candidates finds how many transfers of the step the rank may have issued, from its own dump. It
-// returns false if the dump has transfers that are not the plan's.
+// candidates finds, from the rank's own dump, how many of the step's transfers the rank may have
+// issued. It returns false if the dump contains transfers that the plan does not.
 func (p *Place) candidates() bool {
 	for d := range p.trail.pending {
 		if p.script.count[d] == 0 {
@@ -224,11 +225,12 @@ func (p *Place) candidates() bool {
 	return false
 }
 
-// fits reports whether the last transfers of a rank are those of the plan, or if their numbers are
-// unknown in the order of the plan, if it has issued k of the step. It compares those of one step.
+// fits reports whether a rank's last transfers match the plan, assuming that it has issued k
+// transfers of the step. Transfers whose numbers are unknown need only be in the plan's order. It
+// compares at most one step's transfers.
 func (p *Place) fits(last []issued, k int) bool {
 	n := len(p.script.transfers)
-	next := 0 // the first that one with an unknown number may be
+	next := 0 // the earliest position for a transfer with an unknown number
 	for _, t := range slices.Backward(last[max(0, len(last)-n):]) {
 		if t.back >= 0 {
 			if p.script.issued(k, t.back) != t.direction {
@@ -246,9 +248,9 @@ func (p *Place) fits(last []issued, k int) bool {
 	return true
 }
 
-// narrow leaves out candidates that do not agree: in each direction as many messages were received
-// as were sent, except those that are pending. It returns the rank that has no candidate left, or
-// -1.
+// narrow removes candidates that do not agree with those of the peers: in each direction, as many
+// messages must have been received as were sent, except pending ones. It returns the rank that has
+// no candidate left, or -1.
 func (f *Fit) narrow(ranks []int) int {
 	for changed := true; changed; {
 		changed = false
@@ -259,7 +261,7 @@ func (f *Fit) narrow(ranks []int) int {
 				peer, back := f.Places[ranks[d.peer]], direction{flightrec.Send + flightrec.Recv - d.kind, p.Place}
 				own, theirs := p.trail.pending[d], peer.trail.pending[back]
 				if p.Departs || peer.Departs || own > 0 && theirs > 0 || p.rank.missing && theirs == 0 || peer.rank.missing && own == 0 {
-					continue // matched and not over, or not known
+					continue // matched but not complete, or unknown
 				}
 				completed := map[int]bool{}
 				for _, k := range peer.after {
@@ -276,8 +278,8 @@ func (f *Fit) narrow(ranks []int) int {
 	return -1
 }
 
-// locate turns the numbers of issued transfers into the actions that may be the rank's next. A
-// rank that is in a collective has not begun the next step.
+// locate converts the numbers of issued transfers to the actions that may be the rank's next. A
+// rank in a collective has not begun the next step.
 func (p *Place) locate(plan *schedule.Plan) {
 	transfers, actions := p.script.transfers, p.script.actions
 	inCollective := p.rank.Entry != nil && p.rank.Kind == flightrec.Collective
@@ -295,7 +297,7 @@ func (p *Place) locate(plan *schedule.Plan) {
 			if i == at {
 				need = p.need(plan, actions[at], k)
 			}
-			if need != 0 { // the computations before it are done
+			if need != 0 { // the computations before that one are done
 				next, after = actions[at:at+1], actions[at-1]
 			}
 			if need != 0 || at == transfers[k%len(transfers)].at || actions[at] == endOfStep && inCollective {
@@ -319,7 +321,7 @@ func (p *Place) add(before, need, after schedule.Action) {
 }
 
 // need returns the pending receive that a computation waits for if the rank has issued k transfers
-// of the step, 0 if there is none.
+// of the step, or 0 if there is none.
 func (p *Place) need(plan *schedule.Plan, a schedule.Action, k int) schedule.Action {
 	var kind schedule.Kind
 	switch a.Kind() {
@@ -332,7 +334,7 @@ func (p *Place) need(plan *schedule.Plan, a schedule.Action, k int) schedule.Act
 	}
 	need := schedule.Act(kind, a.Stage(), a.Microbatch())
 	d, _ := directionOf(plan, need)
-	pending := p.trail.pending[d] // the last receives of a direction
+	pending := p.trail.pending[d] // these are the direction's last receives
 	for _, t := range slices.Backward(p.script.transfers[:k]) {
 		if t.direction == d && pending > 0 {
 			if p.script.actions[t.at] == need {
@@ -344,8 +346,8 @@ func (p *Place) need(plan *schedule.Plan, a schedule.Action, k int) schedule.Act
 	return 0
 }
 
-// adopt gives the ranks their places, and replaces the waits of those whose places are certain by
-// those of the plan.
+// adopt assigns the ranks their places. For ranks whose places are certain, it replaces their
+// waits with those that the plan implies.
 func (f *Fit) adopt(j *job) {
 	for _, p := range f.Places {
 		r := p.rank
@@ -354,7 +356,7 @@ func (f *Fit) adopt(j *job) {
 			continue
 		}
 		if p.For == 0 {
-			if !slices.Contains(p.Before, endOfStep) { // nothing that is pending holds it up
+			if !slices.Contains(p.Before, endOfStep) { // no pending operation holds it up
 				r.blocked = blocked{}
 			}
 			continue

@@ -11,7 +11,7 @@ import (
 
 // job joins the dumps of all ranks.
 type job struct {
-	ranks  []*rank // those with a dump, the members of groups, and the peers of transfers; ascending
+	ranks  []*rank // in ascending order: those with a dump, the members of groups, and the peers of transfers
 	byID   map[int]*rank
 	groups []*group
 }
@@ -19,47 +19,48 @@ type job struct {
 // rank is one rank of a job.
 type rank struct {
 	id        int
-	dump      *flightrec.Dump // without entries if it left none
-	missing   bool            // it left no dump that can be read
-	broken    error           // why a dump of it cannot be read
-	groups    []*group        // in the order of the dump
+	dump      *flightrec.Dump // has no entries if the rank left no dump
+	missing   bool            // the rank left no readable dump
+	broken    error           // why a dump of the rank cannot be read
+	groups    []*group        // in the dump's order
 	pending   []*flightrec.Entry
-	completed *flightrec.Entry // the last one, nil if the dump has none
-	place     *Place           // in the plan, nil if it has none
+	completed *flightrec.Entry // the last completed operation, nil if the dump shows none
+	place     *Place           // the rank's place in the plan, nil if it has none
 	blocked
 }
 
 // blocked is the operation that holds up a rank.
 type blocked struct {
-	*flightrec.Entry // nil if none does
-	// matched says that all other ends have issued it, so that the rank waits for none of them,
-	// and overtaken that other members have completed it, or the peer its send.
+	*flightrec.Entry // nil if nothing holds it up
+	// matched means that all other ends have issued the operation, so the rank waits for none of
+	// them. overtaken means that other members have completed it, or that the peer has completed
+	// its send.
 	matched, overtaken bool
 	waits              []Wait
 }
 
 // group is a process group of the job.
 type group struct {
-	name    string // with its description, for people
-	kind    string // the description alone
+	name    string // the name and the description, for messages
+	kind    string // only the description
 	ranks   []int
 	members map[int]*member
-	carries bool // transfers
+	carries bool // whether the group carries transfers
 }
 
 // member is the progress of a rank in the collectives of a group.
 type member struct {
 	first   int64 // the first pending number, -1 if none is pending
-	issued  int64 // the last number that was issued, -1 if no entry shows it
+	issued  int64 // the last number issued, -1 if no entry shows it
 	status  flightrec.Status
-	guessed bool // the status was found by the group's description
+	guessed bool // the status was looked up by the group's description
 }
 
 // newJob joins the dumps.
 func newJob(set *flightrec.Set) *job {
 	j := &job{byID: map[int]*rank{}}
 	known := map[string]*group{}
-	local := map[string]int64{} // the process's number of the groups of a description, -1 if dumps differ
+	local := map[string]int64{} // the processes' own number of the groups with a description, -1 if dumps differ
 	for _, d := range set.Dumps {
 		r := j.rank(d.Rank)
 		r.dump, r.missing = d, false
@@ -95,7 +96,7 @@ func newJob(set *flightrec.Set) *job {
 			g := r.group(e)
 			if e.Kind != flightrec.Collective {
 				if e.Peer >= 0 {
-					j.rank(int(e.Peer)) // the group may not list it
+					j.rank(int(e.Peer)) // the group may not list the peer
 					g.carries = true
 				}
 				continue
@@ -114,8 +115,9 @@ func newJob(set *flightrec.Set) *job {
 	}
 	j.ranks = slices.SortedFunc(maps.Values(j.byID), func(a, b *rank) int { return cmp.Compare(a.id, b.id) })
 
-	// A group without entries gets the status of the number that its description has elsewhere, if
-	// no other group of the dump has this description.
+	// A group without entries has no known number of its own. It gets the status for the number
+	// that groups with its description have in other dumps, if its description is unique in its
+	// dump.
 	for _, r := range j.ranks {
 		descriptions := map[string]int{"": 2}
 		for _, own := range r.dump.Groups {
@@ -132,7 +134,7 @@ func newJob(set *flightrec.Set) *job {
 	return j
 }
 
-// rank returns a rank, which it adds to the job if it is new.
+// rank returns the rank with a number, and adds it to the job if it is new.
 func (j *job) rank(id int) *rank {
 	r := j.byID[id]
 	if r == nil {
@@ -159,7 +161,7 @@ func describe(e *flightrec.Entry) string {
 	return fmt.Sprintf("%s %d", e.Name, e.Number)
 }
 
-// has reports whether a member has completed a collective of the group.
+// has reports whether a member has completed the group's collective with the given number.
 func (m *member) has(number int64) bool {
 	if m.first >= 0 {
 		return m.first > number

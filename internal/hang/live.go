@@ -8,15 +8,16 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// everyRank is the awaited rank of a rank that waits for all others.
+// everyRank stands for the awaited rank if a rank waits for all others.
 const everyRank = -1
 
-// silent is the age from which a heartbeat no longer shows what its rank does. Ranks send one each
-// second.
+// silent is the age at which a heartbeat no longer shows what its rank is doing. Ranks send one
+// every second.
 const silent = 2 * time.Second
 
-// Live reports on the ranks of a running job, by what each of them does at a moment. Ranks of a
-// healthy job may wait too: the report says for which ranks and how long, not that anything is wrong.
+// Live reports on the ranks of a running job, based on what each of them is doing at one moment.
+// Ranks of a healthy job wait, too: the report says which ranks they wait for and how long, not that
+// anything is wrong.
 func Live(ranks []transport.Standing) *Report {
 	r := &Report{Ranks: len(ranks), live: true}
 	byID := map[int]transport.Standing{}
@@ -25,7 +26,7 @@ func Live(ranks []transport.Standing) *Report {
 	for _, s := range ranks {
 		byID[s.Rank], oldest, latest = s, max(oldest, s.Age), max(latest, s.Step)
 	}
-	// All ranks begin a step together: a wait of an earlier one is over.
+	// All ranks begin a step together, so any wait in an earlier step is over.
 	waits := func(s transport.Standing) bool { return s.Waits && s.Age < silent && s.Step >= latest }
 	for _, s := range ranks {
 		state := State{Rank: s.Rank, Place: fmt.Sprintf("step %d", s.Step)}
@@ -58,7 +59,7 @@ func Live(ranks []transport.Standing) *Report {
 			continue
 		}
 		s := byID[end[0]]
-		var first transport.Standing // the one that has waited longest for it
+		var first transport.Standing // the rank that has waited longest for it
 		for _, w := range r.Waits {
 			if w.For == s.Rank && byID[w.Rank].Since >= first.Since {
 				first = byID[w.Rank]

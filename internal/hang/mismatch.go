@@ -14,11 +14,11 @@ import (
 type Finding struct {
 	Ranks    []int  `json:"ranks"`
 	Text     string `json:"text"`
-	Mismatch bool   `json:"mismatch"` // of one operation; otherwise a send without a receive
+	Mismatch bool   `json:"mismatch"` // ranks disagree about one operation; otherwise, a send has no receive
 }
 
-// mismatches finds operations that the members of a group have issued with the same number and
-// that are not the same, and transfers whose ends differ, among those that are pending.
+// mismatches finds, among the pending operations, those that the members of a group issued under
+// one number but that differ, and transfers whose ends differ.
 func (j *job) mismatches() (found []Finding) {
 	type operation struct {
 		group  *group
@@ -72,7 +72,8 @@ func compare(g *group, number int64, ranks map[string][]int) Finding {
 	return f
 }
 
-// signature is what all members must agree on. The sizes of some operations are each rank's own.
+// signature returns what all members must agree on. For some operations, each rank has its own
+// sizes.
 func signature(e *flightrec.Entry) string {
 	text := e.Name
 	if e.Type != "" {
@@ -86,7 +87,8 @@ func signature(e *flightrec.Entry) string {
 	return text
 }
 
-// unmatched finds pending sends of a rank without a receive, or with one of another size or type.
+// unmatched finds a rank's pending sends that have no receive, or whose receive has another size
+// or type.
 func (j *job) unmatched(r *rank) (found []Finding) {
 	alone := map[int]int{} // sends without a receive, by peer
 	for _, e := range r.pending {

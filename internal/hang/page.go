@@ -12,11 +12,11 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// ErrNoPicture is returned for a report whose ranks have no place in a plan.
+// ErrNoPicture is returned if the ranks of a report have no place in a plan.
 var ErrNoPicture = errors.New("a picture shows where the ranks are in a plan: give a plan that the dumps fit")
 
-// SVG draws the schedule with the front line of the hang, in the first pipeline that has a rank
-// to blame.
+// SVG draws the schedule of the first pipeline that has a rank to blame, with a line that marks
+// how far each rank got.
 func (r *Report) SVG(w io.Writer) error {
 	pictures, err := r.pictures(1)
 	if err != nil {
@@ -33,8 +33,8 @@ type picture struct {
 	SVG    template.HTML
 }
 
-// pictures draws the pipelines with ranks to blame, or all if there are none. All computations
-// take equally long, B twice that.
+// pictures draws the pipelines with ranks to blame, or all pipelines if no rank is. All
+// computations are drawn with the same duration, except that B takes twice as long.
 func (r *Report) pictures(most int) (list []picture, err error) {
 	if r.Fit == nil || !r.Fit.Fits {
 		return nil, ErrNoPicture

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// stopped says why a rank that waits for none is to blame.
+// stopped explains why a rank that waits for no other is to blame.
 func (r *Report) stopped(j *job, rank *rank) Reason {
 	reason := Reason{Ranks: []int{rank.id}, Certain: len(rank.dump.Entries) > 0}
 	switch {
@@ -32,7 +32,7 @@ func (r *Report) stopped(j *job, rank *rank) Reason {
 	default:
 		reason.Text = "has completed all that it issued, at last " + rank.describe(rank.completed)
 	}
-	var awaited *Wait // for what the rank has not issued: the first certain one, or else the first
+	var awaited *Wait // a wait for something that the rank has not issued: the first certain one, or else the first
 	for i := range r.Waits {
 		if w := &r.Waits[i]; w.For == rank.id && (awaited == nil || w.Certain && !awaited.Certain) {
 			awaited = w
@@ -53,8 +53,9 @@ func (r *Report) stopped(j *job, rank *rank) Reason {
 	return reason
 }
 
-// cycle says which ranks of a cycle are to blame: those whose operation does not match, those
-// at a link that does not carry, those whose transfers are in another order, otherwise all.
+// cycle says which ranks of a cycle are to blame: those whose operation does not match, those at
+// a link that carries nothing, or those whose transfers are in another order; otherwise, all of
+// them.
 func (r *Report) cycle(j *job, ranks []int) Reason {
 	for _, f := range r.Findings {
 		if f.Mismatch && !slices.ContainsFunc(f.Ranks, func(rank int) bool { return !slices.Contains(ranks, rank) }) {
@@ -97,8 +98,8 @@ func (r *Report) cycle(j *job, ranks []int) Reason {
 	return reason
 }
 
-// odd reports whether a rank's transfers differ from those that the ranks in the same place of
-// similar groups have issued under the same numbers, and agree with none of them.
+// odd reports whether a rank's transfers differ from those that the ranks in the same place in
+// similar groups issued under the same numbers, and agree with none of them.
 func (j *job) odd(r *rank) bool {
 	own := r.group(r.Entry)
 	place, differs := slices.Index(own.ranks, r.id), false
@@ -132,8 +133,9 @@ func (r *rank) directions(g *group) map[int64]direction {
 	return all
 }
 
-// state returns the progress of a rank. A rank without completed entries has its status in the groups
-// that matter: the group of its first pending operation, or those in which others wait for it.
+// state returns the progress of a rank. If it has no completed entries, its status in the groups that
+// matter is used instead: the group of its first pending operation, or those in which others wait for
+// it.
 func (r *Report) state(rank *rank) State {
 	s := State{Rank: rank.id}
 	if rank.missing {

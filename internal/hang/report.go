@@ -12,24 +12,24 @@ import (
 type Report struct {
 	Ranks    int       `json:"ranks"`
 	Blamed   []int     `json:"blamed"`  // global ranks
-	Certain  bool      `json:"certain"` // all of Reasons are proven
-	Reasons  []Reason  `json:"reasons"` // by rank or cycle of ranks
-	Behind   []int     `json:"behind"`  // ranks that wait for them, directly or through others
+	Certain  bool      `json:"certain"` // whether all Reasons are proven
+	Reasons  []Reason  `json:"reasons"` // one for each rank or cycle of ranks
+	Behind   []int     `json:"behind"`  // ranks that wait for the blamed ranks, directly or through others
 	Waits    []Wait    `json:"waits"`
 	Findings []Finding `json:"findings,omitempty"`
 	Missing  []int     `json:"missing,omitempty"` // ranks without a dump
-	Empty    []int     `json:"empty,omitempty"`   // ranks whose dump has no operation
+	Empty    []int     `json:"empty,omitempty"`   // ranks whose dump contains no operations
 	States   []State   `json:"states"`
 	Broken   []string  `json:"broken,omitempty"`  // files that cannot be read, with the reason
-	Skipped  int       `json:"skipped,omitempty"` // files of folders and archives that are not dumps by their name
+	Skipped  int       `json:"skipped,omitempty"` // number of files in folders and archives whose names are not those of dumps
 	Fit      *Fit      `json:"plan,omitempty"`
-	live     bool      // of a running job
+	live     bool      // the report describes a running job
 }
 
 // Reason says why ranks are to blame.
 type Reason struct {
 	Ranks   []int  `json:"ranks"`
-	Circle  bool   `json:"circle,omitempty"` // they wait for each other
+	Circle  bool   `json:"circle,omitempty"` // the ranks wait for each other
 	Text    string `json:"text"`
 	Certain bool   `json:"certain"`
 }
@@ -37,13 +37,14 @@ type Reason struct {
 // State is the progress of a rank.
 type State struct {
 	Rank  int    `json:"rank"`
-	Last  string `json:"last,omitempty"`  // the last operation that it completed
-	First string `json:"first,omitempty"` // the first one that is pending
-	Place string `json:"place,omitempty"` // in the plan
+	Last  string `json:"last,omitempty"`  // the last operation that the rank completed
+	First string `json:"first,omitempty"` // the first pending operation
+	Place string `json:"place,omitempty"` // position in the plan
 }
 
-// Dumps reports on the dumps of a job. The plans may be one plan with the transfers of several
-// runtimes: the first that the dumps fit shows the positions of the ranks in it. There may be none.
+// Dumps reports on the dumps of a job. The plans, if any, may be one plan with the transfers of
+// different runtimes: the first plan that the dumps fit is the one in which the report shows the
+// positions of the ranks.
 func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 	j := newJob(set)
 	r := &Report{Ranks: len(j.ranks), Skipped: len(set.Skipped)}
@@ -90,7 +91,7 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 			r.Reasons = append(r.Reasons, r.stopped(j, j.byID[end[0]]))
 		}
 	}
-	for _, one := range j.ranks { // that stopped before another one came to wait for them, which only a plan shows
+	for _, one := range j.ranks { // ranks that stopped before any other came to wait for them, which only a plan shows
 		p := one.place
 		if _, waits := g[one.id]; !waits && len(g) > 0 && p != nil && len(p.after) == 1 && one.Entry == nil && !slices.Contains(p.Before, endOfStep) {
 			r.Reasons = append(r.Reasons, Reason{Ranks: []int{one.id}, Text: "waits for none in the middle of its step; no rank has come to wait for it yet", Certain: !one.missing})

@@ -7,9 +7,9 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// script is the program of a place in the pipeline, spelled out, with its transfers.
+// script is the program of one place in the pipeline, with its transfers written out.
 type script struct {
-	actions   []schedule.Action // the first is endOfStep, of the step before
+	actions   []schedule.Action // the first one is endOfStep, the end of the previous step
 	transfers []transfer
 	count     map[direction]int // number of transfers, by direction
 }
@@ -29,10 +29,10 @@ type direction struct {
 	peer int
 }
 
-// mostActions bounds the length of a plan that dumps are compared with.
+// mostActions bounds the length of plans that dumps are compared with.
 const mostActions = 4 << 20
 
-// scripts spells out the programs of a plan.
+// scripts writes out the programs of a plan.
 func scripts(plan *schedule.Plan) ([]script, error) {
 	var total int64
 	for place := range plan.Programs {
@@ -59,8 +59,8 @@ func scripts(plan *schedule.Plan) ([]script, error) {
 	return all, nil
 }
 
-// ends has for each kind of transfer the kind of its entry, and the stage of its peer relative to its
-// own, 0 for other actions.
+// ends contains, for each kind of transfer, the kind of its entry and the stage of its peer relative
+// to its own stage. The stage is 0 for other actions.
 var ends = [schedule.NumKinds]struct {
 	kind  flightrec.Kind
 	stage int
@@ -80,8 +80,8 @@ func directionOf(plan *schedule.Plan, a schedule.Action) (d direction, crosses b
 	return direction{end.kind, plan.Placement.Rank[stage]}, true
 }
 
-// issued returns the transfer that a rank issued back transfers before its last one, if it has issued
-// k of the step. The steps before are the same.
+// issued returns the transfer that a rank issued back transfers before its last one, assuming that it
+// has issued k transfers of the step. Earlier steps issue the same transfers.
 func (s *script) issued(k, back int) direction {
 	n := len(s.transfers)
 	return s.transfers[((k-1-back)%n+n)%n].direction

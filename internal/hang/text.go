@@ -11,13 +11,13 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// The text shows a part of a large job. JSON has all of it.
+// The text shows only part of a large job. The JSON contains all of it.
 const (
 	mostReasons = 4
 	mostLines   = 40
 )
 
-// Found reports whether something is wrong.
+// Found reports whether anything is wrong.
 func (r *Report) Found() bool {
 	return len(r.Blamed) > 0 || slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Mismatch })
 }
@@ -49,7 +49,7 @@ func (r *Report) Verdict() string {
 		if i := slices.IndexFunc(r.States, func(s State) bool { return s.Rank == reason.Ranks[0] && s.Place != "" }); i >= 0 && len(reason.Ranks) == 1 {
 			ranks += " (" + r.States[i].Place + ")"
 		}
-		if r.Certain != reason.Certain { // some are, and some are not
+		if r.Certain != reason.Certain { // some reasons are certain, and some are not
 			reason.Text += " (certain)"
 		}
 		why = append(why, ranks+" "+reason.Text)
@@ -80,7 +80,7 @@ func (r *Report) Verdict() string {
 	return strings.Join(who, "; ") + certainty + "\n" + strings.Join(why, "; ")
 }
 
-// plural returns the word for one rank or for several.
+// plural returns one for a single rank, and several otherwise.
 func plural(ranks []int, one, several string) string {
 	if len(ranks) == 1 {
 		return one
@@ -88,7 +88,7 @@ func plural(ranks []int, one, several string) string {
 	return several
 }
 
-// Write writes the report for people.
+// Write writes the report as text for people.
 func (r *Report) Write(w io.Writer) error {
 	fmt.Fprintln(w, r.Verdict())
 	if f := r.Fit; f != nil {
@@ -121,7 +121,7 @@ func (r *Report) Write(w io.Writer) error {
 	return r.states(w)
 }
 
-// section writes lines under a title, up to a number, and nothing if there are none.
+// section writes the first lines of a list under a title, or nothing if the list is empty.
 func section(w io.Writer, title string, lines []string) {
 	if len(lines) > 0 {
 		fmt.Fprintf(w, "\n%s:\n", title)
@@ -139,7 +139,7 @@ func section(w io.Writer, title string, lines []string) {
 func (r *Report) chain() (lines []string) {
 	g := graph(r.Waits)
 	for depth, layer := range g.layers(r.Blamed) {
-		var operations []string // in the order of their first rank
+		var operations []string // in order of their first rank
 		ranks := map[string][]int{}
 		for _, rank := range layer {
 			waits := g[rank]

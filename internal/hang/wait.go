@@ -37,14 +37,14 @@ func (j *job) block(r *rank, e *flightrec.Entry) {
 			wait(id, m != nil && !m.guessed)
 		}
 	}
-	if n := len(g.ranks); r.matched && n > 1 { // all are in it: each one waits for the next
+	if n := len(g.ranks); r.matched && n > 1 { // all members are in the operation: each one waits for the next
 		wait(g.ranks[(slices.Index(g.ranks, r.id)+1)%n], false)
 	}
 }
 
-// sent reports whether the peer has completed the send that a receive of the rank waits for. The
-// transfers of two ranks in a group are matched in the order of their issue, so it counts them, and it
-// can do so only if both dumps have the whole history.
+// sent reports whether the peer has completed the send that a receive of the rank waits for. Transfers
+// between two ranks in a group are matched in the order in which they were issued, so sent counts
+// them. It can do so only if both dumps contain the whole history.
 func (r *rank) sent(e *flightrec.Entry, peer *rank) (sent, counted bool) {
 	if e.Kind != flightrec.Recv || !r.dump.Whole() || !peer.dump.Whole() {
 		return false, false
@@ -65,8 +65,8 @@ func (r *rank) transfers(kind flightrec.Kind, peer *rank, g *group) (list []*fli
 	return list
 }
 
-// counterpart returns the pending transfer of the rank that is the other end of one of a peer, nil if
-// the rank has issued none.
+// counterpart returns the rank's pending transfer that is the other end of the peer's transfer e, or
+// nil if the rank has not issued one.
 func (r *rank) counterpart(peer *rank, e *flightrec.Entry) *flightrec.Entry {
 	for _, o := range r.pending {
 		if o.Kind == flightrec.Send+flightrec.Recv-e.Kind && int(o.Peer) == peer.id {
