@@ -17,40 +17,42 @@ import (
 
 // Config configures the ranks of this process. Stages and Spaces must be set.
 type Config[T any] struct {
-	// Stages lists the stages of all ranks, in order, copy after copy if the placement has copies,
-	// and replica after replica. The runner only reads the Spec of another process's stages;
-	// stages.Remote describes a stage that this process does not have.
+	// Stages lists the stages of all ranks, in order, copy by copy if the placement has copies, and
+	// replica by replica. The runner reads only the Spec of a stage that runs in another process: use
+	// stages.Remote for it.
 	Stages []stages.Stage[T]
-	// Spaces lists the spaces of the ranks of this process. Ranks do not share a space. The function
-	// Spaces makes the list.
+	// Spaces lists the spaces of the ranks of this process. Ranks do not share a space. The Spaces
+	// function builds the list.
 	Spaces []memory.Space[T]
 	// Schedule is the name of one of schedule.Schedules, which plans the steps and places the
 	// stages. "" means Plan.Rule or Plan.Fixed if one is set, and otherwise depth-first.
 	Schedule string
-	// Losses defines the losses that stages may record. At most one is the objective, and a loss
-	// that a stage declares as a metric is a metric. nil means the losses that the stages declare,
-	// as means, if at most one of them is not a metric; that one is the objective.
+	// Losses defines the losses that stages may record. At most one may be the objective. A loss that
+	// a stage declares as a metric is always a metric. nil means the losses that the stages declare,
+	// reduced as means; at most one of them may then be other than a metric, and it is the objective.
 	Losses []loss.Def
 	// Gradients is required if a stage of this process has parameters that are not frozen. nil means
 	// the space of each rank, which must implement Gradients. All ranks call it concurrently. If it
-	// is also a Copier, the runner copies the total of a tied parameter from use to use; otherwise
-	// it adds the total to zero.
+	// is also a Copier, the runner copies the total of a tied parameter from use to use; otherwise it
+	// zeroes each use's gradient and adds the total to it.
 	Gradients Gradients[T]
-	// Outputs takes over the outputs of the last stage in Evaluate, on its rank. It owns the
-	// handles, but not the slice, and must release them within the call or after Evaluate.
-	// microbatch is the Entry.Index. If Outputs is nil, the runner releases the outputs after the
-	// forward. If the evaluation fails, a space with memory.Reclaimer has already freed them.
+	// Outputs receives the outputs of the last stage during Evaluate, on that stage's rank. It takes
+	// ownership of the handles, but not of the slice, and must release them during the call or after
+	// Evaluate. microbatch is the microbatch's Entry.Index. If Outputs is nil, the runner releases
+	// the outputs after the forward. If the evaluation fails, a space that implements
+	// memory.Reclaimer has already freed them.
 	Outputs func(microbatch int, out []T) error
-	// CheckSource checks the contract of an Indexed source, as builds with -tags invariants always
-	// do. Before the step each rank makes all parts of all microbatches, including the parts that
-	// only other ranks read. If two ranks make different parts, or a rank makes a different part in
-	// the step, the step ends with ErrIndexed. Spaces must be memory.Hasher.
+	// CheckSource checks that an Indexed source honors its contract. Builds with -tags invariants
+	// always do. Before the step, each rank fills all parts of all microbatches, including the parts
+	// that only other ranks read. If two ranks get different contents for a part, or a rank gets
+	// different contents during the step, the step fails with ErrIndexed. All spaces must implement
+	// memory.Hasher.
 	CheckSource bool
-	Seed        uint64 // of random draws
+	Seed        uint64 // for random draws
 	FirstStep   int64  // the number of the first step, for a resumed run
-	// ScaleExponent is the k of the scale 2^k: seeds of gradients are multiplied by the scale, and
-	// the factor of the Result divides by it. Use 0 for float32. SetScaleExponent changes it between
-	// steps.
+	// ScaleExponent is the exponent k of the scale 2^k. Gradient seeds are multiplied by the scale,
+	// and the factor that Result.Update passes to the optimizer divides by it. Use 0 for float32.
+	// SetScaleExponent changes it between steps.
 	ScaleExponent int
 
 	Plan     Plan
@@ -62,46 +64,47 @@ type Config[T any] struct {
 	recording *Replicas // if not nil, Stages and Spaces belong to one of these replicas (newRecording)
 }
 
-// Plan configures how the plan of a step is made, beyond Config.Schedule.
+// Plan configures how a step is planned, in addition to Config.Schedule.
 type Plan struct {
-	// Rule plans a step if Config.Schedule is empty. Evaluate asks it for a forward-only plan. If
-	// it returns a plan for several ranks without transfers, lower.Transfers adds them for the
-	// capacity of the links. A stage that cannot split its backward runs it whole at I.
+	// Rule plans a step if Config.Schedule is empty. Evaluate asks it for a forward-only plan. If it
+	// returns a plan for several ranks without transfers, lower.Transfers adds them for the capacity
+	// of the links. A stage that cannot split its backward runs all of it at I.
 	Rule schedule.Rule
 	// Fixed is the plan of training steps, for example from a file or from choose.Choose. The runner
 	// recomputes its drops from the stages' declarations, keeps its transfers, and checks it like a
-	// rule's plan. It serves its own number of microbatches and other numbers that fit its loops;
-	// evaluations run depth-first on its placement (lower.Fixed). Leave Schedule, Rule, Placement,
-	// Group, Cap, Slices and Unchecked unset.
+	// rule's plan. It works for its own number of microbatches and for other numbers that fit its
+	// loops; evaluations run depth-first on its placement (lower.Fixed). Leave Schedule, Rule,
+	// Placement, Group, Cap, Slices and Unchecked unset.
 	Fixed *schedule.Plan
 	// Placement assigns stages to ranks. The zero value means the placement of Config.Schedule or
 	// Fixed, and schedule.Looped for a rule.
 	Placement schedule.Placement
-	// Group, Cap and Slices are passed in schedule.Params; 0 leaves the choice to the rule.
+	// Group, Cap and Slices are passed to the rule in schedule.Params; 0 leaves the choice to the
+	// rule.
 	Group, Cap, Slices int
-	// LookAhead is the number of entries that are pulled before their microbatch needs them.
+	// LookAhead is the number of entries that the runner pulls from the source ahead of need.
 	LookAhead int
-	// Quantizing selects when a rank makes the copies of weights, if some of its stages compute with
-	// copies (stages.Quantizer) and the rule's plan does not decide it.
+	// Quantizing selects when a rank copies its weights, if some of its stages compute with copies
+	// (stages.Quantizer) and the rule's plan leaves this open.
 	Quantizing lower.Quantizing
 	// Costs, if set, adds a simulation of the plan to each Result.
 	Costs *simulate.Costs
-	// Unchecked runs the rule's plan unchanged and without a check. The plan must contain transfers
+	// Unchecked runs the rule's plan as it is, without checking it. The plan must contain transfers
 	// and lifetimes. It is for tools and tests.
 	Unchecked bool
 }
 
-// Memory configures how the memory of a step is planned and watched.
+// Memory configures how a step's memory is planned and monitored.
 type Memory struct {
-	// Profile is the record of the stages' and sources' allocations, made by Record. With it the
-	// runner plans the memory of every step before the step begins, on ranks whose space is
+	// Profile describes the allocations of the stages and sources, as recorded by Record. With it the
+	// runner plans the memory of every step before the step begins, on ranks whose space implements
 	// memory.Planned: a step reserves its memory, and allocations outside the plan fail. On other
 	// ranks the runner plans only the far memory of a step that offloads. If there are several shape
-	// classes, the plan serves any of them, or exactly those of the step if its source is Shaped.
-	// The memory of an evaluation with Outputs and of a step with TolerateLeaks is not planned.
+	// classes, the plan fits any of them, or only those of the step if its source is Shaped. The
+	// memory of an evaluation with Outputs and of a step with TolerateLeaks is not planned.
 	Profile *layout.Profile
-	// Budget is the maximum number of bytes of a step on a rank; 0 means no limit. A step that needs
-	// more fails before it begins.
+	// Budget is the maximum number of bytes that a step may use on a rank; 0 means no limit. A step
+	// that needs more fails before it begins.
 	Budget int64
 	// Search limits the search for a good layout; with the zero value it takes a few milliseconds.
 	Search placement.Options
@@ -113,39 +116,39 @@ type Memory struct {
 	TolerateLeaks bool
 }
 
-// Offload configures which saved state a step moves to far memory, and which memory that is. The
-// zero value offloads nothing, unless Plan.Fixed does. Offloading needs Memory.Profile and spaces
-// that are memory.Movable, such as kernels.Host, or memory.Offloader, such as cuda.Device, whose far
+// Offload configures which saved state a step moves to far memory, and where that memory is. The zero
+// value offloads nothing, unless Plan.Fixed does. Offloading needs Memory.Profile and spaces that
+// implement memory.Movable, such as kernels.Host, or memory.Offloader, such as cuda.Device, whose far
 // memory is its own page-locked host memory. Evaluations offload nothing.
 type Offload struct {
-	// Share is the fraction of the bytes that a stage saves to be offloaded, from 0 to 1. The runner
-	// offloads the largest slots that nothing else holds, the same slots for every microbatch
-	// (layout.Profile.Away). A microbatch is not offloaded if no computation runs between its
-	// forward and its backward, because there is no time to copy it. Only the first 64 slots of a
-	// stage can be offloaded: layout.Profile.NearSlots names the stages that have more.
+	// Share is the fraction of each stage's saved bytes to offload, from 0 to 1. The runner offloads
+	// the largest slots that nothing else holds, the same slots for every microbatch
+	// (layout.Profile.Away). A microbatch is not offloaded if no computation runs between its forward
+	// and its backward, because that leaves no time for copying. Only the first 64 slots of a stage
+	// can be offloaded: layout.Profile.NearSlots names the stages that have more.
 	Share float64
-	// Folder is the folder of the file that serves as the far memory of a rank. The runner reserves
-	// its space on the disk before the first step. The file has no name, and mode 0600. If Folder is
-	// empty, far memory is on the heap of the process, for devices with their own memory.
+	// Folder is the folder for the file that serves as a rank's far memory. The runner reserves the
+	// file's disk space before the first step. The file is unnamed and has mode 0600. If Folder is
+	// empty, far memory is on the process's heap; this is for devices with their own memory.
 	Folder string
 	// Range, if set, returns the far memory of a rank instead. The runner owns it, reads and writes
-	// it on one goroutine for each direction, and releases it in Close.
+	// it on one goroutine per direction, and releases it in Close.
 	Range func(rank int) (memory.Range, error)
-	// Budget is the maximum number of bytes of far memory of a rank; 0 means no limit.
+	// Budget is the maximum number of bytes of far memory per rank; 0 means no limit.
 	Budget int64
 }
 
 // World defines which ranks run in this process, and how they are linked. The zero value means that
-// all ranks of all replicas do. Rank p of the pipeline of replica r is rank r·Ranks+p.
+// this process runs all ranks of all replicas. Rank p of the pipeline of replica r is rank r·Ranks+p.
 type World[T any] struct {
-	Ranks int // of a pipeline, in all processes; 0 means the number of Spaces per replica
-	First int // the rank of the first of Spaces; the others follow it
-	// Transport returns the transport of a rank of this process. It is required if other
-	// processes have ranks, and replaces Copy, Capacity and Stall.
+	Ranks int // number of ranks of a pipeline, across all processes; 0 means the number of Spaces per replica
+	First int // the rank of the first space in Spaces; the others follow it
+	// Transport returns the transport of a rank of this process. It is required if other processes
+	// run ranks, and replaces Copy, Capacity and Stall.
 	Transport func(rank int) transport.Transport[T]
-	// Copy, Capacity and Stall are fields of local.Config, which links the ranks of one process.
-	// If Copy is nil, spaces that are memory.Receiver copy, as the spaces of package kernels do.
-	// A Capacity of 0 means the capacity of Plan.Fixed, if it is set.
+	// Copy, Capacity and Stall are fields of local.Config, which links the ranks of one process. If
+	// Copy is nil, the spaces must implement memory.Receiver, as those of package kernels do, and
+	// make the copies themselves. A Capacity of 0 means the capacity of Plan.Fixed, if it is set.
 	Copy     func(from, to int, h T) (T, error)
 	Capacity int
 	Stall    time.Duration
@@ -159,19 +162,18 @@ type Replicas struct {
 	// so on of the batch. World.Ranks is the number of ranks of one pipeline. World.First,
 	// Config.Spaces, hooks and results number ranks over all replicas, replica after replica.
 	Count int
-	// Shard selects the state that is sharded over the replicas: none (0), the optimizer's state
-	// (1), gradients as well (2), weights as well (3). The results have the same bits at every
-	// level.
+	// Shard selects the state that is sharded over the replicas: none (0), the optimizer's state (1),
+	// gradients as well (2), weights as well (3). The results are bit-identical at every level.
 	Shard int
-	// Gathered is the number of stages whose whole weights a rank holds at once at Shard 3, if the
-	// plan does not decide it; 0 means 1, or 2 if the plan joins pairs.
+	// Gathered is the number of stages whose whole weights a rank holds at once at Shard 3, unless
+	// the plan decides it; 0 means 1, or 2 if the plan joins pairs.
 	Gathered int
 }
 
 // count returns the number of replicas.
 func (r *Replicas) count() int { return max(r.Count, 1) }
 
-// shard returns Shard, or 0 if there is one replica.
+// shard returns Shard, or 0 if there is only one replica.
 func (r *Replicas) shard() int {
 	if r.count() == 1 && r.Shard >= 0 && r.Shard <= 3 { // Validate refuses other levels
 		return 0
@@ -185,13 +187,13 @@ type Hooks struct {
 	// Action is called with every action before it runs.
 	Action func(rank int, action schedule.Action)
 	// Microbatch is called after a microbatch's last action, with its record in the memory log. The
-	// sample is borrowed for the call.
+	// sample is valid only during the call.
 	Microbatch func(sample *memory.Sample)
-	// Peak is called at the end of a training step whose memory is not planned, if its peak was
-	// higher than in all earlier steps, with the owners of memory at the peak, the largest first.
-	// Resident buffers are not included. The step counts even if the hook panics. The hook needs
-	// spaces that are memory.PeakWatched. If memory is planned, layout.Memory.Owners returns the
-	// owners before the step.
+	// Peak is called at the end of a training step whose memory is not planned, if the step's peak
+	// was higher than that of every earlier step. owners yields the owners of the memory at the peak,
+	// largest first, without resident buffers. The step counts even if the hook panics. The hook
+	// needs spaces that implement memory.PeakWatched. If memory is planned, layout.Memory.Owners
+	// returns the owners before the step.
 	Peak func(rank int, owners iter.Seq[memory.PeakOwner])
 	// Failed is called with the error that ends a step, before the step's buffers are released.
 	// held iterates over the buffers of the rank and is valid until the hook returns. The hook is
@@ -222,8 +224,8 @@ type Gradients[T any] interface {
 	SumSquares(g T) (float64, error)
 }
 
-// SquareSummer is an optional ability of Gradients. SumsOfSquares is SumSquares of several gradients
-// at once, for which the runner waits only once.
+// SquareSummer is an optional ability of Gradients. SumsOfSquares does the work of SumSquares for
+// several gradients at once, so that the runner waits only once.
 type SquareSummer[T any] interface {
 	SumsOfSquares(sums []float64, gradients []T) error
 }
@@ -234,23 +236,24 @@ type Copier[T any] interface {
 	Copy(dst, src T) error
 }
 
-// Sharded is an ability of Gradients that several replicas need. It divides buffers into parts, and
-// each replica owns a range of the parts. kernels.Host implements it.
+// Sharded is an ability that Gradients must have if there are several replicas. It divides buffers
+// into parts, and each replica owns a range of the parts. kernels.Host implements it.
 type Sharded[T any] interface {
 	// Elements returns the number of elements of h.
 	Elements(h T) int
 	// Parts returns the number of parts into which n elements are divided. It depends only on n.
 	Parts(n int) int
-	// Bound returns the first element of a part of n elements, and n for part Parts(n).
+	// Bound returns the index of a part's first element, given n elements in total; it returns n for
+	// part Parts(n).
 	Bound(n, part int) int
-	// Slice returns n elements of h, beginning with element first. The result is an operand like h,
-	// but has no reference of its own, and is valid as long as h.
+	// Slice returns n elements of h, starting at element first. The result is an operand like h, but
+	// has no reference of its own, and is valid as long as h.
 	Slice(h T, first, n int) (T, error)
-	// PartSquares stores the sums of squares of len(sums) parts of n elements, beginning with part;
-	// g holds exactly these parts. SumSquares of all n elements equals the sum over all parts, added
-	// in their order, beginning with 0.
+	// PartSquares stores in sums the sums of squares of len(sums) consecutive parts, starting at
+	// part, of a gradient with n elements; g holds exactly these parts. SumSquares of all n elements
+	// equals the sum over all parts, added in order, starting from 0.
 	PartSquares(sums []float64, g T, n, part int) error
-	// New returns a new buffer of a class, owned by the caller, with n elements of the type of
+	// New returns a new buffer of a class, owned by the caller, with n elements of the same type as
 	// like's.
 	New(class memory.Class, like T, n int) (T, error)
 }

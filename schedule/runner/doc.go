@@ -1,41 +1,41 @@
-// Package runner trains: it runs a plan, calls stages in its order, releases buffers as the plan
-// says, compares the books after every microbatch, and reduces losses and gradients once, at step
-// end.
+// Package runner runs training steps: it executes a plan, calling stages and releasing buffers as the
+// plan says. It compares the books after every microbatch, and reduces losses and gradients once, at
+// step end.
 //
-// A [Runner] runs the ranks of its process. Step(ctx, M, source) trains on M microbatches and
-// returns a [Result]; Evaluate runs them forward only. M may differ from call to call. The runner
-// asks the schedule for a plan of M microbatches, or takes Plan.Fixed. It adds transfers, if there
-// are several ranks, and the lifetimes that follow from the declarations of the stages, checks the
-// plan, and keeps the last plan of each mode.
+// A [Runner] runs the ranks of its process. Step(ctx, M, source) trains on M microbatches and returns
+// a [Result]; Evaluate runs only the forward. M may differ from call to call. The runner asks the
+// schedule for a plan of M microbatches, or takes Plan.Fixed. It adds transfers, if there are several
+// ranks, and lifetimes, which it derives from the stages' declarations. It then checks the plan, and
+// keeps the last plan of each mode.
 //
-// The runner owns every handle between the calls of stages. It follows the plan and decides
-// nothing itself: the drop bits determine which buffers each action releases, and package effects
-// determines the order.
+// The runner owns every handle between stage calls. It follows the plan and decides nothing itself:
+// the drop bits determine which buffers each action releases, and package effects determines the
+// order.
 //
 // # Several ranks
 //
 // Each rank has its own space. If the process has several ranks, each has its own goroutine, and
 // [local.Links] join them; Config.Stages lists the stages of all ranks. A [transport.Transport]
-// from the embedder joins ranks in other processes (World); package transporttest tests its
+// supplied by the embedder joins ranks in other processes (World); package transporttest tests its
 // contract.
 //
 // Ownership between ranks (L4):
 //
 //   - A tensor that a stage returns for another rank stays in the outbox of its rank's frames,
 //     unchanged, from the F, B or I that made it to the WAIT of its transfer. A send borrows it.
-//   - A receive hands over copies in buffers of the receiver's own space, of class Transfer. They
-//     are released like tensors that a stage of the rank has returned. No handle crosses a rank.
-//   - Every rank asks its source for every microbatch, in the order of the batch, and releases at
-//     once the parts that none of its stages reads. If a plan runs several copies of the model,
-//     the copies alternate, so that few entries wait. The constructors [Indexed], [Stream] and
-//     [PerRank] define how ranks share a source.
+//   - A receive hands over copies in buffers of the receiver's own space, of class Transfer. They are
+//     released like tensors that a stage of the rank has returned. Handles never cross ranks.
+//   - Every rank asks its source for every microbatch, in batch order, and immediately releases the
+//     parts that none of its stages reads. If a plan runs several copies of the model, the copies
+//     alternate, so that few entries have to wait. The constructors [Indexed], [Stream] and [PerRank]
+//     define how ranks share a source.
 //   - Every use of a parameter has its own accumulator, on the rank of its stage. At step end the
 //     first use, the owner, adds the accumulators of the other uses; a copy from another rank
 //     exists only while it is added. With several ranks every use then receives the total; with
 //     one rank only the first use has it.
 //
-// The runner reads a clock when a transfer waits, and at the first and the last computation, so
-// that a [Result] can report work and waits separately.
+// The runner reads the clock when a transfer waits, and at the first and last computation, so that a
+// [Result] can report work and waits separately.
 //
 // # Replicas
 //
@@ -50,19 +50,19 @@
 //   - At Shard 3, UNSHARD allocates the whole weights of a stage, and another goroutine reads them
 //     from the memory of their owners. The first call of the stage waits for them; RESHARD releases
 //     them. Stages ask for their weights with Microbatch.Weight.
-//   - The results have the same bits at every level: a norm is the sum over fixed parts of each
-//     gradient, and the uses of a tied parameter are first reduced and then added.
+//   - The results are bit-identical at every level, because a norm is summed over fixed parts of each
+//     gradient, and the uses of a tied parameter are reduced before they are added.
 //
 // # Planned memory
 //
-// [Record] makes every call of each stage once, in a dry run, and records how it changes
-// references. A step and a dry run call the stages through the same code (internal/calls): the
-// runner makes the calls in the order of a plan, and the recorder (internal/profile) records them.
-// From this profile (Memory.Profile) and a plan's lifetimes, package layout computes a layout: the
-// address of every buffer of a step, on every rank. The first step that needs the layout makes it;
-// Prepare makes it earlier, and returns it. A step then reserves the memory before its first
-// action, tells the space its position in the program, and compares the live bytes with the layout
-// after every microbatch (L6). An allocation of a stage that is not in its profile fails.
+// [Record] makes every call of each stage once, in a dry run, and records how each call changes
+// references. A step and a dry run call the stages through the same code (internal/calls): the runner
+// makes the calls in the order of a plan, and the recorder (internal/profile) records them. From this
+// profile (Memory.Profile) and a plan's lifetimes, package layout computes a layout: the address of
+// every buffer of a step, on every rank. The first step that needs the layout computes it; Prepare
+// computes it ahead of time and returns it. A step then reserves the memory before its first action,
+// tells the space its position in the program, and compares the live bytes with the layout after
+// every microbatch (L6). An allocation of a stage that is not in its profile fails.
 //
 // # Copies of weights
 //
@@ -83,12 +83,12 @@
 //
 // # Failures
 //
-// An error, a cancelled context or a panic of a stage, on any rank, ends the step on all ranks.
-// Each rank releases everything that it holds, and the next step works (L8). Errors are *[Error]
-// and name the rank, stage, microbatch and action; every rank returns the first error. After
-// everything is released, a panic continues with its own stack; if there are several ranks, Step
-// panics with a *[Panic].
+// An error, a canceled context or a stage's panic, on any rank, ends the step on all ranks. Each rank
+// releases everything that it holds, and the next step works (L8). Errors are *[Error] and name the
+// rank, stage, microbatch and action; every rank returns the first error. After everything is
+// released, a panic continues with its original stack; if there are several ranks, Step panics with a
+// *[Panic].
 //
-// A deadlock of ranks ends the step at once, and a step without progress ends after a timeout,
-// with a *[transport.StallError] in the terms of the plan.
+// A deadlock of ranks ends the step at once, and a step without progress ends after a timeout, with a
+// *[transport.StallError] that describes it in terms of the plan.
 package runner

@@ -8,13 +8,13 @@ import (
 )
 
 var (
-	// ErrShortBatch is returned if the source ends before it has given M entries.
+	// ErrShortBatch is returned if the source ends before it has supplied M entries.
 	ErrShortBatch = errors.New("runner: the source ended early")
 	// ErrClosed is returned by a runner after Close.
 	ErrClosed = errors.New("runner: closed")
 	// ErrBusy is returned for a step that begins while another one runs.
 	ErrBusy = errors.New("runner: a step is running already")
-	// ErrPlan is returned if the rule's plan, or the fixed one, does not fit the step.
+	// ErrPlan is returned if the rule's plan, or the fixed plan, does not fit the step.
 	ErrPlan = errors.New("runner: the plan does not match the request")
 	// ErrNoObjective is returned by Step if parameters train and no loss is the objective.
 	ErrNoObjective = errors.New("runner: parameters train, but no loss is the objective")
@@ -41,11 +41,11 @@ var (
 	// ErrUnrecorded is returned at the end of a training step if a stage that declares the
 	// objective has not recorded it in every microbatch.
 	ErrUnrecorded = errors.New("runner: the objective was not recorded")
-	// ErrUnseeded is returned at the end of a training step if a loss that trains was recorded,
-	// but its stage has never asked for the seed of its gradient.
+	// ErrUnseeded is returned at the end of a training step if a loss that trains was recorded, but
+	// its stage never asked for the seed of its gradient.
 	ErrUnseeded = errors.New("runner: a loss trains but has no gradient")
-	// ErrUnasked is returned at the end of a training step with sharded weights (Replicas.Shard 3)
-	// if a stage with parameters has not asked for any of its weights.
+	// ErrUnasked is returned at the end of a training step with sharded weights (Replicas.Shard 3) if
+	// a stage with parameters did not ask for any of its weights.
 	ErrUnasked = errors.New("runner: a stage computes with weights that it did not ask for")
 	// ErrIndexed is returned at the end of a step whose Indexed source depends on more than
 	// Entry.Index: see Config.CheckSource.
@@ -54,13 +54,13 @@ var (
 
 var errNoContext = errors.New("runner: the context is nil: pass context.Background() if there is no other")
 
-// Error is an error of a step with its location. It wraps the cause. The first error of any rank
-// ends the step on all ranks, and all return it.
+// Error is a step's error with its location. It wraps the cause. The first error of any rank ends the
+// step on all ranks, and all return it.
 type Error struct {
 	Rank       int             // counted over all replicas
 	Ranks      int             // of each replica's pipeline; 0 if there is one replica
-	Action     schedule.Action // from the plan; its kind is schedule.None at step end
-	Microbatch int             // its number in the batch (Entry.Index)
+	Action     schedule.Action // the action in the plan; its kind is schedule.None at step end
+	Microbatch int             // its index in the batch (Entry.Index)
 	Name       string          // the stage's name
 	Err        error
 }
@@ -74,8 +74,8 @@ func (e *Error) Error() string {
 		rankName(e.Rank, e.Ranks), e.Action, e.Action.Stage(), e.Name, e.Microbatch, e.Err)
 }
 
-// rankName returns the name of a rank. If ranks is not 0, it is the number of ranks of each replica's
-// pipeline, and the name contains the replica.
+// rankName returns the name of a rank. If ranks is not 0, it is the number of ranks in each replica's
+// pipeline, and the name includes the replica.
 func rankName(rank, ranks int) string {
 	if ranks == 0 {
 		return fmt.Sprintf("rank %d", rank)

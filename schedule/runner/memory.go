@@ -16,13 +16,13 @@ import (
 
 // levels is the position of the running step in the memory plans of its rank.
 type levels struct {
-	near, far level // of the rank's space, and of its far memory
+	near, far level // the levels of the rank's space and of its far memory
 	atMost    bool  // the plans are upper bounds
 	top       int64 // the highest level of near in the step
 }
 
-// level is the position in a memory plan. The plan gives the number of live bytes, the level, at each
-// position.
+// level is the position in a memory plan. The plan's level at a position is the number of live bytes
+// there.
 type level struct {
 	rank     *layout.Rank // nil if the memory is not planned
 	base     int          // the position of the first action in the running repeat of a segment
@@ -50,9 +50,9 @@ func (l *level) move(k int) bool {
 // live returns the level at the position.
 func (l *level) live() int64 { return l.rank.Layout.Levels[l.position].Live }
 
-// plansMemory reports whether the step plans memory of this rank. It plans the far memory if it
-// offloads, and the other memory if the space is memory.Planned. An evaluation with Outputs is not
-// planned, because the caller owns the outputs indefinitely.
+// plansMemory reports whether the step plans memory of this rank. It plans far memory if it offloads,
+// and near memory if the space implements memory.Planned. An evaluation with Outputs is not planned,
+// because the caller owns the outputs indefinitely.
 func (r *worker[T]) plansMemory(plan *planned) bool {
 	if r.planned == nil {
 		return plan.offloads && r.cfg.Memory.Profile != nil && !r.cfg.Memory.TolerateLeaks
@@ -60,8 +60,8 @@ func (r *worker[T]) plansMemory(plan *planned) bool {
 	return plan.Mode == schedule.Training || r.cfg.Outputs == nil
 }
 
-// shapes returns the shape classes of the microbatches of the rank's plan, or nil if the source is
-// not Shaped.
+// shapes returns the shape classes of the microbatches of the rank's plan, or nil if the source does
+// not implement Shaped.
 func (r *worker[T]) shapes(plan *schedule.Plan) []int {
 	shaped, ok := r.Source.(Shaped)
 	if !ok {
@@ -100,7 +100,7 @@ func (r *worker[T]) lay(plan *program) error {
 	return nil
 }
 
-// layFar reserves the far memory of the step. The first step that offloads makes it.
+// layFar reserves the far memory of the step. The first step that offloads creates the far memory.
 func (r *worker[T]) layFar(layout *memory.Layout) (err error) {
 	if r.far == nil {
 		if r.far, err = r.newFar(); err != nil {
@@ -114,7 +114,7 @@ func (r *worker[T]) layFar(layout *memory.Layout) (err error) {
 	return r.far.Start(len(layout.Allocations))
 }
 
-// newFar returns the far memory of the rank.
+// newFar creates the far memory of the rank.
 func (r *worker[T]) newFar() (*far.Memory[T], error) {
 	o := &r.cfg.Memory.Offload
 	if err := mayOffload(o, r.Space); err != nil {
@@ -150,8 +150,8 @@ func mayOffload[T any](o *Offload, space memory.Space[T]) error {
 	return nil
 }
 
-// unlay ends the reservation of lay. With -tags invariants it returns an error if the step has
-// written to memory outside of its buffers.
+// unlay ends the reservation that lay made. With -tags invariants it returns an error if the step has
+// written to memory outside its buffers.
 func (r *worker[T]) unlay() (err error) {
 	laid := r.levels
 	r.levels = levels{}
@@ -166,8 +166,8 @@ func (r *worker[T]) unlay() (err error) {
 }
 
 // setPosition sets the position in the program to k actions after the base of the levels. The
-// position determines the addresses of the next allocations. If memory is not planned, it is the
-// number of actions that have run.
+// position determines the addresses of the next allocations. If memory is not planned, the position
+// is the number of actions that have run.
 func (r *worker[T]) setPosition(k int) {
 	l := &r.levels
 	if l.far.move(k) {
@@ -205,7 +205,7 @@ func (r *worker[T]) auditPlan() error {
 	return r.Frames.AuditPlan(l.near.live(), l.atMost)
 }
 
-// samplePlan fills in the memory plan's numbers of a sample.
+// samplePlan fills in a sample's numbers from the memory plan.
 func (r *worker[T]) samplePlan(s *memory.Sample) {
 	near, far := &r.levels.near, &r.levels.far
 	if far.rank != nil {
@@ -218,8 +218,8 @@ func (r *worker[T]) samplePlan(s *memory.Sample) {
 	}
 }
 
-// explain adds the cause to the error of a refused allocation: the leak that occupies the planned
-// address, or the names of the buffers that the plan has at this position.
+// explain adds the cause to the error for a refused allocation: the leak that occupies the planned
+// address, or the names of the buffers that the plan allocates at this position.
 func (r *worker[T]) explain(err error) error {
 	refused, is := errors.AsType[*memory.PlanError](err)
 	switch {
@@ -259,8 +259,8 @@ func (r *worker[T]) plannedAt(place int) (names []string) {
 	return names
 }
 
-// fillPlanned is Fill with planned memory: the source may allocate the parts in any order, and each
-// part gets its planned address.
+// fillPlanned is like Fill, but with planned memory: the source may allocate the parts in any order,
+// yet each part gets its planned address.
 func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
 	if r.levels.near.rank == nil || r.unordered == nil {
 		return r.Fill(ctx, item)

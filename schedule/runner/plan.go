@@ -20,33 +20,32 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// planner makes the plans of steps and keeps the last one of each mode. The ranks of a process
-// share it.
+// planner makes plans for steps and keeps the last one of each mode. The ranks of a process share it.
 type planner struct {
-	plan     *Plan // of the completed configuration
+	plan     *Plan // from the completed configuration
 	memory   *Memory
-	params   schedule.Params // all but the mode and the number of microbatches
+	params   schedule.Params // everything but the mode and the number of microbatches
 	passes   lower.Passes
 	replicas int
 
 	mu sync.Mutex
-	// plans are the last plans of each mode. Plan 0 is for the replicas with one more microbatch
-	// than the others, or for all replicas if their numbers are equal; plan 1 is for the others.
-	// Plan 2+r is for the shapes of the microbatches of replica r.
+	// plans holds the last plans of each mode. Plan 0 is for the replicas with one more microbatch
+	// than the others, or for all replicas if all have the same number; plan 1 is for the others.
+	// Plan 2+r is for the shapes of replica r's microbatches.
 	plans [2][]*planned
 }
 
-// planned is a plan with its simulation and its memory.
+// planned is a plan with its simulation and its memory plan.
 type planned struct {
 	*schedule.Plan
 	report *simulate.Report // nil without costs
-	memory *layout.Memory   // nil if it is not planned
-	shapes []int            // the shapes for which the memory is planned; nil for any
+	memory *layout.Memory   // nil if memory is not planned
+	shapes []int            // the shapes for which memory is planned; nil means any
 	hash   uint64           // of the programs of all ranks
 	// offloads is set if a rank offloads saved state.
 	offloads bool
-	// comparedWith is the plan of the replicas with one more microbatch with which check.Replicas
-	// has compared this plan.
+	// comparedWith is the plan with which check.Replicas has compared this one: the plan of the
+	// replicas with one more microbatch.
 	comparedWith *schedule.Plan
 }
 
@@ -59,10 +58,10 @@ type share struct {
 
 // planShare returns the checked plan of a mode for a replica's share of m microbatches.
 func (p *planner) planShare(mode schedule.Mode, m, replica int) (share, error) {
-	if m > 0 && m < p.replicas { // a rule refuses 0
+	if m > 0 && m < p.replicas { // the rule rejects 0
 		return share{}, fmt.Errorf("%w: %d microbatches for %d replicas: each needs at least one", schedule.ErrParams, m, p.replicas)
 	}
-	if copies := p.params.Placement.Copies; p.replicas > 1 && mode == schedule.Training && m < p.replicas*copies { // others read what it reduces
+	if copies := p.params.Placement.Copies; p.replicas > 1 && mode == schedule.Training && m < p.replicas*copies { // other replicas read what each copy reduces
 		return share{}, fmt.Errorf("%w: %d microbatches for %d replicas of %d copies of the model: each copy needs at least one", schedule.ErrParams, m, p.replicas, copies)
 	}
 	p.mu.Lock()
@@ -94,7 +93,8 @@ func (p *planner) planShare(mode schedule.Mode, m, replica int) (share, error) {
 	return share{fewest, 1, hash}, nil
 }
 
-// planReplica returns the checked plan of a mode for m microbatches of one replica, which slot keeps.
+// planReplica returns the checked plan of a mode for m microbatches of one replica, and keeps it in
+// slot.
 func (p *planner) planReplica(mode schedule.Mode, m, slot int) (*planned, error) {
 	if kept := p.plans[mode][slot]; kept != nil && kept.Microbatches == m {
 		return kept, nil
@@ -113,8 +113,8 @@ func (p *planner) planReplica(mode schedule.Mode, m, slot int) (*planned, error)
 	return made, nil
 }
 
-// appendHello appends a rank's description of the step that it begins. It does not allocate if b
-// has the capacity (L11).
+// appendHello appends a rank's description of the step that it begins. It does not allocate if b has
+// enough capacity (L11).
 func (p *share) appendHello(b []byte, step int64, m, capacity, level int) []byte {
 	b = strconv.AppendInt(append(b, "step "...), step, 10)
 	b = append(append(b, " ("...), p.Mode.String()...)
@@ -128,8 +128,8 @@ func (p *share) appendHello(b []byte, step int64, m, capacity, level int) []byte
 	return b
 }
 
-// hashOf returns a hash of the properties that ranks must agree on: the programs, as a flat plan,
-// and the slices. It is equal in all processes.
+// hashOf returns a hash of the properties that ranks must agree on: the programs, as a flat plan, and
+// the slices. It is the same in all processes.
 func hashOf(plan *schedule.Plan) uint64 {
 	sum := fnv.New64a()
 	var word [8]byte
@@ -152,8 +152,8 @@ func hashOf(plan *schedule.Plan) uint64 {
 	return sum.Sum64()
 }
 
-// withMemory returns a plan with its memory plan, for microbatches of the given shape classes, or of
-// any class if shapes is nil.
+// withMemory adds a memory plan to a plan, for microbatches of the given shape classes, or of any
+// class if shapes is nil.
 func (p *planner) withMemory(ctx context.Context, plan share, replica int, shapes []int) (*planned, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -217,8 +217,8 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 	return plan, nil
 }
 
-// checkAnswer returns an error unless a plan is for the parameters that the rule was asked for.
-// Package check compares a plan only with itself, not with the step.
+// checkAnswer returns an error unless a plan has the parameters that the rule was asked for. Package
+// check verifies only that a plan is consistent, not that it fits the step.
 func checkAnswer(plan *schedule.Plan, asked *schedule.Params) error {
 	switch {
 	case plan == nil:
@@ -246,8 +246,8 @@ func checkAnswer(plan *schedule.Plan, asked *schedule.Params) error {
 	return nil
 }
 
-// checkRunnable returns an error unless an unchecked plan can run: it contains lifetimes, and every
-// action is on the rank of its stage.
+// checkRunnable returns an error unless an unchecked plan can run, that is, unless it contains
+// lifetimes and every action is on the rank of its stage.
 func checkRunnable(plan *schedule.Plan) error {
 	stages, ranks := plan.Placement.Stages(), plan.Placement.Ranks
 	if len(plan.Parts) != stages || len(plan.Windows) != stages || len(plan.Entries) != ranks || ranks > 1 && len(plan.Outgoing) != stages {
@@ -269,8 +269,8 @@ func checkRunnable(plan *schedule.Plan) error {
 type program struct {
 	*planned
 	extent      frames.Extent
-	first, last schedule.Action     // calls of stages: see span
-	effects     [][]effects.Effects // by segment and action of its body
+	first, last schedule.Action     // the first and last calls of a stage: see span
+	effects     [][]effects.Effects // by segment, and by action of the segment's body
 	// atMost is set if the memory plan is an upper bound, because it is for several shapes or
 	// contains sizes that depend on values.
 	atMost bool
@@ -291,15 +291,15 @@ func newProgram(plan *planned, rank, lookAhead int) *program {
 	if plan.memory != nil {
 		p.atMost = slices.ContainsFunc(plan.memory.Ranks[rank].Layout.Allocations, func(b memory.Allocation) bool { return b.AtMost })
 	}
-	p.extent = frames.Extent{Plan: plan.Plan, Wanted: plan.Wanted(rank), Entries: 1} // unwanted parts are released at once
+	p.extent = frames.Extent{Plan: plan.Plan, Wanted: plan.Wanted(rank), Entries: 1} // unwanted parts are released immediately
 	if slices.Max(p.extent.Wanted) > 0 {
 		p.extent.Entries = min(plan.Entries[rank]+min(lookAhead, m), m)
 	}
 	return p
 }
 
-// span returns the first and the last call of a stage in a program, or 0 if there is none. The
-// rank's time is measured between them.
+// span returns the first and last calls of a stage in a program, or 0 if there are none. The rank's
+// time is measured between them.
 func span(program []schedule.Segment) (first, last schedule.Action) {
 	for _, segment := range program {
 		for _, action := range segment.Body {

@@ -11,39 +11,39 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// replica holds the state that a rank shares with the same rank of the other replicas, and the
+// replica holds the state that a rank shares with the same rank in the other replicas, and the
 // goroutines that reduce gradients and gather weights while the rank continues. The goroutines work
-// on bytes: only the goroutine of a rank may call operations of its device.
+// on bytes: only a rank's own goroutine may call operations on its device.
 //
-// The methods are in three files: this one prepares them, reduce.go reduces gradients, and gather.go
+// The methods are in three files: this one does the setup, reduce.go reduces gradients, and gather.go
 // gathers weights.
 type replica[T any] struct {
 	*worker[T]
 	space   memory.Movable[T]
 	windows transport.Windows
-	count   int                    // of replicas
-	shards  []*shard               // of the rank's stages, in their order
+	count   int                    // number of replicas
+	shards  []*shard               // of all the rank's stages, in stage order
 	byStage [][]*shard             // the same
 	byUse   map[effects.Use]*shard // the same
 	chunks  []T                    // two buffers of class Resident
-	buffers [2][]byte              // the bytes of chunks
+	buffers [2][]byte              // the bytes behind chunks
 	reduces *lane                  // reduces gradients
 	gathers *lane                  // gathers weights
 }
 
-// shard is a use of a parameter that trains or whose weight is sharded, by a stage of the rank, and
-// the elements of it that the replica owns (Owned).
+// shard is a use, by a stage of the rank, of a parameter that trains or whose weight is sharded. It
+// also tells which elements of the parameter the replica owns (Owned).
 type shard struct {
 	use          effects.Use
-	elements     int            // of the whole parameter
-	part, parts  int            // the first owned part, and the number of owned parts (Sharded)
-	first, count int            // the first owned element, and the number of owned elements
-	owned        []elementRange // by replica: the elements that it owns
-	tied, owner  bool           // the parameter has several uses; this is the first one
+	elements     int            // number of elements of the whole parameter
+	part, parts  int            // the first owned part and the number of owned parts (Sharded)
+	first, count int            // the first owned element and the number of owned elements
+	owned        []elementRange // the elements that each replica owns, by replica
+	tied, owner  bool           // the parameter has several uses; this use is the first
 	trains       bool
 	// whole is the gradient to which the stage adds, and own the owned elements of the sum, as bytes.
 	whole, own []byte
-	// weight is the whole weight, and ownWeight the owned elements of it, as bytes.
+	// weight is the whole weight, and ownWeight its owned elements, as bytes.
 	weight, ownWeight []byte
 }
 
@@ -53,7 +53,8 @@ type elementRange struct{ first, count int }
 // maxChunk is the largest number of elements that a reduction receives and adds at once.
 const maxChunk = 1 << 16
 
-// resolveReplica sets r.shards if there are several replicas and the rank has parameters to share.
+// resolveReplica sets r.shards if there are several replicas and the rank has parameters to share
+// with them.
 func (r *worker[T]) resolveReplica() error {
 	d := &replica[T]{worker: r, count: r.cfg.Replicas.count(), byStage: make([][]*shard, len(r.Stages)), byUse: map[effects.Use]*shard{}}
 	for s := range r.Stages {
@@ -124,7 +125,7 @@ func (r *worker[T]) resolveReplica() error {
 	return nil
 }
 
-// checkSizes compares the sizes of a use with the sizes that the level requires.
+// checkSizes compares a use's sizes with those that the level requires.
 func (d *replica[T]) checkSizes(param *frames.Use[T], sh *shard) error {
 	grad, weight := sh.elements, sh.elements
 	if sh.elements == 0 {
@@ -156,15 +157,15 @@ func (r *worker[T]) elements(param *frames.Use[T]) int {
 	return max(r.sharded.Elements(param.Grad), r.sharded.Elements(param.Weight))
 }
 
-// globalRank returns the number over all replicas of a rank of a replica.
+// globalRank returns the number, counted over all replicas, of a replica's rank.
 func (d *replica[T]) globalRank(replica, rank int) int { return replica*d.Placement.Ranks + rank }
 
 func (d *replica[T]) tag(content transport.Content, use effects.Use) transport.Tag {
 	return transport.Tag{Step: d.step, Content: content, Stage: use.Stage, Param: use.Param}
 }
 
-// getOthers fills a buffer of a whole parameter with the elements that the other replicas own. The
-// rank of a use exposes them.
+// getOthers fills a whole parameter's buffer with the elements that the other replicas own. In each
+// replica, the rank of the use exposes them.
 func (d *replica[T]) getOthers(ctx context.Context, content transport.Content, use effects.Use, sh *shard, whole []byte) error {
 	for other, owned := range sh.owned {
 		if other == d.replica || owned.count == 0 {
@@ -177,10 +178,10 @@ func (d *replica[T]) getOthers(ctx context.Context, content transport.Content, u
 	return nil
 }
 
-// elementsOf returns count float32 elements of b, beginning with first.
+// elementsOf returns count float32 elements of b, starting at first.
 func elementsOf(b []byte, first, count int) []byte { return b[4*first:][:4*count] }
 
-// begin begins a step: if weights are sharded, it exposes those of the rank to the other replicas.
+// begin begins a step. If weights are sharded, it exposes the rank's weights to the other replicas.
 func (d *replica[T]) begin() error {
 	for _, l := range []*lane{d.reduces, d.gathers} {
 		l.busy, l.waited = 0, 0
@@ -191,8 +192,8 @@ func (d *replica[T]) begin() error {
 	return d.exposeWeights()
 }
 
-// makeWhole makes the buffers of whole parameters of a stage, which the frames hold: gradients at
-// ZERO_GRAD, weights at UNSHARD. It makes none if the level does not shard them.
+// makeWhole allocates the buffers for a stage's whole parameters, which the frames hold: gradients at
+// ZERO_GRAD, weights at UNSHARD. It allocates none if the level does not shard them.
 func (r *worker[T]) makeWhole(place effects.Place, s int) error {
 	return r.Frames.PutParams(place, s, func(p int) (h T, made bool, err error) {
 		param := &r.Stages[s].Params[p]
@@ -214,7 +215,7 @@ func (d *replica[T]) stop() {
 	d.gathers.stop()
 }
 
-// close releases the buffers for reductions.
+// close releases the buffers used for reductions.
 func (d *replica[T]) close() (err error) {
 	for _, h := range d.chunks {
 		if _, failed := d.Space.Release(h); err == nil {

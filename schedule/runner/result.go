@@ -17,46 +17,46 @@ type Result struct {
 	Microbatches int
 	Outcome      loss.Outcome
 	Losses       []loss.Value // in the order of Config.Losses
-	// GradNorm is the norm of the gradient after multiplication by the factor, counting each
-	// parameter once; 0 if there is no gradient.
+	// GradNorm is the norm of the gradient after multiplication by the factor. It counts each
+	// parameter once, and is 0 if there is no gradient.
 	GradNorm float64
 	// FirstNonFinite is the first microbatch with a loss that is not finite, or -1.
 	FirstNonFinite int
 
-	// The maximum over the ranks:
+	// Maximums over the ranks:
 	Peak     int64 // highest number of live bytes
-	Live     int64 // bytes live at the end
+	Live     int64 // live bytes at step end
 	Reserved int64
-	Excess   int64 // the allocator's book minus the frames', at the end
-	// Growth is the largest growth of a microbatch.
+	Excess   int64 // the allocator's book minus the frames' book, at step end
+	// Growth is the largest growth during a microbatch.
 	Growth memory.Growth
-	// PeakClasses is Peak by class at the moment of the peak: its sum is Peak.
+	// PeakClasses splits Peak by class; its sum is Peak.
 	PeakClasses memory.ByClass
 
 	// Planned reports whether the memory of the step was planned on every rank. Height is then the
-	// largest reservation of a rank.
+	// largest reservation on any rank.
 	Planned bool
 	Height  int64
 
-	// FarPeak is the largest number of live bytes in the far memory of a rank, and FarHeight the
-	// largest reservation. FarWaits is the number of actions of all ranks that have waited for a
+	// FarPeak is the largest number of live bytes in any rank's far memory, and FarHeight is the
+	// largest reservation there. FarWaits is the number of actions, over all ranks, that waited for a
 	// copy to or from far memory. They are 0 if the step does not offload.
 	FarPeak, FarHeight int64
 	FarWaits           int64
 
 	Books   int // books audited on every rank: 2, or 1 if a space has no book
-	Actions int // of all ranks
+	Actions int // number of actions of all ranks
 
 	// Makespan is the time from the beginning of the first computation of any rank to the end of the
-	// last one, by the clocks of the ranks. Span is the longest such time of a single rank.
+	// last one, by the ranks' clocks. Span is the longest such time of a single rank.
 	Makespan, Span time.Duration
 	Ranks          []RankResult
-	// Simulated is the simulation of the plan with Plan.Costs; nil without costs. The runner owns
-	// it.
+	// Simulated is the simulation of the plan with Plan.Costs, or nil if there are no costs. The
+	// runner owns it.
 	Simulated *simulate.Report
 
 	factor  float64 // 0 if there is no update
-	refused error   // the reason why there is no update; nil if Outcome is the whole reason
+	refused error   // the reason why there is no update; nil if Outcome says it all
 	update  *update
 }
 
@@ -65,38 +65,38 @@ type update struct {
 	taken bool
 	stale bool // another step has begun
 	// unchanged returns an error if the gradients have changed since the step. It is nil after the
-	// update, so that the results of ranks are equal.
+	// update, so that the ranks' results are equal.
 	unchanged func() error
-	// gather completes the weights of which each replica has updated a part. If the update has
-	// failed, it ends the wait of the other replicas instead.
+	// gather completes the weights after each replica has updated its part. If the update has failed,
+	// gather instead makes the other replicas stop waiting.
 	gather func(failed error) error
 }
 
-// RankResult is the measurements of one rank. Sizes are bytes, as in Result.
+// RankResult holds the measurements of one rank. Sizes are in bytes, as in Result.
 type RankResult struct {
 	Peak, Live, Reserved, Excess, Growth int64
-	PeakClasses                          memory.ByClass // Peak by class
+	PeakClasses                          memory.ByClass // Peak, split by class
 	Books, Actions                       int64
 	// Planned reports whether the memory of the step was planned on the rank. Height is then the
 	// rank's reservation for the step, and PeakPlanned the planned Peak, or an upper bound if the
 	// plan is for several shapes.
 	Planned             bool
 	Height, PeakPlanned int64
-	// FarPeak, FarHeight and FarWaits are the rank's: see Result.
+	// FarPeak, FarHeight and FarWaits are this rank's values: see Result.
 	FarPeak, FarHeight, FarWaits int64
 	// Reduce and Gather are the durations of the rank's gradient reductions and weight gathers, which
 	// run concurrently with its actions. ReplicaWait is the time that the rank waited for them. The
 	// gathers of Update are not included.
 	Reduce, Gather, ReplicaWait time.Duration
 	// Start is the beginning of the rank's first computation, and End is the end of its last one.
-	// They are measured from the first computation of any rank.
+	// Both are relative to the beginning of the first computation on any rank.
 	Start, End time.Duration
 	// Wait is the time for which transfers blocked between Start and End, or 0 if the transport is
 	// not a Watcher. Work is the rest of that time, including the source.
 	Work, Wait time.Duration
 }
 
-// Bubble returns the fraction of the makespan in which the busiest rank does not work, 1 -
+// Bubble returns the fraction of the makespan during which the busiest rank does not work, 1 -
 // work/makespan, or 0 if the makespan is 0.
 func (r *Result) Bubble() float64 {
 	if r.Makespan <= 0 {
@@ -109,22 +109,22 @@ func (r *Result) Bubble() float64 {
 	return float64(r.Makespan-ideal) / float64(r.Makespan)
 }
 
-// Update calls apply with the factor by which the optimizer multiplies every gradient: 1 divided by
-// the objective's total weight and by the scale of the seeds (L10), a normal float32. A second
-// Update returns ErrUpdated.
+// Update calls apply with the factor by which the optimizer must multiply every gradient: 1 divided
+// by the objective's total weight and by the scale of the seeds (L10). The factor is a normal
+// float32. A second Update returns ErrUpdated.
 //
-// Update works only for the runner's last training step, to which the gradients belong. After
-// another training step has begun, even if it failed, Update returns ErrStaleResult. If the step
-// has no update, Update does not call apply, and returns an error that wraps ErrNoUpdate:
-// ErrSkipped, ErrEmpty, ErrRange, or ErrNoUpdate itself for an evaluation. A trainer that continues
-// after a skipped step checks for ErrSkipped. Update computes the sums of squares of the gradients
-// again, and returns ErrOverwritten if they have changed since the step. After its first Update a
-// runner refuses a step if the previous result was not updated (ErrUnused).
+// Update works only for the runner's last training step, to which the gradients belong. After another
+// training step has begun, even if it failed, Update returns ErrStaleResult. If the step has no
+// update, Update does not call apply, and returns an error that wraps ErrNoUpdate: ErrSkipped,
+// ErrEmpty, ErrRange, or ErrNoUpdate itself for an evaluation. A trainer that wants to continue after
+// a skipped step should check for ErrSkipped. Update computes the sums of squares of the gradients
+// again, and returns ErrOverwritten if they have changed since the step. After its first Update, a
+// runner refuses to begin a step if the previous result's update was not applied (ErrUnused).
 //
 // At Replicas.Shard 1 and 2 each replica updates the elements of each weight that it owns (Owned),
-// and Update gathers the other elements: every process must call it. If it fails in one process, it
-// fails in all. After a failed evaluation Update returns an error without calling apply, and the
-// step can be repeated.
+// and Update gathers the other elements, so every process must call it. If it fails in one process,
+// it fails in all of them. After a failed evaluation Update returns an error without calling apply,
+// and the step can be repeated.
 func (r *Result) Update(apply func(factor float64) error) error {
 	switch {
 	case apply == nil:
@@ -152,7 +152,7 @@ func (r *Result) Update(apply func(factor float64) error) error {
 	return gather(apply(r.factor))
 }
 
-// Loss returns the value of the named loss, or NaN if it has none.
+// Loss returns the value of the named loss, or NaN if the loss has no value.
 func (r *Result) Loss(name string) float64 {
 	for i := range r.Losses {
 		if r.Losses[i].Name == name && r.Losses[i].Present {
@@ -162,7 +162,7 @@ func (r *Result) Loss(name string) float64 {
 	return math.NaN()
 }
 
-// raisePeak sets the peak if the given one is higher.
+// raisePeak replaces the peak if the given one is higher.
 func (r *Result) raisePeak(peak int64, classes *memory.ByClass) {
 	if peak > r.Peak {
 		r.Peak, r.PeakClasses = peak, *classes
@@ -173,7 +173,7 @@ func (r *Result) raisePeak(peak int64, classes *memory.ByClass) {
 // Unix times to times since the first computation.
 func (r *Result) gather(ranks []RankResult) {
 	r.Ranks, r.Actions, r.Planned, r.FarPeak = ranks, 0, true, 0
-	r.Peak = 0 // it was this rank's; if ranks have equal peaks, the first rank's classes count
+	r.Peak = 0 // it held this rank's peak; if ranks have equal peaks, the first rank's classes are kept
 	var start, end time.Duration
 	for i := range ranks {
 		rank := &ranks[i]
@@ -184,7 +184,7 @@ func (r *Result) gather(ranks []RankResult) {
 		r.Planned, r.Height = r.Planned && rank.Planned, max(r.Height, rank.Height)
 		r.FarPeak, r.FarHeight, r.FarWaits = max(r.FarPeak, rank.FarPeak), max(r.FarHeight, rank.FarHeight), r.FarWaits+rank.FarWaits
 		if rank.Start == 0 {
-			continue // it has no computations
+			continue // the rank has no computations
 		}
 		rank.Work = rank.End - rank.Start - rank.Wait
 		if start == 0 || rank.Start < start {

@@ -25,16 +25,16 @@ import (
 type Runner[T any] struct {
 	cfg     Config[T]
 	workers []*worker[T]    // of the ranks of this process
-	links   *local.Links[T] // between the ranks of this process; nil for one rank, and with World.Transport
+	links   *local.Links[T] // between the ranks of this process; nil if there is only one, or World.Transport is set
 	planner *planner
-	seeds   []float32 // of the gradients of losses, shared by all ranks
+	seeds   []float32 // the losses' initial gradients, shared by all ranks
 	running atomic.Bool
 	closed  bool
-	last    *update // of the last training step; nil if it has none or failed
-	used    bool    // the update of an earlier step was applied
+	last    *update // the last training step's update; nil if it has none or failed
+	used    bool    // an earlier step's update was applied
 }
 
-// New returns a runner for cfg, or an error with every fault of cfg.
+// New returns a runner for cfg, or an error that lists every fault of cfg.
 func New[T any](cfg Config[T]) (*Runner[T], error) {
 	if err := cfg.validate(cfg.complete()); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	return r, nil
 }
 
-// SetScaleExponent sets Config.ScaleExponent for the following steps: the scale is fixed within a
+// SetScaleExponent sets Config.ScaleExponent for the following steps. The scale is fixed during a
 // step (L10). It returns ErrBusy while a step runs.
 func (r *Runner[T]) SetScaleExponent(exponent int) error {
 	if r.running.Load() {
@@ -94,7 +94,7 @@ func (r *Runner[T]) setScale(exponent int) {
 	}
 }
 
-// seed returns the initial gradient of a loss: 0 for a metric.
+// seed returns the initial gradient of a loss, which is 0 for a metric.
 func seed(def loss.Def, exponent int) float32 {
 	coefficient := def.Coefficient
 	if def.Objective {
@@ -122,12 +122,12 @@ func checkSeeds(defs []loss.Def, exponent int) error {
 // NextStep returns the number of the next training step.
 func (r *Runner[T]) NextStep() int64 { return r.workers[0].step }
 
-// Samples returns the last records in the memory log of a rank of this process. The runner owns the
-// ring; read it between steps.
+// Samples returns the latest records in the memory log of a rank of this process. The runner owns the
+// ring; read it only between steps.
 func (r *Runner[T]) Samples(rank int) *memory.Ring { return r.workers[rank-r.cfg.World.First].ring }
 
-// Close releases the runner's resources: the cells of losses on devices (loss.Cells), the buffers
-// for reductions, and far memory. Between steps there are no goroutines. Close does not close the
+// Close releases the runner's resources: the cells of losses on devices (loss.Cells), the buffers for
+// reductions, and far memory. Between steps the runner has no goroutines. Close does not close the
 // embedder's transport.
 func (r *Runner[T]) Close() error {
 	if r.running.Load() {
@@ -160,26 +160,25 @@ func (r *Runner[T]) closeBuffers() (err error) {
 	return err
 }
 
-// Step trains on m microbatches, m >= 1, and returns when every rank of this process has finished.
-// If there are replicas, they share the m microbatches, and each needs at least one. If there are
-// other processes, all of them must call Step with the same m. If the step fails on any rank, Step
-// returns an *Error, everything that the step held is released, and the next step works. A panic
-// continues with its own stack if this process has one rank. If it has several, Step panics with a
-// *Panic.
+// Step trains on m >= 1 microbatches, and returns when every rank of this process has finished. If
+// there are replicas, they share the m microbatches, and each needs at least one. If there are other
+// processes, all of them must call Step with the same m. If the step fails on any rank, Step returns
+// an *Error, everything that the step held is released, and the next step works. A panic continues
+// with its original stack if this process has one rank. If it has several, Step panics with a *Panic.
 func (r *Runner[T]) Step(ctx context.Context, m int, source Source[T]) (*Result, error) {
 	return r.run(ctx, schedule.Training, m, source)
 }
 
-// Evaluate runs m microbatches forward only. It saves nothing, touches no gradients, and does not
-// count as a step.
+// Evaluate runs only the forward of m microbatches. It saves nothing, touches no gradients, and does
+// not count as a step.
 func (r *Runner[T]) Evaluate(ctx context.Context, m int, source Source[T]) (*Result, error) {
 	return r.run(ctx, schedule.ForwardOnly, m, source)
 }
 
 // Prepare plans a training step of m microbatches and the memory of all ranks, without running the
-// step. It returns nil if memory is not planned. It asks a Shaped source for its shapes; the source
-// may be nil. Step makes the same plan; Prepare returns beforehand how much memory it needs, or the
-// error that it exceeds Memory.Budget.
+// step. It returns nil if memory is not planned. If the source is Shaped, Prepare asks it for its
+// shapes; source may be nil. Step makes the same plan, but Prepare tells beforehand how much memory
+// the plan needs, and fails if it exceeds Memory.Budget.
 func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (*layout.Memory, error) {
 	if ctx == nil {
 		return nil, errNoContext
@@ -236,7 +235,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		}()
 	} else if last := r.last; last != nil && !last.taken && r.gathersWeights() {
 		defer func() {
-			if err != nil { // the transport is aborted until the next call begins
+			if err != nil { // the transport stays aborted until the next call begins
 				r.last, last.unchanged = nil, func() error {
 					return fmt.Errorf("runner: an evaluation has failed since, and replicas cannot exchange the new weights: repeat the step: %w", err)
 				}
@@ -272,7 +271,7 @@ func (r *Runner[T]) runRanks(ctx context.Context, mode schedule.Mode, m int) (*R
 				if value := recover(); value != nil {
 					e.panicked = &Panic{Rank: w.global, Value: value, Stack: debug.Stack()}
 				}
-				if e.result == nil { // the stages of other ranks must stop, too
+				if e.result == nil { // the other ranks' stages must stop, too
 					cancel(r.failure(e.err))
 				}
 			}()
@@ -284,8 +283,8 @@ func (r *Runner[T]) runRanks(ctx context.Context, mode schedule.Mode, m int) (*R
 	return r.outcome(endings, r.failure(context.Cause(ctx)))
 }
 
-// Standings returns the current activity of each rank, if the runner links the ranks itself. It is
-// nil for one rank, and with World.Transport. Any goroutine may call it.
+// Standings returns the current activity of each rank, if the runner links the ranks itself. It
+// returns nil if there is only one rank, or World.Transport is set. Any goroutine may call it.
 func (r *Runner[T]) Standings() []transport.Standing {
 	if r.links == nil {
 		return nil
@@ -293,7 +292,7 @@ func (r *Runner[T]) Standings() []transport.Standing {
 	return r.links.Standings()
 }
 
-// failure returns the error that ended the step on the links, or first if there are no links.
+// failure returns the error with which the links ended the step, or first if there are no links.
 func (r *Runner[T]) failure(first error) error {
 	if r.links != nil {
 		return r.links.Failure()
@@ -301,14 +300,14 @@ func (r *Runner[T]) failure(first error) error {
 	return first
 }
 
-// Panic is the panic value of a step on several ranks, one of which has panicked.
+// Panic is the value with which Step panics if one of several ranks has panicked.
 type Panic struct {
 	Rank  int
-	Value any    // of the rank's panic
-	Stack []byte // of the rank's goroutine
+	Value any    // the value of the rank's panic
+	Stack []byte // the stack of the rank's goroutine
 }
 
-// Error returns the value and the stack, which the runtime prints.
+// Error returns the value and the stack; the runtime prints them.
 func (p *Panic) Error() string {
 	return fmt.Sprintf("runner: rank %d panicked: %v\n\n%s", p.Rank, p.Value, p.Stack)
 }
@@ -319,7 +318,7 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// ending is the end of a step on one rank.
+// ending describes how a step ended on one rank.
 type ending struct {
 	result   *Result
 	err      error
@@ -327,8 +326,8 @@ type ending struct {
 	panicked *Panic
 }
 
-// outcome combines the endings of all ranks: a panic of any rank, the end of a rank's goroutine,
-// the first error, or the result.
+// outcome combines the endings of all ranks into the first that applies: a rank's panic, the end of a
+// rank's goroutine, the first error, or the result.
 func (r *Runner[T]) outcome(endings []ending, cause error) (*Result, error) {
 	for i := range endings {
 		if endings[i].panicked != nil {

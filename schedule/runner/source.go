@@ -12,20 +12,20 @@ import (
 	"github.com/weir-ml/weir/internal/turns"
 )
 
-// Source gives the entries of a step, in the order of the batch. Every rank calls Next exactly once
-// for each microbatch of its replica, even if its stages read no part of it: M times if there is one
-// replica. Next allocates only during the call, in the rank's space, and hands parts over with
-// Entry.Put. It returns io.EOF at the end of the data; before M entries this ends the step with
-// ErrShortBatch.
+// Source supplies the entries of a step, in batch order. Every rank calls Next exactly once for each
+// microbatch of its replica, even if its stages read no part of it. With one replica, that is M
+// times. Next allocates only during the call, in the rank's space, and hands parts over with
+// Entry.Put. It returns io.EOF at the end of the data; if that happens before M entries, the step
+// fails with ErrShortBatch.
 //
-// A type of your own that implements Source serves one rank. Several ranks share a source that
-// Indexed or Stream returns, or each gets its own through PerRank.
+// A custom implementation of Source serves one rank. Several ranks can share a source returned by
+// Indexed or Stream, or get one each through PerRank.
 type Source[T any] interface {
 	Next(ctx context.Context, entry batchctx.Entry[T]) error
 }
 
-// Shaped is an optional ability of a Source: Shape returns the shape class of every microbatch,
-// as an index into Memory.Profile, before the step begins. microbatch is its Entry.Index. The
+// Shaped is an optional ability of a Source: Shape returns the shape class of a microbatch, as an
+// index into Memory.Profile. It is called before the step begins. microbatch is its Entry.Index. The
 // memory of the step is then planned for exactly these shapes. The sources of all ranks must agree.
 type Shaped interface {
 	Shape(microbatch int) int
@@ -39,7 +39,7 @@ type sharer[T any] interface {
 	forRank(rank int) Source[T]
 }
 
-// share sets the source of every rank for the next step, of m microbatches.
+// share sets every rank's source for the next step, which has m microbatches.
 func (r *Runner[T]) share(source Source[T], m int) error {
 	s, ok := source.(sharer[T])
 	if n := len(r.workers); ok {
@@ -57,10 +57,10 @@ func (r *Runner[T]) share(source Source[T], m int) error {
 	return nil
 }
 
-// Indexed returns a source of entries that depend only on Entry.Index, not on earlier calls of
-// fill. Ranks share the source: each rank calls fill for every entry, on its own goroutine and
-// concurrently with the others, and may call it again for the same entry. Use Stream for data that
-// is read in order, such as a file. Config.CheckSource finds a fill that breaks this contract.
+// Indexed returns a source whose entries depend only on Entry.Index, not on earlier calls of fill.
+// Ranks share the source: each rank calls fill for every entry, on its own goroutine and concurrently
+// with the others, and may call it again for the same entry. Use Stream for data that is read in
+// order, such as a file. Config.CheckSource finds a fill that breaks this contract.
 func Indexed[T any](fill func(ctx context.Context, entry batchctx.Entry[T]) error) Source[T] {
 	return &indexed[T]{fill}
 }
@@ -82,12 +82,12 @@ func (s *indexed[T]) share(int, int, int) error {
 
 func (s *indexed[T]) forRank(int) Source[T] { return s }
 
-// PerRank returns the source of a process from one source for each of its ranks, in order.
+// PerRank combines one source for each rank of the process, in order, into the source of the process.
 func PerRank[T any](sources ...Source[T]) Source[T] { return perRank[T](sources) }
 
 type perRank[T any] []Source[T]
 
-// Next is never called: each rank has its own source.
+// Next is never called, because each rank has its own source.
 func (p perRank[T]) Next(context.Context, batchctx.Entry[T]) error {
 	return errors.New("runner: a PerRank within a PerRank: pass all sources to one PerRank")
 }
@@ -121,13 +121,13 @@ func (p perRank[T]) forRank(rank int) Source[T] {
 	return p[rank]
 }
 
-// Stream returns a source of consecutive items, which continues from step to step. Ranks share it:
-// the rank that first needs an item makes it by calling next on its own goroutine, and every rank
-// puts the item into its entry by calling put on its own goroutine. Ranks may read an item at the
-// same time, so put must not change it. Every rank returns an error of next, such as io.EOF, when it
-// needs that item. The source holds the items that some ranks have received and others have not.
-// Items that a failed step has received are lost. The source makes an item for every microbatch of
-// the batch, even for microbatches of replicas in other processes.
+// Stream returns a source of consecutive items that continues from step to step. Ranks share it: the
+// rank that first needs an item makes it by calling next on its own goroutine, and every rank puts
+// the item into its entry by calling put on its own goroutine. Ranks may read an item at the same
+// time, so put must not change it. If next fails, for example with io.EOF, every rank returns the
+// error when it needs that item. The source holds the items that some ranks have received and others
+// have not. Items that a failed step has received are lost. The source makes an item for every
+// microbatch of the batch, even for microbatches of replicas in other processes.
 func Stream[T, E any](next func(ctx context.Context) (E, error), put func(item E, entry batchctx.Entry[T]) error) Source[T] {
 	return &stream[T, E]{items: itemQueue[E]{next: next, making: make(chan struct{}, 1)}, put: put}
 }
@@ -138,14 +138,14 @@ type stream[T, E any] struct {
 	ranks []streamReader[T, E]
 }
 
-// streamReader is the stream as the source of one rank.
+// streamReader is one rank's view of the stream.
 type streamReader[T, E any] struct {
 	*stream[T, E]
 	rank, replicas int
-	m, next        int // the number of items of the step, and the next item of the rank
+	m, next        int // the number of items in the step, and the rank's next item
 }
 
-// Next is never called: each rank has a streamReader.
+// Next is never called, because each rank has a streamReader.
 func (s *stream[T, E]) Next(context.Context, batchctx.Entry[T]) error {
 	return errors.New("runner: a Stream is the source of a Step or an Evaluate: pass it there")
 }
@@ -175,7 +175,7 @@ func (s *streamReader[T, E]) Next(ctx context.Context, entry batchctx.Entry[T]) 
 		return err
 	}
 	s.next++
-	if s.next+s.replicas > s.m { // the rank needs no other item: the next step begins after the batch
+	if s.next+s.replicas > s.m { // the rank needs no further item of the batch, after which the next step begins
 		if err := s.skip(ctx, s.m); err != nil {
 			return err
 		}
@@ -183,7 +183,7 @@ func (s *streamReader[T, E]) Next(ctx context.Context, entry batchctx.Entry[T]) 
 	return s.put(item, entry)
 }
 
-// skip takes the items before a number, which belong to other replicas.
+// skip takes and ignores the items before a number, which belong to other replicas.
 func (s *streamReader[T, E]) skip(ctx context.Context, number int) error {
 	for ; s.next < number; s.next++ {
 		if _, err := s.items.take(ctx, s.rank); err != nil {
@@ -196,13 +196,13 @@ func (s *streamReader[T, E]) skip(ctx context.Context, number int) error {
 // itemQueue holds the items that some ranks have received and others have not.
 type itemQueue[E any] struct {
 	next   func(context.Context) (E, error)
-	making chan struct{} // holds a token while an item is made
+	making chan struct{} // holds a token while an item is being made
 
 	mu        sync.Mutex
 	items     []E   // the oldest first
 	first     int   // the number of the oldest item
 	positions []int // by rank: the number of its next item
-	err       error // of next
+	err       error // the error that next returned
 }
 
 // begin sets every rank's next item to the first item that no rank has received.
@@ -228,7 +228,7 @@ func (s *itemQueue[E]) take(ctx context.Context, rank int) (E, error) {
 	if t := turns.Of(ctx); t != nil {
 		t.Wait(func() bool { return len(s.making) == 0 || ctx.Err() != nil })
 	}
-	if ctx.Err() != nil { // select may choose either
+	if ctx.Err() != nil { // select may choose either case
 		return none, context.Cause(ctx)
 	}
 	select {
@@ -237,7 +237,7 @@ func (s *itemQueue[E]) take(ctx context.Context, rank int) (E, error) {
 		return none, context.Cause(ctx)
 	}
 	defer func() { <-s.making }()
-	if item, made, err = s.takeMade(rank); made || err != nil { // another rank has made it in the meantime
+	if item, made, err = s.takeMade(rank); made || err != nil { // another rank has made the item in the meantime
 		return item, err
 	}
 	item, err = s.next(ctx)
@@ -251,7 +251,8 @@ func (s *itemQueue[E]) take(ctx context.Context, rank int) (E, error) {
 	return s.pop(rank), nil
 }
 
-// takeMade returns a rank's next item if it was made already, or else the error of next, if any.
+// takeMade returns a rank's next item if it has already been made, or else the error that next
+// returned, if any.
 func (s *itemQueue[E]) takeMade(rank int) (item E, made bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

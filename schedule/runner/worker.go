@@ -20,20 +20,20 @@ import (
 // worker runs the steps of one rank.
 type worker[T any] struct {
 	calls.Caller[T]
-	cfg       *Config[T]             // of the runner
-	global    int                    // the rank, counted over all replicas; Rank is counted in the pipeline
-	replica   int                    // to which the rank belongs
+	cfg       *Config[T]             // the runner's configuration
+	global    int                    // the rank, counted over all replicas; Rank is counted within the pipeline
+	replica   int                    // the replica to which the rank belongs
 	base      int                    // the first rank of the replica, counted over all replicas
-	transport transport.Transport[T] // nil if there is one rank
+	transport transport.Transport[T] // nil if there is only one rank
 	gradients Gradients[T]
 	unordered memory.Unordered[T] // nil if planned is nil, or the space does not support it
 	watcher   transport.Watcher   // nil if the transport is not a Watcher
 	planned   memory.Planned      // nil if the memory of steps is not planned
 	copier    Copier[T]           // nil if Gradients is not a Copier
 	sharded   Sharded[T]          // nil if Gradients is not Sharded
-	shards    *replica[T]         // nil if there is one replica, or the rank has no parameters to share
+	shards    *replica[T]         // nil if there is only one replica, or the rank has no parameters to share
 	level     int                 // Replicas.Shard
-	objective int                 // index of the loss, -1 for none
+	objective int                 // index of the objective's loss, or -1 if there is none
 	tied      []effects.Tie
 	owners    []effects.Use // the first use of each parameter that trains, on any rank
 	measured  []effects.Use // the owners on this rank
@@ -48,9 +48,9 @@ type worker[T any] struct {
 
 	// The running step.
 	plan         *program
-	m            int             // microbatches of all replicas
+	m            int             // number of microbatches, over all replicas
 	action       schedule.Action // the running action; 0 at step end
-	pulled       int             // entries that were pulled
+	pulled       int             // number of entries pulled so far
 	expected     frames.Counts   // the plan's counts of live buffers
 	sample       memory.Sample
 	result       *Result
@@ -58,15 +58,15 @@ type worker[T any] struct {
 	levels       levels
 	sourceCheck  sourceCheck
 	peak         peak
-	entryBuffers []T         // scratch: the buffers of an entry in the order of its plan
-	lent         []T         // scratch: tensors that a transfer borrows for its call
+	entryBuffers []T         // scratch: an entry's buffers in the order of their plan
+	lent         []T         // scratch: tensors that a transfer borrows during its call
 	received     []T         // tensors that a transfer has received, until they are handed over
 	squares      []float64   // by owner: the sum of squares of its gradient
-	sums         []float64   // measured in the last training step: see measure
-	report       report      // scratch: this rank's report, then each received one
-	record       loss.Record // of the losses of this step
-	otherRecord  loss.Record // scratch: of another rank
-	encoded      []byte      // scratch: this rank's report
+	sums         []float64   // results of measure in the last training step
+	report       report      // scratch: this rank's encoded report, then each received report
+	record       loss.Record // the losses of this step
+	otherRecord  loss.Record // scratch: another rank's losses
+	encoded      []byte      // scratch: this rank's encoded report
 	hello        []byte      // scratch: this rank's description of the step
 }
 
@@ -90,7 +90,7 @@ func (r *worker[T]) resolve(seeds []float32) error {
 		r.peak.space, _ = r.Space.(memory.PeakWatched)
 	}
 	declared := r.Resolve(cfg.stagesOf(r.replica), func(name string) int { return lossIndex(cfg.Losses, name) })
-	ports := 1 // a gradient at step end needs one
+	ports := 1 // a gradient that is sent at step end needs one
 	for _, st := range r.Stages {
 		ports = max(ports, len(st.In), len(st.Out))
 	}
@@ -115,19 +115,19 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	return r.resolveReplica()
 }
 
-// run runs a step on the rank, with its source. If the step fails here, run ends it on the other
-// ranks too, even if a call of the rank panics or ends its goroutine.
+// run runs a step on the rank, with the rank's source. If the step fails here, run also ends it on
+// the other ranks, even if a call on this rank panics or ends its goroutine.
 func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result, error) {
 	defer r.end()
-	ended := false               // on this rank
-	joined := r.transport == nil // the rank has begun the step with the others
+	ended := false               // the step has ended on this rank
+	joined := r.transport == nil // the rank has joined the others in the step
 	begun := false               // the frames may hold buffers of the step
 	r.action = 0
 	defer func() {
 		if ended {
 			return
 		}
-		if !joined && r.transport.Begin(ctx, nil) != nil { // ends the step that the others begin
+		if !joined && r.transport.Begin(ctx, nil) != nil { // joins the others' step, to end it
 			return
 		}
 		r.leave(r.fault(r.action, errNoReturn)) // a panic in progress, or the end of the goroutine
@@ -138,7 +138,7 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 	r.m = m
 	plan, err := r.planFor(ctx, mode, m)
 	if r.transport != nil {
-		if err != nil { // it ends the step that the others begin
+		if err != nil { // an empty hello joins the others' step, to end it
 			r.hello = r.hello[:0]
 		}
 		joined = true
@@ -162,7 +162,7 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 	begun = true
 	r.begin(plan)
 	if err = r.runProgram(ctx); err == nil {
-		if mode == schedule.Training { // on every rank, even if this rank fails after the exchange (L8)
+		if mode == schedule.Training { // advances on every rank, even if this rank fails after the exchange (L8)
 			r.step++
 		}
 		err = r.unlay()
@@ -191,8 +191,8 @@ func (r *worker[T]) failed(err error, ended *bool) error {
 // errNoReturn ends the step on the other ranks if a call of this rank did not return.
 var errNoReturn = errors.New("it did not return: it panicked, or ended its goroutine")
 
-// leave ends the step on the other ranks, and returns when none of them reads tensors of this rank
-// any longer.
+// leave ends the step on the other ranks, and returns once none of them reads this rank's tensors any
+// longer.
 func (r *worker[T]) leave(cause error) {
 	if r.transport != nil {
 		r.transport.Abort(cause)
@@ -219,13 +219,13 @@ func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*pr
 	return r.programs[mode], nil
 }
 
-// zero sets a gradient to zero before the first contribution of a step is added.
+// zero sets a gradient to zero before a step's first contribution is added.
 func (r *worker[T]) zero(g T) error { return r.gradients.Zero(g) }
 
-// name returns the name of the rank, with its replica if there are several.
+// name returns the rank's name, including its replica if there are several.
 func (r *worker[T]) name() string { return rankName(r.global, r.cfg.ranksPerReplica()) }
 
-// fault adds the location to an error.
+// fault adds its location to an error.
 func (r *worker[T]) fault(action schedule.Action, err error) error {
 	e := &Error{Rank: r.global, Ranks: r.cfg.ranksPerReplica(), Action: action, Err: err}
 	if action.Kind() != schedule.None {
@@ -234,8 +234,8 @@ func (r *worker[T]) fault(action schedule.Action, err error) error {
 	return e
 }
 
-// locate explains an error and adds the location, unless the error has a location already. It may
-// be another rank's error, from a transport or the ranks' context.
+// locate explains an error and adds its location, unless the error already has one. The error may be
+// another rank's, passed on by a transport or by the ranks' context.
 func (r *worker[T]) locate(action schedule.Action, err error) error {
 	if placed, ok := err.(*Error); ok {
 		return placed
