@@ -8,11 +8,11 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// ErrOutOfMemory is wrapped by the errors of Malloc if the device is full even after the cache
-// was emptied.
+// ErrOutOfMemory is wrapped by the error that Malloc returns if the device is full even after the cache
+// has been emptied.
 var ErrOutOfMemory = errors.New("cachingsim: out of memory")
 
-// ErrUnknown is wrapped by the errors of Free, Retire and Complete for an address without a
+// ErrUnknown is wrapped by the errors that Free, Retire and Complete return for an address without a
 // block in the required state.
 var ErrUnknown = errors.New("cachingsim: nothing is allocated there")
 
@@ -24,13 +24,13 @@ type Config struct {
 	Capacity   int64 // size of the device in bytes; 0 means no limit
 	History    bool  // record a trace for Snapshot
 
-	// Place returns the address of a new segment of a given size, as the driver would: a
-	// multiple of 512, above 0, outside of every other segment. With Expandable it is called
-	// for whole reserved ranges. By default addresses ascend.
+	// Place returns the address of a new segment of a given size, as the driver would: a multiple of 512,
+	// above 0, outside every other segment. With Expandable, it is called for whole reserved ranges. By
+	// default, addresses ascend.
 	Place func(bytes int64) int64
 }
 
-// Allocator is the allocator of one device. It is for one goroutine.
+// Allocator is the allocator of one device. It is not safe for concurrent use.
 type Allocator struct {
 	config Config
 	split  int64 // minimum size of blocks that are not split
@@ -117,8 +117,8 @@ func (a *Allocator) Free(address int64) error {
 	return a.Complete(address)
 }
 
-// Retire marks an allocation as freed, but keeps its bytes in use until Complete, as a free
-// does that has to wait for another stream.
+// Retire marks an allocation as freed, but keeps its bytes in use until Complete, like a free that has to
+// wait for another stream.
 func (a *Allocator) Retire(address int64) error {
 	b := a.live[address]
 	if b == nil || b.state != snapshot.Live {
@@ -148,9 +148,9 @@ func (a *Allocator) Complete(address int64) error {
 	return nil
 }
 
-// fit takes the best free block of a pool: the smallest that is large enough, and among equal
-// ones the lowest. In expandable segments, a block at the end of the mapped pages counts with
-// the size to which it can grow, so that it is taken last.
+// fit takes the best free block of a pool: the smallest that is large enough, and among equal ones the
+// one with the lowest address. In expandable segments, a block at the end of the mapped pages counts as
+// being as large as it can grow, so that it is taken last.
 func (a *Allocator) fit(p *pool, stream, size int64) *block {
 	i := p.free.search(block{stream: stream, size: size})
 	b := p.free.at(i, stream)
@@ -163,10 +163,10 @@ func (a *Allocator) fit(p *pool, stream, size int64) *block {
 		}
 	}
 	if size < a.split && b.size >= a.split {
-		return nil // blocks that are not split do not serve small requests
+		return nil // blocks too large to be split do not serve small requests
 	}
 	if size >= a.split && b.size >= size+largeSegment {
-		return nil // it may be larger, but by less than a segment
+		return nil // the block may be larger than the request, but by less than a segment
 	}
 	p.free.delete(b)
 	return b
@@ -204,7 +204,7 @@ func (a *Allocator) cut(b *block, size int64) *block {
 	return b
 }
 
-// room reports whether the device has that many bytes left.
+// room reports whether the device has this many bytes left.
 func (a *Allocator) room(bytes int64) bool {
 	return a.config.Capacity <= 0 || a.reserved+bytes <= a.config.Capacity
 }

@@ -11,11 +11,11 @@ type block struct {
 	size       int64
 	requested  int64
 	state      snapshot.State
-	mapped     bool // has memory; parts of a reserved range may have none
+	mapped     bool // has memory; a part of a reserved range may have none
 	reserved   *reservation
 	prev, next *block
 	frames     []snapshot.Frame // call stack of its allocation
-	segment    []snapshot.Frame // in the first block: call stack of the segment's allocation
+	segment    []snapshot.Frame // in the segment's first block: call stack of the segment's allocation
 }
 
 // reservation is a range of addresses whose pages are mapped one by one.
@@ -32,7 +32,7 @@ func newPool(small bool) pool {
 	return pool{small: small, free: set{order: bySize}, unmapped: set{order: byAddress}}
 }
 
-// page is the unit by which a reserved range of the pool grows.
+// page returns the unit by which a reserved range of the pool grows.
 func (p *pool) page() int64 {
 	if p.small {
 		return smallSegment
@@ -61,10 +61,10 @@ func (p *pool) take(b *block) {
 // whole reports whether the block is its whole segment.
 func (b *block) whole() bool { return b.prev == nil && b.next == nil }
 
-// end returns the address behind the block.
+// end returns the address just past the block.
 func (b *block) end() int64 { return b.address + b.size }
 
-// expandable returns the size that a free block can grow to in place.
+// expandable returns the size to which a free block can grow in place.
 func (b *block) expandable() int64 {
 	if b.next != nil && !b.next.mapped {
 		return b.size + b.next.size
@@ -82,7 +82,7 @@ func (b *block) divide(size int64) {
 	b.size, b.next = size, &rest
 }
 
-// merge absorbs a neighbour that is also free, and is mapped if and only if b is.
+// merge absorbs a neighbour, which must also be free, and mapped if and only if b is.
 func (b *block) merge(other *block) {
 	if other == nil || other.state != snapshot.Inactive || other.mapped != b.mapped {
 		return

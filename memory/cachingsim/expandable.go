@@ -5,9 +5,9 @@ import "github.com/weir-ml/weir/memory/snapshot"
 // unlimited is the size of the address range on a device without a limit.
 const unlimited = 1 << 44
 
-// expand returns a block of at least the given size by mapping pages, at the lowest address at
-// which consecutive free and unmapped blocks are long enough. It returns nil if the device has
-// not enough pages; the pages mapped so far stay mapped.
+// expand returns a block of at least the given size by mapping pages, at the lowest address at which
+// consecutive free and unmapped blocks are long enough. It returns nil if the device does not have enough
+// pages; the pages mapped so far stay mapped.
 func (a *Allocator) expand(p *pool, r Request, size int64) *block {
 	b := a.expandableAt(p, r.Stream, size)
 	if !b.mapped && !a.mapPages(b, min(b.size, size), r.Frames) {
@@ -24,9 +24,9 @@ func (a *Allocator) expand(p *pool, r Request, size int64) *block {
 	return b
 }
 
-// expandableAt returns the first of the blocks to use: an unmapped one, or the free one before
-// it. If there is none it reserves a range, an eighth larger than the device, because pages in
-// the middle may stay unmapped.
+// expandableAt returns the first block to use: an unmapped one, or the free one before it. If there is
+// none, it reserves a range that is an eighth larger than the device, because pages in the middle may
+// stay unmapped.
 func (a *Allocator) expandableAt(p *pool, stream, size int64) *block {
 	for i := p.unmapped.search(block{stream: stream}); ; i++ {
 		b := p.unmapped.at(i, stream)
@@ -48,14 +48,14 @@ func (a *Allocator) expandableAt(p *pool, stream, size int64) *block {
 	return a.rangeAt(p, stream, &reservation{a.place(bytes), bytes})
 }
 
-// rangeAt makes a reserved range a single unmapped block.
+// rangeAt turns a reserved range into a single unmapped block.
 func (a *Allocator) rangeAt(p *pool, stream int64, r *reservation) *block {
 	b := &block{pool: p, stream: stream, address: r.address, size: r.size, state: snapshot.Inactive, reserved: r}
 	p.put(b)
 	return b
 }
 
-// fits reports whether consecutive free blocks, mapped or not, are together large enough.
+// fits reports whether consecutive free blocks, mapped or not, are large enough together.
 func fits(b *block, size int64) bool {
 	var bytes int64
 	for ; bytes < size && b != nil && b.state == snapshot.Inactive; b = b.next {

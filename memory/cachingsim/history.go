@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// Snapshot returns the segments, and with Config.History the trace, of device 0.
+// Snapshot returns the segments of device 0 and, with Config.History, its trace.
 func (a *Allocator) Snapshot() *snapshot.Snapshot {
 	s := &snapshot.Snapshot{
 		Traces:   [][]snapshot.Entry{slices.Clone(a.trace)},

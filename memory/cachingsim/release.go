@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// EmptyCache returns completely free memory to the device: segments without a live block, and
-// pages of expandable ranges without one. A live block of 512 bytes keeps its segment.
+// EmptyCache returns completely free memory to the device: segments, and pages of expandable ranges, that
+// contain no live block. A single live block of 512 bytes keeps its segment.
 func (a *Allocator) EmptyCache() {
 	for _, p := range []*pool{&a.large, &a.small} {
 		for _, b := range slices.Clone(p.free.blocks) {
@@ -21,9 +21,8 @@ func (a *Allocator) EmptyCache() {
 	}
 }
 
-// releaseOversize returns blocks that are not split to the device, and no more than the request
-// needs: one that is large enough, or several, the largest first. It reports whether that was
-// enough.
+// releaseOversize returns blocks too large to be split to the device, but no more than the request needs:
+// one that is large enough, or several, the largest first. It reports whether that was enough.
 func (a *Allocator) releaseOversize(p *pool, stream, size int64) bool {
 	if a.config.MaxSplit <= 0 || a.config.Expandable {
 		return false

@@ -16,7 +16,7 @@ func bySize(a, b *block) int {
 	return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.size, b.size), cmp.Compare(a.address, b.address))
 }
 
-// byAddress orders unmapped blocks.
+// byAddress orders unmapped blocks by address.
 func byAddress(a, b *block) int {
 	return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.address, b.address))
 }

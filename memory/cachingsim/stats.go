@@ -11,11 +11,11 @@ func (s *Stat) add(bytes int64) {
 // Stats are the values of torch.cuda.memory_stats, summed over both pools.
 type Stats struct {
 	Requested   Stat // as requested
-	Allocated   Stat // blocks of live allocations, as rounded
-	Active      Stat // and blocks that wait for a stream
+	Allocated   Stat // blocks of live allocations, after rounding
+	Active      Stat // the same, plus blocks that wait for a stream
 	Reserved    Stat // segments, or mapped pages
 	Segments    int  // allocated with cudaMalloc; 0 for expandable segments
-	Retries     int  // allocations after the cache was emptied
+	Retries     int  // allocations retried after the cache was emptied
 	OutOfMemory int
 }
 

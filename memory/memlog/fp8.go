@@ -1,23 +1,22 @@
 package memlog
 
-// FP8 has the statistics of the tensors of one role in a step in low precision, on all ranks
-// and in all microbatches.
+// FP8 holds the statistics of the tensors with one role in a low-precision step, over all ranks and
+// microbatches.
 type FP8 struct {
 	Step int64
-	// Role is their role in the layers that quantize them, such as input.
+	// Role is the tensors' role in the layers that quantize them, such as input.
 	Role string
-	// Tensors counts the tensors of the role, and Frozen those that had an infinity or NaN and
+	// Tensors counts the tensors with this role, and Frozen those that contained an infinity or NaN and
 	// therefore keep their scale.
 	Tensors, Frozen int
-	// Elements that were infinite or NaN, that saturated to the format's greatest value, and
-	// nonzero ones that became zero.
+	// The numbers of elements that were infinite or NaN, of those that saturated to the format's greatest
+	// value, and of nonzero ones that became zero.
 	NonFinite, Saturated, Underflowed uint64
 	// The least and the greatest scale, or 0 if there was none.
 	LeastScale, GreatestScale float64
 }
 
-// FP8 writes one line. A trainer in low precision writes one for each role when a step has
-// ended.
+// FP8 writes one line. A low-precision trainer writes one for each role at the end of a step.
 func (l *Log) FP8(f *FP8) { l.object("fp8", fp8Fields(f)) }
 
 func fp8Fields(f *FP8) object {

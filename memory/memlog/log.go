@@ -9,13 +9,13 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// schema is the number of the schema written here.
+// schema is the number of the schema that this package writes.
 const schema = 1
 
-// Log writes samples to a writer, with one call of Write for each line. It buffers and flushes
-// nothing, has no level, adds no field, and allocates nothing for a record. A Log is safe for
-// concurrent use: the ranks of a process share one. A program that sets zerolog's global level
-// to Disabled silences this log too.
+// Log writes samples to a writer, with one call of Write for each line. It buffers and flushes nothing,
+// has no level, adds no fields, and allocates nothing per record. A Log is safe for concurrent use: the
+// ranks of a process share one. A program that sets zerolog's global level to Disabled silences this log
+// too.
 type Log struct {
 	sink  sink
 	json  zerolog.Logger
@@ -44,16 +44,16 @@ func New(w io.Writer) *Log {
 }
 
 // Every makes the log write one of n records of each rank, including the first of every step,
-// and all that show growth. Its lines have n as every, and the highest peak of the omitted
-// records. It must be called before the first record.
+// and all that show growth. Its lines contain n in the field every, and their peak covers the omitted
+// records. Every must be called before the first record.
 func (l *Log) Every(n int) {
 	if n > 1 {
 		l.every, l.since = n, map[int]*skipped{}
 	}
 }
 
-// thinned returns the record to write, or nil if it is omitted. Its peak is the highest since
-// the last line. It is valid until the next record of the rank.
+// thinned returns the record to write, or nil if it is omitted. Its peak is the highest since the rank's
+// previous line. It is valid until the rank's next record.
 func (l *Log) thinned(s *memory.Sample) *memory.Sample {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,8 +127,8 @@ func sampleFields(s *memory.Sample, every *int) [22]field {
 }
 
 // PeakOwner writes one line. A trainer that has planned the memory of steps writes one for each
-// owner at the peak, before the first step: a run that follows its plan has the same owners in
-// every step. If memory is not planned, it writes them after the step, from runner.Hooks.Peak.
+// owner at the peak, before the first step: a run that follows its plan has the same owners in every
+// step. If memory is not planned, it writes them after the step, from runner.Hooks.Peak.
 func (l *Log) PeakOwner(o *memory.PeakOwner) {
 	fields := peakOwnerFields(o)
 	if o.First < 0 {
@@ -137,7 +137,7 @@ func (l *Log) PeakOwner(o *memory.PeakOwner) {
 	l.object("peak_owner", fields)
 }
 
-// peakOwnerFields returns the fields of an owner at the peak; the last two are microbatches.
+// peakOwnerFields returns the fields of an owner at the peak; the last two are numbers of microbatches.
 func peakOwnerFields(o *memory.PeakOwner) object {
 	return object{
 		{key: "step", to: &o.Step},
@@ -151,18 +151,18 @@ func peakOwnerFields(o *memory.PeakOwner) object {
 	}
 }
 
-// object writes a line that has an object under a key.
+// object writes a line that contains an object under a key.
 func (l *Log) object(key string, o object) { l.json.Log().Int("schema", schema).Object(key, o).Send() }
 
-// Err returns the first error of the writer. Nothing is written after it, so that the log ends
-// with at most one broken line.
+// Err returns the writer's first error. Nothing is written after an error, so the log ends with at most
+// one broken line.
 func (l *Log) Err() error {
 	l.sink.mu.Lock()
 	defer l.sink.mu.Unlock()
 	return l.sink.err
 }
 
-// classes writes the bytes of the classes that have any, in the order of the enum.
+// classes writes the nonzero bytes by class, in the order of the constants.
 type classes memory.ByClass
 
 // MarshalZerologObject implements zerolog.LogObjectMarshaler.
@@ -174,8 +174,8 @@ func (c *classes) MarshalZerologObject(e *zerolog.Event) {
 	}
 }
 
-// sink keeps the first error of a writer. zerolog must not see an error, because it would print
-// it to the process's standard error.
+// sink keeps a writer's first error. It hides errors from zerolog, which would print them to standard
+// error.
 type sink struct {
 	w   io.Writer
 	mu  sync.Mutex

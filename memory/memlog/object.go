@@ -23,8 +23,8 @@ func expected(column int, what string, found any) *fault {
 	return &fault{column, fmt.Sprintf("expected %s, found %v", what, found)}
 }
 
-// short returns a value for an error message: its beginning, quoted if it contains characters
-// that a terminal does not show.
+// short returns a value for an error message: its beginning, quoted if it contains unprintable
+// characters.
 func short(raw []byte) string {
 	if cut, more := begin(raw, 40); !bytes.ContainsFunc(cut, unprintable) {
 		return string(cut) + more
@@ -33,7 +33,8 @@ func short(raw []byte) string {
 	return strconv.Quote(string(cut)) + more
 }
 
-// begin returns at most most bytes of a text, cut between characters, and dots if it is cut.
+// begin returns at most the first most bytes of a text, cut between characters, and an ellipsis in more
+// if the text is longer.
 func begin(raw []byte, most int) (cut []byte, more string) {
 	if len(raw) <= most {
 		return raw, ""
@@ -46,7 +47,7 @@ func begin(raw []byte, most int) (cut []byte, more string) {
 
 func unprintable(c rune) bool { return c == utf8.RuneError || !unicode.IsPrint(c) && c != '\t' }
 
-// member is a key of an object with its value, not yet interpreted.
+// member is a key of an object with its value, which is not yet interpreted.
 type member struct {
 	key    string
 	column int // of the value

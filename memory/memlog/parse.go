@@ -21,7 +21,7 @@ type field struct {
 	optional bool
 }
 
-// object has the fields of an object, for writing or for reading.
+// object lists the fields of an object, for writing or reading.
 type object []field
 
 // MarshalZerologObject implements zerolog.LogObjectMarshaler.
@@ -53,7 +53,7 @@ func (f *field) write(e *zerolog.Event) {
 	}
 }
 
-// signed is a number of bytes that may be negative, or a time.
+// signed is a time, or a number of bytes that may be negative.
 type signed int64
 
 // parse reads one line that is not blank.
@@ -64,7 +64,7 @@ func parse(text []byte) (Record, error) {
 	}
 	var r Record
 	switch {
-	case !has(all, "schema"): // of another trainer, whose other keys are ignored
+	case !has(all, "schema"): // written by another trainer; its other keys are ignored
 		err = fill(1, all, "the minimal form (no schema)", []field{
 			{key: "step", to: &r.Step},
 			{key: "rank", to: &r.Rank},
@@ -91,7 +91,7 @@ func parse(text []byte) (Record, error) {
 	return r, err
 }
 
-// fillInside fills the schema of a record, and fields from the object under a key.
+// fillInside fills in a record's schema, and fills fields from the object under a key.
 func fillInside(all []member, key string, r *Record, form string, fields object) error {
 	var o member
 	if err := fill(1, all, "schema 1", []field{{key: "schema", to: &r.Schema}, {key: key, to: &o}}); err != nil {
@@ -111,8 +111,8 @@ func has(all []member, key string) bool {
 	return slices.ContainsFunc(all, func(m member) bool { return m.key == key })
 }
 
-// fill sets every field to its value. It ignores keys without a field; a field without a key is
-// a fault.
+// fill sets every field to its value. It ignores keys that match no field; a missing key is a fault
+// unless its field is optional.
 func fill(column int, all []member, form string, fields []field) error {
 	var missing []string
 	for _, f := range fields {

@@ -11,16 +11,16 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// ErrFormat is returned for a line that does not belong to a memory log. It is wrapped with
-// line:column, and with the expected and the actual text.
+// ErrFormat is returned for a line that does not belong to a memory log. It is wrapped with line:column
+// and with the expected and the actual text.
 var ErrFormat = errors.New("memlog: not a line of a memory log")
 
-// ErrTorn is returned, together with ErrFormat, for a last line without an end that cannot be
-// read: its writer is still running, or was stopped in the middle of it.
+// ErrTorn is returned, together with ErrFormat, if the last line has no line end and cannot be read: its
+// writer is still running, or was stopped in the middle of the line.
 var ErrTorn = errors.New("the last line is torn")
 
 const (
-	// maxLine is the maximum length of a line, in bytes without its end.
+	// maxLine is the maximum length of a line in bytes, without the line end.
 	maxLine = 1 << 20
 	// maxSkipped is the length of a line after which reading stops.
 	maxSkipped = 256 << 20
@@ -33,11 +33,11 @@ var byteOrderMark = []byte("\ufeff")
 type Record struct {
 	// Schema is 1, or 0 for the minimal form.
 	Schema int
-	// Sample is the content of the line. The minimal form has Step, Rank, Microbatch, Reserved,
-	// Peak and, as Live, its key allocated. Planned reports whether the line has live_planned
-	// and peak_planned.
+	// Sample is the content of the line. The minimal form sets only Step, Rank, Microbatch, Reserved,
+	// Peak and, from its key allocated, Live. Planned reports whether the line contains live_planned and
+	// peak_planned.
 	memory.Sample
-	// Every is n if the log has every n-th record, or 0 if it has all of them.
+	// Every is n if the log contains every n-th record, or 0 if it contains all of them.
 	Every int
 	// Owner is the live buffer described by a line of a Dump; Sample is empty then. It is nil
 	// for all other lines.
@@ -55,8 +55,8 @@ func (r *Record) Sampled() bool { return r.Owner == nil && r.PeakOwner == nil &&
 
 // Read returns the records of a memory log, in order. It skips blank lines and a byte order
 // mark. For a line that cannot be read it yields an error that wraps ErrFormat, and an empty
-// record; the loop may continue with the next line. An error of r is the last element. The
-// iterator reads r once, so it is for a single use.
+// record; the loop may continue with the next line. If r fails, its error is the last element. The
+// iterator consumes r, so it can be used only once.
 func Read(r io.Reader) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		lines := lineReader{r: bufio.NewReaderSize(r, 64<<10)}
@@ -95,7 +95,7 @@ func Read(r io.Reader) iter.Seq2[Record, error] {
 	}
 }
 
-// tooShort reports whether the fault of a line is its missing end.
+// tooShort reports whether the fault in a line is that it is cut off.
 func tooShort(err error, text []byte) bool {
 	place, ok := errors.AsType[*fault](err)
 	return ok && place.column > len(text)
@@ -105,13 +105,13 @@ func tooShort(err error, text []byte) bool {
 type lineReader struct {
 	r      *bufio.Reader
 	line   []byte
-	number int  // of the last line returned, from 1
+	number int  // number of the last line returned, from 1
 	torn   bool // the last line returned has no end
 	over   bool // nothing more is read
 }
 
-// next returns the next line without its end, valid until the next call. A line longer than
-// maxLine is skipped and is an error, and one longer than maxSkipped is the last.
+// next returns the next line without its line end, valid until the next call. A line longer than maxLine
+// is skipped with an error, and after one longer than maxSkipped reading stops.
 func (l *lineReader) next() ([]byte, error) {
 	if l.over {
 		return nil, io.EOF

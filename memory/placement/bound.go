@@ -19,9 +19,9 @@ func (p *Problem) Bound() (most int64) {
 type Span struct{ Lower, Upper int32 }
 
 // Columns returns the relevant times of a valid problem: the maximal sets of buffers that are
-// live together, in order of time. Two buffers are live together if they share a column. spans
-// has the spans of each buffer, in ascending order, one more than it has gaps; load has the
-// live bytes of each column.
+// live together, in order of time. Two buffers are live together if and only if they share a column.
+// spans holds the spans of each buffer in ascending order, one more than the buffer has gaps; load holds
+// the live bytes of each column.
 func (p *Problem) Columns() (spans [][]Span, load []int64) {
 	spans = make([][]Span, len(p.Buffers))
 	growing, live := false, int64(0) // growing: no buffer has ended since the last birth
@@ -54,8 +54,8 @@ type change struct {
 	birth  bool
 }
 
-// changes returns the changes of all buffers in order of time. At the same time ends come
-// before births, and otherwise the buffers are in order.
+// changes returns the changes of all buffers in order of time. At equal times, ends come before births;
+// remaining ties are in order of the buffers.
 func (p *Problem) changes() []change {
 	n := len(p.Buffers)
 	for i := range p.Buffers {

@@ -12,11 +12,10 @@ import (
 // ErrOverlap is wrapped by the errors of Check.
 var ErrOverlap = errors.New("placement: not a layout")
 
-// Check returns the height of a layout, or an ErrOverlap that names the buffers: two that share
-// a byte at the same time, one below 0, or one that is not aligned. It is independent of the
-// code that creates layouts. It sweeps through time with the live buffers in order of offset,
-// so that a new buffer is compared only with its two neighbours: the others are already
-// disjoint.
+// Check returns the height of a layout, or an ErrOverlap that names the buffers at fault: two that share
+// a byte at the same time, one placed below 0, or one that is not aligned. It is independent of the code
+// that creates layouts. It sweeps through time, keeping the live buffers in order of offset, so that a
+// new buffer has to be compared only with its two neighbours: the others are already disjoint.
 func Check(p *Problem, offsets []int64) (height int64, err error) {
 	if err := p.Validate(); err != nil {
 		return 0, err
@@ -42,7 +41,7 @@ func Check(p *Problem, offsets []int64) (height int64, err error) {
 		byOffset[i] = int32(i)
 	}
 	slices.SortStableFunc(byOffset, func(x, y int32) int { return cmp.Compare(offsets[x], offsets[y]) })
-	rank := make([]int32, len(offsets)) // of a buffer in byOffset
+	rank := make([]int32, len(offsets)) // by buffer: its index in byOffset
 	for r, i := range byOffset {
 		rank[i] = int32(r)
 	}
@@ -68,8 +67,8 @@ func Check(p *Problem, offsets []int64) (height int64, err error) {
 	return height, nil
 }
 
-// rankSet is a set of ranks: a bit for each rank, then a bit for each nonzero word of these,
-// and so on up to a single word. For any size, every method reads a few words.
+// rankSet is a set of ranks: a bit for each rank, then a bit for each nonzero word of these, and so on up
+// to a single word. Whatever the size, every method reads only a few words.
 type rankSet [][]uint64
 
 func newRankSet(n int) (s rankSet) {

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 )
 
-// noLimit is the end of a free range with nothing above it.
+// noLimit is the end of a free range that has nothing above it.
 const noLimit = math.MaxInt64
 
 // fit selects the hole for a buffer.
@@ -18,7 +18,7 @@ const (
 )
 
 // place lays out buffers one after the other around the fixed ones, each in the hole selected
-// by how. It returns the height, or noLimit if ctx ended before.
+// by how. It returns the height, or noLimit if ctx ended first.
 func (g *grid) place(ctx context.Context, o *occupied, order []int32, how fit, offsets []int64) (height int64) {
 	o.clear()
 	for i, at := range g.fixed {
@@ -49,15 +49,15 @@ func (g *grid) place(ctx context.Context, o *occupied, order []int32, how fit, o
 }
 
 // quick lays out buffers in one sweep through time: a buffer reuses the offset of a dead one of
-// its size class, or is placed on top. It does not use gaps. It is for problems that are too
-// large for place in the available time.
+// its size class, or is placed on top. It does not use gaps. It is for problems that are too large for
+// place to finish in the available time.
 func (g *grid) quick(offsets []int64) (height int64) {
 	room := int64(math.MaxInt64)
 	for i := range g.problem.Buffers {
 		b := &g.problem.Buffers[i]
 		room -= b.Size + b.Align
 	}
-	roomy := room > math.MaxInt64/2 // rounded sizes also fit end to end
+	roomy := room > math.MaxInt64/2 // even with rounded sizes, all buffers fit end to end
 	type class struct{ size, align int64 }
 	of := func(b *Buffer) class {
 		if !roomy {
@@ -85,8 +85,8 @@ func (g *grid) quick(offsets []int64) (height int64) {
 	return height
 }
 
-// tightest returns the offset of the hole with the least space above a buffer. The unbounded
-// hole at the top is the last choice.
+// tightest returns the offset of the hole that would leave the least space above a buffer. The unbounded
+// hole at the top is the last resort.
 func tightest(taken *sweep, at, end int64, b *Buffer) (best int64) {
 	best = at
 	left := end - at

@@ -6,10 +6,10 @@ import "slices"
 type grid struct {
 	problem *Problem
 	spans   [][]Span // by buffer
-	pieces  int      // number of spans of all buffers
+	pieces  int      // total number of spans of all buffers
 	load    []int64  // by column, the live bytes
 	bound   int64    // the maximum of load
-	fixed   []int64  // by buffer, its fixed offset, or below 0; may be nil
+	fixed   []int64  // by buffer, its fixed offset, or a negative number if it has none; may be nil
 	full    []int32  // by column, the number of earlier columns at which the load equals the bound
 }
 

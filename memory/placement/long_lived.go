@@ -3,15 +3,15 @@ package placement
 import "context"
 
 // longLived lays out only the long-lived buffers, as a ring buffer in order of death. The buffer that
-// dies next is then adjacent to the free space, so each death extends the free space, and it stays in
-// one piece. The short-lived buffers are placed afterwards, in the free space, so they leave no holes
-// between long-lived ones. This suits a rank of 1F1B that keeps its saved tensors, for any sizes.
+// dies next is then adjacent to the free space, so each death extends the free space, which stays in one
+// piece. The short-lived buffers are placed in the free space afterwards, so they leave no holes between
+// long-lived ones. This suits a 1F1B rank that keeps its saved tensors, whatever their sizes.
 type longLived struct {
 	buffers []int32 // the long-lived buffers
 	ring    *ring   // of these buffers with time reversed, in which births are in order of death
 	bound   int64   // maximum of their live bytes
 	pass    int64   // nodes of one pass of the ring over all buffers
-	fixed   []int64 // by buffer of the problem, its offset in the ring; below 0 means not fixed
+	fixed   []int64 // by buffer of the problem, its offset in the ring; a negative number means not fixed
 }
 
 const (
@@ -21,7 +21,7 @@ const (
 	// longLivedAhead is the number of subsequent buffers among which the ring looks for one
 	// that fits into space that it would otherwise leave unused.
 	longLivedAhead = 8
-	// longLivedRounds is the number of rounds without a lower layout after which race.longLived ends.
+	// longLivedRounds is the number of rounds without a lower layout after which race.longLived gives up.
 	longLivedRounds = 16
 
 	longLivedMethod = "long-lived buffers around a ring, in order of death; then larger first, first fit, reordered by excess height"
@@ -57,8 +57,8 @@ func newLongLived(g *grid) *longLived {
 	return s
 }
 
-// layOut lays out the long-lived buffers below a limit, with the first one at an offset. It
-// reports whether it succeeded, and the number of nodes spent.
+// layOut lays out the long-lived buffers below a limit, with the first one at an offset. It returns
+// whether it succeeded, and the number of nodes that it spent.
 func (s *longLived) layOut(ctx context.Context, limit, start int64) (found bool, nodes int64) {
 	found = s.ring.layOut(ctx, limit, start, 2*s.pass)
 	for k, i := range s.buffers {
@@ -70,8 +70,8 @@ func (s *longLived) layOut(ctx context.Context, limit, start int64) (found bool,
 // longLived tries layouts in which long-lived buffers are placed first. Each round varies two
 // parameters in steps of 1/1024 of their ranges, in a fixed order that spreads them evenly: the limit
 // of the ring, which leaves space above it for the other buffers, and the offset at which the ring
-// starts. The rounds use an eighth of the remaining work, or three quarters as soon as one has found
-// the lowest layout so far.
+// starts. The rounds may use an eighth of the remaining work, or three quarters once one of them has
+// found the lowest layout so far.
 func (r *race) longLived(ctx context.Context) {
 	if r.done(ctx) || !r.plain() {
 		return
@@ -89,8 +89,8 @@ func (r *race) longLived(ctx context.Context) {
 	}
 }
 
-// placeRest places the other buffers around the fixed ones, larger first, and reorders them as
-// long as that lowers the layout. It reports whether it found a layout lower than all before.
+// placeRest places the other buffers around the fixed ones, larger ones first, and reorders them as long
+// as that lowers the layout. It reports whether it found a new lowest layout.
 func (r *race) placeRest(ctx context.Context, fixed []int64) (improved bool) {
 	g := *r.grid
 	g.fixed = fixed

@@ -4,13 +4,13 @@ import "slices"
 
 // occupied records which bytes are taken at which columns. It is a tree over the columns: a
 // node represents a range of them, which its children divide equally. A buffer is stored at the
-// highest nodes that its spans cover. A node keeps unions of byte ranges, without times, and a
-// dense layout has few ranges, so that placing a buffer among thousands is cheap.
+// highest nodes that its spans cover. A node keeps unions of byte ranges, without times. As a dense
+// layout has few ranges, placing a buffer among thousands is cheap.
 type occupied struct {
 	columns int
 	at      []extents // by node: taken by buffers that are stored in it
 	below   []extents // by node: taken by buffers that are stored in it or below
-	found   sweep     // scratch of taken
+	found   sweep     // scratch space of taken
 }
 
 // extents are disjoint byte ranges that do not touch, in ascending order.
@@ -60,8 +60,8 @@ func (o *occupied) takeColumns(node int, lower, upper int32, spans []Span, e ext
 	}
 }
 
-// taken returns a sweep through the bytes that are taken within spans. It is valid until the
-// next call.
+// taken returns a sweep through the bytes that are taken within spans. The sweep is valid until the next
+// call.
 func (o *occupied) taken(spans []Span) *sweep {
 	o.found.heads = o.found.heads[:0]
 	o.findTaken(0, 0, int32(o.columns), spans)
@@ -106,7 +106,7 @@ func covers(s Span, lower, upper int32) bool { return s.Lower <= lower && upper 
 
 // add adds a range to a set.
 func (x extents) add(e extent) extents {
-	i := x.search(0, e.lower-1) // the first one that e touches, or that is above e
+	i := x.search(0, e.lower-1) // the first range that e touches or that is above e
 	j := i
 	for j < len(x) && x[j].lower <= e.upper {
 		e.lower = min(e.lower, x[j].lower)
@@ -120,8 +120,8 @@ func (x extents) add(e extent) extents {
 	return slices.Replace(x, i, j, e)
 }
 
-// search returns the first range from index i on that ends above a byte. It is fast if that is
-// near i.
+// search returns the index of the first range, at index i or later, that ends above a byte. It is fast if
+// that index is near i.
 func (x extents) search(i int, byte int64) int {
 	step := 1
 	for i+step <= len(x) && x[i+step-1].upper <= byte {
@@ -142,7 +142,7 @@ type sweep struct {
 	heads []head // a heap, the lowest at the root
 }
 
-// head is an extent of a set, the next one of the sweep.
+// head is a set's next extent in a sweep.
 type head struct {
 	lower     int64
 	set, next int32
@@ -198,8 +198,7 @@ func (s *sweep) sink(i int) {
 	heads[i] = sinking
 }
 
-// alignUp returns the first multiple of align at or above offset. Align is a power of two, or 0
-// for 1.
+// alignUp returns the first multiple of align at or above offset. Align is a power of two; 0 means 1.
 func alignUp(offset, align int64) int64 {
 	if align > 1 {
 		offset = (offset + align - 1) &^ (align - 1)

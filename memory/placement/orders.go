@@ -9,7 +9,7 @@ import (
 // holes.
 type recipe struct {
 	name string
-	full before // if set, the order of the buffers that are live at the peak, which come first
+	full before // if set, the order of the buffers that are live at the peak; they come first
 	rest before // the order of the others
 	fit  fit
 }
@@ -17,12 +17,12 @@ type recipe struct {
 // before compares two buffers of a grid: it is negative if x is placed before y.
 type before func(g *grid, x, y int32) int
 
-// recipes are raced in this order. None is best everywhere. Larger first is a safe choice:
-// small buffers fill the space that large ones leave. The order of birth with the best fit is
-// the behaviour of an allocator that does not know the future; it is exact for stacks and good
-// if a pattern repeats. In a training step the bound is reached at one moment, the turn from
-// forward to backward. The buffers that are live then must be packed without a hole, which is
-// achieved by placing them first; all others have more space.
+// recipes are raced in this order. None is always the best. Placing larger buffers first is a safe
+// choice: small buffers fill the space that large ones leave. Birth order with the best fit is what an
+// allocator does that does not know the future; it is optimal for stacks and good if a pattern repeats.
+// In a training step, the bound is reached at one moment, the turn from forward to backward. The buffers
+// that are live at that moment must be packed without a hole, so they are placed first; all others have
+// more space.
 var recipes = []recipe{
 	{"larger first, first fit", nil, larger, firstFit},
 	{"the fullest time first, there larger first; then longer first; first fit", larger, longer, firstFit},
@@ -44,7 +44,8 @@ func larger(g *grid, x, y int32) int {
 	return cmp.Or(-cmp.Compare(g.size(x), g.size(y)), cmp.Compare(g.lower(x), g.lower(y)))
 }
 
-// coarser leaves no padding below buffers whose sizes are multiples of their alignments.
+// coarser places buffers with larger alignments first. Then there is no padding below buffers whose sizes
+// are multiples of their alignments.
 func coarser(g *grid, x, y int32) int {
 	return cmp.Or(-cmp.Compare(g.problem.Buffers[x].Align, g.problem.Buffers[y].Align), larger(g, x, y))
 }
@@ -65,7 +66,7 @@ func later(g *grid, x, y int32) int {
 	return cmp.Or(-cmp.Compare(g.upper(x), g.upper(y)), -cmp.Compare(g.lower(x), g.lower(y)), -cmp.Compare(g.size(x), g.size(y)))
 }
 
-// order returns all buffers in the order of a recipe. Equal buffers are in order of their numbers.
+// order returns all buffers in a recipe's order. Ties are in order of the buffers' numbers.
 func (g *grid) order(r recipe) []int32 {
 	order := make([]int32, len(g.problem.Buffers))
 	for i := range order {
@@ -102,8 +103,8 @@ func (g *grid) size(i int32) int64  { return g.problem.Buffers[i].Size }
 func (g *grid) lower(i int32) int64 { return g.problem.Buffers[i].Lower }
 func (g *grid) upper(i int32) int64 { return g.problem.Buffers[i].Upper }
 
-// duration returns the time from a buffer's birth to its death, as an unsigned number, which
-// any two times fit.
+// duration returns the time from a buffer's birth to its death, as an unsigned number, because a signed
+// one could overflow.
 func (g *grid) duration(i int32) uint64 { return uint64(g.upper(i)) - uint64(g.lower(i)) }
 
 // area returns bytes times duration, rounded.

@@ -8,8 +8,8 @@ type Buffer struct {
 	Gaps         []Gap // in ascending order, disjoint, strictly within Lower and Upper
 }
 
-// Gap is a time from Lower up to Upper at which another buffer may use the bytes. A buffer that
-// is allocated again at the same offset is one buffer with gaps.
+// Gap is a time from Lower up to Upper during which another buffer may use the bytes. A buffer that is
+// allocated again at the same offset is one buffer with gaps.
 type Gap struct{ Lower, Upper int64 }
 
 // Problem is a set of buffers to be laid out in one range.
@@ -24,10 +24,10 @@ type Solution struct {
 // Certificate states the height of a layout, and whether a lower one is possible.
 type Certificate struct {
 	Height  int64  // the highest end of a buffer
-	Bound   int64  // lower bound of all layouts
+	Bound   int64  // lower bound on the height of every layout
 	Optimal bool   // no layout is lower than Height
 	Method  string // description of the method that found it
-	Proof   string // the reason for Optimal, or that nothing is proven
+	Proof   string // the reason for Optimal, or a statement that nothing is proven
 }
 
 // Gap returns the excess of the height over the bound, as a fraction of the bound.

@@ -20,7 +20,7 @@ type race struct {
 	offsets []int64 // of the best layout
 	height  int64
 	method  string
-	ranking []entrant     // recipes that have run, the best first
+	ranking []entrant     // recipes that have been run, the best first
 	improve []*reordering // the best of them
 }
 
@@ -33,8 +33,8 @@ type entrant struct {
 // finalists is the number of recipes that are improved.
 const finalists = 4
 
-// ringDivisor divides the bound: another ring is tried only if it can lower the best layout by
-// more than the result.
+// ringDivisor: another ring is tried only if it can lower the best layout by more than 1/ringDivisor of
+// the bound.
 const ringDivisor = 4096
 
 func newRace(p *Problem, options Options) *race {
@@ -47,7 +47,8 @@ func newRace(p *Problem, options Options) *race {
 	return r
 }
 
-// done reports whether there is a layout, and it is low enough or the work or the time is used up.
+// done reports whether there is a layout that is low enough, or any layout once the work or the time is
+// used up.
 func (r *race) done(ctx context.Context) bool {
 	return r.offsets != nil && (r.height <= r.wanted || r.left <= 0 || ctx.Err() != nil)
 }
@@ -72,7 +73,7 @@ func (r *race) greedy(ctx context.Context) {
 		}
 		r.left -= r.round()
 		height := r.grid.place(ctx, r.taken, r.grid.order(recipe), recipe.fit, offsets)
-		if height == noLimit { // the time has ended, but there must be a layout
+		if height == noLimit { // time is up, but there must be a layout
 			if r.offsets == nil {
 				r.offer(offsets, r.grid.quick(offsets), "size classes in order of birth")
 			}
@@ -86,8 +87,8 @@ func (r *race) greedy(ctx context.Context) {
 
 // ring tries to lay out the buffers as a ring buffer. It bisects the limit: each limit is midway
 // between the highest limit that failed, at first the bound - 1, and the height of the best layout. A
-// failure does not prove that the limit is too low. If the first limit fails, ring gives up, so it
-// costs little for buffers that do not suit a ring.
+// failure does not prove that the limit is too low. If the first limit fails, ring gives up, so it costs
+// little if the buffers do not suit a ring.
 func (r *race) ring(ctx context.Context) {
 	p := r.grid.problem
 	if r.done(ctx) || !r.plain() {
@@ -114,13 +115,13 @@ func (r *race) ring(ctx context.Context) {
 	}
 }
 
-// plain reports whether the problem has no gaps, and nothing is fixed.
+// plain reports whether the problem has no gaps and no fixed buffers.
 func (r *race) plain() bool {
 	return r.grid.pieces == len(r.grid.problem.Buffers) && r.grid.fixed == nil
 }
 
-// reorder improves the best recipes in turns, the best one every other turn, the next one every
-// fourth, and so on, as long as there are nodes.
+// reorder improves the best recipes in turn, the best one every other turn, the next one every fourth
+// turn, and so on, as long as nodes remain.
 func (r *race) reorder(ctx context.Context) {
 	for turn := 1; !r.done(ctx); turn++ {
 		k := min(bits.TrailingZeros(uint(turn)), finalists-1, len(r.ranking)-1, len(r.improve))

@@ -8,7 +8,7 @@ import (
 )
 
 // reordering improves a greedy layout by squeaky wheel optimization (Joslin and Clements 1999):
-// a buffer that ended too high is moved forward in the order, and all are placed again. A
+// a buffer that ended too high is moved forward in the order, and all buffers are placed again. Thus a
 // buffer that is hard to place is placed early, whatever makes it hard.
 type reordering struct {
 	grid    *grid
@@ -23,8 +23,8 @@ type reordering struct {
 	stale int       // rounds since it was found
 }
 
-// patience is the number of rounds without a lower layout after which it returns to the order of
-// the lowest one.
+// patience is the number of rounds without a lower layout after which a reordering returns to the order
+// that gave the lowest one.
 const patience = 10
 
 func newReordering(g *grid, r recipe, seed uint64) *reordering {
@@ -56,8 +56,8 @@ func (s *reordering) round(ctx context.Context, o *occupied) (height int64) {
 	return height
 }
 
-// complain moves buffers forward that end above a limit: the bound plus three quarters of the
-// excess of the lowest layout. If all buffers end below that, the limit is the bound.
+// complain moves buffers forward if they end above a limit: the bound plus three quarters of the lowest
+// layout's excess. If no buffer ends above that, the limit is the bound.
 func (s *reordering) complain(height int64) {
 	limit := s.grid.bound + (s.least-s.grid.bound)/4*3
 	if height <= limit {

@@ -8,11 +8,10 @@ import (
 
 // ring lays out buffers in order of birth, each after (above) the one before, and wraps around at a
 // limit, like a queue in a ring buffer. The microbatches in flight are such a queue, whatever
-// their sizes. The search keeps a cursor, which is the end of the last buffer placed, and places the
-// next buffer at the first hole (free range that is large enough) from the cursor on, around the
-// end. It wastes only the space that it passes over because the next buffer does not fit. If a buffer
-// fits nowhere, the search returns to the last buffer that had other holes, and takes the next of
-// these.
+// their sizes. The search keeps a cursor at the end of the last buffer placed, and places the next buffer
+// in the first hole (free range that is large enough) after the cursor, wrapping around at the limit. It
+// wastes only the space that it passes over because the next buffer does not fit. If a buffer fits
+// nowhere, the search goes back to the last buffer that had another hole, and takes that hole.
 //
 // It does not support gaps.
 type ring struct {
@@ -22,7 +21,7 @@ type ring struct {
 	changes  []change
 	limit    int64
 	left     int64 // nodes
-	ahead    int   // the number of subsequent births among which fill looks for buffers; 0 means that it does nothing
+	ahead    int   // the number of subsequent births among which fill looks for buffers; 0 turns fill off
 	cursor   int64 // the end of the last buffer placed
 	branches []branch
 	holes    []int64 // scratch: offsets at which the next buffer fits
@@ -35,7 +34,7 @@ type occupant struct {
 	buffer int32
 }
 
-// branch is a birth at which there was more than one hole, with the state before it.
+// branch is a birth for which there was more than one hole, with the state before it.
 type branch struct {
 	change int
 	cursor int64
@@ -95,7 +94,7 @@ func (r *ring) layOut(ctx context.Context, limit, start, nodes int64) bool {
 // nodesOf returns the cost of examining live buffers, in nodes.
 func nodesOf(live int) int64 { return 1 + int64(live/64) }
 
-// find sets holes to the offsets at which a buffer fits: first those from the cursor on, then those
+// find sets holes to the offsets at which a buffer fits: first those at or above the cursor, then those
 // below it.
 func (r *ring) find(b *Buffer) {
 	r.holes, r.wrapped = r.holes[:0], r.wrapped[:0]
@@ -131,15 +130,15 @@ func (r *ring) put(buffer int32, at int64) {
 	r.live = slices.Insert(r.live, r.index(at), occupant{extent{at, r.cursor}, buffer})
 }
 
-// index returns the first live buffer at or above an offset.
+// index returns the index of the first live buffer at or above an offset.
 func (r *ring) index(at int64) int {
 	k, _ := slices.BinarySearchFunc(r.live, at, func(o occupant, at int64) int { return cmp.Compare(o.lower, at) })
 	return k
 }
 
 // fill fills the space after the cursor, which is too small for the next buffer, with buffers
-// that are born soon after. They occupy it from now on, although they are not born yet, so that no
-// other buffer is placed there.
+// that are born soon after. They occupy their space immediately, although they are not born yet, so that
+// no other buffer is placed there.
 func (r *ring) fill(from int) {
 	end := r.limit
 	if k := r.index(r.cursor); k < len(r.live) {
@@ -170,7 +169,7 @@ func (r *ring) holds(buffer int32) bool {
 	return k < len(r.live) && r.live[k].buffer == buffer
 }
 
-// end removes a buffer that dies. If it is the last one placed, the cursor moves back to its beginning.
+// end removes a buffer that dies. If it was the last one placed, the cursor moves back to its start.
 func (r *ring) end(buffer int32) {
 	k := r.index(r.offsets[buffer])
 	if o := r.live[k]; o.upper == r.cursor {
@@ -190,8 +189,8 @@ func (r *ring) remember(at int) {
 	t.change, t.cursor, t.live, t.tried = at, r.cursor, append(t.live[:0], r.live...), 1
 }
 
-// backtrack returns to the last birth with an untried hole, and takes this hole. It returns the change
-// of that birth.
+// backtrack goes back to the last birth with an untried hole, and takes that hole. It returns that
+// birth's change.
 func (r *ring) backtrack() (change int, found bool) {
 	for len(r.branches) > 0 {
 		t := &r.branches[len(r.branches)-1]

@@ -9,15 +9,15 @@ import (
 // Options limit the work of Solve. The zero value requests the minimal height, within a default
 // amount of work.
 type Options struct {
-	// Capacity is a height that is low enough: Solve stops there. 0 requests the minimal
+	// Capacity is a height that is low enough: Solve stops when it reaches it. 0 requests the minimal
 	// height.
 	Capacity int64
 	// Time is the time after which Solve stops with the best layout so far; 0 means no limit.
 	Time time.Duration
-	// Nodes limits the work of Solve, counted in placements of buffers, more for one with gaps:
-	// about a microsecond each. 0 means five million. A first greedy layout is always made.
-	// There are about a dozen recipes: with fewer nodes than that many times the buffers not
-	// all are tried. Unless the clock or the context ends Solve, equal problems with equal
+	// Nodes limits the work of Solve, counted in placements of buffers (a buffer with gaps counts more
+	// than once), which take about a microsecond each. 0 means five million. One greedy layout is always
+	// made. There are about a dozen recipes; with fewer nodes than a dozen times the number of buffers,
+	// not all of them are tried. Unless the clock or the context ends Solve, equal problems with equal
 	// options have equal layouts on every machine.
 	Nodes int64
 	// Seed determines the random choices.
@@ -28,9 +28,9 @@ type Options struct {
 const DefaultNodes = 5_000_000
 
 // Solve lays out a problem. It races greedy recipes and improves the best of them; it stops as
-// soon as a layout meets the bound or the capacity. The layout has passed Check. If ctx ends,
-// Solve returns the best layout so far, or if there is none yet, one of size classes, which
-// takes no longer than a check. The only errors are ErrProblem.
+// soon as a layout meets the bound or the capacity. The layout has passed Check. If ctx ends, Solve
+// returns the best layout so far or, if there is none yet, one based on size classes, which takes no
+// longer than a check. The only error is ErrProblem.
 func Solve(ctx context.Context, p *Problem, options Options) (*Solution, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err

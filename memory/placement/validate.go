@@ -6,14 +6,14 @@ import (
 	"math"
 )
 
-// ErrProblem is wrapped by the faults of invalid problems and options.
+// ErrProblem is wrapped by the errors about invalid problems and options.
 var ErrProblem = errors.New("placement: not a problem")
 
-// maxFaults is the number of faults that are described; the others are counted.
+// maxFaults is the number of faults that are described; any others are only counted.
 const maxFaults = 16
 
-// Validate reports the faults of a problem, with the numbers of the buffers. Every fault is an
-// ErrProblem. A valid problem can be laid out: even end to end, its buffers end within int64.
+// Validate reports the faults of a problem, with the numbers of the buffers. Every fault wraps
+// ErrProblem. A valid problem can always be laid out: even end to end, its buffers fit in an int64.
 func (p *Problem) Validate() error {
 	var faults []error
 	more := 0

@@ -1,6 +1,6 @@
 package snapshot
 
-// field is a key of a dict with a pointer to its value, for reading or for writing.
+// field is a key of a dict with a pointer to its value, for reading or writing.
 type field struct {
 	key   string
 	value any
@@ -42,7 +42,7 @@ func (b *Block) fields() []field {
 	}
 }
 
-// fields returns the fields of an entry, whose address has one of the given keys.
+// fields returns the fields of an entry. Its address is under one of the given keys.
 func (e *Entry) fields(addresses ...string) []field {
 	list := make([]field, 0, 7)
 	list = append(list, field{"action", &e.Action})

@@ -9,22 +9,23 @@ import (
 	"github.com/weir-ml/weir/internal/pickle"
 )
 
-// ErrPickle is wrapped by the errors of Read for a file that is not a pickle, that would run
-// code, or that exceeds the limits.
+// ErrPickle is wrapped by the errors that Read returns for a file that is not a pickle, would run code,
+// or exceeds the limits.
 var ErrPickle = errors.New("snapshot: not a pickle of plain data")
 
-// ErrSchema is wrapped by the errors of Read for a pickle that is not a memory snapshot.
+// ErrSchema is wrapped by the errors that Read returns for a pickle that is not a memory snapshot.
 var ErrSchema = errors.New("snapshot: not a memory snapshot")
 
-// Limits bound the resources for a file. The zero value is suitable for untrusted files.
+// Limits bounds the resources that reading a file may use. The zero value is suitable for untrusted
+// files.
 type Limits struct {
-	// Memory is the approximate number of bytes that Read may use; 0 means 4 GiB. For a small
-	// file the limit is lower: 16 MiB plus 16 times the size of the file.
+	// Memory is the approximate number of bytes that Read may use; 0 means 4 GiB. For a small file, the
+	// limit is lower: 16 MiB plus 16 times the size of the file.
 	Memory int64
 }
 
 // Read reads a snapshot. It keeps trace entries with unknown actions, and ignores unknown keys.
-// It reads protocols 2 to 5, from PyTorch 2.1 on.
+// It reads pickle protocols 2 to 5, as written by PyTorch 2.1 and later.
 func Read(r io.Reader, limits Limits) (*Snapshot, error) {
 	data, err := pickle.Read(r, pickle.Options{
 		Memory: limits.Memory, Limit: ": raise Limits.Memory for a file that you trust", Err: ErrPickle,
@@ -82,7 +83,7 @@ func (d *decoder) segment(v pickle.Value, at path, s *Segment) {
 	next := s.Address
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		if b.Address == 0 { // snapshots of 2.1 do not have it
+		if b.Address == 0 { // snapshots from PyTorch 2.1 do not have addresses
 			b.Address = next
 		}
 		next = b.Address + b.Size
@@ -97,7 +98,7 @@ func (d *decoder) block(v pickle.Value, at path, b *Block) {
 	}
 }
 
-// fill sets fields from a dict. It ignores keys without a field.
+// fill sets fields from a dict. It ignores keys that match no field.
 func (d *decoder) fill(v pickle.Value, at path, fields []field) {
 	d.dict(v, at)
 	for key, v := range d.Pairs(v) {
@@ -152,7 +153,7 @@ func (d *decoder) field(to any, v pickle.Value, at path) {
 	}
 }
 
-// frames returns a list of frames. The same list of the file becomes the same slice.
+// frames returns a list of frames. A list that occurs repeatedly in the file becomes one shared slice.
 func (d *decoder) frames(v pickle.Value, at path) []Frame {
 	if v.Kind == pickle.Null || d.err != nil {
 		return nil
@@ -167,7 +168,7 @@ func (d *decoder) frames(v pickle.Value, at path) []Frame {
 	return frames
 }
 
-// path is the location of a value, for errors. It is formatted only for an error.
+// path is the location of a value, for errors. It is formatted only when an error occurs.
 type path struct {
 	list  string
 	index int    // -1 if it is not an element
@@ -199,7 +200,7 @@ func (d *decoder) items(v pickle.Value, at path) []pickle.Value {
 	return d.Items(v)
 }
 
-// dict faults a value that is not a dict.
+// dict records a fault for a value that is not a dict.
 func (d *decoder) dict(v pickle.Value, at path) {
 	if v.Kind != pickle.Dict {
 		d.fault(at, "%v, where a dict belongs", v.Kind)
@@ -213,8 +214,7 @@ func (d *decoder) number(v pickle.Value, at path) int64 {
 	return v.Bits
 }
 
-// bytes returns a size. The sum of all sizes fits an int64, so that callers can add them
-// without checks.
+// bytes returns a size. The sum of all sizes fits in an int64, so callers can add them without checks.
 func (d *decoder) bytes(v pickle.Value, at path) int64 {
 	n := d.number(v, at)
 	if n < 0 {

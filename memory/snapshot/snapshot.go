@@ -1,6 +1,6 @@
 package snapshot
 
-// Snapshot is the memory of every device at one time, with the preceding events. All sizes and
+// Snapshot is the memory of every device at one moment, with the preceding events. All sizes and
 // addresses are in bytes.
 type Snapshot struct {
 	Segments []Segment // in ascending order of addresses
@@ -16,7 +16,7 @@ type Segment struct {
 	Size       int64
 	Stream     int64
 	Small      bool     // from the pool for small sizes
-	Pool       [2]int64 // of a private pool; zero for the common pool
+	Pool       [2]int64 // ID of a private pool; zero for the common pool
 	Expandable bool
 	Frames     []Frame // call stack of its allocation
 	Blocks     []Block // in order; they tile the segment
@@ -44,7 +44,7 @@ const (
 // Entry is one event of a trace.
 type Entry struct {
 	Action  Action
-	Address int64 // for OutOfMemory the free bytes of the device
+	Address int64 // for OutOfMemory, the free bytes of the device
 	Size    int64 // requested size, or the size of a segment
 	Stream  int64
 	Time    int64 // microseconds
@@ -66,8 +66,8 @@ const (
 	OutOfMemory   Action = "oom"
 )
 
-// Frame is one line of a call stack; lists of frames begin with the innermost. Lists are
-// shared: events with the same call stack have the same list.
+// Frame is one line of a call stack. Lists of frames begin with the innermost one, and are shared: events
+// with the same call stack have the same list.
 type Frame struct {
 	Name     string
 	Filename string
@@ -78,10 +78,10 @@ type Frame struct {
 type Settings struct {
 	Conf       string // PYTORCH_CUDA_ALLOC_CONF
 	Expandable bool
-	MaxSplit   int64 // bytes; at most 0 if blocks of any size are split
+	MaxSplit   int64 // bytes; 0 or less if blocks of any size are split
 }
 
-// Sizes are sums over the blocks of a segment.
+// Sizes holds sums over the blocks of a segment.
 type Sizes struct {
 	Allocated int64 // in live blocks
 	Active    int64 // in live and pending blocks
@@ -104,5 +104,5 @@ func (s *Segment) Sizes() Sizes {
 	return sizes
 }
 
-// End returns the address behind the segment.
+// End returns the address just past the segment.
 func (s *Segment) End() int64 { return s.Address + s.Size }

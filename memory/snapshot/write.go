@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/internal/pickle"
 )
 
-// Write writes a snapshot as a pickle of protocol 2. It writes lists of frames that share their
-// memory once. Addresses should be below 2^53, because the viewer uses floating point.
+// Write writes a snapshot as a pickle of protocol 2. Lists of frames that share memory are written only
+// once. Addresses should be below 2^53, because the viewer uses floating point.
 func Write(w io.Writer, s *Snapshot) error {
 	p := pickler{w: bufio.NewWriter(w), texts: map[string]uint32{}, stacks: map[stack]uint32{}}
 	p.op(pickle.OpProto, 2)
@@ -120,8 +120,8 @@ type stack struct {
 	len   int
 }
 
-// batch is the maximum number of elements of an APPENDS, as in Python: the viewer passes them
-// to one call.
+// batch is the maximum number of elements of an APPENDS, the same as in Python: the viewer passes them to
+// a single call.
 const batch = 1000
 
 func list[T any](p *pickler, items []T, write func(*T)) {
@@ -174,7 +174,7 @@ func (p *pickler) text(s string) {
 	p.texts[s] = p.put()
 }
 
-// put memoizes the value that was written last and returns its number.
+// put memoizes the last value written and returns its number.
 func (p *pickler) put() uint32 {
 	memo := p.memo
 	p.memo++

@@ -2,7 +2,7 @@ package exact
 
 import "math/bits"
 
-// settle propagates the lower bounds of the offsets of unplaced buffers. It returns false if no
+// settle propagates the lower bounds on the offsets of unplaced buffers. It returns false if no
 // layout is possible.
 func (s *searcher) settle() bool {
 	for again := true; again; {
@@ -27,7 +27,7 @@ func (s *searcher) settle() bool {
 func (s *searcher) fits(c int32) bool {
 	row := s.ordered(c)
 
-	// the end of the buffers if each is as low as its lower bound allows
+	// The end of the buffers if each is as low as its lower bound allows.
 	end := s.tops[c]
 	for _, x := range row {
 		end = max(end, s.least[x]) + s.buffers[x].size
@@ -40,8 +40,8 @@ func (s *searcher) fits(c int32) bool {
 		s.slack[c] = slack
 	}
 
-	// One of the buffers that can start so low that all others fit above it is the lowest. The
-	// others are above one of them.
+	// The lowest buffer must start so low that all others fit above it. A buffer that cannot start so low
+	// is above one that can.
 	latest := s.capacity - s.rest[c]
 	above := int64(placed)
 	for _, x := range row {
@@ -80,9 +80,9 @@ func (s *searcher) ordered(c int32) []int32 {
 	return row[:left]
 }
 
-// carry raises a buffer that does not rest on a placed buffer to the lowest offset at which an
-// unplaced one can carry it: any layout can be pushed down until each of its buffers rests on
-// another one or is at 0.
+// carry raises a buffer that does not rest on a placed buffer to the lowest offset at which it can rest
+// on an unplaced one: any layout can be pushed down until each of its buffers rests on another one or is
+// at 0.
 func (s *searcher) carry(x int32) {
 	least := s.least[x]
 	if y := s.carrier[x]; s.least[y] < least && s.least[y]+s.buffers[y].size <= least {

@@ -1,7 +1,7 @@
 package exact
 
-// run searches all layouts in the order of a preference, until it has visited limit cells, or
-// idle returns true. If the outcome is solved, low is the layout.
+// run searches all layouts in the order of a preference, until it has visited limit cells or idle returns
+// true. If the outcome is solved, low is the layout.
 func (s *searcher) run(t preference, limit int64, idle func() bool) outcome {
 	s.reset()
 	s.preference, s.limit, s.idle = t, limit, idle
@@ -12,9 +12,8 @@ func (s *searcher) run(t preference, limit int64, idle func() bool) outcome {
 	return s.parts(0, int32(len(s.tops)))
 }
 
-// parts places the unplaced buffers within a range of columns, one connected part at a time:
-// buffers that share no column are independent. If a part cannot be placed, the others do not
-// matter.
+// parts places the unplaced buffers within a range of columns, one connected part at a time, because
+// parts that share no column are independent. If one part cannot be placed, the others do not matter.
 func (s *searcher) parts(lower, upper int32) outcome {
 	for lower < upper {
 		if s.rest[lower] == 0 {
@@ -33,9 +32,9 @@ func (s *searcher) parts(lower, upper int32) outcome {
 	return solved
 }
 
-// part places the unplaced buffers of a connected part. It chooses a buffer that can rest on
-// placed buffers, below all unplaced ones: either it is placed there, or it is not. An
-// impossible choice is undone and remembered.
+// part places the unplaced buffers of a connected part. It chooses a buffer that can rest on placed
+// buffers, below all unplaced ones, and tries two branches: placing it there, and not placing it there.
+// An impossible choice is undone and remembered.
 func (s *searcher) part(lower, upper int32) outcome {
 	before, left := len(s.edits), s.dead.left(lower, upper)
 	for {

@@ -2,7 +2,7 @@ package exact
 
 import "github.com/weir-ml/weir/memory/placement"
 
-// field is the part of a problem that is constant during a search. Searchers share it.
+// field is the part of a problem that is constant during a search, and is shared by searchers.
 type field struct {
 	problem *placement.Problem
 	buffers []tenant
@@ -30,15 +30,15 @@ type word struct {
 	bits uint64
 }
 
-// Limits of the search. Beyond them placing a buffer takes so long that a search is useless.
+// Limits of the search. Beyond them, placing a buffer takes so long that a search is useless.
 const (
 	maxCells = 1 << 21 // live buffers, over all columns
 	maxPairs = 1 << 22 // pairs of buffers that share a column, each counted twice
 	maxBytes = 1 << 60 // of all buffers: no sum overflows int64
 )
 
-// newField returns nil for a problem beyond the limits, or if budget nodes are not enough to
-// make it.
+// newField returns the field of a problem, or nil if the problem is beyond the limits or budget nodes are
+// not enough to make the field.
 func newField(p *placement.Problem, budget int64) *field {
 	budget = min(budget, maxPairs)
 	spans, load := p.Columns()
@@ -50,7 +50,7 @@ func newField(p *placement.Problem, budget int64) *field {
 		crossed: make([]int32, len(load)),
 	}
 	cells, bytes := int64(0), int64(0)
-	births := make([][]int32, len(load)) // the buffers with a span that begins there
+	births := make([][]int32, len(load)) // by column, the buffers with a span that begins there
 	for i := range f.buffers {
 		b, from := &f.buffers[i], &p.Buffers[i]
 		b.size, b.align, b.spans = from.Size, from.Align, spans[i]
@@ -93,7 +93,7 @@ func newField(p *placement.Problem, budget int64) *field {
 // meet finds the pairs of buffers that share a column. It returns the number of pairs, or -1 if
 // it exceeds most.
 func (f *field) meet(births [][]int32, most int64) (pairs int64) {
-	met := make([]int, len(f.buffers)) // the last buffer that met this one, plus 1
+	met := make([]int, len(f.buffers)) // by buffer, the last buffer that met it, plus 1
 	for i := range f.buffers {
 		b := &f.buffers[i]
 		met[i] = i + 1

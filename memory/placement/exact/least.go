@@ -7,13 +7,13 @@ import (
 	"github.com/weir-ml/weir/memory/placement"
 )
 
-// minimise searches for the minimal height below a given one. It returns the best layout that
-// it found, or nil, a proven lower bound of the height, and the number of nodes that it spent,
-// at most budget, with those to make the field.
+// minimise searches for the minimal height below a given one. It returns the best layout that it found,
+// or nil; a proven lower bound on the height; and the number of nodes that it spent, including those to
+// make the field, which is at most budget.
 //
-// It works in rounds. A round tries the least height that is not ruled out, and then bisects
-// between the highest capacity at which it gave up and the lowest layout. A capacity gets twice
-// as many nodes as in the previous round.
+// It works in rounds. A round tries the least height that is not ruled out, and then bisects between the
+// highest capacity at which it gave up and the lowest layout. Each capacity gets twice as many nodes as
+// in the previous round.
 func (f *field) minimise(ctx context.Context, height, budget int64, seed uint64) (offsets []int64, least, nodes int64) {
 	least, nodes = slices.Max(f.load), f.nodes
 	unit := unitOf(f.problem)
@@ -39,11 +39,11 @@ func (f *field) minimise(ctx context.Context, height, budget int64, seed uint64)
 	return offsets, least, nodes
 }
 
-// firstShare is the number of nodes for a capacity in the first round.
+// firstShare is the number of nodes for each capacity in the first round.
 const firstShare = 1 << 16
 
-// unitOf returns the greatest common divisor of all sizes and alignments. It divides the height
-// of every layout in which no buffer can be pushed down.
+// unitOf returns the greatest common divisor of all sizes and alignments. The height of any layout in
+// which no buffer can be pushed down is a multiple of it.
 func unitOf(p *placement.Problem) (unit int64) {
 	for i := range p.Buffers {
 		b := &p.Buffers[i]

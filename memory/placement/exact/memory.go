@@ -2,8 +2,8 @@ package exact
 
 // memory records parts of a problem that were found to be impossible. A part is identified by
 // its unplaced buffers, the lowest possible offset of each, and the capacity; how the search
-// reached it does not matter. Parts are distinguished by a hash of 128 bits. If the table is
-// full, a new part replaces an old one.
+// reached it does not matter. Parts are distinguished by a 128-bit hash. If the table is full, a new part
+// replaces an old one.
 type memory struct {
 	columns []hash // by column, the sum over the unplaced buffers whose lifetime begins there
 	parts   []part

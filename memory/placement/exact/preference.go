@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 )
 
-// preference determines the choices of a run.
+// preference determines the choices made in a run.
 type preference struct {
 	columns  columnOrder
 	stubborn bool // continues at the column that failed last
@@ -21,7 +21,7 @@ type columnOrder uint8
 const (
 	fullest  columnOrder = iota // the column with the most unplaced bytes
 	scarcest                    // the column with the fewest bytes to waste
-	between                     // combination of fullest and scarcest
+	between                     // a combination of fullest and scarcest
 	lowest                      // the column with the lowest top
 	anywhere                    // the column in which a buffer can be placed lowest
 )
@@ -38,7 +38,7 @@ const (
 	area                         // the largest product of bytes and time
 )
 
-// preferences are the preferences of the first runs.
+// preferences lists the preferences of the first runs.
 var preferences = [...]preference{
 	{columns: fullest, buffers: longest},
 	{columns: scarcest, buffers: longest},
@@ -65,8 +65,8 @@ func preferenceOf(run int64, seed uint64) preference {
 	}
 }
 
-// values sets the value of each buffer under a preference. Products are rounded before an
-// addition, so that all processors compute the same.
+// values sets the value of each buffer under a preference. Products are rounded before they are added, so
+// that all processors compute the same values.
 func (t preference) values(f *field, worth []float64) {
 	lot := rand.New(rand.NewPCG(t.seed, 0))
 	for i := range f.buffers {
@@ -116,7 +116,7 @@ func (s *searcher) stuck(lower, upper int32) bool {
 	return s.preference.stubborn && s.failed >= lower && s.failed < upper && s.rest[s.failed] > 0
 }
 
-// sooner compares columns.
+// sooner reports whether column c comes before d.
 func (s *searcher) sooner(c, d int32) bool {
 	var order int
 	switch s.preference.columns {
@@ -130,8 +130,7 @@ func (s *searcher) sooner(c, d int32) bool {
 	return cmp.Or(order, cmp.Compare(s.tops[c], s.tops[d]), cmp.Compare(s.slack[c], s.slack[d])) < 0
 }
 
-// best returns the best buffer of a column if it is better than the given one, where -1 means
-// none.
+// best returns the best buffer of a column if it is better than the given one, which may be -1 for none.
 func (s *searcher) best(c, than int32) int32 {
 	s.cells += int64(len(s.rows[c]))
 	for _, x := range s.rows[c] {
@@ -142,7 +141,7 @@ func (s *searcher) best(c, than int32) int32 {
 	return than
 }
 
-// better compares buffers.
+// better reports whether buffer x should be tried before y.
 func (s *searcher) better(x, y int32) bool {
 	if free := s.least[x] == s.low[x]; free != (s.least[y] == s.low[y]) {
 		return free

@@ -17,15 +17,14 @@ const (
 	impossible                // no layout exists
 )
 
-// search decides whether a problem has a layout of at most a given height, the capacity. It
-// spends at most budget nodes, of about a microsecond each, and returns the number spent.
-// Unless ctx ends, its result depends only on its arguments, not on time or on the number of
-// processors.
+// search decides whether a problem has a layout of at most a given height, the capacity. It spends at
+// most budget nodes of about a microsecond each, and returns the number spent. Unless ctx ends, its
+// result depends only on its arguments, not on time or on the number of processors.
 //
 // A run searches all layouts depth first, and how soon it finds one depends on its preference.
-// So a run is aborted after some work and another one is started with another preference, with
-// increasing limits, as Luby, Sinclair and Zuckerman propose. Runs are independent of each
-// other. They run in parallel, and the first one that decides counts.
+// So a run is aborted after some work, and another one is started with a different preference. The limits
+// increase as Luby, Sinclair and Zuckerman propose. Runs are independent of each other, so they run in
+// parallel, and the lowest-numbered run that decides counts.
 func (f *field) search(ctx context.Context, capacity, budget int64, seed uint64) (offsets []int64, o outcome, nodes int64) {
 	t := &tries{ctx: ctx, seed: seed, left: min(budget, noLimit/cellsPerNode) * cellsPerNode}
 	t.first.Store(undecided)
@@ -47,7 +46,7 @@ func (f *field) search(ctx context.Context, capacity, budget int64, seed uint64)
 
 const (
 	turnsPerBuffer = 2  // of a short run
-	cellsPerNode   = 32 // number of cells that are visited in about a microsecond
+	cellsPerNode   = 32 // number of cells visited in about a microsecond
 	mostWorkers    = 8
 )
 
@@ -59,7 +58,7 @@ type tries struct {
 	first atomic.Int64 // the first run that decided
 
 	sync.Mutex
-	left    int64   // cells that are not assigned to a run
+	left    int64   // cells not yet assigned to a run
 	spent   []int64 // cells, by run
 	outcome outcome
 	offsets []int64
@@ -82,7 +81,7 @@ func (t *tries) measure(s *searcher) bool {
 	return o == gaveUp
 }
 
-// try makes the next run, and reports whether there was one that matters.
+// try makes the next run, and reports whether there was one that still matters.
 func (t *tries) try(s *searcher) bool {
 	i, limit := t.next()
 	if limit == 0 {
@@ -137,7 +136,7 @@ func (t *tries) nodes() int64 {
 	return (cells + cellsPerNode - 1) / cellsPerNode
 }
 
-// luby returns element i, from 1, of the sequence 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 and so on.
+// luby returns element i, counted from 1, of the sequence 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 and so on.
 func luby(i int64) int64 {
 	for power := int64(2); ; power *= 2 {
 		switch {

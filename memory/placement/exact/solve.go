@@ -14,9 +14,9 @@ import (
 const firstRounds = 200
 
 // Solve lays out a problem: first greedily, and then by the exact search, if the problem is
-// small enough. It stops as soon as a layout meets the bound or the capacity, is proven to be
-// minimal, or it is proven that none has the capacity. The layout has passed placement.Check,
-// and its certificate states what was proven. The only errors are placement.ErrProblem.
+// small enough. It stops as soon as a layout meets the bound or the capacity, a layout is proven to be
+// minimal, or it is proven that none is within the capacity. The layout has passed placement.Check, and
+// its certificate states what was proven. The only error is placement.ErrProblem.
 func Solve(ctx context.Context, p *placement.Problem, options placement.Options) (*placement.Solution, error) {
 	if options.Time > 0 {
 		var cancel context.CancelFunc
@@ -38,7 +38,7 @@ func Solve(ctx context.Context, p *placement.Problem, options placement.Options)
 	if r.open(ctx, left) {
 		left -= r.search(ctx, left/4*3)
 	}
-	if r.open(ctx, left) { // too hard, or too large: the remaining nodes are for other orders
+	if r.open(ctx, left) { // too hard or too large, so the remaining nodes go to other orders
 		again := options
 		again.Nodes, again.Seed = left, options.Seed+1
 		other, err := placement.Solve(ctx, p, again)
@@ -50,13 +50,13 @@ func Solve(ctx context.Context, p *placement.Problem, options placement.Options)
 	return r.best, r.certify()
 }
 
-// run is the best layout so far, with the proven facts.
+// run holds the best layout so far and what has been proven.
 type run struct {
 	problem *placement.Problem
 	options placement.Options
 	best    *placement.Solution
 	least   int64  // lower bound of the height
-	proof   string // proof that no layout has the capacity
+	proof   string // proof that no layout is within the capacity
 }
 
 // open reports whether it is worth continuing.
@@ -71,8 +71,7 @@ func (r *run) offer(offsets []int64, method string) {
 	}
 }
 
-// search spends at most spend nodes, and half of the remaining time. It returns the number of
-// nodes spent.
+// search spends at most spend nodes and half of the remaining time. It returns the number of nodes spent.
 func (r *run) search(ctx context.Context, spend int64) (nodes int64) {
 	if deadline, limited := ctx.Deadline(); limited {
 		var cancel context.CancelFunc

@@ -10,14 +10,14 @@ type searcher struct {
 	capacity   int64
 	preference preference
 	worth      []float64 // of buffers, according to the preference
-	cells      int64     // visited so far
+	cells      int64     // number visited so far
 	limit      int64     // of cells
 	turns      int       // remaining number of placements
 	idle       func() bool
 
 	low     []int64   // by buffer, the end of the placed buffers below it; for a placed one, its offset
-	least   []int64   // by buffer, a lower bound of its offset; for a placed one, placed
-	carrier []int32   // by buffer, one that may carry it, or itself
+	least   []int64   // by buffer, a lower bound on its offset; for a placed one, the constant placed
+	carrier []int32   // by buffer, another one on which it may rest, or itself
 	tops    []int64   // by column, the end of the placed buffers
 	rest    []int64   // by column, the bytes of unplaced buffers
 	slack   []int64   // by column, the bytes that can still be wasted
@@ -33,7 +33,7 @@ type searcher struct {
 // placed is the value of least for a placed buffer.
 const placed = math.MaxInt64
 
-// edit is a change of the state that can be undone.
+// edit is a change to the state that can be undone.
 type edit struct {
 	what quantity
 	at   int32
@@ -115,7 +115,7 @@ func (s *searcher) place(x int32) {
 	}
 }
 
-// raise raises the lower bound of a buffer's offset.
+// raise raises the lower bound on a buffer's offset.
 func (s *searcher) raise(x int32, least int64) {
 	s.set(ofLeast, x, alignUp(least, s.buffers[x].align))
 	s.touch(x)
@@ -174,8 +174,7 @@ func (s *searcher) rewind(keep int) {
 	clear(s.dirty)
 }
 
-// alignUp returns the first multiple of align at or above offset. Align is a power of two, or 0
-// for 1.
+// alignUp returns the first multiple of align at or above offset. Align is a power of two; 0 means 1.
 func alignUp(offset, align int64) int64 {
 	if align > 1 {
 		offset = (offset + align - 1) &^ (align - 1)

@@ -15,9 +15,9 @@ const (
 	MaxBytes   = 64 << 20
 )
 
-// Instance is a problem with names of its buffers, and optionally a layout.
+// Instance is a problem with the names of its buffers and optionally a layout.
 type Instance struct {
 	Problem placement.Problem
 	IDs     []string // by buffer
-	Offsets []int64  // by buffer; nil without a layout
+	Offsets []int64  // by buffer; nil if there is no layout
 }

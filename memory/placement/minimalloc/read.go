@@ -16,12 +16,12 @@ import (
 // maxLine is the maximum length of a line in bytes.
 const maxLine = 1 << 20
 
-// Read reads an instance. Its problem is valid. Offsets are read without checks:
-// placement.Check verifies whether they are a layout. Hints, which are for another solver's
-// search, are ignored. A gap with a range of bytes (a-b@lo:hi) is rejected.
+// Read reads an instance. Its problem is valid. Offsets are not checked; placement.Check verifies whether
+// they form a layout. Hints, which are for another solver's search, are ignored. A gap with a range of
+// bytes (a-b@lo:hi) is rejected.
 //
-// Errors wrap ErrFormat and contain the location of the fault, the actual and the expected
-// text. If r has a Name, as a file does, the location is file:line:column.
+// Errors wrap ErrFormat and contain the location of the fault and the actual and expected text. If r has
+// a Name method, as a file does, the location is file:line:column.
 func Read(r io.Reader) (*Instance, error) { return read(r, MaxBuffers) }
 
 func read(r io.Reader, limit int) (*Instance, error) {
@@ -67,7 +67,7 @@ var columns = map[string]column{
 type reader struct {
 	name    string
 	lines   *bufio.Scanner
-	number  int // of the line, from 1
+	number  int // number of the line, from 1
 	bytes   int // up to the end of the line
 	fields  []string
 	columns []column
@@ -75,7 +75,7 @@ type reader struct {
 	pieces  int            // buffers and gaps
 	limit   int            // of pieces
 	room    int64          // what remains of the address range if all buffers are placed end to end
-	ids     map[string]int // the line of a name
+	ids     map[string]int // by name: its line
 	in      Instance
 	fault   error
 }
@@ -154,7 +154,7 @@ func (s *reader) row() {
 		return
 	}
 	var b placement.Buffer
-	var where [offset + 1]int // the field of a column
+	var where [offset + 1]int // by column: its field
 	for k, c := range s.columns {
 		where[c] = k
 		switch text := strings.TrimSpace(s.fields[k]); c {
@@ -211,7 +211,7 @@ func (s *reader) gaps(k int, b *placement.Buffer) {
 			s.fail(k, "found %s, expected a gap without a window of bytes, such as 3-7: only gaps of whole buffers are planned", quote(text))
 			return
 		}
-		dash := 1 + strings.IndexByte(text[1:], '-') // after the sign of the first time
+		dash := 1 + strings.IndexByte(text[1:], '-') // skips the sign of the first time
 		if dash == 0 {
 			s.fail(k, "found %s, expected a gap such as 3-7", quote(text))
 			return

@@ -9,8 +9,8 @@ import (
 )
 
 // Write writes an instance in the form that Read reads. The columns are id, lower, upper and
-// size, then alignment and gaps if a buffer has any, and offset if there is a layout. The name
-// of a buffer without one is its number.
+// size, then alignment and gaps if a buffer has any, and offset if there is a layout. A buffer without a
+// name is named by its number.
 func Write(w io.Writer, in *Instance) error {
 	if err := in.Problem.Validate(); err != nil {
 		return err

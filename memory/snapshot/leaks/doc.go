@@ -2,12 +2,12 @@
 // the number of microbatches, and blocks that keep memory reserved.
 //
 // [Find] follows every allocation of the trace to its end and groups the allocations by call
-// stack and size. It divides the trace into microbatches, at the calls of one site that recurs
-// at the interval of microbatches. A group grows if allocations of at least three microbatches
-// are still live at the end, and are older than any freed allocation of the group ever became:
-// allocations that are merely in flight are not that old. The report has the bytes that each
-// microbatch adds, the first such microbatch, and the site of the allocations.
+// stack and size. It divides the trace into microbatches at the calls of one site, chosen because its
+// calls recur once per microbatch. A group grows if allocations of at least three microbatches are still
+// live at the end, and are older than any freed allocation of the group ever was; allocations that are
+// merely in flight are not that old. The report gives the bytes that each microbatch adds, the first such
+// microbatch, and the site of the allocations.
 //
-// It also reports the limits of the trace if the ring was full, and which blocks keep otherwise
-// free segments.
+// It also reports what the trace lacks if the ring was full, and which blocks keep otherwise free
+// segments reserved.
 package leaks

@@ -10,10 +10,10 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// Options is prior knowledge about a snapshot.
+// Options holds what is already known about a snapshot.
 type Options struct {
-	// Microbatches is the number of microbatches in the trace, over all of its steps; 0 means
-	// that Find determines it.
+	// Microbatches is the number of microbatches in the trace, over all of its steps; if it is 0, Find
+	// determines it.
 	Microbatches int
 }
 
@@ -28,11 +28,11 @@ type Device struct {
 	Entries      int   `json:"entries"`          // of the trace
 	Microbatches int   `json:"microbatches"`     // 0 if the trace has no period
 	Anchor       *Site `json:"anchor,omitempty"` // the site whose calls divide the trace into microbatches; nil if it was divided evenly
-	// Candidates are the possible numbers of microbatches: the numbers of calls of sites that
-	// recur at even intervals, including the chosen one; nil if the number was given.
+	// Candidates are the possible numbers of microbatches: the call counts of sites that recur at even
+	// intervals, including the chosen one; nil if the number was given.
 	Candidates []Candidate `json:"candidates,omitempty"`
-	Growing    []Group     `json:"growing"`  // with microbatches, the fastest first
-	Standing   []Group     `json:"standing"` // live at the end, and not growing, the largest first
+	Growing    []Group     `json:"growing"`  // growing with microbatches, the fastest first
+	Standing   []Group     `json:"standing"` // live at the end but not growing, the largest first
 	Before     Before      `json:"before"`
 	Live       int64       `json:"live"`     // bytes in live blocks, as rounded by the allocator
 	Reserved   int64       `json:"reserved"` // bytes in segments
@@ -56,19 +56,19 @@ type Group struct {
 	Before int   `json:"before"` // additional live blocks with this stack and size that were allocated before the trace
 
 	// If it grows:
-	Each  int64 `json:"each,omitempty"`  // bytes that a microbatch adds, the median
+	Each  int64 `json:"each,omitempty"`  // median of the bytes that a microbatch adds
 	First int   `json:"first,omitempty"` // first microbatch that adds, from 0
 	Count int   `json:"count,omitempty"` // microbatches that added
 	Place int   `json:"place,omitempty"` // index of its first allocation within that microbatch, from 0
-	Of    int   `json:"of,omitempty"`    // number of allocations of that microbatch
+	Of    int   `json:"of,omitempty"`    // number of allocations in that microbatch
 }
 
-// Before summarizes allocations before the trace.
+// Before summarizes allocations made before the trace begins.
 type Before struct {
 	Frees  int   `json:"frees"`  // frees of such allocations
 	Blocks int   `json:"blocks"` // such allocations that are live at the end
-	Bytes  int64 `json:"bytes"`  // of them
-	Full   bool  `json:"full"`   // some of them have a call stack: they were recorded, and the ring has overflowed since
+	Bytes  int64 `json:"bytes"`  // total size of these blocks
+	Full   bool  `json:"full"`   // some of them have a call stack, so they were recorded and the ring has overflowed since
 }
 
 // Find analyses a snapshot. It returns an error if the snapshot has no trace, or if the given
@@ -124,8 +124,8 @@ func (h *history) find(options Options) (Device, error) {
 	return d, nil
 }
 
-// enough is the minimum number of microbatches with remaining allocations for a group to grow:
-// one or two may be the setup of a first microbatch.
+// enough is the minimum number of microbatches with remaining allocations for a group to count as
+// growing: one or two may be setup in a first microbatch.
 const enough = 3
 
 // summarize describes a group, and decides whether it grows.

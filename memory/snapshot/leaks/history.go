@@ -2,13 +2,13 @@ package leaks
 
 import "github.com/weir-ml/weir/memory/snapshot"
 
-// history is the trace of one device as allocations with a start and an end.
+// history is one device's trace as a list of allocations, each with a start and an end.
 type history struct {
 	device      int
 	trace       []snapshot.Entry
 	segments    []*snapshot.Segment
 	allocations []allocation // in order
-	groups      []*group     // in the order of their first allocations
+	groups      []*group     // in order of their first allocations
 	stacks      stacker
 	before      Before
 	live        int64
@@ -24,7 +24,7 @@ type allocation struct {
 	end    int // number of allocations before its end, if it was freed
 }
 
-// group is the allocations with one call stack and one size.
+// group is the set of allocations with the same call stack and size.
 type group struct {
 	allocations []int // in the history
 	before      int   // live blocks that were allocated before the trace

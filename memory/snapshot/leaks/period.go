@@ -6,13 +6,12 @@ import (
 	"slices"
 )
 
-// cut returns the indices of the allocations at which the microbatches of the trace begin, and
-// the site whose calls these are. Without a given number of microbatches it chooses the number
-// of calls shared by most of the sites that recur at even intervals. With a given number, if no
-// site is called that often at even intervals, it accepts a site that is called that often,
-// unless all its calls are in one part of the trace. Allocations before the first cut belong to
-// no microbatch. Without a given number it also returns the candidates, those with most sites
-// first.
+// cut returns the indices of the allocations at which the microbatches of the trace begin, and the site
+// that made them. If the number of microbatches is not given, it chooses the call count shared by the
+// most sites that recur at even intervals. If it is given but no site is called that often at even
+// intervals, it accepts any site that is called that often, unless all of its calls are in one part of
+// the trace. Allocations before the first cut belong to no microbatch. If the number is not given, it
+// also returns the candidates, those with the most sites first.
 func (h *history) cut(microbatches int) ([]int, *Site, []Candidate, error) {
 	if microbatches > len(h.allocations) {
 		return nil, nil, nil, fmt.Errorf("leaks: %d microbatches, but the trace of device %d has only %d allocations", microbatches, h.device, len(h.allocations))
@@ -63,8 +62,8 @@ func (h *history) cut(microbatches int) ([]int, *Site, []Candidate, error) {
 // even reports whether calls recur as microbatches do: over more than three fifths of the
 // trace, and with less than three tenths of that time in pauses longer than twice the usual
 // one. The end of a step is such a pause, but it is short. A call for every layer is not even:
-// it comes in bursts, with pauses as long as a whole backward pass. Neither is a call for every
-// parameter: it comes in one part of the step.
+// it comes in bursts, with pauses as long as a whole backward pass. Nor is a call for every parameter: it
+// comes in only one part of the step.
 func (h *history) even(at []int) bool {
 	var pauses int
 	gaps := make([]int, len(at)-1)

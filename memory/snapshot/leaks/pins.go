@@ -7,17 +7,17 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// Pins describes mostly free segments, and the blocks that keep them reserved. In an expandable
-// segment every page counts by itself.
+// Pins describes mostly free segments, and the blocks that keep them reserved. In an expandable segment,
+// every page counts individually.
 type Pins struct {
 	Segments int   `json:"segments"`
 	Reserved int64 `json:"reserved"` // bytes of the segments
 	Blocks   int   `json:"blocks"`   // blocks that keep them
-	Live     int64 `json:"live"`     // bytes of the blocks
+	Live     int64 `json:"live"`     // bytes of these blocks
 	Sites    []Pin `json:"sites"`    // sites that allocated the blocks, the most reserved bytes first
 }
 
-// Pin describes the blocks of one site that keep segments.
+// Pin describes the blocks of one site that keep segments reserved.
 type Pin struct {
 	Site     Site  `json:"site"`
 	Blocks   int   `json:"blocks"`
@@ -26,8 +26,7 @@ type Pin struct {
 	Reserved int64 `json:"reserved"` // bytes of these segments
 }
 
-// pinned is the reciprocal of the fraction of live bytes below which a segment counts as
-// pinned: 1/4.
+// pinned is the reciprocal of the fraction of live bytes (1/4) below which a segment counts as pinned.
 const pinned = 4
 
 func (h *history) pins() Pins {
@@ -76,8 +75,8 @@ type part struct {
 	blocks []*snapshot.Block // blocks that begin in it
 }
 
-// parts divides a segment into units that are returned as a whole. A block that crosses pages
-// is live in each, and counts as a block in the first.
+// parts divides a segment into units that are returned as a whole. A block that crosses pages is live in
+// each of them, but counts as a block only in the first.
 func parts(s *snapshot.Segment) []part {
 	page := s.Size
 	if s.Expandable {

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// Site is the location of an allocation: the frames of its call stack without the machinery of
-// Python and of PyTorch's dispatcher, innermost first.
+// Site is the location of an allocation: the frames of its call stack without the machinery of Python and
+// PyTorch's dispatcher, innermost first.
 type Site struct{ Frames []snapshot.Frame }
 
 // MarshalText writes the frames as the viewer does, innermost first.
@@ -42,8 +42,8 @@ func (s Site) Caller() string {
 	return line(own[1])
 }
 
-// line formats a frame, with its function without C++ types. It replaces control characters in
-// texts of the file by question marks.
+// line formats a frame, omitting C++ types from the function. It replaces control characters in the
+// file's strings with question marks.
 func line(f snapshot.Frame) string {
 	file, name := f.Filename, f.Name
 	if path.IsAbs(file) {
@@ -60,8 +60,8 @@ func line(f snapshot.Frame) string {
 	}, fmt.Sprintf("%s:%d %s", file, f.Line, name))
 }
 
-// own returns the Python frames that are not a part of PyTorch; if there are none, the Python
-// frames; and if there are none, all frames.
+// own returns the Python frames that are not part of PyTorch; if there are none, all Python frames; and
+// if there are none of those either, all frames.
 func (s Site) own() []snapshot.Frame {
 	var python, own []snapshot.Frame
 	for _, f := range s.Frames {
@@ -81,7 +81,7 @@ func (s Site) own() []snapshot.Frame {
 	return s.Frames
 }
 
-// machinery has the frames that the viewer omits too (torch/cuda/_memory_viz.py).
+// machinery lists frames that the viewer also omits (torch/cuda/_memory_viz.py).
 var (
 	machineryNames = []string{
 		"unwind::unwind", "CapturedTraceback::gather", "gather_with_cpp", "_start", "__libc_start_main", "PyEval_", "PyObject_", "PyFunction_",
@@ -119,8 +119,8 @@ func containsAny(text string, parts []string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) })
 }
 
-// stacker numbers call stacks by their contents, from 1 in the order in which it sees them; an empty
-// one is 0. It recognizes a list of frames seen before by its address.
+// stacker numbers call stacks by their contents, starting from 1 in the order in which it sees them; an
+// empty one is 0. It recognizes a list of frames that it has seen before by its address.
 type stacker struct {
 	places map[place]int
 	texts  map[string]int

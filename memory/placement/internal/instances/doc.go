@@ -1,3 +1,3 @@
-// Package instances provides problems for tests of placement: random ones, rectangles that are
-// cut into buffers, and the allocations of training steps.
+// Package instances provides problems for tests of placement: random ones, rectangles cut into buffers,
+// and the allocations of training steps.
 package instances

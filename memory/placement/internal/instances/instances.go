@@ -32,8 +32,8 @@ func Random(rng *rand.Rand, n int, gaps, aligned bool) *placement.Problem {
 	return p
 }
 
-// Guillotine cuts a rectangle of time and bytes into n buffers; each cut divides a whole piece.
-// They can be packed without a hole.
+// Guillotine cuts a rectangle of time and bytes into n buffers; each cut goes all the way through a
+// piece. The buffers can be packed without a hole.
 func Guillotine(rng *rand.Rand, time, bytes int64, n int) *placement.Problem {
 	pieces := []placement.Buffer{{Upper: time, Size: bytes}}
 	for len(pieces) < n {
@@ -57,8 +57,8 @@ func Guillotine(rng *rand.Rand, time, bytes int64, n int) *placement.Problem {
 }
 
 // Pinwheels returns squares of 20 bytes by 20 units of time, one after another, each cut into
-// five buffers: four around a central one. No cut divides a whole square. They can be packed
-// without a hole.
+// five buffers: four around a central one. No cut goes all the way through a square. The buffers can be
+// packed without a hole.
 func Pinwheels(rng *rand.Rand, count int) *placement.Problem {
 	p := &placement.Problem{}
 	for k := range int64(count) {
@@ -77,10 +77,10 @@ func Pinwheels(rng *rand.Rand, count int) *placement.Problem {
 	return p
 }
 
-// Training returns the buffers of a transformer's step on one device, in which the optimizer
-// state is allocated: every layer saves activations for its backward, which begins with the
-// last layer, and some are freed a layer later; gradients live to the end. If rng is not nil
-// every size differs, as the sizes of experts depend on their numbers of tokens.
+// Training returns the buffers of the transformer step on one device in which the optimizer state is
+// allocated. Every layer saves activations for its backward, which begins with the last layer, and some
+// are freed a layer later; gradients live to the end. If rng is not nil, every size differs, as the sizes
+// of experts depend on their numbers of tokens.
 func Training(rng *rand.Rand, layers int, width int64) *placement.Problem {
 	p := &placement.Problem{}
 	now := int64(0)
@@ -185,8 +185,8 @@ func Alive(b *placement.Buffer, time int64) bool {
 	return b.Lower <= time && time < b.Upper
 }
 
-// Meet reports whether two buffers need their bytes at the same time. If they do, they do at
-// the birth of one of them.
+// Meet reports whether two buffers need their bytes at the same time. If they do, they also do at the
+// birth of one of them.
 func Meet(a, b *placement.Buffer) bool {
 	for _, x := range []*placement.Buffer{a, b} {
 		times := []int64{x.Lower}
@@ -204,8 +204,8 @@ func Meet(a, b *placement.Buffer) bool {
 
 var folder = flag.String("instances", "", "the folder of published instances")
 
-// Published returns the folder of published instances, by default one next to the module, or ""
-// if there is none.
+// Published returns the folder of published instances, by default one next to the module, or "" if there
+// is none.
 func Published() string {
 	if *folder != "" {
 		return *folder
