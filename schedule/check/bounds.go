@@ -6,14 +6,14 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// peak is the largest number of microbatches in flight, and the action that has reached it.
+// peak holds the maximum width of a set in flight, and the action that first reached it.
 type peak struct {
 	width int64
 	at    location
 }
 
-// countCreated adds the buffers that an action creates on the rank to the sets in flight, before any
-// are freed, and updates the peaks.
+// countCreated adds the buffers that an action creates on the rank to the sets in flight, before the
+// action frees any, and updates the peaks.
 func (v *dropVisitor) countCreated(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
 	v.c.createdInputs(stage, kind, func(stage int) {
@@ -31,9 +31,9 @@ func (v *dropVisitor) countCreated(a schedule.Action, mb int64) {
 	}
 }
 
-// createdInputs calls yield with each stage whose input an action creates on the rank: a local
-// forward creates the input of the next stage, a receive that of its own stage, and a forward whose
-// input no other action creates its own.
+// createdInputs calls yield for each stage whose input an action creates on the rank. A forward creates
+// the input of the next stage if that stage is on the same rank, and its own input if no other action
+// on the rank creates it. A receive creates the input of its stage.
 func (c *Checker) createdInputs(stage int, kind schedule.Kind, yield func(stage int)) {
 	switch kind {
 	case schedule.F:
@@ -63,7 +63,7 @@ func (v *dropVisitor) sends(stage int, kind schedule.Kind) (set int, ok bool) {
 	return 0, false
 }
 
-// measure updates a peak with the size of a set.
+// measure updates a peak with the width of a set.
 func (v *dropVisitor) measure(p *peak, set int, a schedule.Action, mb int64) {
 	if width := v.Get(set).Width(); width > p.width {
 		*p = peak{width, v.here(a, mb)}

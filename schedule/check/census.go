@@ -11,7 +11,8 @@ import (
 )
 
 // countActions counts the actions of all ranks and compares them with the actions that the plan
-// must have. It also records whether every rank runs its actions after their dependencies.
+// must have. It also records whether every rank runs its actions after their dependencies on that
+// rank.
 func (c *Checker) countActions() {
 	c.uneven = make([]bool, 2*c.Stages)
 	sets := c.Stages * passes.KindsPerStage
@@ -58,7 +59,7 @@ func (c *Checker) reportEmptyStages() {
 // censusVisitor is the visitor that counts actions.
 type censusVisitor struct {
 	rankWalk
-	spans   int // the index of the set of microbatches of the first copy of the model; the sets of the other copies follow
+	spans   int // the index of the set of the first model copy's microbatches; the sets of the other copies follow
 	demands demands
 	early   bool // an action precedes one of its dependencies, or the dependency is missing
 }
@@ -147,8 +148,8 @@ func (v *censusVisitor) checkJoin(a schedule.Action, mb int64) {
 	}
 }
 
-// entangled reports whether one of two computations depends on the other, or both have the same
-// stage and microbatch.
+// entangled reports whether one of two computations depends on the other, or whether both have the
+// same stage and microbatch.
 func (c *Checker) entangled(a, b schedule.Action) bool {
 	if b.Stage() >= c.Stages {
 		return false // another check reports the stage
@@ -168,8 +169,8 @@ func (c *Checker) findAllowed() {
 	}
 }
 
-// putSpans initializes one set per copy of the model, beginning at first, with the microbatches of
-// the copy.
+// putSpans initializes one set per copy of the model with the microbatches of the copy. first is the
+// index of the first of these sets.
 func (c *Checker) putSpans(w *passes.Walk, first int) {
 	for copy := range c.Copies() {
 		w.Put(first+copy, repeats.Runs{c.Span(copy * c.Plan.Placement.Depth())})
@@ -229,7 +230,7 @@ func (c *Checker) ruledOut(stage int, kind schedule.Kind) string {
 	return ""
 }
 
-// noGradients returns the reason why the stage has no weight gradients, or "" if it has them.
+// noGradients returns the reason why the stage has no weight gradients, or "" if it has some.
 func (c *Checker) noGradients(stage int) string {
 	switch {
 	case c.Plan.Mode == schedule.ForwardOnly:

@@ -5,7 +5,7 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// Plan proves a plan for links between ranks that hold any number of messages. It is equivalent to
+// Plan proves a plan for links that hold any number of messages. It is equivalent to
 // Links(plan, schedule.Unlimited).
 func Plan(plan *schedule.Plan) error { return Links(plan, schedule.Unlimited) }
 
@@ -21,13 +21,13 @@ func Plan(plan *schedule.Plan) error { return Links(plan, schedule.Unlimited) }
 //     the plan reduces gradients, it reduces them when they are complete;
 //   - the copies of weights with which a stage computes are made once, before their first use;
 //   - saved state that moves to far memory is back before an action takes it, both buffers of a
-//     copy exist until the copy is complete, and copies in one direction are waited for in the
+//     copy exist until the copy is complete, and a rank waits for copies in one direction in the
 //     order in which they start;
 //   - messages from one rank to another are received in the order in which they are sent, and the
 //     ranks do not deadlock;
 //   - if the plan has drops, nothing is used after its drop, everything is dropped once, a
-//     microbatch retires once on each rank, with its last action there, and no more is in flight
-//     than Windows, Outgoing and Entries declare.
+//     microbatch retires once on each rank, with its last action there, and the numbers in flight
+//     do not exceed those that Windows, Outgoing and Entries declare.
 //
 // A nil error is a proof for every repeat of every segment. If the segments take the microbatches
 // in order, the cost depends on the size of the segments, not on the number of microbatches.
@@ -43,15 +43,15 @@ func Links(plan *schedule.Plan, capacity int) error {
 
 // Proof describes the cost of a proof.
 type Proof struct {
-	Actions int64 // of the plan, on all ranks, counting every repeat
-	// Visited is the number of actions that the proof has visited one by one. All other actions are
+	Actions int64 // the number of actions on all ranks, counting every repeat
+	// Visited is the number of actions that the proof visited one by one. All other actions are
 	// repeats of these.
 	Visited int64
 
 	checker *Checker // for LeastCapacity; nil if the parts of the plan do not fit together
 }
 
-// Prove is Links, and also returns the Proof, which is meaningless if the error is not nil.
+// Prove is like Links, but also returns a Proof, which is meaningless if the error is not nil.
 func Prove(plan *schedule.Plan, capacity int) (Proof, error) {
 	c := &Checker{Name: plan.Name}
 	c.CheckShape(plan)
@@ -66,7 +66,7 @@ func Prove(plan *schedule.Plan, capacity int) (Proof, error) {
 	return Proof{c.actions(), c.visited, c}, err
 }
 
-// Finish completes the checks after Programs: it finds deadlocks and faulty drops. The error contains
+// Finish completes the checks after Programs by finding deadlocks and faulty drops. The error contains
 // all faults found so far.
 func (c *Checker) Finish(capacity int) error {
 	if c.Plan != nil && !c.aborted {
@@ -78,8 +78,8 @@ func (c *Checker) Finish(capacity int) error {
 	return c.Err()
 }
 
-// Programs finds all faults of a well-formed plan except deadlocks and faulty drops. It does
-// nothing if there are faults already.
+// Programs finds all faults in a well-formed plan except deadlocks and faulty drops. It does nothing
+// if faults have already been found.
 func (c *Checker) Programs(plan *schedule.Plan) {
 	if len(c.Faults) > 0 {
 		return

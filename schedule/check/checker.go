@@ -12,13 +12,13 @@ import (
 type Checker struct {
 	passes.Outline
 	Name    string
-	allowed []uint32       // by stage: a bit set of the kinds that the plan may have for it
-	totals  []repeats.Runs // by set: the microbatches that the census has found in the plan
+	allowed []uint32       // by stage: a bit set of the kinds that the plan may have for the stage
+	totals  []repeats.Runs // by set (stage and kind): the microbatches that the census has found in the plan
 	aborted bool           // the faults found so far make later checks meaningless
 	counted bool           // the census has found no faults
 	ordered bool           // the census has found every action after its dependencies on its rank
 	uneven  []bool         // by edge: the numbers of sends and receives differ
-	visited int64          // the largest number of actions visited by one traversal
+	visited int64          // the largest number of actions visited in a single traversal
 
 	rendezvous bool // the plan does not deadlock with links of capacity 0
 
@@ -30,7 +30,7 @@ type Checker struct {
 	seen   map[faultPlace]struct{}
 }
 
-// location is the location of an action in the programs.
+// location identifies an action in the programs.
 type location struct {
 	rank, segment, index int
 	position             int64
@@ -95,7 +95,7 @@ func (c *Checker) fault(s location, code Code, about, format string, args ...any
 	c.Add(Fault{Code: code, Rank: s.rank, Position: s.position, Action: a, Text: text + fmt.Sprintf(format, args...)})
 }
 
-// Unproved reports whether a walk has exhausted its allowance. If it has, Unproved adds a fault.
+// Unproved reports whether a walk has exhausted its allowance, and if so, adds a fault.
 func (c *Checker) Unproved(w *passes.Walk, rank int) bool {
 	if w.Exhausted {
 		c.planFault(Unproved, rank, "The program of rank %d is too large to check, because the order of its microbatches is too irregular; write it in segments whose microbatches ascend or descend without gaps.", rank)

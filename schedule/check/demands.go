@@ -13,16 +13,16 @@ type demands struct {
 	from    []int32 // the demands of set i are list[from[i]:from[i+1]]
 }
 
-// demand is a dependency that either of two actions meets. set and or are the indices of their sets,
-// which are equal if only one action meets the dependency.
+// demand is a dependency that either of two actions can meet. set and or are the indices of their sets,
+// which are equal if only one action can meet the dependency.
 type demand struct {
 	passes.Need
 	set, or int32
-	span    int32 // the set of the microbatches of the copy of the model
+	span    int32 // the index of the set of the model copy's microbatches
 }
 
-// newDemands returns the demands for a walk whose sets of the microbatches of each copy of the model
-// begin at index spans.
+// newDemands returns the demands for a walk. The walk's sets of microbatches of each copy of the model
+// must begin at index spans.
 func newDemands(o *passes.Outline, spans int) demands {
 	sets := o.Stages * passes.KindsPerStage
 	d := demands{outline: o, list: make([]demand, 0, sets), from: make([]int32, 1, sets+1)}
@@ -63,8 +63,8 @@ func (d *demands) met(w *passes.Walk, set int, mb int64) bool {
 	return met
 }
 
-// neighbour returns the slice of a sequence on which slice mb depends, and whether the plan contains
-// it.
+// neighbour returns the neighbouring slice of a sequence on which slice mb depends, and whether the
+// plan contains it.
 func (d *demands) neighbour(w *passes.Walk, need *demand, mb int64) (needed int64, planned bool) {
 	needed, planned = d.outline.Neighbour(mb, need.On)
 	return needed, planned && w.Has(int(need.span), needed)

@@ -8,8 +8,8 @@ import (
 )
 
 // checkDrops proves, rank by rank, that nothing is used after its drop and that everything is
-// dropped once. If bounds is set and there are no other faults, it also proves that no more is in
-// flight than the plan declares.
+// dropped once. If bounds is set and there are no other faults, it also proves that the numbers in
+// flight do not exceed those that the plan declares.
 func (c *Checker) checkDrops(bounds bool) {
 	faults := len(c.Faults)
 	for rank := range c.Plan.Programs {
@@ -30,14 +30,14 @@ type dropVisitor struct {
 	rankWalk
 	copies []modelCopy // by copy of the model
 
-	// Indices of the walk's sets. The sets from 0 hold the actions that are done, by the rank's
-	// stages and by kind.
-	totals   int // all actions of the plan, in the same order
+	// Indices of the walk's sets. The first sets, from index 0, hold the actions that are done, by
+	// the rank's stages and by kind.
+	totals   int // by the rank's stages and by kind: all actions of the plan
 	live     int // by the rank's stages: microbatches in flight
-	outgoing int // by the rank's stages: microbatches whose output waits to be sent or is in flight; then the same for gradients
+	outgoing int // by the rank's stages: microbatches whose output waits to be sent or is in flight; then the corresponding sets for gradients
 
 	computations  [][]int         // by the rank's stages: the sets of their computations, the latest kind first
-	required      []schedule.Drop // by the rank's stages and by kind: the drops that such an action must have
+	required      []schedule.Drop // by the rank's stages and by kind: the handle drops that an action must have
 	livePeaks     []peak          // by the rank's stages
 	outgoingPeaks []peak
 	entryPeak     peak
@@ -45,14 +45,14 @@ type dropVisitor struct {
 
 // modelCopy is the part of a copy of the model that is on a rank.
 type modelCopy struct {
-	stage int    // one of its stages; -1 if the rank has none
+	stage int    // one of the copy's stages on the rank, or -1 if there is none
 	held  uint64 // the entry parts that actions on the rank read, one bit each
 
 	// Indices of sets of microbatches.
-	entry   int // an entry part is not dropped yet
-	started int // an action has run on the rank
-	retired int // the microbatch has retired on the rank
-	dead    int // by part: the part was dropped
+	entry   int // microbatches with an entry part that has not been dropped yet
+	started int // microbatches of which an action has run on the rank
+	retired int // microbatches that have retired on the rank
+	dead    int // by part: microbatches whose part has been dropped
 }
 
 func (c *Checker) newDropVisitor(rank int) *dropVisitor {
@@ -91,10 +91,10 @@ func (c *Checker) newDropVisitor(rank int) *dropVisitor {
 	return v
 }
 
-// copyOf returns the rank's part of the copy of the model to which a stage belongs.
+// copyOf returns the rank's part of a stage's copy of the model.
 func (v *dropVisitor) copyOf(stage int) *modelCopy { return &v.copies[v.c.Sites[stage].Copy] }
 
-// set returns the index of the set of a stage and a kind.
+// set returns the index of the set for a stage and kind.
 func (v *dropVisitor) set(stage int, kind schedule.Kind) int {
 	return v.c.Place[stage]*passes.KindsPerStage + int(kind)
 }
@@ -172,7 +172,7 @@ func (v *dropVisitor) checkParts(a schedule.Action, mb int64) {
 	v.Remove(model.entry, mb)
 }
 
-// verbs maps the code of a fault to a verb for the use of a part.
+// verbs maps the code of a fault to a verb that describes what the action does with the part.
 var verbs = map[Code]string{UseAfterDrop: "reads", MisplacedDrop: "drops", DoubleDrop: "drops"}
 
 // checkEnd adds faults for parts that were never dropped and microbatches that never retired.

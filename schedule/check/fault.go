@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	// ErrInvalidPlan is matched by every error of this package.
+	// ErrInvalidPlan is matched by every error that this package returns.
 	ErrInvalidPlan = errors.New("schedule: invalid plan")
 	// ErrDeadlock is also matched by an error that lists a deadlock.
 	ErrDeadlock = errors.New("schedule: deadlock")
@@ -36,13 +36,13 @@ const (
 	MissingDrop                   // data that is never dropped
 	DoubleDrop                    // data that is dropped again
 	MisplacedDrop                 // a drop of data that does not exist there
-	BadRetire                     // a microbatch that does not retire with its last action on a rank
+	BadRetire                     // a microbatch that does not retire at its last action on a rank
 	WindowExceeded                // more microbatches of a stage in flight than declared
 	EntriesExceeded               // more batch entries on a rank than declared
 	OutgoingExceeded              // more microbatches of a stage waiting to be sent or in flight than declared
 	Sharding                      // weights that are missing, gathered or released twice, or never released
 	Reduction                     // gradients added after the last reduction, or a reduction of nothing
-	Unproved                      // too large and too irregular to check
+	Unproved                      // a plan that is too large and too irregular to check
 	numCodes          = int(Unproved) + 1
 )
 
@@ -65,7 +65,7 @@ func (c Code) String() string {
 type Fault struct {
 	Code     Code
 	Rank     int             // -1 if the fault does not belong to one rank
-	Position int64           // of the action in the rank's program, from 0, counting every repeat; -1 if there is none
+	Position int64           // the action's position in the rank's program, from 0, counting every repeat; -1 if there is none
 	Action   schedule.Action // the action at fault, or the missing one; the zero Action if there is none
 	Text     string          // one sentence: the fault, its location, and how to correct it
 	// Cycle is the waiting cycle of a Deadlock, as FindCycle returns it; nil in other faults.

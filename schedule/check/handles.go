@@ -4,7 +4,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// handle describes a resource that a stage holds for a microbatch, and the drop bit that releases it.
+// handle describes a resource that a stage holds for a microbatch, with the drop bit that releases it.
 type handle struct {
 	bit  schedule.Drop
 	what string
@@ -36,10 +36,10 @@ func phase(kind schedule.Kind) int {
 	return 6
 }
 
-// dropsAt reports whether an action of the kind must release the handle of the bit (due), whether an
-// earlier action has released it, and whether the stage has no such handle at all (absent).
+// dropsAt reports whether an action of the kind must release the bit's handle (due), whether an
+// earlier action has already released it (earlier), and whether there is no such handle (absent).
 func (c *Checker) dropsAt(bit schedule.Drop, stage int, kind schedule.Kind) (due, earlier, absent bool) {
-	var last schedule.Kind // the kind that releases it
+	var last schedule.Kind // the kind that releases the handle
 	switch bit {
 	case schedule.DropInput:
 		last, absent = schedule.F, c.IsFirst(stage)

@@ -7,9 +7,9 @@ import (
 
 // checkOffloads proves, rank by rank, that saved state is copied to far memory at most once, that
 // its near buffers exist until that copy is complete, that it is back before an action takes it,
-// and that copies in one direction are waited for in the order in which they start. If the plan has
-// drops, it also proves that WAIT_OFFLOAD drops the near buffers and that only the action that takes
-// the state drops the far copy.
+// and that the rank waits for copies in one direction in the order in which they start. If the plan
+// has drops, checkOffloads also proves that WAIT_OFFLOAD drops the near buffers and that only the
+// action that takes the state drops the far copy.
 func (c *Checker) checkOffloads() {
 	if !c.Offloads {
 		return
@@ -23,12 +23,12 @@ func (c *Checker) checkOffloads() {
 	}
 }
 
-// offloadVisitor is the visitor that follows saved state to far memory and back.
+// offloadVisitor is the visitor that tracks saved state to far memory and back.
 type offloadVisitor struct{ rankWalk }
 
-// The sets of each stage of the rank. The first three hold the microbatches whose state has been
-// saved, offloaded and taken; the others hold the microbatches whose state is now being copied out,
-// in far memory, and reloaded.
+// The sets for each stage of the rank. The first three hold the microbatches whose state has been
+// saved, offloaded and taken. The others hold the microbatches whose state is currently being copied
+// out, in far memory, and reloaded.
 const (
 	stateSaved = iota
 	stateMoved

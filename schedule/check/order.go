@@ -35,8 +35,8 @@ type orderVisitor struct {
 	demands demands
 }
 
-// visit adds a fault for each dependency of an action that has not run, unless the plan lacks it,
-// which the census has reported. Then it marks the action as done.
+// visit adds a fault for each of an action's dependencies that has not run. It ignores dependencies that
+// the plan lacks, because the census has reported them. Then it marks the action as done.
 func (v *orderVisitor) visit(a schedule.Action, mb int64) {
 	if a.Kind() > schedule.WaitB || !v.c.allows(a.Stage(), a.Kind()) {
 		return

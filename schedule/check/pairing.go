@@ -35,7 +35,7 @@ func (c *Checker) checkPairing() {
 func (c *Checker) traffic(l passes.Links) (sends, receives [][]schedule.Segment) {
 	sends, receives = make([][]schedule.Segment, len(l.From)), make([][]schedule.Segment, len(l.From))
 	segments, bodies := 0, 0
-	sending, receiving := make([][2]int, len(l.From)), make([][2]int, len(l.From)) // by link: the number of its last segment and body, from 1
+	sending, receiving := make([][2]int, len(l.From)), make([][2]int, len(l.From)) // by link: the numbers, from 1, of the last segment and body that contributed an action
 	for _, program := range c.Plan.Programs {
 		for _, s := range program {
 			segments++
@@ -70,16 +70,16 @@ func (c *Checker) traffic(l passes.Links) (sends, receives [][]schedule.Segment)
 	return sends, receives
 }
 
-// maxCrossed is the maximum number of faults that are reported for a link.
+// maxCrossed is the maximum number of faults that pair reports for one link.
 const maxCrossed = 4
 
 // pair compares the sends and receives of a link, or the starts of copies and the waits for them.
-// origin returns the send of a receive, and pair calls crosses for a receive that meets another send.
-// If both sides agree over whole repeats that advance both by the same number of microbatches, they
-// agree in all further repeats of the two segments.
+// origin returns the send that belongs to a receive; pair calls crosses for a receive that meets a
+// different send. If both sides agree over whole repeats that advance both by the same number of
+// microbatches, they agree in all further repeats of the two segments.
 func (c *Checker) pair(sends, receives passes.Cursor, origin func(receive schedule.Action) schedule.Action, crosses func(receive, got, wants schedule.Action)) {
 	crossed, before := 0, false
-	agreed := 0 // the number of consecutive messages that agree, since a side has entered its segment
+	agreed := 0 // the number of consecutive messages that agree, since either side entered its segment
 	for {
 		got, more := sends.Action()
 		want, both := receives.Action()
@@ -110,8 +110,8 @@ func (c *Checker) pair(sends, receives passes.Cursor, origin func(receive schedu
 	}
 }
 
-// skip skips repeats on both sides if the last messages, agreed in number, cover whole repeats of
-// both. It reports whether it has skipped any.
+// skip skips repeats on both sides if the last agreed messages cover whole repeats of both. It reports
+// whether it skipped any.
 func skip(sends, receives *passes.Cursor, agreed int) bool {
 	x, y := &sends.Program[sends.Segment], &receives.Program[receives.Segment]
 	if sends.Repeat == x.Repeat-1 || receives.Repeat == y.Repeat-1 {

@@ -7,7 +7,7 @@ import (
 
 // checkProgress proves that the ranks do not deadlock if each link holds capacity messages. It runs
 // all ranks together and checks only dependencies between ranks. It tries rendezvous first, because
-// a plan that finishes under rendezvous finishes with any capacity: if each send is moved to directly
+// a plan that finishes under rendezvous finishes with any capacity: if each send moves to immediately
 // before its receive, the same run is possible on links that hold one message.
 func (c *Checker) checkProgress(capacity int) {
 	if len(c.Plan.Programs) == 1 {
@@ -47,8 +47,8 @@ func (c *Checker) run(capacity int) *progressVisitor {
 	return v
 }
 
-// progressVisitor is the visitor that waits only for other ranks. Its sets hold the completed actions
-// for which another rank may wait. Its counts are the numbers of messages on the links.
+// progressVisitor is the visitor whose ranks wait only for other ranks. Its sets hold the completed
+// actions for which another rank may wait. Its counts are the numbers of messages on the links.
 type progressVisitor struct {
 	passes.RoundRobin
 	c        *Checker
@@ -110,18 +110,18 @@ func (v *progressVisitor) ready(a schedule.Action, mb int64) bool {
 	return true
 }
 
-// done reports whether an action of one of two kinds is done. It also returns true if the plan lacks
-// both, which the census has reported.
+// done reports whether an action of either kind is done. It also returns true if the plan lacks both
+// actions, which the census has reported.
 func (v *progressVisitor) done(stage int, kind, or schedule.Kind, mb int64) bool {
 	return v.Has(v.c.Set(stage, kind), mb) || or != schedule.None && v.Has(v.c.Set(stage, or), mb) || v.missing(stage, kind, or, mb)
 }
 
-// missing reports whether the plan lacks the action of both kinds.
+// missing reports whether the plan lacks the actions of both kinds.
 func (v *progressVisitor) missing(stage int, kind, or schedule.Kind, mb int64) bool {
 	return !v.c.counted && !v.Has(v.totals+v.c.Set(stage, kind), mb) && (or == schedule.None || !v.Has(v.totals+v.c.Set(stage, or), mb))
 }
 
-// record records that an action is done, if another rank may wait for it.
+// record marks an action as done if another rank may wait for it.
 func (v *progressVisitor) record(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
 	if !v.observed(stage, kind) || !v.Add(v.c.Set(stage, kind), mb) || kind.Compute() || v.capacity <= 0 {
@@ -139,7 +139,7 @@ func (v *progressVisitor) record(a schedule.Action, mb int64) {
 	}
 }
 
-// observed reports whether another rank may wait for an action of the kind.
+// observed reports whether another rank may wait for actions of the kind on the stage.
 func (v *progressVisitor) observed(stage int, kind schedule.Kind) bool {
 	switch kind {
 	case schedule.F:

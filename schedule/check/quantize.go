@@ -7,7 +7,7 @@ import (
 
 // checkQuantization proves, rank by rank, that the copies of a stage's weights are made once, before
 // any action reads them. If the plan has drops, it also proves that the copies for the forward and
-// the copies for the backward are dropped once each, by the last action that reads them.
+// the copies for the backward are each dropped once, by the last action that reads them.
 func (c *Checker) checkQuantization() {
 	if !c.Quantizes {
 		return
@@ -23,10 +23,10 @@ func (c *Checker) checkQuantization() {
 // quantizeVisitor is the visitor that tracks the copies of weights on a rank. Its sets are flags.
 type quantizeVisitor struct {
 	rankWalk
-	last [][len(weights)]location // by the rank's stages: the last action that reads each copy
+	last [][len(weights)]location // by the rank's stages: the last action that read the copies for each pass
 }
 
-// The sets of each stage of the rank.
+// The sets for each stage of the rank.
 const (
 	weightsMade     = iota
 	weightsForward  // the copies for the forward exist
@@ -34,7 +34,7 @@ const (
 	setsOfWeights   = iota
 )
 
-// weights lists the drop, the set and the name of the copies for each pass.
+// weights lists the drop bit, the set and the name of the copies for each pass.
 var weights = [...]struct {
 	bit  schedule.Drop
 	set  int
@@ -104,7 +104,7 @@ func (v *quantizeVisitor) checkEnd() {
 }
 
 // readsWeights returns the drop bits of the copies of weights that an action of the kind reads. W
-// reads none, because the gradient of weights does not depend on the weights.
+// reads none, because the weight gradient does not depend on the weights.
 func (c *Checker) readsWeights(stage int, kind schedule.Kind) schedule.Drop {
 	switch {
 	case !c.Includes(stage, schedule.Quantize):

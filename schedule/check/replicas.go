@@ -8,10 +8,10 @@ import (
 )
 
 // Replicas proves that data-parallel replicas can run the given plans together. The plans must have
-// the same placement. They may differ in the number of microbatches, which the number of replicas
-// need not divide. Each rank must reduce the gradients of a stage once in a step, and every plan must
-// have the same order of reductions: a rank takes part in one reduction at a time, so two replicas
-// with different orders would wait for each other forever.
+// the same placement. They may have different numbers of microbatches, so the total need not be a
+// multiple of the number of replicas. Each rank must reduce the gradients of a stage once in a step,
+// and all plans must have the same order of reductions: a rank takes part in one reduction at a time,
+// so two replicas with different orders would wait for each other forever.
 //
 // Replicas assumes that each plan is valid, which [Plan] proves. The error is a *Error.
 func Replicas(plans ...*schedule.Plan) error {
@@ -23,7 +23,7 @@ func Replicas(plans ...*schedule.Plan) error {
 		}
 	}
 	for rank := range plans[0].Programs {
-		var first []int // the order of the first plan
+		var first []int // the order in the first plan
 		for i, plan := range plans {
 			c.Name = plan.Name
 			order := c.reductions(plan, rank)
@@ -39,7 +39,7 @@ func Replicas(plans ...*schedule.Plan) error {
 }
 
 // reductions returns the stages of a rank in the order in which a plan reduces their gradients. It
-// adds a fault for each further reduction of a stage.
+// adds a fault if a stage is reduced more than once.
 func (c *Checker) reductions(plan *schedule.Plan, rank int) (order []int) {
 	for _, s := range plan.Programs[rank] {
 		for _, inner := range s.Inside() {

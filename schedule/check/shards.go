@@ -12,11 +12,11 @@ import (
 //
 // If a plan gathers the weights of a stage (UNSHARD) or releases them (RESHARD), the stage may compute
 // only between the two, and all weights must be released at the end. A plan may gather weights any
-// number of times, and reduce the gradients of a stage (REDUCE_GRAD) several times. Before each
-// reduction an action must have added to the gradients, and the last reduction must come after the
-// last B or W. If the plan has ZERO_GRAD and WAIT_REDUCE, at which whole gradients begin and end, each
-// B and W must come between the ZERO_GRAD and the REDUCE_GRAD of its stage, and the WAIT_REDUCE after
-// that.
+// number of times, and may reduce the gradients of a stage (REDUCE_GRAD) several times. Between two
+// reductions, and before the first, an action must add to the gradients, and the last reduction must
+// come after the last B or W. If the plan has ZERO_GRAD and WAIT_REDUCE, which allocate and free whole
+// gradients, each B and W must come between its stage's ZERO_GRAD and REDUCE_GRAD, and the WAIT_REDUCE
+// must come after the REDUCE_GRAD.
 func (c *Checker) checkSharding() {
 	for rank, stages := range c.On {
 		v := &shardVisitor{rankWalk{c: c, Walk: passes.NewWalk(&c.Outline, flagsOfShards*len(stages))}, make([]location, len(stages))}
@@ -30,15 +30,15 @@ func (c *Checker) checkSharding() {
 // below, for each of the rank's stages.
 type shardVisitor struct {
 	rankWalk
-	first []location // by the rank's stages: the first action that has added to the gradients since their last reduction
+	first []location // by the rank's stages: the first action that added to the gradients since their last reduction
 }
 
-// The flags of each of the rank's stages.
+// The flags for each of the rank's stages.
 const (
 	weightsGathered   = iota
-	gradientUnreduced // an action has added to it since its last reduction
-	gradientWhole     // between ZERO_GRAD and WAIT_REDUCE
-	gradientReducing  // between REDUCE_GRAD and WAIT_REDUCE
+	gradientUnreduced // an action has added to the gradients since their last reduction
+	gradientWhole     // the rank is between ZERO_GRAD and WAIT_REDUCE
+	gradientReducing  // the rank is between REDUCE_GRAD and WAIT_REDUCE
 	flagsOfShards     = iota
 )
 

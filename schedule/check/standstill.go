@@ -14,8 +14,8 @@ type Standstill struct {
 	Ranks []passes.Cursor
 }
 
-// Faults returns a fault for each waiting cycle, or for a path that ends at a finished rank if
-// there is no cycle.
+// Faults returns a fault for each waiting cycle or, if there is no cycle, for a path of waiting ranks
+// that ends at a finished rank.
 func (s *Standstill) Faults() (list []Fault) {
 	waiting := s.waiting()
 	for first := true; len(waiting) > 0; first = false {
@@ -30,7 +30,7 @@ func (s *Standstill) Faults() (list []Fault) {
 	return list
 }
 
-// waiting returns all ranks that have not reached the end of their programs.
+// waiting returns the ranks that have not reached the ends of their programs.
 func (s *Standstill) waiting() []Waiting {
 	var list []Waiting
 	for rank := range s.Ranks {
@@ -54,8 +54,8 @@ func (s *Standstill) waiting() []Waiting {
 	return list
 }
 
-// awaited returns the action on another rank on which an action depends, and whether that action has
-// not run yet. It returns the action itself if it does not depend on another rank.
+// awaited returns the action on another rank on which a depends, and whether a must still wait for it.
+// If a does not depend on another rank, awaited returns a itself and false.
 func (s *Standstill) awaited(a schedule.Action) (schedule.Action, bool) {
 	stage, kind, mb := a.Stage(), a.Kind(), a.Microbatch()
 	var need schedule.Action
@@ -93,8 +93,8 @@ func (s *Standstill) position(a schedule.Action) int64 {
 // rankOf returns the rank of an action's stage.
 func (s *Standstill) rankOf(a schedule.Action) int { return s.Plan.Placement.Rank[a.Stage()] }
 
-// nextReceive returns the next receive from an edge's link in the program of the receiver. If there
-// is none, it returns the edge's receive of the microbatch.
+// nextReceive returns the receiver's next receive from an edge's link. If there is none, it returns the
+// edge's receive of the microbatch.
 func (s *Standstill) nextReceive(e, mb int) schedule.Action {
 	link := s.Links.Of[e]
 	if link < 0 {

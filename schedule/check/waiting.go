@@ -19,12 +19,12 @@ type Waiting struct {
 	ForRank  int             // the rank of For
 }
 
-// FindCycle returns a waiting cycle among the ranks that cannot continue, which are listed in any
-// order. Each rank of the cycle waits for the next rank, and the last rank waits for the first, which
-// is the lowest rank of the cycle. If there are several cycles, FindCycle returns the one to which the
-// waits of the lowest rank lead. If there is no cycle, because a rank waits for a rank that is not in
-// the list, it returns the path of waiting ranks from the lowest rank to that rank. It returns nil for
-// an empty list.
+// FindCycle returns a waiting cycle among the ranks that cannot continue, which may be listed in any
+// order. Each rank in the cycle waits for the next rank, and the last rank waits for the first, which
+// is the lowest rank in the cycle. If there are several cycles, FindCycle follows the waits from the
+// lowest rank that leads to a cycle. If there is no cycle, because a rank waits for a rank that is not
+// in the list, FindCycle returns the path of waiting ranks that starts at the lowest rank. It returns
+// nil for an empty list.
 func FindCycle(waiting []Waiting) []Waiting {
 	byRank := make(map[int]Waiting, len(waiting))
 	for _, w := range waiting {
@@ -121,8 +121,8 @@ func ranksOf(list []Waiting) string {
 	return b.String()
 }
 
-// remedy describes a change that would resolve a cycle: a rank of the cycle runs the action for which
-// the previous rank waits before its own next action. It names the first rank that can do so.
+// remedy describes a change that would resolve a cycle: a rank in the cycle should run the action that
+// the previous rank awaits before its own next action. remedy names the first rank that can do so.
 func remedy(cycle []Waiting) string {
 	previous := func(i int) Waiting { return cycle[(i+len(cycle)-1)%len(cycle)] }
 	for i, w := range cycle {
@@ -143,8 +143,8 @@ func remedy(cycle []Waiting) string {
 	return text
 }
 
-// follows reports whether an action may depend on another action: it has the same microbatch and does
-// not come earlier on the path through the model and back. No action depends on a wait.
+// follows reports whether action a may depend on the other action: both have the same microbatch, and a
+// does not come earlier on the path through the model and back. No action depends on a wait.
 func follows(a, other schedule.Action) bool {
 	if kind := other.Kind(); kind == schedule.WaitF || kind == schedule.WaitB {
 		return false

@@ -25,7 +25,7 @@ func (w *rankWalk) here(a schedule.Action, mb int64) location {
 	return location{w.rank, w.Segment, w.Index, w.Position, a, mb}
 }
 
-// fault adds a fault for the visited action. about distinguishes faults of one code.
+// fault adds a fault for the visited action. about distinguishes faults with the same code.
 func (w *rankWalk) fault(a schedule.Action, mb int64, code Code, about, format string, args ...any) {
 	w.c.fault(w.here(a, mb), code, about, format, args...)
 }
