@@ -21,7 +21,7 @@ import (
 	"github.com/weir-ml/weir/trainer/outfile"
 )
 
-// keyFlag followed by a name is the key of a flag in the metadata of a checkpoint.
+// keyFlag, followed by the name of a flag, is the flag's key in the metadata of a checkpoint.
 const keyFlag = "train.flag."
 
 // checkpointEvery parses the interval between two checkpoints.
@@ -43,16 +43,17 @@ func (o *Options) checkpointEvery(text string) error {
 var ErrForeign = errors.New("is not a checkpoint of this program: name one that -checkpoint wrote")
 
 // OpenCheckpoint opens the newest complete checkpoint of -resume, and sets the deciding flags to
-// its values. A given flag with another value is an error, unless it is in free. Flags that the
-// checkpoint lacks take the values of older. The checkpoint is nil without -resume, and if the
-// run has written none yet; passed explains why newer ones were skipped. The caller closes it.
+// its values. It returns an error if a flag was given with another value, unless the flag is in
+// free. Flags that the checkpoint lacks take their values from older. The checkpoint is nil
+// without -resume, or if the run has not written one yet. passed explains why newer checkpoints
+// were skipped. The caller closes the checkpoint.
 func (o *Options) OpenCheckpoint(deciding, free []string, older map[string]string) (c *checkpoint.Checkpoint, passed, err error) {
 	if o.Resume == "" {
 		return nil, nil, nil
 	}
 	c, passed, err = checkpoint.Newest(o.Resume)
 	if errors.Is(err, checkpoint.ErrNone) && o.Checkpoint != "" && filepath.Clean(o.Resume) == filepath.Clean(o.Checkpoint) {
-		return nil, nil, nil // the run begins; if it is killed, the same command continues it
+		return nil, nil, nil // a new run begins; if it is killed, the same command resumes it
 	}
 	if errors.Is(err, checkpoint.ErrNone) {
 		return nil, nil, fmt.Errorf("-resume: %s has no checkpoint: name a folder that -checkpoint has written, or give it as -checkpoint too, to begin in it: %w", o.Resume, outfile.Plain(err))
@@ -66,8 +67,9 @@ func (o *Options) OpenCheckpoint(deciding, free []string, older map[string]strin
 	return c, passed, nil
 }
 
-// othersCheckpoints returns an error if the folder of -checkpoint has checkpoints of an earlier
-// run that this run does not continue: it would start below their steps, and remove some of them.
+// othersCheckpoints returns an error if the -checkpoint folder contains checkpoints of an earlier
+// run that this run does not resume: this run would start below their steps and remove some of
+// them.
 func (o *Options) othersCheckpoints() error {
 	if o.Checkpoint == "" {
 		return nil
@@ -81,12 +83,12 @@ func (o *Options) othersCheckpoints() error {
 	}
 	all, err := checkpoint.All(o.Checkpoint)
 	if err != nil || len(all) == 0 {
-		return nil // writing to the folder reports its errors
+		return nil // writing to the folder will report the error
 	}
 	return fmt.Errorf("%s has checkpoints of an earlier run, up to %s: give -resume %[1]s to continue it, or name another folder", o.Checkpoint, filepath.Base(all[0]))
 }
 
-// setFlags sets the deciding flags to the values of a checkpoint.
+// setFlags sets the deciding flags to a checkpoint's values.
 func (o *Options) setFlags(c *checkpoint.Checkpoint, deciding, free []string, older map[string]string) error {
 	for _, name := range deciding {
 		value, ok := c.Metadata[keyFlag+name]
@@ -112,13 +114,13 @@ func (o *Options) Due(ctx context.Context, w *World, step int64, last bool) (boo
 }
 
 // Save writes a checkpoint with the deciding flags, and removes expired ones. Every process of the
-// job calls it with its own pieces; together they are every tensor once. It returns when the
-// checkpoint is complete, or with the error of the process that failed.
+// job calls it with its own pieces, which together contain every tensor exactly once. It returns
+// when the checkpoint is complete, or with the error of the process that failed.
 func (o *Options) Save(w *World, state checkpoint.State, deciding []string, pieces ...checkpoint.Piece) error {
 	for _, name := range deciding {
 		state.Metadata[keyFlag+name] = o.Value(name)
 	}
-	ctx, rank, ranks := context.Background(), 0, 1 // an interrupted run writes its last checkpoint
+	ctx, rank, ranks := context.Background(), 0, 1 // not canceled, because an interrupted run still writes its last checkpoint
 	if w != nil {
 		rank, ranks = w.process, w.Processes
 	}
@@ -145,8 +147,8 @@ func (o *Options) Save(w *World, state checkpoint.State, deciding []string, piec
 	return w.share(ctx, outfile.Failed(o.Checkpoint, err))
 }
 
-// CheckCheckpoint returns an error unless all processes of the job see the folder of -checkpoint:
-// each writes a file there, and the leader looks for the files of all.
+// CheckCheckpoint returns an error unless all processes of the job share the -checkpoint folder:
+// each writes a file there, and the leader looks for all of the files.
 func (o *Options) CheckCheckpoint(ctx context.Context, w *World) error {
 	if w == nil || o.Checkpoint == "" {
 		return nil
@@ -186,7 +188,7 @@ func (o *Options) CheckCheckpoint(ctx context.Context, w *World) error {
 }
 
 // Tensor is a tensor of a checkpoint on the device of one rank: a weight or a moment of the
-// optimizer. The Buffer has all elements, or those of one replica, from First on.
+// optimizer. The Buffer holds all elements, or one replica's elements, starting at First.
 type Tensor struct {
 	Name   string
 	Shape  []int // of the whole tensor
@@ -201,9 +203,10 @@ func (t *Tensor) read() ([]float32, error) {
 	return values, t.Device.ReadFloat32(values, t.Buffer)
 }
 
-// SHA256 returns the hash of tensors, which are those of all processes, in the same order in each:
-// of their elements as float32, little-endian. A process hashes its own tensors, and sends the
-// state of the hash to the process of the next one. Every process gets the result.
+// SHA256 returns the hash of the tensors' elements, as little-endian float32. The tensors are
+// those of all processes, in the same order in each process. Each process hashes its own tensors,
+// and sends the state of the hash to the process with the next tensor. Every process gets the
+// result.
 func (w *World) SHA256(tensors []Tensor) (string, error) {
 	sum, ctx, fault := sha256.New(), context.Background(), error(nil)
 	for i, t := range tensors {
@@ -217,7 +220,7 @@ func (w *World) SHA256(tensors []Tensor) (string, error) {
 		}
 		var state []byte
 		if w.Has(t.Rank) {
-			state, _ = sum.(encoding.BinaryMarshaler).MarshalBinary() // of sha256, which has no errors
+			state, _ = sum.(encoding.BinaryMarshaler).MarshalBinary() // sha256 never returns an error
 		}
 		err := exchangeValues(ctx, w, state, func(_ int, theirs *[]byte) error {
 			if len(*theirs) == 0 {
@@ -232,7 +235,7 @@ func (w *World) SHA256(tensors []Tensor) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), w.share(ctx, fault)
 }
 
-// Stored returns those of the tensors that this process has as pieces of a checkpoint.
+// Stored returns the tensors on this process's ranks, as pieces of a checkpoint.
 func (w *World) Stored(tensors []Tensor) (stored []checkpoint.Piece) {
 	for _, t := range tensors {
 		if w.Has(t.Rank) {
@@ -242,10 +245,10 @@ func (w *World) Stored(tensors []Tensor) (stored []checkpoint.Piece) {
 	return stored
 }
 
-// Restore sets those of the tensors that this process has from a checkpoint.
+// Restore sets the tensors on this process's ranks to their values in a checkpoint.
 func (w *World) Restore(c *checkpoint.Checkpoint, tensors []Tensor) error {
 	for _, t := range tensors {
-		if !w.Has(t.Rank) || t.Buffer.N == 0 { // a replica that owns nothing of it
+		if !w.Has(t.Rank) || t.Buffer.N == 0 { // a replica that owns no part of the tensor
 			continue
 		}
 		values := make([]float32, t.Buffer.N)

@@ -3,15 +3,15 @@
 //
 // [Flags] registers the flags of a job: the plan of a step, the numbers of ranks and stages, the
 // memory budget of a step, the address of the job, the folder of checkpoints, and the folder of
-// the run with its log, losses and page ([Folder]), which it can also show during training
+// the run with its log, losses and page ([Folder]). The job can also show them during training
 // ([Watch]). A trainer adds its own flags to the same set, calls [Options.Parse] and then
 // [Options.Validate], which reads the files that the flags name and checks the plan.
 //
 // [Options.Meet] returns this process's part of the job, a [World], or nil if it is the only
-// process: then all ranks are goroutines, and the methods of the nil World support this. The
-// devices of ranks of other processes are [World.Remote]. After [World.Join] all processes train
-// in the same way. The first one leads: it writes the log, the checkpoints and the page.
-// [World.Step] sends it the memory log of the other ranks, [World.Fetching] their weights, and
+// process: in that case, all ranks are goroutines, and the methods of the nil World support this.
+// [World.Remote] stands in for the devices of other processes' ranks. After [World.Join] all
+// processes train in the same way. The first one leads: it writes the log, the checkpoints and the
+// page. [World.Step] sends it the memory log of the other ranks, [World.Fetching] their weights, and
 // [World.JoinActions] their last actions. [World.Settle] makes all processes end the run in the same
 // way. [World.Answer] answers weir status and weir hang.
 package job

@@ -19,55 +19,56 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// Options are the values of the flags of a job. Change defaults between Flags and Parse.
+// Options holds the values of a job's flags. To change defaults, set fields between Flags and
+// Parse.
 type Options struct {
-	Plan         string // a schedule, or the file of a plan
+	Plan         string // the name of a schedule, or the file of a plan
 	Ranks        int
-	Replicas     int // of the pipeline
+	Replicas     int // number of replicas of the pipeline
 	Shard        int // level of runner.Replicas.Shard
-	Gathered     int // stages whose weights are gathered at once; 0: the runner's default
-	Stages       int // 0: the plan's usual number
-	Microbatches int // of all replicas
+	Gathered     int // number of stages whose weights are gathered at once; 0 for the runner's default
+	Stages       int // 0 for the plan's usual number
+	Microbatches int // total of all replicas
 	Group        int // 0: the plan's own
 	Cap          int // 0: the plan's own
 	Slices       int
 	Descending   bool
-	Capacity     int    // of a link between two ranks
-	Costs        string // file of costs to simulate a step with
+	Capacity     int    // capacity of a link between two ranks
+	Costs        string // file with the costs for the simulation of a step
 
 	Budget    int64 // maximum bytes of a step on a rank, 0 for no limit
 	Unplanned bool  // memory is allocated as it is needed
 
-	Offload   float64 // share of the saved state that is in far memory while no action needs it
-	OffloadTo string  // folder of the files that are far memory; "" is the heap
+	Offload   float64 // share of the saved state that is kept in far memory while no action needs it
+	OffloadTo string  // folder of the files used as far memory; "" for the heap
 
 	Transport string // how the processes connect; "" for one process, or the choice of weir launch
 	Process   int    // number of this process, if it is given
 	Processes int    // number of all processes, if it is given
-	Launcher  string // none ignores the environment
+	Launcher  string // "none" ignores the environment
 	TLS       string // folder of certificates
 	Insecure  bool
 
-	Folder      string // of the run; "" is a new one
+	Folder      string // folder of the run; "" for a new one
 	Serve       string // address of the live page
-	TensorBoard string // folder for events
+	TensorBoard string // folder for TensorBoard events
 	JSON        string // file for the summary
 
 	Checkpoint string           // folder
 	Saver      checkpoint.Saver // when to save, and how many checkpoints to keep
 	Resume     string
 
-	// Pipeline is set by Validate, and so is Priced: the costs of -costs or of the plan's file,
-	// or nil.
+	// Pipeline and Priced are set by Validate. Priced holds the costs from -costs or from the
+	// plan's file, or is nil.
 	Pipeline
 	Priced *simulate.Costs
 
-	FlagSet *flag.FlagSet   // that the flags are registered in
+	FlagSet *flag.FlagSet   // the set in which the flags are registered
 	given   map[string]bool // the flags that were on the command line
 }
 
 // Flags registers the flags of a job, and returns their values. The defaults are one rank, 64
-// microbatches and depth first.
+// microbatches and the depth-first schedule.
 func Flags(set *flag.FlagSet) *Options {
 	o := &Options{Plan: "depth-first", Ranks: 1, Replicas: 1, Microbatches: 64, Capacity: 1, FlagSet: set}
 	set.StringVar(&o.Plan, "plan", o.Plan, "schedule of a step: "+List(schedule.Names())+", or the `file` of a plan (weir choose -o), which sets -ranks, -stages and the default of -microbatches")
@@ -137,7 +138,7 @@ func (o *Options) RunnerReplicas() runner.Replicas {
 	return runner.Replicas{Count: o.Replicas, Shard: o.Shard, Gathered: o.Gathered}
 }
 
-// Deciding are the flags of a job whose values must be equal in all processes.
+// Deciding lists the job's flags whose values must be equal in all processes.
 var Deciding = []string{"ranks", "replicas", "shard", "gathered", "stages", "plan", "group", "cap", "slices", "descending", "capacity", "offload"}
 
 // Facts returns the values of flags for tcp.Config.Facts.
@@ -148,7 +149,8 @@ func (o *Options) Facts(flags ...string) (facts []tcp.Fact) {
 	return facts
 }
 
-// Number returns an error if a flag is less than least, or greater than schedule.MaxMicrobatches.
+// Number returns an error if the value of a flag is less than least or greater than
+// schedule.MaxMicrobatches.
 func Number(flag string, value, least int) error {
 	switch {
 	case value > schedule.MaxMicrobatches:
@@ -163,13 +165,13 @@ func Number(flag string, value, least int) error {
 const mostRanks = 64
 
 // Validate reports every fault of the options, and sets Pipeline and Priced. It makes the plan as
-// the runner does, so that its faults are found before anything is written. parts is the number
-// of parts of the model: by default one rank has at most this many stages.
+// the runner does, so that the plan's faults are found before anything is written. parts is the
+// number of parts of the model: by default, a single rank gets at most that many stages.
 func (o *Options) Validate(parts int) error {
 	if err := o.ReadPlan(); err != nil {
 		return err
 	}
-	least := func(flag string) int { // for flags whose default is 0
+	least := func(flag string) int { // for flags that default to 0
 		if o.given[flag] {
 			return 1
 		}
@@ -203,7 +205,7 @@ func (o *Options) Validate(parts int) error {
 	return o.prove()
 }
 
-// files reports files that are equal, and flags of checkpoints without a folder.
+// files reports flags that name the same file, and checkpoint flags given without a folder.
 func (o *Options) files() error {
 	var faults []error
 	for _, folder := range [...]struct{ flag, path string }{{"checkpoint", o.Checkpoint}, {"resume", o.Resume}} {
@@ -220,7 +222,7 @@ func (o *Options) files() error {
 	return errors.Join(faults...)
 }
 
-// CheckOutputs reports, before a run, errors that would prevent it from writing its outputs.
+// CheckOutputs reports, before the run, errors that would prevent it from writing its outputs.
 func (o *Options) CheckOutputs() error {
 	return errors.Join(Flag("checkpoint", cmp.Or(outfile.CheckFolder(o.Checkpoint), o.othersCheckpoints())), Flag("json", outfile.CheckFile(o.JSON)))
 }

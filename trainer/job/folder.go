@@ -15,13 +15,13 @@ import (
 )
 
 // Folder is the folder of a run: the memory log and the losses, written during the run, and the
-// page, written at its end. Processes that do not lead have the nil Folder.
+// page, written at its end. In processes that do not lead, the Folder is nil.
 type Folder struct {
 	Path   string
 	Memory *outfile.Stream
 	Losses *outfile.Stream
 	Page   string // path of the page
-	made   bool   // by this run
+	made   bool   // whether this run created it
 }
 
 // OpenFolder creates the folder of -run, or a new one under runs/ named after now, and opens its
@@ -65,11 +65,11 @@ func (o *Options) OpenFolder(now time.Time) (f *Folder, err error) {
 // Line is a line of losses.csv: a training step.
 type Line struct {
 	Step               int
-	Tokens             int64   // tokens with a weight
+	Tokens             int64   // number of tokens with a weight
 	Loss               float64 // per token
 	Norm, LearningRate float64
 	Took               time.Duration
-	Score              metrics.Score // if there was an evaluation
+	Score              metrics.Score // the evaluation, if there was one
 }
 
 // Step adds a line to the losses and writes the log so far.
@@ -81,7 +81,7 @@ func (f *Folder) Step(l Line) error {
 	return f.endLine(l.Score)
 }
 
-// Start adds the line of the weights before the first step and writes the log so far, so that the
+// Start adds a line for the weights before the first step, and writes the log so far, so that the
 // memory plan is on disk if the run dies in that step.
 func (f *Folder) Start(s metrics.Score) error {
 	if f == nil {
@@ -91,8 +91,8 @@ func (f *Folder) Start(s metrics.Score) error {
 	return f.endLine(s)
 }
 
-// endLine writes the columns of an evaluation, empty if there was none. The stream keeps its
-// first error until the flush.
+// endLine writes the columns of an evaluation, which are empty if there was none. The stream
+// keeps its first error until it is flushed.
 func (f *Folder) endLine(s metrics.Score) error {
 	if s.Known {
 		fmt.Fprintf(f.Losses, "%s,%s\n", decimal(s.Loss), decimal(s.Standard))
@@ -102,10 +102,10 @@ func (f *Folder) endLine(s metrics.Score) error {
 	return errors.Join(f.Memory.Flush(), f.Losses.Flush())
 }
 
-// decimal formats a float32 as the shortest exact decimal.
+// decimal formats a float32 as the shortest decimal that represents it exactly.
 func decimal(x float64) string { return strconv.FormatFloat(x, 'g', -1, 32) }
 
-// Finish completes every file and writes the page. If nothing could be written, it removes the
+// Finish completes all files and writes the page. If nothing could be written, it removes the
 // folder.
 func (f *Folder) Finish(page func(io.Writer) error) error {
 	err := errors.Join(f.Memory.Finish(), f.Losses.Finish(), outfile.Failed(f.Page, outfile.Write(f.Page, page)))

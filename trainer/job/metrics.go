@@ -16,8 +16,8 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// Hooks returns the hooks of the metrics. A process that does not lead keeps its samples for the
-// leader.
+// Hooks returns the runner's hooks for the metrics. A process that does not lead keeps its
+// samples for the leader.
 func (w *World) Hooks(run *metrics.Run) runner.Hooks {
 	hooks := run.Hooks()
 	if !w.Leads() {
@@ -32,7 +32,7 @@ func (w *World) Hooks(run *metrics.Run) runner.Hooks {
 	return hooks
 }
 
-// samplesAtOnce is the maximum number of samples of a process in an exchange.
+// samplesAtOnce is the maximum number of samples that a process sends in one exchange.
 const samplesAtOnce = 4096
 
 // Step runs a step, and sends the samples of all processes to the leader, which writes them to
@@ -62,15 +62,16 @@ func (w *World) Step(ctx context.Context, run *metrics.Run, step func() (*runner
 	return result, err
 }
 
-// history is a process's contribution to the timeline.
+// history is one process's contribution to the timeline.
 type history struct {
-	Began, Ended [16]time.Duration // of exchanges, by its clock
+	Began, Ended [16]time.Duration // times of exchanges, by the process's clock
 	Actions      map[int][]metrics.Action
-	Waits        map[int][]time.Duration // of a rank, by the awaited rank
+	Waits        map[int][]time.Duration // waits of each rank, by awaited rank
 }
 
-// behind returns how far a clock is behind the clock of theirs. An exchange ends in no process
-// before it has begun in all; the result is the middle of the range that this allows.
+// behind returns how far h's clock is behind the clock of theirs. An exchange does not end in any
+// process until it has begun in all of them; the result is the middle of the range that this
+// allows.
 func (h *history) behind(theirs *history) time.Duration {
 	least, most := time.Duration(math.MinInt64), time.Duration(math.MaxInt64)
 	for i := range h.Began {
@@ -110,8 +111,8 @@ func (w *World) JoinActions(run *metrics.Run) error {
 	})
 }
 
-// WaitsTable shows how long ranks have waited for each other, after JoinActions. It is empty for
-// one process.
+// WaitsTable returns a table of how long ranks waited for each other. It is set by JoinActions,
+// and empty if there is only one process.
 func (w *World) WaitsTable() report.Table {
 	table := report.Table{Title: "Waits by link", Head: []string{"rank", "for rank", "in all"}}
 	if w == nil {

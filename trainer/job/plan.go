@@ -20,16 +20,16 @@ import (
 // usualStages is the default number of stages on one rank.
 const usualStages = 4
 
-// Pipeline is the plan, ranks and stages selected by -plan, -ranks and -stages.
+// Pipeline holds the plan, ranks and stages selected by -plan, -ranks and -stages.
 type Pipeline struct {
-	Fixed     *schedule.Plan    // from the file that -plan names; nil for a schedule
+	Fixed     *schedule.Plan    // the plan in the file that -plan names; nil if -plan names a schedule
 	Schedule  schedule.Schedule // for a file without a name
 	Rule      schedule.Rule
 	Placement schedule.Placement
 }
 
-// ReadPlan reads the file that -plan names, and sets the flags that follow from it. Names of
-// schedules contain neither dots nor slashes.
+// ReadPlan reads the file that -plan names, if it names one, and sets the flags that the plan
+// determines. Names of schedules contain neither dots nor slashes.
 func (o *Options) ReadPlan() error {
 	if o.Fixed != nil || !strings.ContainsAny(o.Plan, `./\`) {
 		return nil
@@ -44,7 +44,7 @@ func (o *Options) ReadPlan() error {
 		return fmt.Errorf("-plan: %w", err)
 	}
 	o.Fixed, o.Priced = read.Plan, read.Costs
-	set := make(map[string]bool) // set on the command line, or by a checkpoint
+	set := make(map[string]bool) // flags set on the command line or by a checkpoint
 	o.FlagSet.Visit(func(f *flag.Flag) { set[f.Name] = true })
 	number := func(flag string, value *int, of int) {
 		if set[flag] && *value != of {
@@ -84,7 +84,7 @@ func (o *Options) place(parts int) error {
 		faults = append(faults, fmt.Errorf("-group, -cap and -slices are for a schedule, and %s is a plan: leave them out", o.Plan))
 	}
 	if o.Ranks < 1 || o.Stages < 0 || parts < 1 {
-		return errors.Join(faults...) // other errors report it
+		return errors.Join(faults...) // other errors report this
 	}
 	if o.Fixed != nil {
 		o.Placement = o.Fixed.Placement
@@ -105,14 +105,15 @@ func (o *Options) place(parts int) error {
 // Ascends reports whether the backward takes microbatches in ascending order, so that gradients
 // are bit-equal under all such plans (L9).
 func (o *Options) Ascends() bool {
-	whole := o.Plan == "seq1f1b" && o.Slices < 2 // it equals 1F1B
+	whole := o.Plan == "seq1f1b" && o.Slices < 2 // without slices, seq1f1b equals 1F1B
 	return (o.Schedule.Ascends || whole) && !o.Descending
 }
 
-// ascends reports whether every stage of a plan adds to its gradients in ascending order.
+// ascends reports whether every stage of a plan adds up its gradients in ascending order of
+// microbatches.
 func ascends(plan *schedule.Plan) bool {
 	if plan.Placement.Copies > 1 {
-		return false // each copy adds its own microbatches
+		return false // each copy adds up its own microbatches
 	}
 	for rank := range plan.Programs {
 		last := map[int]int{} // by stage
@@ -142,9 +143,9 @@ func (o *Options) RunnerOffload() runner.Offload {
 	return runner.Offload{Share: o.Offload, Folder: o.OffloadTo}
 }
 
-// prove makes and checks the plan of a step, and simulates it if there are costs.
+// prove makes and checks a step's plan, and simulates it if there are costs.
 func (o *Options) prove() error {
-	most := (o.Microbatches + o.Replicas - 1) / o.Replicas // of a replica
+	most := (o.Microbatches + o.Replicas - 1) / o.Replicas // of one replica
 	plan, err := o.Rule(schedule.Params{
 		Placement: o.Placement, Microbatches: most, Group: o.Group, Cap: o.Cap, Slices: o.Slices,
 	})
@@ -178,7 +179,8 @@ func (o *Options) prove() error {
 	return nil
 }
 
-// plainly removes the prefixes of package schedule from an error, because flags are named here.
+// plainly removes the prefixes of package schedule from an error, because errors of this package
+// name flags instead.
 func plainly(err error) error {
 	return errors.New(strings.NewReplacer(schedule.ErrParams.Error()+": ", "", simulate.ErrCosts.Error()+": ", "").Replace(err.Error()))
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// ErrInterrupted is the error of a run that was asked to end.
+// ErrInterrupted is returned for a run that was asked to end.
 var ErrInterrupted = errors.New("interrupted")
 
-// ExitStatus returns the exit status of a process of the job, as launch.ExitStatus does, for an
-// error of Settle.
+// ExitStatus returns the exit status of a process of the job for an error returned by Settle, as
+// launch.ExitStatus does for other errors.
 func ExitStatus(err error) int {
 	switch {
 	case err == nil:
@@ -28,16 +28,16 @@ func ExitStatus(err error) int {
 	return 1
 }
 
-// ending describes how the run has ended in a process.
+// ending describes how the run ended in one process.
 type ending struct {
 	Done        int
 	Interrupted bool
 	Failed      string
 }
 
-// Settle makes all processes end the run in the same way. err is the result of this process after
-// done steps, and of is an error outside of a step, which the other processes do not have. The
-// error is ErrInterrupted if a process was interrupted.
+// Settle makes all processes end the run in the same way. err is this process's result after done
+// steps. of is an error that occurred outside a step, which the other processes do not know of.
+// Settle returns ErrInterrupted if a process was interrupted.
 func (w *World) Settle(ctx context.Context, done int, err error, of error) error {
 	if w == nil || errors.As(err, new(*tcp.LostError)) {
 		return err
@@ -84,9 +84,9 @@ func (w *World) Settle(ctx context.Context, done int, err error, of error) error
 	return cmp.Or(fault, verdict)
 }
 
-// elsewhereError is an error of another process.
+// elsewhereError is an error that occurred in another process.
 type elsewhereError struct {
-	rank int // -1 if the text says it
+	rank int // -1 if the text names it
 	text string
 }
 

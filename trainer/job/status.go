@@ -10,9 +10,9 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Status returns a line for each rank, and one with the ranks that all others wait for, directly or
-// through others, if a rank waits. The ranks are goroutines of this process (Runner.Standings), or
-// those of a World.
+// Status returns a line for each rank. If any rank waits, it adds a line with the ranks that all
+// others wait for, directly or through others. The standings are those of this process's goroutines
+// (Runner.Standings) or of a World.
 func Status(ranks []transport.Standing) launch.Status {
 	var text strings.Builder
 	for _, s := range ranks {
@@ -21,12 +21,13 @@ func Status(ranks []transport.Standing) launch.Status {
 	if report := hang.Live(ranks); report.Found() {
 		fmt.Fprintln(&text, strings.ReplaceAll(report.Verdict(), "\n", ": "))
 	}
-	data, _ := json.Marshal(ranks) // numbers and texts
+	data, _ := json.Marshal(ranks) // numbers and strings never fail to encode
 	return launch.Status{Text: text.String(), Ranks: data}
 }
 
-// Answer answers SIGUSR1 with the lines of status, which it passes to say, and in the leading
-// process also answers weir status and weir hang, until stop is called. Any goroutine may call status.
+// Answer answers SIGUSR1 by passing the lines of status to say. In the leading process, it also
+// answers weir status and weir hang. It does so until stop is called. status may be called from any
+// goroutine.
 func (w *World) Answer(status func() launch.Status, say func(line string)) (stop func()) {
 	unsignal := onSignal(func() {
 		for line := range strings.Lines(status().Text) {

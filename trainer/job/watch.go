@@ -43,7 +43,7 @@ func (w *Watch) URL() string {
 	return w.live.URL()
 }
 
-// Step shows a step, with the total number of steps and a subtitle for the page.
+// Step shows a step. steps is the total number of steps, and subtitle is the page's subtitle.
 func (w *Watch) Step(run *metrics.Run, l Line, steps int, subtitle string) error {
 	if w.live != nil {
 		err := w.live.Update(func(to io.Writer) error {

@@ -21,26 +21,26 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// World is this process's part of a job of several processes: its ranks, and their endpoints of
-// the transport. The nil World is the whole job: this process has all ranks.
+// World is this process's part of a job of several processes: its ranks, and their transport
+// endpoints. The nil World is the whole job: this process has all ranks.
 type World struct {
 	Processes    int
-	First, Count int // ranks of this process, counted over all replicas
+	First, Count int // this process's ranks, numbered across all replicas
 
 	process  int
-	ranks    int // of all replicas, in all processes
-	pipeline int // ranks of a replica
+	ranks    int // number of ranks of all replicas, in all processes
+	pipeline int // number of ranks of one replica
 	meeting  tcp.Config
 	ends     []*tcp.Endpoint[kernels.Buffer] // of the ranks of this process
 	mpi      mpiWorld                        // nil over sockets
 	say      func(line string)
-	waits    map[int][]time.Duration // by rank and the awaited rank, at the end of the run
-	samples  []memory.Sample         // of the step, if another process writes them
-	mu       sync.Mutex              // of samples
-	training bool                    // a training step runs: the log has no evaluations
+	waits    map[int][]time.Duration // by rank and awaited rank, at the end of the run
+	samples  []memory.Sample         // samples of the step, if another process writes them
+	mu       sync.Mutex              // guards samples
+	training bool                    // whether a training step is running: the log excludes evaluations
 }
 
-// mpiWorld is a *mpi.World if the program is built with MPI.
+// mpiWorld is implemented by *mpi.World, if the program is built with MPI.
 type mpiWorld interface {
 	tcp.Network
 	Process() (number, of int)
@@ -61,8 +61,8 @@ type Local interface {
 }
 
 // Meet returns this process's part of a job, or nil if it is the only process. Flags take
-// precedence over the launcher. Without -ranks there is one rank for each process, or as many as
-// before if the run resumes. Messages for people are passed to say. A rank joins the others in
+// precedence over the launcher. Without -ranks, there is one rank for each process, or as many as
+// before if the run resumes. Messages for people are passed to say. Ranks do not connect until
 // Join.
 func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func(line string)) (*World, error) {
 	place, err := launch.Place{Token: getenv("WEIR_TOKEN")}, error(nil)
@@ -75,7 +75,7 @@ func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func
 				return nil, fmt.Errorf("-%s is for several processes: give -transport too, or start them with weir launch", flag)
 			}
 		}
-		return nil, nil // it may have been started by another launcher, but it is alone
+		return nil, nil // another launcher may have started this process, but it is the only one
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: correct it, or give -launcher none", err)
@@ -124,7 +124,8 @@ func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func
 	return w, nil
 }
 
-// startMPI starts MPI, which may report another position of this process than its launcher.
+// startMPI starts MPI, which may report a different position for this process than its launcher
+// did.
 func (w *World) startMPI(ctx context.Context) (err error) {
 	begin, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("MPI did not start within a minute"))
 	defer cancel()
@@ -143,7 +144,8 @@ func (w *World) startMPI(ctx context.Context) (err error) {
 	return nil
 }
 
-// Leads reports whether this process writes the run's outputs: it is the only one, or the first.
+// Leads reports whether this process writes the run's outputs: the first process does, and so
+// does the only one.
 func (w *World) Leads() bool { return w == nil || w.process == 0 }
 
 // Has reports whether this process has a rank.
@@ -182,7 +184,7 @@ func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error
 	if fault := context.Cause(meeting); fault != nil {
 		return fault
 	}
-	if w.mpi != nil { // if a process is dead, the launcher ends the job, and needs a moment
+	if w.mpi != nil { // if a process has died, the launcher ends the job, but needs a moment to do so
 		context.AfterFunc(ctx, func() {
 			for _, end := range w.ends {
 				w.say(end.Standing().String())
@@ -211,7 +213,7 @@ func (w *World) each(f func(i int, end *tcp.Endpoint[kernels.Buffer]) error) err
 	return cmp.Or(faults...)
 }
 
-// exchange sends every process the bytes of all, by rank.
+// exchange sends this process's bytes to all others, and returns the bytes of all, by rank.
 func (w *World) exchange(ctx context.Context, mine []byte) (all [][]byte, err error) {
 	err = w.each(func(i int, end *tcp.Endpoint[kernels.Buffer]) error {
 		brings := mine
@@ -227,8 +229,8 @@ func (w *World) exchange(ctx context.Context, mine []byte) (all [][]byte, err er
 	return all, err
 }
 
-// exchangeValues sends every process the values of the others: it calls f with each, and the first
-// rank of its process.
+// exchangeValues exchanges values between all processes. It calls f with the value of each other
+// process, and that process's first rank.
 func exchangeValues[T any](ctx context.Context, w *World, mine T, f func(rank int, theirs *T) error) error {
 	var b bytes.Buffer
 	if err := gob.NewEncoder(&b).Encode(mine); err != nil {
@@ -247,7 +249,7 @@ func exchangeValues[T any](ctx context.Context, w *World, mine T, f func(rank in
 	return err
 }
 
-// share returns err, or the error of another process.
+// share returns err, or another process's error if err is nil.
 func (w *World) share(ctx context.Context, err error) error {
 	if w == nil {
 		return err
@@ -278,7 +280,8 @@ func (w *World) Agree(ctx context.Context, say bool) (bool, error) {
 	return agreed && err == nil, err
 }
 
-// Reducer merges the FP8 tallies of the ranks of all processes; nil if this process is alone.
+// Reducer merges the FP8 tallies of the ranks of all processes; it is nil if this process is the
+// only one.
 func (w *World) Reducer() fp8.Reducer {
 	if w == nil {
 		return nil
@@ -307,7 +310,7 @@ func (w *World) Standings() (all []transport.Standing) {
 	}
 	ends := w.ends
 	if w.Leads() {
-		ends = ends[:1] // it has the heartbeats of all
+		ends = ends[:1] // it receives the heartbeats of all ranks
 	}
 	for _, end := range ends {
 		all = append(all, end.Standings()...)
@@ -326,7 +329,7 @@ func (w *World) Close() error {
 		}
 		return end.Close()
 	})
-	if w.mpi != nil && w.ends != nil { // otherwise the others do not wait for the end of MPI
+	if w.mpi != nil && w.ends != nil { // otherwise, the others do not wait for MPI to end
 		err = cmp.Or(err, w.mpi.Close())
 	}
 	return err

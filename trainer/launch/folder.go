@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// mostFolder is the maximum length of the path of a folder for sockets: the path of a socket
-// has at most 103 bytes on every system.
+// mostFolder is the maximum length of the path of a folder for sockets: on some systems, the path
+// of a socket may have at most 103 bytes.
 const mostFolder = 70
 
 // socketFolder returns the folder for the sockets of launchers and of running processes:
@@ -28,27 +28,27 @@ const (
 )
 
 // Folder creates a folder for the files of this process, such as the sockets of a job, and removes
-// the folders of killed processes. The caller calls remove.
+// the folders of killed processes. The caller must call remove.
 func Folder() (folder string, remove func(), err error) {
 	removeLeft()
 	if folder, err = os.MkdirTemp(socketFolder(), jobPrefix); err != nil {
 		return "", nil, fmt.Errorf("launch: a folder for sockets: %w: set TMPDIR to a folder whose path has at most %d bytes", err, mostFolder)
 	}
-	// The socket gets its name after it listens: before that, another process would find that it
-	// refuses connections, and remove the folder.
+	// The socket gets its name only once it listens. Otherwise, another process might find that
+	// it refuses connections, and remove the folder.
 	begins := filepath.Join(folder, "new")
 	listener, err := net.Listen("unix", begins)
 	if err != nil {
 		return "", nil, errors.Join(fmt.Errorf("launch: %w", err), os.RemoveAll(folder))
 	}
-	_ = os.Rename(begins, filepath.Join(folder, launchName)) // without this name the folder of a killed launcher stays
+	_ = os.Rename(begins, filepath.Join(folder, launchName)) // without this name, the folder of a killed launcher stays
 	return folder, func() {
 		_ = listener.Close()
 		_ = os.RemoveAll(folder) // a socket left in it is useless
 	}, nil
 }
 
-// removeLeft removes the files of this user's killed processes: folders, and status sockets.
+// removeLeft removes what this user's killed processes left: folders and status sockets.
 func removeLeft() {
 	folders, _ := filepath.Glob(filepath.Join(socketFolder(), jobPrefix+"*")) // the pattern is valid unless TMPDIR is unusual
 	for _, folder := range folders {

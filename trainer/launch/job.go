@@ -25,8 +25,7 @@ const (
 	// Interrupted is the status of a process that was asked to end: such a job is not
 	// restarted.
 	Interrupted = 130
-	// Elsewhere is the status of a process that ends because another process has failed: it is
-	// not the cause.
+	// Elsewhere is the status of a process that ends because another process has failed.
 	Elsewhere = 3
 )
 
@@ -58,13 +57,13 @@ type Job struct {
 	// Restarts is the number of times that the job is restarted after a failure. The command
 	// must resume from its last checkpoint on its own.
 	Restarts int
-	// Grace is the time that the other processes have to end after a process has failed, before
-	// they are asked to, and then again before they are killed; 0 means 15 seconds.
+	// Grace is how long the other processes have to end after a process has failed before they
+	// are asked to, and how long they then have before they are killed; 0 means 15 seconds.
 	Grace time.Duration
 	// Stdout and Stderr receive the output of the processes, line by line, each prefixed by the
 	// process number.
 	Stdout, Stderr io.Writer
-	// Signals are passed on to all processes; may be nil.
+	// Signals are forwarded to all processes. The channel may be nil.
 	Signals <-chan os.Signal
 }
 
@@ -86,7 +85,7 @@ func (j *Job) Run(ctx context.Context) (status int, err error) {
 	if j.Processes < 1 || len(j.Command) == 0 {
 		return 1, fmt.Errorf("launch: %d processes of the command %q", j.Processes, j.Command)
 	}
-	var mu sync.Mutex // of both outputs, which may be the same
+	var mu sync.Mutex // guards both outputs, which may be the same
 	out, errs := &lines{&mu, j.Stdout}, &lines{&mu, j.Stderr}
 	for restart := 0; ; restart++ {
 		status, err = j.runOnce(ctx, out, errs)
@@ -125,9 +124,9 @@ func (j *Job) runOnce(ctx context.Context, out, errs *lines) (int, error) {
 		cmd.Env = append(env[:len(env):len(env)], weirRank+"="+strconv.Itoa(number))
 		cmd.SysProcAttr = attributes()
 		prefix := fmt.Appendf(nil, "[%*d] ", len(strconv.Itoa(j.Processes-1)), number)
-		// Files instead of writers: Wait then returns when the process ends, not when its
-		// children have closed the files they share with it, after other processes have noticed
-		// its end.
+		// With files instead of writers, Wait returns when the process ends, not when its
+		// children have closed the files that they share with it: by then, other processes may
+		// have noticed its end.
 		stdout, writeOut, err := os.Pipe()
 		if err != nil {
 			return fail(err)
@@ -141,7 +140,7 @@ func (j *Job) runOnce(ctx context.Context, out, errs *lines) (int, error) {
 		outputs.Go(func() { out.copy(prefix, stdout) })
 		outputs.Go(func() { errs.copy(prefix, stderr) })
 		err = cmd.Start()
-		_, _ = writeOut.Close(), writeErr.Close() // they belong to the process now
+		_, _ = writeOut.Close(), writeErr.Close() // the process has its own copies now
 		if err != nil {
 			return fail(fmt.Errorf("process %d: %w", number, err))
 		}
@@ -159,7 +158,7 @@ func (j *Job) runOnce(ctx context.Context, out, errs *lines) (int, error) {
 	return verdict(j.watch(ctx, running, ended))
 }
 
-// watch waits for all processes, passes signals on, and ends those that outlive a failure.
+// watch waits for all processes, forwards signals, and ends processes that outlive a failure.
 func (j *Job) watch(ctx context.Context, running []*exec.Cmd, ended <-chan exit) (exits []exit) {
 	all := func(s os.Signal) {
 		for _, cmd := range running {
@@ -218,7 +217,8 @@ func exitOf(number int, err error) exit {
 	return e
 }
 
-// verdict distinguishes the cause from its consequences. The exits are in order of time.
+// verdict distinguishes the cause of a failure from its consequences. The exits are in the order
+// in which they occurred.
 func verdict(exits []exit) (int, error) {
 	cause := -1
 	var own, consequences []string
@@ -255,9 +255,9 @@ func verdict(exits []exit) (int, error) {
 	return exits[cause].status, err
 }
 
-// class classifies a failure. The least class is the cause: a process that did not end when the
-// others did, and had to be killed, is more likely the cause than one that ended because of
-// them.
+// class classifies a failure. The failure with the lowest class is the cause: a process that did
+// not end when the others did, and had to be killed, is more likely the cause than one that ended
+// because of them.
 func (e *exit) class() int {
 	switch {
 	case e.status == Elsewhere, e.killed && e.status == Interrupted:
@@ -272,13 +272,13 @@ func (e *exit) class() int {
 
 // The classes of failures.
 const (
-	crashed     = iota // by a signal, or because a child did: another process may fail because of it without reporting that
+	crashed     = iota // by a signal, or because a child crashed; another process may fail because of it without saying so
 	failed             // with an error of its own
 	killed             // by the launcher
-	consequence        // of the failure of another process
+	consequence        // of another process's failure
 )
 
-// lines writes whole lines of several processes.
+// lines writes the output of several processes in whole lines.
 type lines struct {
 	mu *sync.Mutex
 	w  io.Writer
@@ -287,7 +287,7 @@ type lines struct {
 func (l *lines) line(line []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, _ = l.w.Write(line) // the job continues without a reader
+	_, _ = l.w.Write(line) // the job continues even if no one reads its output
 }
 
 // mostLine is the maximum length of a line in bytes: longer lines are broken.
@@ -297,11 +297,11 @@ const mostLine = 64 << 10
 func (l *lines) copy(prefix []byte, from *os.File) {
 	r := bufio.NewReaderSize(from, mostLine)
 	for {
-		line, err := r.ReadSlice('\n') // at most mostLine bytes
+		line, err := r.ReadSlice('\n') // returns at most mostLine bytes
 		if len(line) > 0 {
 			l.line(slices.Concat(prefix, bytes.TrimSuffix(line, newline), newline))
 		}
-		if err != nil && err != bufio.ErrBufferFull { // the process has ended, maybe some time ago
+		if err != nil && err != bufio.ErrBufferFull { // the process has ended, perhaps some time ago
 			break
 		}
 	}

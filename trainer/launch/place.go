@@ -14,11 +14,11 @@ var ErrEnvironment = errors.New("launch: the environment contradicts itself")
 type Place struct {
 	Launcher   string // "" if there is none
 	Rank, Size int    // Size is 0 if the launcher does not provide it
-	Address    string // address of rank 0, as in tcp.Config; "" if the launcher does not provide it
-	Token      string // of the job
+	Address    string // rank 0's address, as in tcp.Config; "" if the launcher does not provide it
+	Token      string // the job's token
 }
 
-// String returns a line for messages.
+// String returns a description for messages.
 func (p Place) String() string {
 	if p.Launcher == "" {
 		return "no launcher"
@@ -30,7 +30,7 @@ func (p Place) String() string {
 	return text
 }
 
-// The variables of a job that package launch starts.
+// The environment variables of a job that package launch starts.
 const (
 	weirRank    = "WEIR_RANK"
 	weirSize    = "WEIR_SIZE"
@@ -45,8 +45,8 @@ const Weir = "weir launch"
 // launcher within another inherits the variables of both.
 var launchers = []struct {
 	name, rank, size string
-	unsized          bool   // it does not provide the size
-	host, port       string // of rank 0
+	unsized          bool   // the launcher does not provide the size
+	host, port       string // rank 0's
 }{
 	{name: Weir, rank: weirRank, size: weirSize},
 	{name: "Open MPI", rank: "OMPI_COMM_WORLD_RANK", size: "OMPI_COMM_WORLD_SIZE"},
@@ -56,8 +56,8 @@ var launchers = []struct {
 	{name: "Kubernetes", rank: "JOB_COMPLETION_INDEX", unsized: true},
 }
 
-// Find returns the place that the innermost launcher defines in an environment. WEIR_TOKEN is
-// the token under every launcher.
+// Find returns the place that the innermost launcher defines in an environment. Under every
+// launcher, WEIR_TOKEN is the token.
 func Find(getenv func(name string) string) (Place, error) {
 	p := Place{Token: getenv(weirToken)}
 	for _, l := range launchers {

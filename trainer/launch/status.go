@@ -22,7 +22,7 @@ func statusSocket(process int) string {
 	return filepath.Join(socketFolder(), statusPrefix+strconv.Itoa(process))
 }
 
-// statusSockets returns the sockets of this user, by the number of the process.
+// statusSockets returns this user's status sockets, by process number.
 func statusSockets() map[int]string {
 	all := map[int]string{}
 	paths, _ := filepath.Glob(filepath.Join(socketFolder(), statusPrefix+"*")) // the pattern is valid unless TMPDIR is unusual
@@ -43,8 +43,8 @@ const (
 // patience is the maximum time for sending or receiving a status.
 const patience = 10 * time.Second
 
-// ServeStatus answers calls of Statuses by the same user on this host with the result of status,
-// which may be called by any goroutine, until the closer is closed.
+// ServeStatus answers calls to Statuses by the same user on this host with the result of status,
+// until the closer is closed. status may be called from any goroutine.
 func ServeStatus(status func() Status) (io.Closer, error) {
 	removeLeft()
 	path := statusSocket(os.Getpid())
@@ -76,12 +76,12 @@ func ServeStatus(status func() Status) (io.Closer, error) {
 type Status struct {
 	Process int             `json:"-"` // process number on this host
 	Text    string          // lines for people
-	Ranks   json.RawMessage `json:",omitempty"` // of type []transport.Standing, for weir hang; it may be absent
+	Ranks   json.RawMessage `json:",omitempty"` // a []transport.Standing for weir hang; may be absent
 }
 
-// Statuses queries, concurrently, the given processes of this user on this host, or all that
-// serve their status. It returns an error for a given process that does not answer within ten
-// seconds with a status of at most 1 MiB, and omits other processes that do not.
+// Statuses queries this user's processes on this host, concurrently: the given ones, or, if none
+// are given, all that serve their status. If a process does not answer within ten seconds with a
+// status of at most 1 MiB, Statuses returns an error if it was given, and omits it otherwise.
 func Statuses(processes ...int) (all []Status, err error) {
 	removeLeft()
 	given := len(processes) > 0

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// attributes puts a process into its own group, so that it receives a signal of the terminal
-// only from the launcher, and lets it end if the launcher is killed.
+// attributes puts a process into its own group, so that it receives the terminal's signals only
+// through the launcher, and makes it end if the launcher is killed.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

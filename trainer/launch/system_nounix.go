@@ -14,7 +14,7 @@ func attributes() *syscall.SysProcAttr { return nil }
 // lockThread does nothing: on these systems processes do not end with a thread.
 func lockThread() (unlock func()) { return func() {} }
 
-// signal kills a process: there is no other signal.
+// signal kills a process, because there are no other signals.
 func signal(cmd *exec.Cmd, _ os.Signal) {
 	_ = cmd.Process.Kill() // it may have ended
 }
