@@ -1,9 +1,9 @@
 package choose
 
-// lowerBound returns a lower bound, by the given clock, of the time of every order of this many
-// microbatches. A rank starts when the first microbatch reaches its first block, and then has to do
-// all its work. The last of its F and I runs on that block; afterwards the gradient returns to the
-// first block of the model, whose W follows.
+// lowerBound returns a lower bound, by the given clock, on the time of every order of this many
+// microbatches. A rank starts when the first microbatch reaches its first block, and then has to do all
+// its work. The last of its F and I tasks is on that block; afterwards the gradient returns to the
+// model's first block, whose W follows.
 func (s *jobShop) lowerBound(microbatches int, clock Clock) (bound int64) {
 	n := int64(microbatches)
 	seen := make([]bool, s.ranks)
@@ -20,9 +20,9 @@ func (s *jobShop) lowerBound(microbatches int, clock Clock) (bound int64) {
 		seen[block.rank] = true
 		work, first := s.work(block.rank), forwardPath
 		if clock == Span {
-			first = 0 // the span of a rank begins with its first task
+			first = 0 // a rank's span begins with its first task
 		}
-		var weightWork int64 // may all run after the last I
+		var weightWork int64 // all of it may run after the last I
 		if s.split {
 			for _, other := range s.blocksOn[block.rank] {
 				weightWork += s.duration[taskOf(other, weight)]

@@ -21,24 +21,24 @@ type Candidate struct {
 	// the candidate was refused.
 	Plan   *schedule.Plan
 	Report *simulate.Report
-	// Gathered is the number of stages whose gathered weights a rank holds at once, 0 if weights are not
-	// sharded.
+	// Gathered is the number of stages whose gathered weights a rank holds at once, or 0 if weights are
+	// not sharded.
 	Gathered int
-	// GatheredBy is that number for each rank, nil if all ranks have the same.
+	// GatheredBy is that number for each rank, or nil if it is the same on all ranks.
 	GatheredBy []int
 	Peak       int64 // bytes on the fullest rank
-	// FarPeak is the peak bytes in far memory, on the rank with the highest one. Plan.Away names slot 0
-	// for each stage whose state is offloaded, since Choose does not know the slots of a run.
+	// FarPeak is the highest peak of bytes in far memory over all ranks. Plan.Away names slot 0 for each
+	// stage whose state is offloaded, since Choose does not know the slots of a run.
 	FarPeak int64
 	Fits    bool // within the memory and the far memory
 	Front   bool // no other candidate that fits is both as fast and as small
-	// Refused is the reason for a missing plan.
+	// Refused is the reason why there is no plan.
 	Refused error
 
-	computations *schedule.Plan // the plan before its passes, which only computes
+	computations *schedule.Plan // the plan before the passes, with computations only
 }
 
-// Name returns the schedule with its variant.
+// Name returns the schedule's name with the variant.
 func (c *Candidate) Name() string {
 	if c.Variant == "" {
 		return c.Schedule
@@ -70,11 +70,12 @@ func (c *Candidate) build(s *schedule.Schedule, r *Request) {
 	c.prove(plan, r)
 }
 
-// trialActions is the number of actions of a trial plan, which is built before a longer one.
+// trialActions is the number of actions in a trial plan, which is built before a longer one.
 const trialActions = 1 << 17
 
-// checkTrial refuses a long depth-first plan with several stages on a rank if a plan of trialActions
-// actions has no repeats. The long plan would list its actions and transfers one by one.
+// checkTrial refuses a long depth-first plan with several stages on a rank if a trial plan of
+// trialActions actions contains no repeats. The long plan would list its actions and transfers one by
+// one.
 func (c *Candidate) checkTrial(s *schedule.Schedule) error {
 	trial, stages := c.Params, c.Params.Placement.Stages()
 	trial.Microbatches = trialActions / (2 * stages)
@@ -83,7 +84,7 @@ func (c *Candidate) checkTrial(s *schedule.Schedule) error {
 	}
 	plan, err := s.Rule(trial)
 	if err != nil {
-		return nil // the rule may accept other numbers of microbatches only
+		return nil // the rule may accept only other numbers of microbatches
 	}
 	for _, program := range plan.Programs {
 		if slices.ContainsFunc(program, func(s schedule.Segment) bool { return s.Repeat > 1 }) {
@@ -93,7 +94,7 @@ func (c *Candidate) checkTrial(s *schedule.Schedule) error {
 	return fmt.Errorf("%w: its order does not repeat within %d microbatches, so that %d take too long: use fewer", schedule.ErrParams, trial.Microbatches, c.Params.Microbatches)
 }
 
-// prove lowers, proves and simulates a plan that only computes.
+// prove lowers, proves and simulates a plan that consists of computations only.
 func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
 	c.computations = plan
 	withRuntime, capacity := *plan, r.Capacity
@@ -128,8 +129,8 @@ func (c *Candidate) accept(plan *schedule.Plan, report *simulate.Report, r *Requ
 	c.Fits = (r.Memory == 0 || c.Peak <= r.Memory) && c.FarPeak <= r.Far
 }
 
-// withPostedReceives returns a plan for PyTorch whose receives are posted in time according to the
-// costs, if that plan is proven and faster than the given one. Otherwise it returns the given one.
+// withPostedReceives returns a plan for PyTorch whose receives are posted in time according to the costs,
+// provided that this plan is proven and faster than the given one. Otherwise it returns the given one.
 func withPostedReceives(plan *schedule.Plan, report *simulate.Report, r *Request) (*schedule.Plan, *simulate.Report) {
 	var actions int64
 	for rank := range plan.Programs {
@@ -151,8 +152,8 @@ func withPostedReceives(plan *schedule.Plan, report *simulate.Report, r *Request
 	return plan, report
 }
 
-// quantizing returns facts of stages that accept B as well as I and W, and that run QUANTIZE if it
-// costs time or memory.
+// quantizing returns facts for stages that accept B as well as I and W, and that run QUANTIZE if it costs
+// time or memory.
 func quantizing(plan *schedule.Plan, costs *simulate.Costs) []schedule.Facts {
 	facts := make([]schedule.Facts, plan.Placement.Stages())
 	for stage := range facts {
@@ -166,7 +167,7 @@ const (
 	// maxUnrepeated is the number of actions that can be simulated one by one in little time.
 	maxUnrepeated = 1 << 22
 	// maxStridePerRank and maxBody bound the period of a longer order, in microbatches per rank and in
-	// actions. The times of such an order soon repeat as well, so the simulation can skip repeats.
+	// actions. With such a period the times soon repeat too, so the simulation can skip repeats.
 	maxStridePerRank = 4
 	maxBody          = 1 << 14
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// ErrNone is returned if no schedule gives a plan that fits.
+// ErrNone is returned if no schedule yields a plan that fits.
 var ErrNone = errors.New("choose: no plan fits")
 
 // Choice is the result of Choose.
@@ -21,9 +21,10 @@ type Choice struct {
 	All []*Candidate
 }
 
-// Choose returns the fastest proven plan that fits. Of equally fast plans it returns the smallest. Its
-// result depends on the request alone. An error for an invalid request wraps schedule.ErrParams or
-// simulate.ErrCosts. If no plan fits, the error wraps ErrNone and the choice contains all candidates.
+// Choose returns the fastest proven plan that fits; of equally fast plans, the one that needs the least
+// memory. Its result depends on the request alone. An error for an invalid request wraps
+// schedule.ErrParams or simulate.ErrCosts. If no plan fits, the error wraps ErrNone and the choice
+// contains all candidates.
 func Choose(r Request) (*Choice, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
@@ -101,7 +102,7 @@ func (r *Request) time(c *Candidate) int64 {
 	return c.Report.Makespan
 }
 
-// Smallest returns the candidate that needs the least memory, nil if all were refused.
+// Smallest returns the candidate that needs the least memory, or nil if all were refused.
 func (c *Choice) Smallest() (smallest *Candidate) {
 	for _, candidate := range c.All {
 		if candidate.Report != nil && (smallest == nil || candidate.Peak < smallest.Peak) {

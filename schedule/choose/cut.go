@@ -5,19 +5,19 @@ import "slices"
 // cut lengthens an order by repeating a section of it: each rank runs its tasks between two positions
 // several more times, with the microbatches advanced by the stride each time.
 //
-// The positions belong to two entries, times at which a microbatch enters the first block. At both
-// entries the number of started tasks of each kind, relative to the microbatches that entered
-// before, is the same. So each repetition finds the same inputs and the same live bytes as the first
-// run of the section, for later microbatches. The longer order is therefore valid and has the peaks
-// of the short one.
+// The positions belong to two entries, which are times at which a microbatch enters the first block. At
+// both entries, the number of started tasks of each kind, relative to the number of microbatches that
+// entered before, is the same. So each repetition finds the same inputs and the same live bytes as the
+// first run of the section, for later microbatches. The longer order is therefore valid and has the same
+// peaks as the short one.
 type cut struct {
 	from, to []int // by rank: positions in its order
-	stride   int   // microbatches of a repetition
+	stride   int   // number of microbatches in a repetition
 	repeats  int   // in addition to the first run; 0 leaves the order as it is
 	elapsed  int64 // time between the two entries
 }
 
-// strides are the strides that cut tries. They divide maxStride.
+// strides lists the strides that cut tries. They all divide maxStride.
 var strides = []int{1, 2, 3, 4, 6, maxStride}
 
 const maxStride = 12
@@ -44,11 +44,11 @@ func (e *evaluator) cut(o order, extra int) (best cut, found bool) {
 	return best, found
 }
 
-// entries describe the states in which the microbatches enter the first block, indexed by microbatch.
+// entries describes the states in which the microbatches enter the first block, indexed by microbatch.
 type entries struct {
 	times     []int64
-	positions [][]int // by rank: its first task that starts at that time or later
-	started   [][]int // by task: microbatches that have started, minus those that entered before
+	positions [][]int // by rank: position of its first task that starts at that time or later
+	started   [][]int // by task: microbatches that have started it, minus those that entered before
 }
 
 // entries returns the entries of the order of the latest run.

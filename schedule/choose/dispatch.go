@@ -4,14 +4,14 @@ package choose
 // their decisions.
 type dispatcher struct {
 	progress
-	limit     int64   // bytes on a rank
+	limit     int64   // limit of the bytes on a rank
 	roundTrip []int64 // by block: the time from the end of a forward to the arrival of its gradient if nothing waits
-	// reserve is, by block, the bytes that a forward must leave free: those that one microbatch needs
-	// to run through the later blocks of the rank. This prevents a deadlock for lack of memory.
+	// reserve is, by block, the number of bytes that a forward must leave free: those that one microbatch
+	// needs to run through the rank's later blocks. This prevents a deadlock from lack of memory.
 	reserve []int64
 
-	maxInFlight []int   // by block: bound of the microbatches between forward and backward
-	live        []int64 // by rank: bytes
+	maxInFlight []int   // by block: maximum number of microbatches between forward and backward
+	live        []int64 // by rank: live bytes
 	decision    []int64 // by rank: the time of its next decision
 	busyUntil   []int64 // by rank: the end of its task
 	order       order
@@ -64,7 +64,7 @@ func (d *dispatcher) run(p policy, limit int64) (order, bool) {
 	return d.order, true
 }
 
-// prepare resets the dispatcher to the beginning of the step and computes the bounds of a policy.
+// prepare resets the dispatcher to the beginning of the step and computes a policy's bounds.
 func (d *dispatcher) prepare(p *policy) {
 	d.reset()
 	clear(d.decision)
@@ -77,7 +77,7 @@ func (d *dispatcher) prepare(p *policy) {
 		for _, b := range blocks {
 			forwards += d.duration[taskOf(b, forward)]
 		}
-		interval := float64(forwards) + p.pace*float64(d.work(rank)-forwards) // between microbatches that enter
+		interval := float64(forwards) + p.pace*float64(d.work(rank)-forwards) // time between entering microbatches
 		for _, b := range blocks {
 			inFlight := float64(d.roundTrip[b]) / max(interval, 1)
 			d.maxInFlight[b] = max(1, int(1+min(inFlight+p.depth, float64(d.microbatches))))
@@ -85,13 +85,13 @@ func (d *dispatcher) prepare(p *policy) {
 	}
 }
 
-// choices are the tasks that an idle rank can start, -1 if it has none of a kind, and the times at
-// which further tasks will be able to start.
+// choices holds the tasks that an idle rank can start, with -1 where there is none of a kind, and the
+// times at which further tasks will be able to start.
 type choices struct {
 	forward, backward, weight task
 	inFlight                  int // microbatches in flight in the block of the forward
 	nextForward, nextBackward int64
-	blocked                   bool // a task with an input lacks only memory
+	blocked                   bool // some task has its input and lacks only memory
 }
 
 // choices returns the choices of a rank.

@@ -1,14 +1,14 @@
 // Package choose selects the fastest schedule for measured costs and a memory limit.
 //
-// [Choose] builds a plan for every schedule that supports the given ranks and stages, in each of
-// its variants (group sizes, caps). It proves each plan, simulates it with the costs of the stages,
-// and returns the fastest plan that fits into the memory, together with the Pareto front of time and
-// memory. A plan that cannot be proven is never a candidate; the result lists it with the reason.
+// [Choose] builds a plan for each variant (group size, cap) of every schedule that supports the given
+// ranks and stages. It proves each plan, simulates it with the costs of the stages, and returns the
+// fastest plan that fits into the memory, together with the Pareto front of time and memory. A plan that
+// cannot be proven is never a candidate; the result lists it with the reason.
 //
-// Choose also searches for orders that suit the costs. It takes orders from list scheduling, after
-// the heuristic of the zero-bubble paper, and from the named schedules, and improves the best of
-// them by forward-backward improvement. For a long step it searches an order of fewer microbatches
-// and repeats its steady state. Searched orders are lowered, proven and simulated like all others.
+// Choose also searches for orders that suit the costs. It takes orders from list scheduling, based on the
+// heuristic of the zero-bubble paper, and from the named schedules, and improves the best of them by
+// forward-backward improvement. For a long step, it searches for an order of fewer microbatches and
+// repeats its steady state. The orders that it finds are lowered, proven and simulated like all others.
 //
 // If a rank has far memory, Choose tries the fastest plans again with the saved state of some
 // stages offloaded.

@@ -5,7 +5,7 @@ import "math"
 // progress is the state of a partial execution of a job shop. Its memory is reused between orders.
 type progress struct {
 	*jobShop
-	arrivals [][]int64 // by task: when the inputs of its microbatches arrive, as far as this is determined
+	arrivals [][]int64 // by task: when the inputs of its microbatches arrive, as far as is known
 	started  []int     // by task
 }
 
@@ -28,7 +28,7 @@ func (p *progress) reset() {
 	p.arrivals[0] = p.arrivals[0][:p.microbatches] // all 0
 }
 
-// arrival returns when the next input of a task arrives, infinity if that is not determined yet.
+// arrival returns when the next input of a task arrives, or infinity if that is not known yet.
 func (p *progress) arrival(t task) int64 {
 	if p.started[t] == len(p.arrivals[t]) {
 		return infinity
@@ -51,7 +51,7 @@ type evaluator struct {
 	starts [][]int64 // by rank and position in its order
 
 	awaited  []bool  // by task: its rank waits for the next input
-	position []int   // by rank: of its next task
+	position []int   // by rank: position of its next task
 	now      []int64 // by rank
 	ready    []int   // ranks that may be able to run their next task
 }
@@ -105,7 +105,7 @@ func (e *evaluator) advance(rank int, tasks []task) {
 		t := tasks[i]
 		if t.part() == weight {
 			if e.started[t] >= e.started[t-1] {
-				break // W before its I on the same rank: a deadlock
+				break // deadlock: W is before its I on the same rank
 			}
 		} else if arrival := e.arrival(t); arrival != infinity {
 			now = max(now, arrival)

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// jobShop is a step as a job-shop problem: ranks are the machines and microbatches the jobs. All jobs
-// are identical and visit the blocks of the model in the same order, forward and then backward. So
+// jobShop describes a step as a job-shop problem: ranks are the machines and microbatches the jobs. All
+// jobs are identical and visit the blocks of the model in the same order, forward and then backward. So
 // no job needs to overtake another, and an order does not name them.
 type jobShop struct {
 	ranks, microbatches int
@@ -16,7 +16,7 @@ type jobShop struct {
 	blocksOn            [][]int // by rank, ascending
 	split               bool    // the backward runs as two tasks, I and W
 
-	successor []task  // by task: the task that reads its result, -1 if no task does or W does, whose input stays on its rank
+	successor []task  // by task: the task that reads its result, or -1 if none does or only W does, whose input stays on its rank
 	duration  []int64 // by task
 	lag       []int64 // by task: from its end until its result arrives at the successor
 
@@ -45,13 +45,13 @@ func (t task) block() int { return int(t) / parts }
 func (t task) part() int  { return int(t) % parts }
 
 // memoryChange is the effect of a task on the live bytes of its rank, relative to its start: the
-// peak while it runs, and the net change at its end.
+// peak while it runs, and the net change by its end.
 type memoryChange struct{ peak, net int64 }
 
 const (
-	// maxTasks bounds the tasks of an order that is searched.
+	// maxTasks is the largest number of tasks in a searched order.
 	maxTasks = 1 << 19
-	// maxSum bounds the sum of the times of a step, and of its bytes.
+	// maxSum bounds the sum of a step's times, and the sum of its bytes.
 	maxSum = 1 << 50
 )
 
@@ -97,7 +97,7 @@ func newJobShop(r *Request, blocks []block, microbatches int, split bool) (*jobS
 	return s, nil
 }
 
-// parts returns the number of tasks of a microbatch in a block.
+// parts returns the number of tasks per microbatch in a block.
 func (s *jobShop) parts() int {
 	if s.split {
 		return parts
@@ -105,10 +105,10 @@ func (s *jobShop) parts() int {
 	return parts - 1
 }
 
-// tasks returns the number of tasks of an order.
+// tasks returns the number of tasks in an order.
 func (s *jobShop) tasks() int { return s.parts() * len(s.blocks) * s.microbatches }
 
-// work returns the time that a rank computes for a microbatch.
+// work returns a rank's computation time for a microbatch.
 func (s *jobShop) work(rank int) (total int64) {
 	for _, b := range s.blocksOn[rank] {
 		for part := range s.parts() {

@@ -7,12 +7,12 @@ import (
 
 // justify improves an order by forward-backward improvement, a method of project scheduling: it
 // first moves each task as late as possible, from the last to the first, and then as early as
-// possible, from the first to the last. A task moves into the first gap of its rank that is long
-// enough and in which the rank keeps within the limit of bytes. This fills gaps at the beginning and
-// the end of the step and does not make the step longer.
+// possible, from the first to the last. A task moves into its rank's first gap that is long enough and in
+// which the rank stays within the limit of bytes. This fills gaps at the beginning and the end of the
+// step, and never makes the step longer.
 //
-// The order must come from the latest run and must keep within the limit. The returned order is then
-// the one of the latest run.
+// The order must be that of the latest run and must stay within the limit. Afterwards, the returned order
+// is that of the latest run.
 func (e *evaluator) justify(o order, limit int64) (order, timing) {
 	jobs := make([]job, 0, e.tasks())
 	clear(e.started)
@@ -47,7 +47,7 @@ type partialSchedule struct {
 	*jobShop
 	reversed     bool
 	predecessors [][]predecessor // by task
-	bytes        []memoryChange  // by task, in the direction of time
+	bytes        []memoryChange  // by task, in the schedule's direction of time
 	slots        [][]slot        // by rank
 	ends         [][]int64       // by task and microbatch
 }

@@ -2,15 +2,15 @@ package choose
 
 import "strconv"
 
-// limit is a number of bytes on a rank. Its name is the number of microbatches for which the bytes
+// limit is a number of bytes on a rank. Its name gives the number of microbatches for which the bytes
 // suffice, or says that it is the whole memory.
 type limit struct {
 	bytes int64
 	name  string
 }
 
-// limits returns the limits under which orders are searched: the bytes for half as many microbatches
-// as ranks up to twice as many, and the whole memory if it is less than that.
+// limits returns the limits under which orders are searched: the bytes for between half and twice as many
+// microbatches as ranks, and the whole memory if that is less.
 func (s *jobShop) limits(r *Request) (list []limit) {
 	var microbatch, fixed int64 // bytes of a microbatch, and bytes that do not depend on microbatches
 	for rank, blocks := range s.blocksOn {

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// maxOffloaded is the number of candidates that are tried with offloads: the fastest ones.
+	// maxOffloaded is the number of candidates, the fastest ones, that are tried with offloads.
 	maxOffloaded = 16
 	// maxOffloadSets is the number of sets of stages that are tried for each candidate.
 	maxOffloadSets = 8
 )
 
-// overlaps are the numbers of computations during a copy that are tried; see lower.Offload.
+// overlaps lists the numbers of computations during a copy that are tried; see lower.Offload.
 var overlaps = [...]int{1, 2, 4, 8, 16}
 
 // offloadedVariants returns variants of the fastest candidates that offload the saved state of their
 // first stages, for several numbers of stages and several overlaps. A microbatch is in flight longest
-// in the first stages. They therefore free the most memory for each byte copied, and have the most
-// time to copy it.
+// in the first stages. Offloading these stages therefore frees the most memory per byte copied, and
+// leaves the most time for the copies.
 func (r *Request) offloadedVariants(all []*Candidate) (work []func() []*Candidate) {
 	for _, base := range r.fastest(all, maxOffloaded) {
 		work = append(work, func() (list []*Candidate) {

@@ -5,7 +5,7 @@ import "github.com/weir-ml/weir/schedule"
 // order lists the tasks of each rank. The k-th occurrence of a task belongs to microbatch k.
 type order [][]task
 
-// size returns the peak bytes of the fullest rank.
+// size returns the peak bytes on the fullest rank.
 func (s *jobShop) size(o order) (peak int64) {
 	for rank, tasks := range o {
 		live := s.resident[rank]
@@ -50,8 +50,8 @@ func (s *jobShop) plan(name string, o order, c cut) *schedule.Plan {
 }
 
 // actions returns the actions of a rank's tasks, and the index of the first action of each task,
-// followed by the number of actions. It adds shift to the microbatches of all tasks from the index
-// tail on.
+// followed by the number of actions. It adds shift to the microbatches of all tasks at index tail or
+// later.
 func (s *jobShop) actions(tasks []task, shift, tail int) (actions []schedule.Action, first []int) {
 	started := make([]int, len(s.duration))
 	for i, t := range tasks {

@@ -13,10 +13,10 @@ type partition struct {
 	blocks []block
 }
 
-// partitions returns the partitions for which orders are searched: one block on each rank, two on a
-// wave, and one block for each stage if all ranks have equally many stages. If the work of stages
-// differs, it adds partitions that balance it, unless ranks have resident bytes, which belong to
-// particular stages.
+// partitions returns the partitions for which orders are searched: one block on each rank, two on each
+// rank in a wave, and one block for each stage if all ranks have the same number of stages. If the work
+// of stages differs, it adds partitions that balance it, unless ranks have resident bytes, which belong
+// to particular stages.
 func (r *Request) partitions() []partition {
 	var list []partition
 	add := func(name string, ranks []int) {
@@ -80,7 +80,7 @@ func (r *Request) balancedEnds(n int) []int {
 }
 
 // fill gives each of n blocks as many stages as a maximum of work allows, but at least one. It returns
-// their ends, nil if stages remain.
+// their ends, or nil if stages remain.
 func fill(work []int64, n int, maximum int64) []int {
 	ends := make([]int, n)
 	stage := 0
@@ -97,7 +97,7 @@ func fill(work []int64, n int, maximum int64) []int {
 	return ends
 }
 
-// work returns the time of a microbatch in each stage.
+// work returns the time that a microbatch takes in each stage.
 func (r *Request) work() []int64 {
 	work := make([]int64, r.Stages)
 	for s, c := range r.stages() {

@@ -2,26 +2,27 @@ package choose
 
 import "math/rand/v2"
 
-// policy selects the next task of an idle rank. It is the automatic heuristic of the zero-bubble paper
-// as list scheduling: it prefers a gradient that has arrived, then a forward if the memory allows it,
-// and fills gaps with W. It anticipates inputs whose arrival time is known.
+// policy selects the next task of an idle rank. It is the zero-bubble paper's automatic heuristic in the
+// form of list scheduling: it prefers a gradient that has arrived, then a forward if the memory allows
+// it, and fills gaps with W. It anticipates inputs whose arrival time is known.
 type policy struct {
-	// weightFit is the fraction of a W that must fit into a gap: from 0 to 1, the whole W.
+	// weightFit is the fraction of a W that must fit into a gap, from 0 to 1 (the whole W).
 	weightFit float64
 	// forwardFit is the fraction of a forward that must fit before the next gradient.
 	forwardFit float64
-	// depth and pace bound the microbatches in flight in a block, between their forward and their
-	// backward there: as many as enter during the round trip of one through the later blocks, plus
-	// depth. Pace is the rate at which they enter: from 0, as fast as the rank runs their forwards, to
-	// 1, as fast as it does all their work.
+	// depth and pace bound the number of microbatches in flight in a block, between their forward and
+	// their backward there: as many as enter while one makes a round trip through the later blocks, plus
+	// depth. Pace sets the rate at which they are assumed to enter, from 0 (as fast as the rank can run
+	// their forwards) to 1 (as fast as it can do all their work).
 	depth, pace float64
 	// lead is the number of microbatches in flight below which a forward precedes a gradient.
 	lead int
-	// highestFirst prefers the gradient of the highest block, and otherwise that of the lowest.
+	// highestFirst prefers the gradient of the highest block; if it is false, the lowest block's is
+	// preferred.
 	highestFirst bool
 }
 
-// The values from which policies are drawn. Values that are good more often are listed more often.
+// The values from which policies are drawn. Values that tend to be good are listed more often.
 var (
 	weightFits  = []float64{0, 0.05, 0.1, 0.25, 0.5, 0.75, 1}
 	forwardFits = []float64{0, 0, 0.1, 0.2, 0.3, 0.5, 1}

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// maxPostedActions bounds the actions of a plan whose receives are posted according to the costs.
+// maxPostedActions is the largest number of actions in a plan whose receives are posted according to the
+// costs.
 const maxPostedActions = 1 << 16
 
 // message is a message from one rank to another.
@@ -22,8 +23,8 @@ type message struct {
 // postReceives returns the plan for PyTorch with each receive posted before the computation during
 // which its message is sent according to the costs, so that no transfer starts late. For a message
 // that is sent exactly at the end of a computation, the receive precedes this computation if the
-// receiver has the higher rank. So the transfers are ordered in time, and the plan does not deadlock
-// even if ranks wait at their receives, as over NCCL.
+// receiver has the higher rank. So the transfers are ordered in time, and the plan does not deadlock even
+// if ranks wait at their receives, as they do with NCCL.
 func postReceives(plan *schedule.Plan, costs *simulate.Costs) (*schedule.Plan, error) {
 	computations := lower.Computations(plan)
 	timeline := make([][]simulate.Event, len(computations.Programs))

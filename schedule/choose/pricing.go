@@ -7,9 +7,9 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// pricing computes the times and bytes of the tasks of a job shop. Its bytes are those of
-// [simulate.Run] for a plan without transfers: a message to another rank is live during the tasks
-// that write and read it.
+// pricing computes the times and bytes of the tasks of a job shop. Its bytes agree with those of
+// [simulate.Run] for a plan without transfers: a message to another rank is live during the tasks that
+// write and read it.
 type pricing struct {
 	stages []simulate.StageCosts
 	costs  *simulate.Costs
@@ -46,7 +46,7 @@ func (p *pricing) hop(from, to block, bytes int64) int64 {
 	return l.Latency + int64(min(math.Ceil(float64(bytes)*float64(l.PerMiB)/(1<<20)), maxSum))
 }
 
-// output returns the bytes that a stage sends to the next stage, 0 for the last one.
+// output returns the bytes that a stage sends to the next stage, or 0 for the last stage.
 func (p *pricing) output(stage int) int64 {
 	if stage < 0 || stage+1 >= len(p.stages) {
 		return 0
@@ -54,7 +54,8 @@ func (p *pricing) output(stage int) int64 {
 	return p.stages[stage].Output
 }
 
-// gradient returns the bytes that a stage sends to the preceding stage, 0 for the first one.
+// gradient returns the bytes that a stage sends to the preceding stage, or 0 for the first
+// stage.
 func (p *pricing) gradient(stage int) int64 {
 	if stage < 1 || stage >= len(p.stages) {
 		return 0
@@ -111,13 +112,13 @@ func (p *pricing) backward(s *jobShop, b int) {
 	}
 }
 
-// add appends an action, whose allocations precede its frees.
+// add appends an action, which allocates before it frees.
 func (c *memoryChange) add(allocated, freed int64) {
 	c.peak = max(c.peak, c.net+allocated)
 	c.net += allocated - freed
 }
 
-// splits reports whether every stage that has a time of B also has times of I and W.
+// splits reports whether every stage with a time for B also has times for I and W.
 func (r *Request) splits() bool {
 	return !slices.ContainsFunc(r.Costs.Stages, func(c simulate.StageCosts) bool { return c.B > 0 && c.I+c.W == 0 })
 }

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// defaultGathered is the number of gathered stages that every candidate is first tried with. A
+	// defaultGathered is the number of gathered stages with which every candidate is first tried. A
 	// joined pair needs two.
 	defaultGathered = 2
-	// maxRegathered is the number of candidates that are tried with other numbers: the fastest ones.
+	// maxRegathered is the number of candidates, the fastest ones, that are tried with other numbers.
 	maxRegathered = 32
 )
 
@@ -27,7 +27,7 @@ func (c *Candidate) setGathered(r *Request) {
 
 // gatheredVariants returns variants of the fastest candidates with every other number of gathered
 // stages, up to all stages of a rank, and variants with higher numbers on ranks with free memory. A
-// higher number needs more memory, a lower one more gathers.
+// higher number needs more memory; a lower one needs more gathers.
 func (r *Request) gatheredVariants(all []*Candidate) (work []func() []*Candidate) {
 	for _, base := range r.fastest(all, maxRegathered) {
 		work = append(work, func() (list []*Candidate) {
@@ -59,7 +59,7 @@ func (r *Request) gatheredVariants(all []*Candidate) (work []func() []*Candidate
 	return work
 }
 
-// newVariant returns a candidate without a plan for the same order. It appends the variant to the name.
+// newVariant returns a candidate for the same order, without a plan. It appends the variant to the name.
 func (c *Candidate) newVariant(variant string) *Candidate {
 	if c.Variant != "" {
 		variant = c.Variant + " " + variant
@@ -68,8 +68,8 @@ func (c *Candidate) newVariant(variant string) *Candidate {
 }
 
 // gatheredBy returns lists of numbers of gathered stages, indexed by rank. The known candidates differ
-// only in this number. For each of their peaks, and for the memory of the request, a list has the
-// largest number on each rank whose bytes keep within it.
+// only in this number. For each of their peaks, and for the request's memory, there is a list with the
+// largest number on each rank whose bytes stay within that limit.
 func (r *Request) gatheredBy(known []*Candidate) (lists [][]int) {
 	limits := []int64{r.Memory}
 	for _, c := range known {

@@ -8,28 +8,27 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Request is a step for which a plan is chosen.
+// Request describes the step for which to choose a plan.
 type Request struct {
 	Ranks, Stages, Microbatches int
 	// Costs has an entry for each stage of the model, or one entry for all. Choose does not modify it.
 	Costs *simulate.Costs
-	// Memory is the maximum of live bytes on a rank; 0 is no limit.
+	// Memory is the maximum number of live bytes on a rank; 0 means no limit.
 	Memory int64
-	// Far is the bytes of far memory of a rank; with 0 nothing is offloaded.
+	// Far is the far memory of a rank in bytes; if it is 0, nothing is offloaded.
 	Far int64
 	// Gathered is the number of stages whose gathered weights a rank holds at once if the costs shard
-	// weights; with 0 Choose tries several.
+	// weights; if it is 0, Choose tries several numbers.
 	Gathered int
 	// Clock is the time to minimize.
 	Clock Clock
 	// Runtime is the system that runs the plan.
 	Runtime schedule.Runtime
-	// Capacity is the number of messages that a link between ranks holds, or schedule.Unlimited. For
-	// PyTorch, in which no rank waits at a transfer, Choose assumes 0, so that receives are posted
-	// early.
+	// Capacity is the number of messages that a link between ranks can hold, or schedule.Unlimited. For
+	// PyTorch, where no rank waits at a transfer, Choose assumes 0, so that receives are posted early.
 	Capacity int
-	// Reordered allows plans whose backward does not run microbatches in ascending order. Their sums of
-	// gradients differ from others in the last bits.
+	// Reordered allows plans whose backward does not run microbatches in ascending order. Their gradient
+	// sums differ from those of other plans in the last bits.
 	Reordered bool
 }
 
@@ -45,7 +44,7 @@ const (
 	Span
 )
 
-// The bounds of a request keep Choose from taking minutes.
+// The bounds on a request keep Choose from taking minutes.
 const (
 	maxRanks  = 128
 	maxStages = 512

@@ -10,14 +10,14 @@ import (
 )
 
 // search finds orders for one partition of the model: the orders of named schedules and, for each
-// memory limit, orders from policies. It improves the best of them. Random choices have a fixed seed,
-// so the result depends on the request alone.
+// memory limit, orders from policies. It improves the best of them. Random choices use a fixed seed, so
+// the result depends on the request alone.
 type search struct {
 	*evaluator
 	dispatcher *dispatcher
 	clock      Clock
-	extra      int   // microbatches of the step in addition to those of an order
-	bound      int64 // lower bound of the time of the step
+	extra      int   // number of microbatches of the step beyond those of an order
+	bound      int64 // lower bound on the step's time
 	random     *rand.Rand
 	named      []solution // the orders of the named schedules
 }
@@ -30,21 +30,21 @@ type solution struct {
 	timing
 }
 
-// The limits of a search. A short order can be tried many times, a long one a few times.
+// The limits of a search. Short orders can be tried many times, long ones only a few times.
 const (
-	// Under one limit the policies make policyWork tasks in all, but from minPolicies to maxPolicies
-	// orders.
+	// Under one limit, the policies place policyWork tasks in total, but make at least minPolicies and at
+	// most maxPolicies orders.
 	policyWork, minPolicies, maxPolicies = 1 << 18, 8, 128
 	// goodPolicies policies are kept for mutation. The search gives up on policies after a quarter of
 	// the work if their best order is slower than a named schedule by more than 1/slowdownDivisor.
 	goodPolicies, slowdownDivisor = 4, 20
 	// betterOrders orders from named schedules and as many from policies are improved, at most
-	// maxImprovements times; only one of each if they have more than longOrder tasks.
+	// maxImprovements times; only one of each if they contain more than longOrder tasks.
 	betterOrders, longOrder, maxImprovements = 2, 1 << 13, 3
 )
 
 // orderMicrobatches returns the number of microbatches of the orders that are searched: all of the
-// step, or enough for warm-up, steady state and drain, such that every stride divides the rest.
+// step's, or enough for warm-up, steady state and drain, chosen so that every stride divides the rest.
 func orderMicrobatches(r *Request) int {
 	enough := max(64, 4*r.Ranks)
 	if r.Microbatches <= 2*enough {
@@ -67,8 +67,8 @@ func newSearch(r *Request, blocks []block, split bool) (*search, error) {
 }
 
 // solve returns good orders that keep to a limit of bytes, the best first, and the policies behind
-// some of them. It first tries the known policies, which are good under another limit. Effort is a
-// factor of the number of policies that it tries.
+// some of them. It first tries the known policies, which are good under another limit. Effort multiplies
+// the number of policies that it tries.
 func (q *search) solve(limit int64, known []policy, effort int) (solutions []solution, good []policy) {
 	for _, s := range q.named {
 		if s.size <= limit {
@@ -136,7 +136,7 @@ func (q *search) tryPolicies(limit int64, known []policy, effort int, slow int64
 	return best
 }
 
-// improve justifies an order until that no longer makes it better.
+// improve justifies an order until that no longer improves it.
 func (q *search) improve(s solution, limit int64) solution {
 	for range maxImprovements {
 		if _, ok := q.run(s.order); !ok {
@@ -151,7 +151,7 @@ func (q *search) improve(s solution, limit int64) solution {
 	return s
 }
 
-// addNamed adds the orders of the named schedules, for a model with one stage for each block.
+// addNamed adds the orders of the named schedules for a model with one stage per block.
 func (q *search) addNamed() {
 	r := Request{Ranks: q.ranks, Stages: len(q.blocks), Microbatches: q.microbatches, Costs: &simulate.Costs{}}
 	for _, s := range schedule.Schedules() {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// errNoOrder is the reason if a search ends without a plan.
+// errNoOrder is the reason given if a search ends without a plan.
 var errNoOrder = errors.New("no order is found")
 
 // searches returns the searches for orders, one for each partition of the model.
@@ -80,12 +80,12 @@ func (r *Request) search(p partition) (list []*Candidate) {
 	return list
 }
 
-// maxAttempts bounds the limits that bestPlan tries.
+// maxAttempts is the largest number of limits that bestPlan tries.
 const maxAttempts = 3
 
 // bestPlan returns the best plan under a limit, and good policies. Without a plan it returns the
-// template, from which all candidates take their name. An order does not include the bytes of
-// transfers; if they make the plan exceed the memory, bestPlan searches again with a lower limit.
+// template, from which all candidates take their name. The size of an order does not include the bytes of
+// transfers; if these make the plan exceed the memory, bestPlan searches again with a lower limit.
 func (q *search) bestPlan(template *Candidate, r *Request, limit int64, known []policy, effort int) (best *Candidate, good []policy) {
 	best = template
 	for range maxAttempts {
@@ -107,8 +107,8 @@ func (q *search) bestPlan(template *Candidate, r *Request, limit int64, known []
 	return best, known
 }
 
-// provenPlan returns the candidate of a solution. If some backwards are faster as B than as I and W,
-// it also tries the plan with B in place of each I that is directly followed by its W.
+// provenPlan returns the candidate for a solution. If some backwards are faster as B than as I and W, it
+// also tries the plan with B in place of each I that is directly followed by its W.
 func (q *search) provenPlan(template *Candidate, r *Request, s solution) *Candidate {
 	plan := q.plan(template.Name(), s.order, s.cut)
 	c := &Candidate{

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// variants returns the candidates of a schedule: one for each group size or cap that it is tried with.
-// If the request excludes the schedule, the only candidate is refused.
+// variants returns the candidates for a schedule: one for each group size or cap to try. If the
+// request excludes the schedule, the only candidate is refused.
 func variants(s *schedule.Schedule, r *Request) []*Candidate {
 	place, err := s.Place(r.Ranks, r.Stages)
 	c := &Candidate{Schedule: s.Name, Params: schedule.Params{Placement: place, Microbatches: r.Microbatches}, Refused: err}
@@ -29,7 +29,7 @@ func variants(s *schedule.Schedule, r *Request) []*Candidate {
 		return c.withValues("cap %d", r.caps(), func(p *schedule.Params, n int) { p.Cap = n })
 	case "depth-first":
 		if r.Ranks == 1 {
-			return []*Candidate{c} // one microbatch is in flight, so a cap changes nothing
+			return []*Candidate{c} // only one microbatch is in flight, so a cap changes nothing
 		}
 		if r.Stages > r.Ranks && r.Stages > maxDepthFirstStages {
 			c.Refused = fmt.Errorf("%w: on %d stages its order seldom repeats and takes too long to find; the limit is %d stages", schedule.ErrParams, r.Stages, maxDepthFirstStages)
@@ -40,7 +40,8 @@ func variants(s *schedule.Schedule, r *Request) []*Candidate {
 	return []*Candidate{c}
 }
 
-// maxDepthFirstStages bounds the stages of a depth-first order with several stages on a rank.
+// maxDepthFirstStages is the largest number of stages in a depth-first order with several stages on a
+// rank.
 const maxDepthFirstStages = 64
 
 // withValues returns a copy of the candidate for each value of a parameter.
@@ -55,8 +56,8 @@ func (c *Candidate) withValues(variant string, values []int, set func(*schedule.
 	return list
 }
 
-// groups returns the group sizes to try: the number of ranks, optionally half of it, and optionally
-// twice as many if the step has so many microbatches.
+// groups returns the group sizes to try: the number of ranks, optionally half of it, and optionally twice
+// that number if the step has that many microbatches.
 func (r *Request) groups(half, double bool) []int {
 	groups := []int{r.Ranks}
 	if n := (r.Ranks + 1) / 2; half && n < r.Ranks {

@@ -2,5 +2,5 @@
 // and the memory of the rank below it, as an HTML page, and as a trace for Perfetto and Chrome.
 //
 // A [Step] is a plan and the times of its actions, simulated ([simulate.Run]) or measured.
-// The same step gives the same bytes.
+// The same step always yields the same bytes.
 package draw

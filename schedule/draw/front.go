@@ -1,7 +1,6 @@
 package draw
 
-// Front is the progress of a rank in a step that hangs. The actions that begin at Time or later have
-// not run.
+// Front is a rank's progress in a step that hangs. The actions that begin at Time or later have not run.
 type Front struct {
 	Time    int64
 	Blamed  bool   // the step waits for this rank

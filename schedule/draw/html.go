@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// MaxPageBoxes is the largest number of computations of a page. It is larger than MaxBoxes, because a
+// MaxPageBoxes is the largest number of computations on a page. It is larger than MaxBoxes, because a
 // page draws only the computations in view.
 const MaxPageBoxes = 400_000
 
@@ -18,16 +18,17 @@ var pageSource string
 
 var pageTemplate = template.Must(template.New("page").Parse(pageSource))
 
-// pageRank is a row of the page, as its script reads it.
+// pageRank is a row of the page, in the form that the page's script reads.
 type pageRank struct {
 	Name   string `json:"name"`
 	Stages string `json:"stages"`
 	Peak   string `json:"peak"`
-	// Boxes have seven numbers for each computation: start, end, kind, stage, microbatch,
+	// Boxes holds seven numbers for each computation: start, end, kind, stage, microbatch,
 	// strength in percent, and the half of a joined pair: 1 is the upper half, 2 the lower
-	// half, and 0 no pair.
+	// half, and 0 means no pair.
 	Boxes []int64 `json:"boxes"`
-	// Levels have two numbers for each level: a time, and the amount that is held from this time on.
+	// Levels holds two numbers for each level: a time, and the amount that is held from then until the
+	// next level.
 	Levels []float64 `json:"levels"`
 }
 
@@ -41,11 +42,12 @@ type page struct {
 	Ranks               []pageRank
 }
 
-// HTML writes a self-contained page with the same picture as SVG. The page can zoom and pan along the
-// time axis, so that a long step on many ranks is readable. It follows the reader's light or dark
+// HTML writes a self-contained page with the same picture as SVG. The reader can zoom and pan along the
+// time axis, so a long step on many ranks remains readable. The page follows the reader's light or dark
 // mode, and loads nothing.
 //
-// A step of more than MaxPageBoxes computations is an error that wraps ErrTooLong.
+// For a step of more than MaxPageBoxes computations, HTML returns an error that wraps
+// ErrTooLong.
 func (s *Step) HTML(w io.Writer) error {
 	p, err := s.picture(MaxPageBoxes)
 	if err != nil {
@@ -72,9 +74,9 @@ func (s *Step) HTML(w io.Writer) error {
 	return view.write(w)
 }
 
-// Compare writes a page like HTML with two steps of the same ranks, such as a measured and a planned
-// one. Each rank of the first step is above the same rank of the second, and both begin with the start
-// of their step. The steps must have the same unit and scale. The names label their ranks.
+// Compare writes a page like that of HTML with two steps of the same ranks, such as a measured and a
+// planned one. Each rank of the first step is above the same rank of the second, and the two steps are
+// aligned at their starts. The steps must have the same unit and scale. The names label their ranks.
 func Compare(w io.Writer, title string, first, second *Step, names [2]string) error {
 	view := page{Title: title, Scale: max(first.Scale, 1)}
 	var rows [2][]pageRank

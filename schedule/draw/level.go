@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// level is the amount that a rank holds from a time on.
+// level is the amount that a rank holds from a given time.
 type level struct {
 	from int64
 	live float64
@@ -19,11 +19,11 @@ type curve struct {
 	peak   float64
 }
 
-// curves returns the amount that each rank holds over time, from the time begin on. If the events have live bytes, the amount
-// is in bytes, or in microbatches if Step.Microbatch is set. Otherwise it is the number of microbatches
-// in flight. On each stage a microbatch is in flight from its F to the end of its backward, and counts
-// as 1 divided by the number of stages that it visits on the rank. While an action runs, the curve has
-// the larger of the amounts before and after it.
+// curves returns the amount that each rank holds over time, starting at time begin. If the events have
+// live bytes, the amount is in bytes, or in microbatches if Step.Microbatch is set. Otherwise it is the
+// number of microbatches in flight. On each stage, a microbatch is in flight from its F to the end of its
+// backward, and counts as 1 divided by the number of stages that it visits on the rank. While an action
+// runs, the curve shows the larger of the amounts before and after it.
 func (s *Step) curves(begin int64) (curves []curve, bytes bool) {
 	for _, list := range s.Events {
 		for _, e := range list {

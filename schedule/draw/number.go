@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// roundStep returns the smallest number of at least this size that is 1, 2 or 5 times a power of ten,
-// and the number of decimals of its multiples.
+// roundStep returns the smallest number of at least this size that is 1, 2 or 5 times a power of ten, and
+// the number of decimals that its multiples need.
 func roundStep(least float64) (step float64, decimals int) {
 	power := int(math.Floor(math.Log10(least)))
 	for {
@@ -23,6 +23,6 @@ func roundStep(least float64) (step float64, decimals int) {
 // escape escapes text for XML, so that it cannot end an attribute or an element.
 func escape(text string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(text)) // Writing to memory cannot fail.
+	_ = xml.EscapeText(&b, []byte(text)) // writing to memory cannot fail
 	return b.String()
 }

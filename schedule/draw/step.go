@@ -18,15 +18,14 @@ var (
 	ErrStep = errors.New("draw: invalid step")
 )
 
-// MaxEvents is the largest number of actions of a step that can be shown.
+// MaxEvents is the largest number of actions that a step may have to be shown.
 const MaxEvents = 1 << 20
 
 // Step is a step of training or evaluation: a plan, and the times of its actions.
 type Step struct {
 	Plan *schedule.Plan
 	// Events holds the events of each rank, in the order of its program. Only computations and copies
-	// are drawn, and other events may be missing. Both actions of a joined pair have the times of the
-	// pair.
+	// are drawn, and other events may be missing. Both actions of a joined pair have the pair's times.
 	Events [][]simulate.Event
 	// Peaks holds the largest number of live bytes of each rank. If it is nil, the peaks are the
 	// maxima over the events.
@@ -34,15 +33,15 @@ type Step struct {
 	// Microbatch is the size of a microbatch if Events and Peaks count microbatches instead of bytes,
 	// as simulate.Costs.Microbatch; 0 if they count bytes.
 	Microbatch int64
-	// Front holds the progress of each rank in a step that hangs, which SVG draws; nil if the step
+	// Front holds the progress of each rank in a step that hangs; SVG draws it. It is nil if the step
 	// does not hang.
 	Front []Front
-	Unit  string // of time, for messages, such as "ms"; "" is a tick
-	Scale int64  // the events' time in a unit; 0 is 1
+	Unit  string // unit of time, for messages, such as "ms"; "" means a tick
+	Scale int64  // number of the events' time units per Unit; 0 means 1
 }
 
-// Simulate returns the step that simulate.Timeline computes for a plan. Its errors are those
-// of Timeline, or wrap ErrTooLong for a plan of more than MaxEvents actions.
+// Simulate returns the step that simulate.Timeline computes for a plan. It returns the same errors as
+// Timeline, and an error that wraps ErrTooLong for a plan of more than MaxEvents actions.
 func Simulate(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*Step, error) {
 	var actions int64
 	for rank := range plan.Programs {
@@ -67,7 +66,7 @@ func Simulate(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*Step, 
 // TooLongError reports a step with too many actions to show. It wraps ErrTooLong.
 type TooLongError struct {
 	Actions, Most int64
-	Page          bool // HTML can show the step
+	Page          bool // whether HTML can show the step
 }
 
 // Error returns the number of actions, and how many can be shown.
@@ -119,13 +118,13 @@ func (s *Step) check() (computations int64, err error) {
 	return computations, nil
 }
 
-// occupies reports whether an action occupies its rank. Computations do, and a QUANTIZE that takes
-// time.
+// occupies reports whether an action occupies its rank. Computations do, and so does a QUANTIZE that
+// takes time.
 func occupies(e simulate.Event) bool {
 	return e.Action.Kind().Compute() || e.Action.Kind() == schedule.Quantize && e.End > e.Start
 }
 
-// box is a computation or a copy, as pictures and traces show it.
+// box is a computation or a copy as shown in pictures and traces.
 type box struct {
 	simulate.Event
 	half     int     // of a joined pair: 1 is the upper half and 2 the lower half; 0 for other computations
@@ -155,10 +154,10 @@ func (s *Step) boxes(rank int) iter.Seq[box] {
 	}
 }
 
-// lanes are the kinds of copies that pictures show. Two lanes share a row of a picture.
+// lanes lists the kinds of copies that pictures show. Two lanes share a row of a picture.
 var lanes = [...]struct {
 	kind        schedule.Kind
-	name, trace string // of the lane in a page, and in a trace
+	name, trace string // the lane's name in a page, and in a trace
 }{
 	{schedule.Offload, "to far", "to far memory"},
 	{schedule.Reload, "back", "from far memory"},
@@ -166,7 +165,8 @@ var lanes = [...]struct {
 	{schedule.Unshard, "gather", "weights between replicas"},
 }
 
-// copies returns the copies of a rank in one lane that take time, as upper or lower halves.
+// copies returns a rank's copies in one lane, as upper or lower halves. It leaves out copies that take no
+// time.
 func (s *Step) copies(rank, lane int) (boxes []box) {
 	for _, e := range s.Events[rank] {
 		if e.Action.Kind() == lanes[lane].kind && e.Copied.End > e.Copied.Start {
@@ -177,7 +177,7 @@ func (s *Step) copies(rank, lane int) (boxes []box) {
 	return boxes
 }
 
-// rows returns the first lane of each row of copies that take time on some rank.
+// rows returns the first lane of each row that contains copies that take time on some rank.
 func (s *Step) rows() (rows []int) {
 	for lane := 0; lane < len(lanes); lane += 2 {
 		if slices.ContainsFunc(s.Events, func(list []simulate.Event) bool {

@@ -37,8 +37,8 @@ text{fill:#a3acb1}
 }
 `
 
-// kinds are the kinds that a picture shows. Word is the text in the legend. Colour is "" if the style
-// sheet has a rule for the kind.
+// kinds are the kinds that a picture shows. Word is the kind's text in the legend. Colour is "" if the
+// style sheet has a rule for the kind.
 var kinds = [...]struct {
 	kind         schedule.Kind
 	word, colour string

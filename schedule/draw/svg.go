@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// MaxBoxes is the largest number of computations of a picture.
+// MaxBoxes is the largest number of computations in a picture.
 const MaxBoxes = 20_000
 
 // The dimensions of the picture, in its own units of about one pixel.
@@ -28,23 +28,22 @@ const (
 	minBox     = 17.0  // preferred width of the shortest computation
 	minPlot    = 760.0
 	maxPlot    = 8000.0
-	digit      = 6.6 // width of a digit in a box, and of one in a small box
+	digit      = 6.6 // width of a digit in a box, and in a small box
 	smallDigit = 5.7
 	titleChar  = 10.5 // width of a character of the title
 	titleLine  = 24.0 // height of a line of the title
 	maxLines   = 4    // of the title
 )
 
-// SVG writes a picture. It has a row for each rank, and a box for each computation, with its
-// microbatch if there is room. The stages of a rank fade from first to last. The two actions of a
-// joined pair are one above the other. If the plan offloads, each rank has a second row, with the
-// copies to far memory above the copies back. If replicas exchange anything, each rank has one more
-// row, with the reductions of gradients above the gathers of weights. Below these rows is the amount
-// that the rank holds, in bytes, or in microbatches in flight if the events have no bytes. All ranks
-// share one scale. Colours follow the reader's light or dark mode. The picture has no scripts and no
-// external fonts.
+// SVG writes a picture. It has a row for each rank, and a box for each computation, labelled with the
+// microbatch if there is room. The stages of a rank fade from first to last. The two actions of a joined
+// pair are one above the other. If the plan offloads, each rank has a second row, with the copies to far
+// memory above the copies back. If replicas exchange anything, each rank has another row, with gradient
+// reductions above weight gathers. Below these rows is the amount that the rank holds, in bytes, or in
+// microbatches in flight if the events have no live bytes. All ranks share one scale. Colours follow the
+// reader's light or dark mode. The picture has no scripts and no external fonts.
 //
-// A step of more than MaxBoxes computations is an error that wraps ErrTooLong.
+// For a step of more than MaxBoxes computations, SVG returns an error that wraps ErrTooLong.
 func (s *Step) SVG(w io.Writer) error {
 	p, err := s.picture(MaxBoxes)
 	if err != nil {
@@ -110,8 +109,8 @@ func (s *Step) picture(most int64) (*picture, error) {
 
 func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
 
-// measure sets the width and the height of the plot. The shortest computation should have room for
-// its number, unless it is much shorter than others. The legend must fit; its width is legend.
+// measure sets the width and the height of the plot. The shortest computation should have room for its
+// number, unless it is much shorter than others. The legend, whose width is given, must fit too.
 func (p *picture) measure(legend float64) {
 	shortest, most := p.clocks.length(), 0
 	for _, boxes := range p.boxes {
@@ -141,10 +140,10 @@ func (p *picture) x(time int64) float64 {
 // y returns the top of a rank's row.
 func (p *picture) y(rank int) float64 { return top + float64(rank)*p.pitch }
 
-// at returns the text of a coordinate.
+// at returns a coordinate as text.
 func at(v float64) string { return units.Decimal(v, 2) }
 
-// time returns the text of a time with its unit.
+// time returns a time with its unit as text.
 func (p *picture) time(t int64) string {
 	text := units.Decimal(float64(t)/float64(max(p.step.Scale, 1)), 3)
 	return text + " " + p.unit(text != "1")
@@ -161,7 +160,7 @@ func (p *picture) unit(plural bool) string {
 	return "tick"
 }
 
-// held returns the text of an amount of the curves.
+// held returns an amount on a curve as text.
 func (p *picture) held(amount float64) string {
 	if p.bytes {
 		return units.Size(int64(amount))
@@ -169,7 +168,7 @@ func (p *picture) held(amount float64) string {
 	return units.Decimal(amount, 2)
 }
 
-// heldUnit returns the unit of the peak in a sentence.
+// heldUnit returns the unit of the peak, for use in a sentence.
 func (p *picture) heldUnit() string {
 	switch {
 	case p.bytes:
@@ -199,8 +198,8 @@ func (p *picture) open() {
 	p.printf(`<text x="20" y="54">%s</text>`+"\n", escape(facts))
 }
 
-// wrap breaks a title into lines of at most this number of characters, at spaces if possible. An
-// ellipsis ends a title that needs more than maxLines.
+// wrap breaks a title into lines of at most this number of characters, at spaces if possible. A title
+// that needs more than maxLines ends in an ellipsis.
 func wrap(text string, width int) (lines []string) {
 	rest := []rune(text)
 	for len(rest) > width && len(lines) < maxLines-1 {
@@ -222,7 +221,7 @@ func wrap(text string, width int) (lines []string) {
 	return append(lines, string(rest))
 }
 
-// facts returns a line with the figures of the step.
+// facts returns a line with the step's figures.
 func (p *picture) facts() string {
 	plan, c := p.step.Plan, p.clocks
 	facts := []string{
@@ -289,7 +288,7 @@ func (p *picture) legend() (text string, end float64) {
 	return b.String(), x
 }
 
-// axis writes the time axis, and its grid behind everything else.
+// axis writes the time axis, with its grid behind everything else.
 func (p *picture) axis() {
 	length := float64(p.clocks.length()) / float64(max(p.step.Scale, 1))
 	low, high := p.y(0), p.height-bottom+6
@@ -308,7 +307,7 @@ func (p *picture) axis() {
 	p.printf(`<text class="small" x="%s" y="%s">%s</text>`+"\n", at(left+p.plot+14), at(high+17), escape(p.unit(true)))
 }
 
-// rank writes a rank's row, and its curve below.
+// rank writes a rank's row, with its curve below.
 func (p *picture) rank(rank int) {
 	y, stages := p.y(rank), p.step.Plan.Placement.On(rank)
 	p.printf(`<text class="rank" x="20" y="%s">rank %d</text>`, at(y+18), rank)
@@ -399,7 +398,7 @@ func (p *picture) curve(rank int, y float64) {
 	height := func(live float64) float64 { return low - curveSize*live/p.most }
 	var line strings.Builder
 	line.WriteString("M" + at(left) + " " + at(low))
-	first := len(c.levels) - 1 // of the levels at the maximum
+	first := len(c.levels) - 1 // index of the first level at the maximum
 	for i, l := range c.levels {
 		line.WriteString("H" + at(p.x(l.from)) + "V" + at(height(l.live)))
 		if l.live > c.levels[first].live || l.live == c.levels[first].live && i < first {

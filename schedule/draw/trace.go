@@ -12,11 +12,11 @@ import (
 )
 
 // Trace writes the step as Chrome trace events in JSON, for Perfetto (ui.perfetto.dev) and
-// chrome://tracing. Each rank is a process. Its first track has the computations, and the second
-// has the second halves of joined pairs. Four more tracks have the copies to far memory and back, and
-// the reductions and gathers of replicas. An arrow leads from a computation to the computation on
-// another rank that takes its result, and a counter shows the live bytes by class. Times are
-// microseconds if the unit is a unit of time (ns, us, ms, s); otherwise one unit is one microsecond.
+// chrome://tracing. Each rank is a process. Its first track shows the computations, and the second shows
+// the second halves of joined pairs. Four more tracks show the copies to far memory and back, and the
+// replicas' reductions and gathers. An arrow leads from a computation to the computation on another rank
+// that takes its result, and a counter shows the live bytes by class. Times are in microseconds if the
+// step's unit is a unit of time (ns, us, ms, s); otherwise one unit is shown as one microsecond.
 //
 // The events of a track are in order of time.
 func (s *Step) Trace(w io.Writer) error {
@@ -63,10 +63,10 @@ func microseconds(unit string) float64 {
 
 // tracer writes a trace.
 type tracer struct {
-	out    *chrometrace.Writer // Close returns its error
+	out    *chrometrace.Writer // its errors are returned by Close
 	step   *Step
 	origin int64
-	scale  float64 // microseconds per time of the step
+	scale  float64 // microseconds per time unit of the events
 	flows  map[flow]int
 }
 
@@ -82,7 +82,7 @@ func (t *tracer) time(time int64) chrometrace.Time {
 	return chrometrace.Time(float64(time) * t.scale)
 }
 
-// names writes the names of a rank's process and its tracks.
+// names writes the names of a rank's process and tracks.
 func (t *tracer) names(rank int) {
 	t.out.Label("process_name", rank, 0, fmt.Sprintf("rank %d", rank))
 	t.out.Event(chrometrace.Event{Phase: "M", Name: "process_sort_index", Rank: rank, Args: map[string]int{"sort_index": rank}})
@@ -117,8 +117,8 @@ func (t *tracer) computation(b box) {
 		t.out.Event(arrow)
 	}
 	if t.crosses(made) {
-		// A viewer attaches an arrow to the box in which it begins, so it begins just before
-		// the end.
+		// A viewer attaches an arrow to the box in which it begins, so the arrow begins just before the
+		// box ends.
 		arrow.Phase, arrow.Bind, arrow.ID, arrow.Start = "s", "", t.flow(made), t.time(b.End-t.origin-(b.End-b.Start+999)/1000)
 		t.out.Event(arrow)
 	}

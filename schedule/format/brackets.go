@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// lists returns the ranges of the ranks' lists, which are in brackets, or one on each line if there
-// are no brackets.
+// lists returns the ranges of the ranks' lists, which are in brackets or, if there are no brackets, one
+// per line.
 func (f *File) lists(ranks int) ([]line, error) {
 	if strings.IndexByte(f.text, '[') < 0 {
 		if i := strings.IndexByte(f.text, ']'); i >= 0 {
@@ -33,7 +33,7 @@ func (f *File) brackets() ([]line, error) {
 	var (
 		lists  []line
 		open   []int    // offsets of the open brackets
-		nested bool     // the outer bracket, which may be closed by now, contains lists
+		nested bool     // the outer bracket, which may already be closed, contains lists
 		number = absent // the first number directly inside the outer bracket
 	)
 	for i := range len(f.text) {
@@ -71,7 +71,7 @@ func (f *File) brackets() ([]line, error) {
 	return lists, nil
 }
 
-const absent = -1 // in place of an offset
+const absent = -1 // used in place of an offset
 
 // unopenedError returns the error for a closing bracket without an opening one.
 func (f *File) unopenedError(offset int) error {

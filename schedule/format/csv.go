@@ -8,10 +8,10 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 )
 
-// overlap follows the closing bracket of a joined pair.
+// overlap ends the cell of a joined pair.
 const overlap = ")OVERLAP_F_B"
 
-// readCSV reads both of PyTorch's forms: lines of cells, one line for each rank.
+// readCSV reads both of PyTorch's forms, which are lines of cells, one line per rank.
 func (f *File) readCSV(options Options) error {
 	lines, err := f.lines(options.Ranks)
 	if err != nil {
@@ -30,7 +30,7 @@ func (f *File) readCSV(options Options) error {
 	return f.requireTransfers()
 }
 
-// requireTransfers returns an error for a file in the Comms form that needs transfers and has none.
+// requireTransfers returns an error for a file in the Comms form that needs transfers but contains none.
 // PyTorch would run it and send nothing.
 func (f *File) requireTransfers() error {
 	kinds := f.Plan.Kinds()
@@ -99,7 +99,7 @@ func (r *csvReader) cell(p *program, cell string, offset int) error {
 		return r.f.fault(offset, "found %s, expected a joined pair such as (0F7;7B3)OVERLAP_F_B", quote(cell))
 	}
 	for i, text := range [...]string{first, second} {
-		offset++ // the bracket, or the semicolon
+		offset++ // skips the bracket or the semicolon
 		a, err := r.action(text, offset)
 		if err != nil {
 			return err
@@ -135,7 +135,7 @@ func (r *csvReader) action(text string, offset int) (schedule.Action, error) {
 	return a, nil
 }
 
-// examples and vocabulary are the actions that errors name for each form.
+// examples and vocabulary hold the actions that errors mention for each form.
 var (
 	examples   = map[Format]string{Compute: "2F0", Comms: "2F0 or 1SEND_F3"}
 	vocabulary = map[Format]string{
@@ -162,8 +162,8 @@ func refuseCSV(plan *schedule.Plan, format Format) error {
 	return nil
 }
 
-// refuseQueues returns an error if PyTorch would match other sends and receives than the plan. Between
-// two ranks it matches them by order alone. An invalid plan is not refused.
+// refuseQueues returns an error if PyTorch would match sends and receives differently than the plan does.
+// PyTorch matches those between two ranks by order alone. An invalid plan is not refused.
 func refuseQueues(plan *schedule.Plan) error {
 	if plan.Runtime == schedule.PyTorch || check.Plan(plan) != nil {
 		return nil

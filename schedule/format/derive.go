@@ -2,7 +2,7 @@ package format
 
 import "github.com/weir-ml/weir/schedule"
 
-// extent returns the numbers of stages and of microbatches that the actions need.
+// extent returns the numbers of stages and microbatches that the actions need.
 func extent(programs []program) (stages, microbatches int) {
 	for _, p := range programs {
 		for _, a := range p.actions {
@@ -12,9 +12,9 @@ func extent(programs []program) (stages, microbatches int) {
 	return stages, microbatches
 }
 
-// majorityRanks returns, by stage, the rank with most actions of the stage, the lowest rank in a tie.
-// Then a fault is at the misplaced action. A stage without actions is on its rank of a looped
-// placement.
+// majorityRanks returns, by stage, the rank with the most actions of the stage, or the lowest such rank
+// if there is a tie. Thus a fault is reported at the misplaced action. A stage without actions is put on
+// its rank in a looped placement.
 func majorityRanks(programs []program, stages int) []int {
 	ranks, most, counts := make([]int, stages), make([]int, stages), make([]int, stages)
 	for stage := range ranks {

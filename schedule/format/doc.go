@@ -3,29 +3,29 @@
 // form of Weir, and the text form of package schedule.
 //
 // [Read] detects the form of a file, converts the file to a plan, and keeps the text.
-// [File.WriteTo] returns the same bytes, including idle cells, old letters, quotes, a byte
-// order mark and line ends. [File.Place] returns the location of an action of the plan, so
-// that a fault that check.Plan finds can be shown at its line and column. [Write] writes any
-// plan; the same plan gives the same bytes.
+// [File.WriteTo] writes the same bytes again, including idle cells, old letters, quotes, a byte order
+// mark and line ends. [File.Place] returns the location of an action of the plan, so that a fault that
+// check.Plan finds can be shown at its line and column. [Write] writes any plan; the same plan always
+// yields the same bytes.
 //
-// The forms differ in what they express:
+// The forms differ in what they can express:
 //
 //   - Text expresses everything, and JSON the costs of a simulation as well.
-//   - Compute has only computations, one line of cells for each rank: 2F0, 2I0, 2W0, 2B0,
-//     a joined pair as (0F7;7B3)OVERLAP_F_B, and an empty cell if the rank is idle for a
-//     tick. Cells may be in double quotes, as spreadsheets write them. Files of 2024 have
-//     other [Letters]; see File.OldLetters.
-//   - Comms also has transfers (SEND_F, RECV_F, SEND_B, RECV_B), and UNSHARD, RESHARD,
+//   - Compute contains only computations, one line of cells for each rank: 2F0, 2I0, 2W0, 2B0,
+//     (0F7;7B3)OVERLAP_F_B for a joined pair, and an empty cell if the rank is idle for a tick. Cells may
+//     be in double quotes, as spreadsheets write them. Files from 2024 use other [Letters]; see
+//     File.OldLetters.
+//   - Comms also contains transfers (SEND_F, RECV_F, SEND_B, RECV_B), and UNSHARD, RESHARD,
 //     REDUCE_GRAD and QUANTIZE. PyTorch waits for its sends at the end of a step, and has no
-//     action for an earlier wait. So Write omits a plan's waits for sends and reductions,
-//     and the ZERO_GRAD that belong to the reductions. Read refuses a file without any
-//     transfer if successive stages are on two ranks.
+//     action for an earlier wait. So Write omits a plan's waits for sends and reductions, and the
+//     ZERO_GRAD actions that belong to the reductions. Read refuses a file without any transfers if
+//     successive stages are on different ranks.
 //   - Order has a line for each rank: 1 is the next forward of its first stage, -1 the next
-//     backward, -1.5 the next weight gradient if it is separate. Stage v·P + r is number
-//     v + 1 of rank r. The numbers may be in brackets, as Python and JSON print lists: each
-//     list belongs to a rank, and may span several lines; one outer list may contain them.
-//     Write refuses plans that do not fit: other placements, joined pairs, microbatches
-//     that do not ascend, frozen stages.
+//     backward, and -1.5 the next weight gradient if it is separate. Stage v·P + r is number v
+//   - 1 of rank r. The numbers may be in brackets, as Python and JSON print lists: each list
+//     belongs to a rank, and may span several lines; one outer list may contain them. Write
+//     refuses plans that do not fit: other placements, joined pairs, microbatches that do not
+//     ascend, frozen stages.
 //
 // Compute, Comms and Order do not express the ends of buffers. They do not express frozen stages
 // and slices of sequences either; [Options] can. Nor do they express the placement: in the CSV

@@ -16,17 +16,17 @@ import (
 // MaxBytes is the largest number of bytes that Read reads.
 const MaxBytes = schedule.MaxText
 
-// Options control how Read reads a file, and state properties that some forms do not express. With
-// the zero value, Read takes everything from the file.
+// Options control how Read reads a file, and state properties that some forms do not express. With the
+// zero value, Read takes all information from the file.
 type Options struct {
 	Name    string // of the file, for errors
 	Format  Format
-	Letters Letters // of a CSV file
-	// Ranks, Stages and Microbatches are the expected numbers; 0 takes a number from the file.
-	// If the file states a number, it must equal the expected one. If it states none, actions
-	// beyond the expected one are faults that check.Plan finds.
+	Letters Letters // the letters used in a CSV file
+	// Ranks, Stages and Microbatches are the expected numbers; 0 means to take the number from the file.
+	// If the file states a number, it must equal the expected one. If it does not, actions beyond the
+	// expected number are faults that check.Plan finds.
 	Ranks, Stages, Microbatches int
-	// Slices and Frozen are fields of the plan, for forms that cannot express them.
+	// Slices and Frozen set fields of the plan for forms that cannot express them.
 	Slices int
 	Frozen []bool
 }
@@ -36,16 +36,16 @@ type File struct {
 	Name   string
 	Format Format
 	Plan   *schedule.Plan
-	Costs  *simulate.Costs // of a JSON file with costs, otherwise nil
-	// OldLetters is set if a CSV file was read with PyTorch's letters of 2024: a B of the
-	// file is an I of the plan, and a BW is a B. A file of today that computes weight gradients
-	// twice, with B and W and no I, looks the same; Options.Letters selects the letters.
+	Costs  *simulate.Costs // from a JSON file with costs, otherwise nil
+	// OldLetters is set if a CSV file was read with PyTorch's letters of 2024: a B in the file is an I in
+	// the plan, and a BW is a B. A present-day file that computes weight gradients twice, with B and W
+	// but no I, looks the same; Options.Letters selects the letters.
 	OldLetters bool
 
 	mark     string // the byte order mark before the text, or ""
 	text     string
 	written  int  // number of actions read
-	inferred bool // the number of microbatches is the largest one in the text plus 1
+	inferred bool // the number of microbatches is the largest index in the text plus 1
 	// offsets[rank] holds the offsets in the text of the actions in the rank's bodies, and
 	// starts[rank] is the offset of the rank itself.
 	offsets [][]uint32
@@ -94,7 +94,7 @@ func Read(r io.Reader, options Options) (*File, error) {
 	return f, nil
 }
 
-// byteOrderMark begins the UTF-8 files of spreadsheets.
+// byteOrderMark begins UTF-8 files written by spreadsheets.
 const byteOrderMark = "\ufeff"
 
 // validate returns an error for invalid options.
@@ -119,7 +119,7 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// prefix begins errors about the file as a whole.
+// prefix returns the beginning of errors about the file as a whole.
 func (o *Options) prefix() string {
 	if o.Name == "" {
 		return ""
@@ -151,9 +151,9 @@ func (f *File) WriteTo(w io.Writer) (int64, error) {
 }
 
 // Place returns the line and the column of an action. The position counts the actions of every
-// repeat of the segments of the rank's program, as faults do. If the action does not exist, Place
-// returns the location of the rank, and if the rank does not exist, the first location of the file.
-// Columns count bytes from 1, without a byte order mark.
+// repeat of the segments of the rank's program, as faults do. If the action does not exist, Place returns
+// the location of the rank, or, if the rank does not exist either, the start of the file. Columns count
+// bytes from 1, ignoring a byte order mark.
 func (f *File) Place(rank int, position int64) (line, column int) {
 	if rank < 0 || rank >= len(f.starts) {
 		return 1, 1
@@ -209,7 +209,7 @@ func quote(found string) string {
 	return strconv.Quote(found)
 }
 
-// title returns the name of a plan whose form has no names.
+// title returns a name for a plan read from a form without names.
 func (f *File) title() string {
 	if f.Name == "" {
 		return f.Format.String()

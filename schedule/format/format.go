@@ -32,7 +32,7 @@ func (f Format) String() string {
 	return "format(?)"
 }
 
-// Parse is the inverse of String. It reports false for an unknown name.
+// Parse is the inverse of String. It returns false for an unknown name.
 func Parse(name string) (Format, bool) {
 	i := slices.Index(formatNames[:], name)
 	return Format(max(i, 0)), i >= 0
@@ -47,7 +47,7 @@ var (
 
 // Error is a fault in a file, with its location.
 type Error struct {
-	Name         string // of the file, or ""
+	Name         string // name of the file, or ""
 	Line, Column int    // from 1; the column in bytes
 	Text         string // the text that was found and the text that was expected
 }
@@ -64,7 +64,7 @@ func (e *Error) Error() string {
 // Unwrap returns ErrFormat.
 func (e *Error) Unwrap() error { return ErrFormat }
 
-// Detect returns the form of a text, or Auto if it resembles none. It ignores a byte order
+// Detect returns the form of a text, or Auto if the text resembles none of them. It ignores a byte order
 // mark.
 func Detect(text string) Format {
 	for comment := true; comment; {
@@ -89,5 +89,5 @@ func Detect(text string) Format {
 	return Auto
 }
 
-// commsWords occur in Comms, and not in Compute.
+// commsWords lists words that occur in Comms but not in Compute.
 var commsWords = []string{"SEND_", "RECV_", "UNSHARD", "RESHARD", "REDUCE_GRAD", "QUANTIZE"}

@@ -18,8 +18,8 @@ import (
 // jsonSchema is the version of the JSON form. Readers refuse others.
 const jsonSchema = 1
 
-// WriteJSON writes a plan, and the costs of a simulation if they are not nil, as JSON. Read returns
-// exactly this plan and these costs, except that a Frozen without a frozen stage becomes nil, and
+// WriteJSON writes a plan as JSON, with the costs of a simulation if they are not nil. Read returns
+// exactly this plan and these costs, except that a Frozen list without a frozen stage becomes nil, and
 // Copies and Slices of 1 become 0.
 //
 //	{
@@ -45,9 +45,9 @@ const jsonSchema = 1
 // runtime other than weir, a bounded capacity of links, frozen stages; away, facts, parts, windows
 // and outgoing, which have an element for each stage; entries, which has one for each rank; and
 // costs. Actions have the text form. A nested loop has segments, a list of such objects, in place of
-// actions. The same plan gives the same bytes.
+// actions. The same plan always yields the same bytes.
 //
-// The error is from w, or wraps ErrRefused for a plan that JSON cannot express.
+// An error comes from w, or wraps ErrRefused for a plan that JSON cannot express.
 func WriteJSON(w io.Writer, plan *schedule.Plan, costs *simulate.Costs) error {
 	if err := plan.WriteText(io.Discard); err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
@@ -82,7 +82,7 @@ type jsonField struct {
 	value func(p *schedule.Plan) []byte
 }
 
-// jsonFields are the fields before the costs and the programs, in the order in which they are written.
+// jsonFields lists the fields before the costs and the programs, in the order in which they are written.
 var jsonFields = []jsonField{
 	{"schema", func(r *jsonReader) { r.number("the schema", jsonSchema, jsonSchema) }, func(*schedule.Plan) []byte { return strconv.AppendInt(nil, jsonSchema, 10) }},
 	{"name", func(r *jsonReader) { r.plan.Name = r.Word() }, func(p *schedule.Plan) []byte { return quoted(p.Name) }},
@@ -124,7 +124,8 @@ var jsonFields = []jsonField{
 	numbers("entries", "a window", schedule.MaxMicrobatches, func(p *schedule.Plan) *[]int { return &p.Entries }),
 }
 
-// number returns a field with a number from low to high. A plan with a lower number does not have it.
+// number returns a field with a number from low to high. A plan with a lower number does not have this
+// field.
 func number(name, what string, low, high int, of func(p *schedule.Plan) *int) jsonField {
 	return jsonField{name, func(r *jsonReader) { *of(r.plan) = r.number(what, low, high) }, func(p *schedule.Plan) []byte {
 		if *of(p) < low {
@@ -144,7 +145,7 @@ func numbers(name, what string, high int, of func(p *schedule.Plan) *[]int) json
 	}}
 }
 
-// table returns a field with a list of elements, which are written one per line.
+// table returns a field with a list of elements, written one per line.
 func table[T any](name string, of func(p *schedule.Plan) *[]T, read func(r *jsonReader) T, element func(v T) []byte) jsonField {
 	return jsonField{name, func(r *jsonReader) {
 		list := []T{}
@@ -231,7 +232,7 @@ func (j *jsonWriter) programs(plan *schedule.Plan) {
 	j.b.WriteString("\n  ]")
 }
 
-// segments writes segments, each after a line break and its indentation.
+// segments writes segments, each preceded by a line break and indentation.
 func (j *jsonWriter) segments(program []schedule.Segment, indent string) {
 	for i, segment := range program {
 		if i > 0 {
@@ -256,7 +257,7 @@ func (j *jsonWriter) segments(program []schedule.Segment, indent string) {
 	}
 }
 
-// quoted returns a string as JSON, without escapes for < > &.
+// quoted returns a string as JSON, without escaping < > &.
 func quoted(s string) []byte {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

@@ -27,10 +27,10 @@ type jsonReader struct {
 	f      *File
 	plan   *schedule.Plan
 	frozen []int
-	nested int64 // number of actions in one repeat of every nested loop
+	nested int64 // total number of actions in one repeat of each nested loop
 }
 
-// missing reports a fault at the end of the object that was read last.
+// missing reports a fault at the end of the last object read.
 func (r *jsonReader) missing(format string, args ...any) { r.Found("}", "expected "+format, args...) }
 
 // number reads a whole number from low to high.
@@ -80,8 +80,8 @@ func (r *jsonReader) file() {
 	r.End(jsonSchema, slices.Contains(fields, "schema"))
 }
 
-// checkLengths checks that the tables match the numbers of stages and ranks, so that the plan can be
-// written.
+// checkLengths checks that the lengths of the tables match the numbers of stages and ranks, so that the
+// plan can be written.
 func (r *jsonReader) checkLengths() {
 	if r.Fault() != nil {
 		return
@@ -215,7 +215,7 @@ func (r *jsonReader) segments(nesting bool) (program []schedule.Segment) {
 func (r *jsonReader) actions(offsets []uint32) ([]schedule.Action, []uint32) {
 	text := r.Word()
 	inside, start := r.Start()+1, r.Start()
-	plain := strings.HasPrefix(r.f.text[min(inside, len(r.f.text)):], text) // without escapes
+	plain := strings.HasPrefix(r.f.text[min(inside, len(r.f.text)):], text) // the text contains no escapes
 	body := make([]schedule.Action, 0, min(len(text)/4+1, schedule.MaxWritten))
 	for word, offset := range words(text, " ") {
 		place := start
@@ -224,7 +224,7 @@ func (r *jsonReader) actions(offsets []uint32) ([]schedule.Action, []uint32) {
 		}
 		var a schedule.Action
 		if err := a.UnmarshalText([]byte(word)); err != nil {
-			placed, _ := errors.AsType[placedError](err) // UnmarshalText returns no other error
+			placed, _ := errors.AsType[placedError](err) // UnmarshalText returns no other kind of error
 			r.Wrong(place, placed.Fault())
 			return nil, offsets
 		}

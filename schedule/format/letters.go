@@ -28,14 +28,14 @@ func (l Letters) String() string {
 	return "letters(?)"
 }
 
-// ParseLetters is the inverse of String. It reports false for an unknown name.
+// ParseLetters is the inverse of String. It returns false for an unknown name.
 func ParseLetters(name string) (Letters, bool) {
 	i := slices.Index(lettersNames[:], name)
 	return Letters(max(i, 0)), i >= 0
 }
 
-// of detects the letters of a text if l is AutoLetters. No other word of these forms has an
-// I or a W.
+// of detects the letters of a text if l is AutoLetters. No other word in these forms contains an I or a
+// W.
 func (l Letters) of(text string) Letters {
 	switch {
 	case l != AutoLetters:
@@ -46,8 +46,8 @@ func (l Letters) of(text string) Letters {
 	return TodaysLetters
 }
 
-// action reads an action written in these letters. The result old reports whether today's
-// letters would read it differently.
+// action reads an action written in these letters. The result old reports whether it would be read
+// differently with today's letters.
 func (l Letters) action(text string) (a schedule.Action, old bool, err error) {
 	full := l == OldLetters && strings.Contains(text, "BW")
 	if full {

@@ -6,11 +6,11 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// line is the range of a rank's text.
+// line is the range of a rank's text in the file.
 type line struct{ start, end int }
 
-// lines returns the lines of the ranks. If ranks is not 0, it is the required number. Blank lines at
-// the end of the file are lines of ranks only if they are required.
+// lines returns the ranks' lines. If ranks is not 0, it is the required number. Blank lines at the end of
+// the file count as ranks' lines only if they are needed to reach that number.
 func (f *File) lines(ranks int) ([]line, error) {
 	var lines []line
 	last := 0 // number of lines up to the last one that is not blank
@@ -53,8 +53,8 @@ func (f *File) add(p *program, a schedule.Action, offset int) error {
 	return nil
 }
 
-// newProgram returns a program with room for the actions of a line. An action has at least three
-// bytes and a separator.
+// newProgram returns a program with room for the actions of a line. An action takes at least three bytes
+// and a separator.
 func newProgram(most, bytes int) program {
 	n := min(most, bytes/4+1, schedule.MaxWritten)
 	return program{make([]schedule.Action, 0, n), make([]uint32, 0, n)}

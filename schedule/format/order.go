@@ -16,8 +16,8 @@ const (
 	orderCharacters = orderSeparators + "0123456789-."
 )
 
-// readOrder reads the order list, which has the signed numbers of each rank's stages on a line or in
-// brackets.
+// readOrder reads the order list, which contains the signed numbers of each rank's stages on one line or
+// in brackets.
 func (f *File) readOrder(options Options) error {
 	lists, err := f.lists(options.Ranks)
 	if err != nil {
@@ -63,7 +63,7 @@ func (f *File) readSigned(rank, ranks int, list line) (program, error) {
 		}
 		next[count][chunk]++
 	}
-	for i, a := range p.actions { // the backward of a chunk with weight gradients is I
+	for i, a := range p.actions { // the backward of a chunk with separate weight gradients is I
 		chunk := a.Stage() / ranks
 		if a.Kind() == schedule.B && chunk < len(next[weightGradients]) && next[weightGradients][chunk] > 0 {
 			p.actions[i] = schedule.Act(schedule.I, a.Stage(), a.Microbatch())
@@ -100,7 +100,8 @@ func words(text, separators string) iter.Seq2[string, int] {
 	}
 }
 
-// refuseOrder returns an error if a list cannot express the plan, whatever the order of its actions.
+// refuseOrder returns an error if an order list cannot express the plan, whatever the order of its
+// actions.
 func refuseOrder(plan *schedule.Plan) error {
 	place := plan.Placement
 	if place.Copies > 1 {
@@ -124,7 +125,7 @@ func writeSigned(b *bufio.Writer, plan *schedule.Plan, rank int) error {
 	ranks := plan.Placement.Ranks
 	chunks := (plan.Placement.Stages() - rank + ranks - 1) / ranks
 	next := make([][numCounts]int, chunks)
-	kinds := make([]schedule.Kind, chunks) // of the backward; None before the first one
+	kinds := make([]schedule.Kind, chunks) // by chunk: the kind of its backward; None before the first one
 	separator := ""
 	for a := range plan.All(rank) {
 		included, refused := Order.includes(a.Kind())

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// placedError is an error with a location in a text, as packages schedule and simulate return it.
+// placedError is an error with a location in a text, as returned by packages schedule and simulate.
 type placedError interface {
 	error
 	Place() (line, column int)

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Write writes a plan. The error is from w, or wraps ErrRefused if the form cannot express the plan;
-// then nothing is written. Compute and Order omit transfers, Comms omits waits, and all three omit
+// Write writes a plan. An error comes from w, or wraps ErrRefused if the form cannot express the plan; in
+// that case nothing is written. Compute and Order omit transfers, Comms omits waits, and all three omit
 // the ends of buffers.
 func Write(w io.Writer, plan *schedule.Plan, format Format) error {
 	switch format {
@@ -77,9 +77,9 @@ func refusePlan(plan *schedule.Plan, format Format) error {
 	return refuseCSV(plan, format)
 }
 
-// includes reports whether a form has actions of a kind, and otherwise whether a plan with this kind
-// is refused or written without it. Compute and Order omit all actions except computations. Comms
-// omits waits within a step for a send or a reduction.
+// includes reports whether a form includes actions of a kind and, if it does not, whether a plan that
+// contains them is refused instead of being written without them. Compute and Order omit all actions
+// except computations. Comms omits waits within a step for a send or a reduction.
 func (f Format) includes(kind schedule.Kind) (included, refused bool) {
 	switch {
 	case kind.Compute():
