@@ -21,11 +21,11 @@
 //     ZERO_GRAD actions that belong to the reductions. Read refuses a file without any transfers if
 //     successive stages are on different ranks.
 //   - Order has a line for each rank: 1 is the next forward of its first stage, -1 the next
-//     backward, and -1.5 the next weight gradient if it is separate. Stage v·P + r is number v
-//   - 1 of rank r. The numbers may be in brackets, as Python and JSON print lists: each list
-//     belongs to a rank, and may span several lines; one outer list may contain them. Write
-//     refuses plans that do not fit: other placements, joined pairs, microbatches that do not
-//     ascend, frozen stages.
+//     backward, and -1.5 the next weight gradient if it is separate. Stage v·P + r is
+//     number v + 1 of rank r. The numbers may be in brackets, as Python and JSON print lists:
+//     each list belongs to a rank, and may span several lines; one outer list may contain
+//     them. Write refuses plans that do not fit: other placements, joined pairs, microbatches
+//     that do not ascend, frozen stages.
 //
 // Compute, Comms and Order do not express the ends of buffers. They do not express frozen stages
 // and slices of sequences either; [Options] can. Nor do they express the placement: in the CSV
