@@ -17,8 +17,8 @@ type Schedule struct {
 	Place func(ranks, stages int) (Placement, error)
 	// Split is set if the rule splits the backward into I and W.
 	Split bool
-	// Ascends is set if every stage runs its backward in ascending order of
-	// microbatches, so that gradients are bit-equal to the gradients of any other such plan (L9).
+	// Ascends is set if every stage runs its backwards in ascending order of microbatches. The
+	// gradients of all plans with this property are bit-equal (L9).
 	Ascends bool
 }
 
@@ -58,8 +58,8 @@ func Schedules() []Schedule {
 	}
 }
 
-// Find returns the schedule with a name. The error wraps ErrParams and suggests a similar name, if
-// there is one.
+// Find returns the schedule with the given name. The error wraps ErrParams and suggests a similar name,
+// if there is one.
 func Find(name string) (Schedule, error) {
 	for _, s := range Schedules() {
 		if s.Name == name {
@@ -107,7 +107,7 @@ func inBlocks(ranks, stages int) (Placement, string) {
 	return p, ""
 }
 
-// chained is inBlocks with at least one stage on every rank.
+// chained is like inBlocks, but places at least one stage on every rank.
 func chained(ranks, stages int) (Placement, string) {
 	if stages < ranks {
 		return Placement{}, fmt.Sprintf("%d stages, one a rank, or more", ranks)
@@ -131,7 +131,7 @@ func onWave(ranks, stages int) (Placement, string) {
 	return Wave(ranks, stages), ""
 }
 
-// bothWays places two copies of as many stages as ranks, in opposite directions.
+// bothWays places two copies of a model, with as many stages as ranks, in opposite directions.
 func bothWays(ranks, stages int) (Placement, string) {
 	if stages != ranks {
 		return Placement{}, fmt.Sprintf("%d stages, one a rank; the second copy has the same", ranks)

@@ -61,7 +61,7 @@ func (p Params) depthFirstGroups() (*Plan, error) {
 		name = fmt.Sprintf("depth-first group=%d", group)
 	}
 	if group == p.Microbatches && group > 1 {
-		return p.plan(name, breadthFirst(p, 0, 1)...), nil // one group of all microbatches is breadth-first
+		return p.plan(name, breadthFirst(p, 0, 1)...), nil // a single group of all microbatches runs breadth first
 	}
 	if int64(group)*int64(p.Placement.Stages()) > maxBody/2 {
 		return nil, fmt.Errorf("%w: a group of %d microbatches over %d stages is more than %d actions: use a smaller group",

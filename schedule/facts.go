@@ -5,7 +5,7 @@ import "errors"
 // ErrFacts is wrapped by errors about facts that do not fit a plan.
 var ErrFacts = errors.New("schedule: invalid facts")
 
-// MaxParts is the number of parts that a batch entry may have.
+// MaxParts is the maximum number of parts in a batch entry.
 const MaxParts = 64
 
 // Facts are the properties of a stage that the lifetime pass needs. They come from the stage itself

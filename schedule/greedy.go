@@ -27,7 +27,7 @@ func greedy(p Params) ([][]Segment, error) {
 				ErrParams, maxBody/4, p.Placement.Stages())
 		}
 		if w.skipped {
-			continue // only the last microbatches are left
+			continue // only the last microbatches remain
 		}
 		if n := w.Look(w); n == 0 && w.Began() {
 			for rank := range w.lists {
@@ -47,8 +47,8 @@ func greedy(p Params) ([][]Segment, error) {
 type workers struct {
 	repeats.Engine
 	stages, microbatches int
-	on                   [][]int // stages by rank, highest first
-	caps                 []int   // by rank
+	on                   [][]int // by rank: the rank's stages, highest first
+	caps                 []int   // by rank: the maximum number of microbatches in flight
 
 	counts  []int     // four per stage: forwards begun and done, backwards begun and done
 	busy    []int     // by rank: the number of ticks until it is free

@@ -1,6 +1,6 @@
 package schedule
 
-// GroupedInterleave is the interleaved schedule of "PipeOffload". It needs less memory than
+// GroupedInterleave is the interleaved schedule from "PipeOffload". It needs less memory than
 // Interleaved. Microbatches run in groups, through one stage of a rank after another, and all ranks
 // keep the same pace: every rank runs an F, an I and a W in every three slots, and each W follows
 // its I.

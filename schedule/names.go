@@ -26,7 +26,7 @@ func ParseKind(name string) (Kind, bool) {
 	return Kind(max(i, 0)), i >= 0
 }
 
-// stageKinds are the kinds of actions that usually belong to a stage, not to a microbatch.
+// stageKinds is a bit set of the kinds whose actions usually belong to a stage alone.
 const stageKinds = 1<<Unshard | 1<<Reshard | 1<<ReduceGrad | 1<<ZeroGrad | 1<<WaitReduce | 1<<Quantize | 1<<Optimizer
 
 // OfStage reports whether actions of the kind usually belong to a stage alone, so that their text

@@ -279,7 +279,7 @@ func (s *scanner) ranks(p *Plan) {
 	}
 }
 
-// segment reads a segment, which may be a loop of loops if nests is set.
+// segment reads a segment. If nests is set, the segment may be a loop of loops.
 func (s *scanner) segment(nests bool) Segment {
 	s.keyword("x")
 	segment := Segment{Repeat: s.number("a repeat", 1, MaxMicrobatches, "")}

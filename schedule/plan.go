@@ -61,7 +61,7 @@ type Segment struct {
 // Plan describes a step as data: the program of every rank, and the results of the passes. A plan is
 // immutable once built, and safe for concurrent use.
 type Plan struct {
-	Name         string // how it was made, such as "depth-first group=4"
+	Name         string // describes how the plan was made, such as "depth-first group=4"
 	Mode         Mode
 	Placement    Placement
 	Microbatches int
@@ -75,8 +75,8 @@ type Plan struct {
 	Frozen   []bool
 	Programs [][]Segment // by rank
 	// Runtime is the system for which the plan is made. Capacity is the number of messages that a
-	// link between two ranks of Weir holds: Unlimited, or 0 for rendezvous. A plan without transfers
-	// has no capacity.
+	// link between two ranks of Weir can hold: Unlimited, or 0 for rendezvous. It has no meaning in a
+	// plan without transfers.
 	Runtime  Runtime
 	Capacity int
 	// Away[stage] is the set of saved-state slots that an OFFLOAD of the stage moves to far memory,
@@ -222,7 +222,7 @@ func (p *Plan) All(rank int) iter.Seq[Action] {
 }
 
 // expand calls yield for the actions of every repeat of the segments, with by added to their
-// microbatches, until yield returns false. It reports whether yield never did.
+// microbatches, until yield returns false. It reports whether all calls returned true.
 func expand(segments []Segment, by int, yield func(Action) bool) bool {
 	for i := range segments {
 		s := &segments[i]
@@ -247,7 +247,7 @@ func (p *Plan) HasBackward(stage int) bool {
 	return p.Mode == Training && p.Placement.within(stage) >= firstTrained(p.Frozen)
 }
 
-// Ends reports whether an action of this kind is the stage's last one for a microbatch.
+// Ends reports whether an action of the kind is the stage's last computation for a microbatch.
 func (p *Plan) Ends(stage int, kind Kind) bool {
 	switch kind {
 	case F:

@@ -38,7 +38,7 @@ type scanner struct {
 	nested  int64            // see MaxNested
 }
 
-// newScanner reads the text up to the limit.
+// newScanner reads the text, up to MaxText bytes, and returns a scanner for it.
 func newScanner(r io.Reader) (*scanner, error) {
 	s := &scanner{lineOfPos: 1}
 	if file, ok := r.(interface{ Name() string }); ok {

@@ -65,7 +65,7 @@ func forwards(plan *schedule.Plan, microbatches int) (*schedule.Plan, error) {
 	return made, nil
 }
 
-// mostGathered returns the largest number of stages that a rank has gathered at once.
+// mostGathered returns the largest number of stages that any rank keeps gathered at once.
 func mostGathered(plan *schedule.Plan) (most int) {
 	for _, program := range plan.Programs {
 		now := 0
@@ -86,7 +86,7 @@ func mostGathered(plan *schedule.Plan) (most int) {
 // that number. The result may be invalid.
 func resize(plan *schedule.Plan, microbatches int) *schedule.Plan {
 	if plan.Placement.Copies > 1 || microbatches < 1 {
-		return nil // the microbatches of other copies would change
+		return nil // the numbers of the other copies' microbatches would change
 	}
 	added := microbatches - plan.Microbatches
 	resized := *plan.Flat()

@@ -17,8 +17,8 @@ import (
 // It replaces any drops of the given plan, but does not modify that plan.
 //
 // Package effects defines the lifetimes that an action ends because of its kind. In addition, on
-// every rank, a part of an entry ends with the last action that reads it (L1), and so do the copies
-// of a stage's weights. A copy of saved state in far memory ends with the B or I that takes the
+// every rank, an entry part ends with the last action that reads it (L1), and so do the copies of a
+// stage's weights. A copy of saved state in far memory ends with the B or I that takes the
 // state. A microbatch retires with its last action, which may be a wait for a send. An action without
 // a microbatch, such as UNSHARD, drops nothing.
 //
@@ -69,7 +69,7 @@ func lifetimes(plan *schedule.Plan, facts []schedule.Facts) (*schedule.Plan, err
 	return marked, nil
 }
 
-// checkFacts reports all faults of the facts for a number of stages and entry parts.
+// checkFacts reports all faults of the facts for the given numbers of stages and entry parts.
 func checkFacts(facts []schedule.Facts, stages, parts int) error {
 	var faults []error
 	fault := func(format string, args ...any) {
@@ -115,7 +115,7 @@ func bareProgram(program []schedule.Segment) []schedule.Segment {
 }
 
 // marking is the visitor that traverses a rank's program backwards. The first use that it visits is
-// the last use in the program, and a lifetime ends, for the visitor, at the action that begins it.
+// the last use in the program, and from its point of view, a lifetime ends at the action that begins it.
 type marking struct {
 	passes.Walk
 	*passes.Outline

@@ -62,9 +62,8 @@ func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
 	}), nil
 }
 
-// Merge returns a plan in which each I that is immediately followed by the W of the same stage and
-// microbatch is replaced, together with the W, by a B, unless one of them is joined. The result has no
-// drops.
+// Merge returns a plan in which each I, together with an immediately following W of the same stage and
+// microbatch, is replaced by B, unless one of the two is joined. The result has no drops.
 func Merge(plan *schedule.Plan) *schedule.Plan {
 	unrolled := *plan
 	unrolled.Programs = make([][]schedule.Segment, len(plan.Programs))
@@ -109,8 +108,8 @@ func joinHalves(program []schedule.Segment) []schedule.Segment {
 	return list
 }
 
-// rotate returns an equivalent of the segment that moves the first action of each repeat, except
-// the first, to the end of the previous repeat.
+// rotate returns equivalent segments in which the first action of each repeat after the first has
+// moved to the end of the previous repeat.
 func rotate(s schedule.Segment) []schedule.Segment {
 	last := (s.Repeat - 1) * s.Stride
 	return []schedule.Segment{
@@ -120,8 +119,8 @@ func rotate(s schedule.Segment) []schedule.Segment {
 	}
 }
 
-// attach appends the segment to the list. If its first action and the last action of the list are
-// the halves of a backward, it puts their repeats into one body.
+// attach appends the segment to the list. If the last action of the list and the first action of the
+// segment are the halves of a backward, it puts their repeats into one body.
 func attach(s schedule.Segment, list []schedule.Segment) []schedule.Segment {
 	if len(s.Body) == 0 {
 		return list

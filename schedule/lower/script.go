@@ -12,7 +12,7 @@ type script struct {
 
 func (s *script) write(a schedule.Action) { s.list = append(s.list, a) }
 
-// compute writes computations that run jointly.
+// compute writes a computation or a joined pair.
 func (s *script) compute(group ...schedule.Action) {
 	s.settle()
 	s.list = append(s.list, group...)

@@ -7,11 +7,11 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Shard returns a plan for sharded weights. Each rank keeps the weights of the next gathered stages
-// that it will compute. Immediately before a computation that changes this set of stages, the rank
-// releases the weights of stages that leave the set (RESHARD) and gathers the weights of stages that
-// enter it (UNSHARD), in the order in which it computes these stages. At the end it releases all
-// weights.
+// Shard returns a plan for sharded weights. On each rank, the weights of the next stages that the rank
+// will compute are gathered; the parameter gathered is the number of these stages. Immediately before a
+// computation that changes this set of stages, the rank releases the weights of stages that leave the
+// set (RESHARD) and gathers the weights of stages that enter it (UNSHARD), in the order in which it
+// computes these stages. At the end it releases all weights.
 //
 // The weights of both stages of a joined pair are gathered before the pair, so a plan with pairs
 // needs at least two gathered stages, and any other plan needs at least one. The error wraps ErrParams

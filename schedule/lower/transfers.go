@@ -108,10 +108,10 @@ type lowering struct {
 	passes.Links
 	capacity   int
 	in, out    [][]int // by rank: the links to the rank, and the links from it
-	outbox     int     // index of the first rank's outbox, a queue that holds messages until their links have room
+	outbox     int     // the index of the first rank's outbox, a queue that holds messages until their links have room
 	scripts    []script
-	dispatched []bool // by rank: its outbox was dispatched in this round
-	ended      []bool // by rank, if receives are posted: one of its computations ended in this round
+	dispatched []bool // by rank: the rank's outbox was dispatched in this round
+	ended      []bool // by rank, if receives are posted: a computation of the rank ended in this round
 }
 
 // Each edge has two sets of microbatches.

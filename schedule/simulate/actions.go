@@ -82,7 +82,7 @@ func (s *simulation) timeOf(d *actionCost, a schedule.Action) int64 {
 	return time
 }
 
-// prepare initializes the tables by stage and kind, the routes and the mailboxes.
+// prepare initializes the tables that are indexed by stage and kind, the routes and the mailboxes.
 func (s *simulation) prepare() {
 	p := s.plan.Placement
 	s.actionCosts, s.holdings = make([]actionCost, p.Stages()*schedule.NumKinds), make([]holding, p.Stages()*schedule.NumKinds)
@@ -178,7 +178,7 @@ func (s *simulation) implyTransfer(p *passage, link int, wire int64) {
 	}
 }
 
-// transfer sets the costs of the transfers of a message.
+// transfer sets the costs of the sends, receives and waits of a message.
 func (s *simulation) transfer(p *passage, link int, wire int64) {
 	route, offset := &s.routes[link], int64(p.to-p.from)
 	receipts := 0

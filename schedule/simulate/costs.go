@@ -37,7 +37,7 @@ type Costs struct {
 	// Microbatch, if it is not 0, means that sizes count microbatches instead of bytes. Its value is
 	// the saved size of one microbatch over all its stages on a rank.
 	Microbatch int64       `json:"microbatch,omitempty"`
-	Links      []LinkCosts `json:"links" most:"16384"` // links that differ from Latency and PerMiB
+	Links      []LinkCosts `json:"links" most:"16384"` // the costs of links for which Latency and PerMiB do not apply
 	// Resident holds, by rank, the number of bytes that are always allocated, in addition to the
 	// resident bytes of the rank's stages. Nil means 0 for all ranks.
 	Resident []int64 `json:"resident" whole:"the bytes of a rank" most:"16384"`
@@ -100,7 +100,7 @@ const (
 	maxCost = 1 << 48
 	// maxTotal is the upper bound of the times and bytes of a whole step.
 	maxTotal = 1 << 62
-	// maxUnit is the maximum length of the unit's name in bytes.
+	// maxUnit is the maximum length of Costs.Unit in bytes.
 	maxUnit = 32
 	// MaxReplicas is the maximum number of replicas.
 	MaxReplicas = 1 << 14

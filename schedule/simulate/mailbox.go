@@ -5,8 +5,8 @@ import "github.com/weir-ml/weir/schedule"
 // parcel is a message in flight, or the receipt of a message.
 type parcel struct {
 	key       int64 // stage and microbatch of the action that takes the parcel: see keyOf
-	departure int64 // the time at which it goes on the wire
-	arrival   int64 // the time at which it arrives
+	departure int64 // the time at which the parcel goes on the wire
+	arrival   int64 // the time at which the parcel arrives
 	ready     int64 // the time at which a waiting rank can continue
 	// For the critical path: the position of the sender's action that determines the time of the
 	// parcel, and the end of that action.

@@ -20,10 +20,10 @@ type simulation struct {
 	transfers bool // the plan has transfers
 
 	actionCosts []actionCost                // by stage and kind
-	buffers     [][effects.NumPlaces]buffer // by stage: the buffers of its inputs, outputs and gradients
+	buffers     [][effects.NumPlaces]buffer // by stage: the buffers of the stage's inputs, outputs and gradients
 	holdings    []holding                   // by stage and kind
 	reloaded    [][]repeats.Runs            // by rank; see level
-	copies      []weightCopies              // of weights, by stage; nil if the plan makes none
+	copies      []weightCopies              // by stage: the copies of weights; nil if the plan makes none
 	links       passes.Links
 	routes      []route // by link
 	reducing    []int   // by rank: the lane for reductions

@@ -56,9 +56,10 @@ import (
 // that are equal to previous ones. Plans of up to 65,536 actions are always run in full and have a
 // critical path; for longer plans, [Timeline] returns a critical path.
 //
-// The plan should be valid for the capacity, as decided by [check.Links]. For other plans, Run only
-// guarantees to terminate. A deadlock is a [check.Error] that matches [check.ErrDeadlock]. Errors
-// about the costs wrap ErrCosts, and errors about the capacity wrap [schedule.ErrParams].
+// The plan should be valid for the capacity, as decided by [check.Links]. For other plans, Run
+// guarantees only that it terminates. If the ranks deadlock, it returns a [check.Error] that matches
+// [check.ErrDeadlock]. Errors about the costs wrap ErrCosts, and errors about the capacity wrap
+// [schedule.ErrParams].
 func Run(plan *schedule.Plan, costs *Costs, capacity int) (*Report, error) {
 	s, err := newSimulation(plan, costs, capacity, fullRun)
 	if err != nil {
@@ -70,14 +71,14 @@ func Run(plan *schedule.Plan, costs *Costs, capacity int) (*Report, error) {
 // Event is an action of a timeline.
 type Event struct {
 	Rank     int
-	Position int64 // in the rank's program, counting every repeat
+	Position int64 // the action's position in the rank's program, counting every repeat
 	Action   schedule.Action
 	// Start and End are the start and end times of the action, including its wait. Both actions of a
 	// joined pair have the times of the pair.
 	Start, End int64
-	Live       memory.ByClass // live bytes on the rank after the action, or after the joined pair
-	Far        int64          // bytes in the rank's far memory at the same time
-	Copied     Interval       // for OFFLOAD and RELOAD: the time of the copy
+	Live       memory.ByClass // the live bytes on the rank after the action, or after the joined pair
+	Far        int64          // the bytes in the rank's far memory at the same time
+	Copied     Interval       // for OFFLOAD and RELOAD: the interval in which the copy runs
 }
 
 // Interval is the time from Start to End.
