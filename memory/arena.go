@@ -62,9 +62,9 @@ func (c ArenaConfig) Validate() error {
 //
 // Placement is deterministic. Under a layout (Lay) the start of the range belongs to the step,
 // and the address of a buffer is base plus offset. Without a layout, buffers of class
-// [Resident] go to the highest free address that fits, all others to the lowest. A buffer with
-// the lifetime of the model is therefore never between the buffers of a step, and a step that
-// repeats is placed the same way. Scopes (AllocIn) take whole pages from the top. A buffer is never
+// [Resident] go to the highest free address that fits, all others to the lowest. A buffer that lives as
+// long as the model is therefore never placed between the buffers of a step, and a repeated step is
+// placed the same way every time. Scopes (AllocIn) take whole pages from the top. A buffer is never
 // placed over one that has not been released.
 //
 // The book records requested sizes. Rounding up to the alignment affects only Stats.Reserved, which is

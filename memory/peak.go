@@ -29,9 +29,8 @@ type PeakOwner struct {
 	Rank    int
 	Name    string
 	Class   Class
-	Bytes   int64 // of all its buffers
+	Bytes   int64 // total size of its buffers
 	Buffers int
-	// First and Last are the lowest and the highest of their microbatches, or -1 if there is
-	// none.
+	// First and Last are the lowest and highest of their microbatches, or -1 if there are none.
 	First, Last int
 }

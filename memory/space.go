@@ -24,9 +24,9 @@ var (
 	ErrOutOfMemory = errors.New("memory: out of memory")
 )
 
-// Space counts the references to the buffers behind handles of type T, the embedder's own
-// handle: an arena's handle, a tensor, a bundle of tensors. The zero T refers to no buffer. Each rank has
-// its own Space. A Space is not safe for concurrent use.
+// Space counts the references to the buffers behind handles of type T, the embedder's own handle type: an
+// arena's handle, a tensor, a bundle of tensors. The zero T refers to no buffer. Each rank has its own
+// Space. A Space is not safe for concurrent use.
 type Space[T any] interface {
 	// Bytes returns the size of the buffer in bytes, or 0 if there is none.
 	Bytes(h T) int64

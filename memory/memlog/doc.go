@@ -8,12 +8,12 @@
 //	omits classes without bytes
 //
 // Sizes are in bytes, times in nanoseconds, and the field time counts from the Unix epoch; peak is the
-// highest level since this rank's previous line. If there are several replicas, replica follows rank,
-// which counts the ranks of all replicas. [Log.Every] makes a log write only some of the records, and
-// adds every to its lines; [File] is a file of limited size. live_planned and peak_planned, which follow
-// live and peak, also belong to schema 1; they are absent unless memory is planned, and absence does not
-// mean 0. So do far, far_peak and far_planned (the planned far_peak), for ranks that offload saved state,
-// and peak_classes at the end, which is peak by class and is absent if the allocator does not report it.
+// highest level since this rank's previous line. If there are several replicas, rank counts the ranks of
+// all replicas, and replica follows it. [Log.Every] makes a log write only some of the records, and adds
+// every to its lines; [File] is a file of limited size. live_planned and peak_planned, which follow live
+// and peak, also belong to schema 1; they are absent unless memory is planned, and absence does not mean
+// 0. So do far, far_peak and far_planned (the planned far_peak), for ranks that offload saved state, and
+// peak_classes at the end, which is peak by class and is absent if the allocator does not report it.
 //
 // Lines of [Log.PeakOwner] describe the owners of memory at the peak of a step: before the
 // steps if memory is planned, otherwise after the step. If tensors are in FP8, lines of [Log.FP8] give

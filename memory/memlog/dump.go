@@ -8,8 +8,8 @@ import (
 )
 
 // Dump writes the state after a failure: the samples of the ring, the oldest first, then one
-// line for each owner of live memory, an object with schema and owner. Either may be nil. It returns the
-// writer's first error.
+// line for each owner of live memory, an object with schema and owner. Either ring or owners may be nil.
+// Dump returns the writer's first error.
 func Dump(w io.Writer, ring *memory.Ring, owners iter.Seq[memory.Info]) error {
 	l := New(w)
 	if ring != nil {

@@ -39,13 +39,13 @@ type Record struct {
 	memory.Sample
 	// Every is n if the log contains every n-th record, or 0 if it contains all of them.
 	Every int
-	// Owner is the live buffer described by a line of a Dump; Sample is empty then. It is nil
+	// Owner is the live buffer described by a line of a Dump; Sample is then empty. It is nil
 	// for all other lines.
 	Owner *memory.Info
-	// PeakOwner is the content of a line of Log.PeakOwner; Sample is empty then. It is nil for
+	// PeakOwner is the content of a line of Log.PeakOwner; Sample is then empty. It is nil for
 	// all other lines.
 	PeakOwner *memory.PeakOwner
-	// FP8 is the content of a line of Log.FP8; Sample is empty then. It is nil for all other
+	// FP8 is the content of a line of Log.FP8; Sample is then empty. It is nil for all other
 	// lines.
 	FP8 *FP8
 }

@@ -19,8 +19,8 @@ type reordering struct {
 	offsets []int64
 
 	best  []float64 // line of the lowest layout
-	least int64     // its height
-	stale int       // rounds since it was found
+	least int64     // height of the lowest layout
+	stale int       // rounds since the lowest layout was found
 }
 
 // patience is the number of rounds without a lower layout after which a reordering returns to the order

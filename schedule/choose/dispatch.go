@@ -37,7 +37,7 @@ func newDispatcher(s *jobShop) *dispatcher {
 	return d
 }
 
-// run returns the order of a policy in which no rank exceeds the limit of bytes. It returns false if
+// run returns the order that a policy makes if no rank may exceed the limit of bytes. It returns false if
 // the limit is too low for the policy.
 func (d *dispatcher) run(p policy, limit int64) (order, bool) {
 	d.prepare(&p)

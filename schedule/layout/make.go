@@ -43,7 +43,7 @@ type Config struct {
 type Memory struct {
 	Ranks   []Rank
 	plan    *schedule.Plan
-	profile *Profile // of the envelope if Config.Envelope is set
+	profile *Profile // the envelope's if Config.Envelope is set
 	ports   *ports
 	classes int // number of shape classes given
 	cfg     Config

@@ -51,7 +51,7 @@ type Owner struct {
 	Class memory.Class
 	Count int
 	Bytes int64 // of all of them
-	// First and Last are the lowest and the highest of their microbatches, -1 for none.
+	// First and Last are the lowest and highest of their microbatches, or -1 if there are none.
 	First, Last int
 }
 

@@ -12,8 +12,8 @@ type steadyState struct {
 	sizes  map[int64][]int32 // by bytes: the births that outlive their action, in order
 }
 
-// lifetime is the birth and the death of an allocation, as numbers of changes since the repeat of the
-// birth began. A death in a later repeat is at or above the period.
+// lifetime is the birth and the death of an allocation, as numbers of changes since the start of the
+// birth's repeat. A death in a later repeat is at or above the period.
 type lifetime struct {
 	lower, upper int64
 	bytes        int64

@@ -290,7 +290,7 @@ func (t *trace) call(stage *StageProfile, c *Call, s, m int32) (out []int32, tak
 	return out, c.Events[during:], nil
 }
 
-// unallocated returns the allocations of the buffers of a profile before the first call: nothing, or
+// unallocated returns the allocations of a profile's buffers before the first call: each is nothing or
 // resident.
 func unallocated(buffers []Buffer) []int32 {
 	own := make([]int32, len(buffers))

@@ -75,7 +75,8 @@ func (f *faults) buffers(where string, buffers []Buffer) {
 	}
 }
 
-// entry checks that every buffer that an entry allocates is released or handed over, once.
+// entry checks that every buffer that an entry allocates is released or handed over exactly
+// once.
 func (f *faults) entry(t *Profile, s *ShapeProfile, e *Entry) {
 	where := fmt.Sprintf("shape class %q: entry with parts %q", s.Name, t.names(e.Parts))
 	f.buffers(where, e.Buffers)
