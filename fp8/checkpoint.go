@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// A checkpoint consists of, little-endian: magic, the version, the recipe as text preceded by
-// its length, a hash of the slots, and the scales and histories.
+// A checkpoint is little-endian and consists of magic, the version, the recipe as text preceded
+// by its length, a hash of the slots, and the scales and histories.
 const (
 	magic   = "weirfp8"
 	version = 1
@@ -17,7 +17,7 @@ const (
 // MarshalBinary returns the scales and histories, preceded by the recipe and a hash of the
 // slots. Equal states give equal bytes.
 func (s *State) MarshalBinary() ([]byte, error) {
-	out, _ := binary.Append(s.head(), binary.LittleEndian, s.scales) // numbers can always be encoded
+	out, _ := binary.Append(s.head(), binary.LittleEndian, s.scales) // encoding numbers never fails
 	return binary.Append(out, binary.LittleEndian, s.history)
 }
 
@@ -34,8 +34,8 @@ func (s *State) head() []byte {
 	return binary.LittleEndian.AppendUint64(out, slots.Sum64())
 }
 
-// UnmarshalBinary sets scales and histories to those in data, which MarshalBinary returned for
-// a state with the same recipe and slots. On error the state is unchanged.
+// UnmarshalBinary sets the scales and histories to those in data, which MarshalBinary must have
+// returned for a state with the same recipe and slots. On error the state is unchanged.
 func (s *State) UnmarshalBinary(data []byte) error {
 	head := s.head()
 	if err := s.checkHead(data, head); err != nil {
@@ -45,7 +45,7 @@ func (s *State) UnmarshalBinary(data []byte) error {
 		return fmt.Errorf("%w: a checkpoint of %d bytes, expected %d", ErrState, len(data), want)
 	}
 	values := make([]float32, len(s.scales)+len(s.history))
-	_, _ = binary.Decode(data[len(head):], binary.LittleEndian, values) // their size is right
+	_, _ = binary.Decode(data[len(head):], binary.LittleEndian, values) // the size has been checked
 	for i, x := range values {
 		if i < len(s.scales) && !(x > 0 && x <= math.MaxFloat32) || !(x >= 0 && x <= math.MaxFloat32) {
 			what, slot := "a scale", i

@@ -1,19 +1,19 @@
-// Package fp8 supports training in eight bits and fewer: it has the number formats, the recipes
-// that scale tensors into them, the scaling state that a recipe needs, and quantized tensors
-// with checked lifetimes.
+// Package fp8 supports training in eight bits and fewer: it provides the number formats, the
+// recipes that scale tensors into them, the scaling state that a recipe needs, and quantized
+// tensors with checked lifetimes.
 //
-// A [Recipe] is an immutable value. There are two kinds of scales. Those of [DelayedScaling]
-// come from a history of steps: a [State] freezes them when a step begins, takes the greatest
-// magnitude of every microbatch in any order, and rolls its history once, when the step ends.
-// So no result depends on the schedule, and a recompute uses the scales of its first pass (L13,
-// L14). All other scales depend only on their own tensor, and need no state.
+// A [Recipe] is an immutable value. There are two kinds of scales. Those of [DelayedScaling] are
+// derived from a history of steps: a [State] freezes them when a step begins, collects every
+// microbatch's greatest magnitude in any order, and rolls its history once, when the step ends.
+// Thus no result depends on the schedule, and a recompute uses the scales of the first pass (L13,
+// L14). All other scales depend only on their own tensor and need no state.
 //
 // # Lifetimes
 //
 // A [Tensor] has up to two halves, rowwise and columnwise. Each is one buffer that holds codes
-// and scales together: a scale cannot outlive its data. [Tensor.Keep] releases the other half
-// at once, [Tensor.Save] moves the remaining half to the action that needs it, [Take] returns
-// it once, and [Tensor.Release] releases it. Any other use returns [ErrKept], [ErrTaken] or
+// and scales together, so a scale cannot outlive its data. [Tensor.Keep] releases the other half
+// at once, [Tensor.Save] moves the remaining half to the action that needs it, [Take] returns it
+// once, and [Tensor.Release] releases it. Any other use returns [ErrKept], [ErrTaken] or
 // [ErrReleased], with the name of the tensor. The scales and tallies of all tensors of a model
 // are in one [Slab] per device. There is no cache.
 //

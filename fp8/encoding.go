@@ -29,7 +29,8 @@ func (r CurrentScaling) Encoding(role Role) kernels.Encoding {
 	return kernels.Encoding{Format: r.Format.of(role), Scaling: kernels.PerTensor}
 }
 
-// Encoding returns an encoding with tiles for weights, and parts of rows for all other roles.
+// Encoding returns an encoding that scales weights by tiles, and tensors of all other roles by
+// parts of rows.
 func (r BlockScaling) Encoding(role Role) kernels.Encoding {
 	if role == Weight {
 		return kernels.Encoding{Format: r.Format.of(role), Scaling: kernels.Tiles128}
@@ -37,7 +38,7 @@ func (r BlockScaling) Encoding(role Role) kernels.Encoding {
 	return kernels.Encoding{Format: r.Format.of(role), Scaling: kernels.Rows128}
 }
 
-// Encoding returns an encoding with a power of two for each 32 elements.
+// Encoding returns an encoding with a power of two for every 32 elements.
 func (r MXFP8) Encoding(role Role) kernels.Encoding {
 	return kernels.Encoding{Format: r.Format.of(role), Scaling: kernels.MX32}
 }
@@ -71,13 +72,13 @@ func (r NVFP4) Quantize(role Role) kernels.Quantize {
 	return kernels.Quantize{Stochastic: role.backward() && !r.Nearest}
 }
 
-// hardware is the number of which the widths of every operand must be multiples, on every
-// device with low-precision products.
+// hardware is the number that must divide the width of every operand, on every device with
+// low-precision products.
 const hardware = 16
 
-// Divides returns an error unless a width, along which the named tensor is contracted, is a
-// multiple of the recipe's block and of the 16 that hardware requires. Token counts need not
-// be: their last block may be short. The error wraps ErrShape.
+// Divides returns an error unless width, along which the named tensor is contracted, is a
+// multiple of the recipe's block and of 16, which hardware requires. Token counts need not be,
+// because their last block may be short. The error wraps ErrShape.
 func Divides(r Recipe, name string, width int) error {
 	block, of := hardware, "whole blocks of"
 	switch r.Encoding(Input).Scaling {

@@ -2,12 +2,12 @@ package fp8
 
 import "fmt"
 
-// Names are the names of the usual recipes, in the order of their invention.
+// Names lists the names of the usual recipes, in the order of their invention.
 var Names = []string{"delayed", "current", "block", "mxfp8", "nvfp4"}
 
-// Named returns the usual recipe with a name: hybrid formats in the recipes with a scale for
-// each tensor, and E4M3 in both directions in those with blocks, as published. The error for an
-// unknown name wraps ErrRecipe.
+// Named returns the usual recipe with the given name. As published, recipes with one scale for
+// each tensor use the hybrid formats, and recipes with blocks use E4M3 in both directions. The
+// error for an unknown name wraps ErrRecipe.
 func Named(name string) (Recipe, error) {
 	both := Pair{Forward: E4M3, Backward: E4M3}
 	switch name {

@@ -7,17 +7,17 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// Recipe defines how tensors are scaled. It is one of the types of this package, and
-// comparable.
+// Recipe defines how tensors are scaled. It is implemented only by types of this package, all of
+// which are comparable.
 type Recipe interface {
 	// Validate reports every fault of the recipe; each wraps ErrRecipe.
 	Validate() error
 	// String returns the name of the recipe for flags and logs.
 	String() string
-	// Encoding returns the encoding of a tensor with a role.
+	// Encoding returns the encoding of a tensor with the given role.
 	Encoding(role Role) kernels.Encoding
-	// Quantize returns the operation that quantizes a tensor with a role. The caller sets its
-	// buffers, shape, scale, tally and key.
+	// Quantize returns the operation that quantizes a tensor with the given role. The caller sets
+	// its buffers, shape, scale, tally and key.
 	Quantize(role Role) kernels.Quantize
 	// text returns all parameters of the recipe, for checkpoints.
 	text() string
@@ -34,47 +34,46 @@ type DelayedScaling struct {
 	Format Pair
 	// Margin is the number of powers of two left free above the greatest value seen.
 	Margin int
-	// History is the number of steps that are remembered; 0 means 16. It counts steps, unlike
-	// other implementations, which count microbatches, so that it does not depend on the number
-	// of microbatches.
+	// History is the number of steps that are remembered; 0 means 16. Other implementations count
+	// microbatches; steps make the result independent of the number of microbatches.
 	History int
-	// MostRecent uses the last step's amax instead of the greatest of the history.
+	// MostRecent uses the last step's amax instead of the greatest in the history.
 	MostRecent bool
 }
 
 // CurrentScaling scales a tensor by its own greatest magnitude.
 type CurrentScaling struct {
 	Format   Pair
-	Epsilon  float32 // lower bound of an amax
+	Epsilon  float32 // lower bound of the greatest magnitude
 	PowerOf2 bool    // scales are powers of two
 }
 
-// BlockScaling gives activations and gradients a scale for each 128 elements of a row, and
-// weights a scale for each 128 by 128 (DeepSeek-V3).
+// BlockScaling gives activations and gradients a scale for every 128 elements of a row, and
+// weights a scale for every tile of 128 by 128 (DeepSeek-V3).
 type BlockScaling struct {
-	Format  Pair // E4M3 in both directions, as published, is Pair{E4M3, E4M3}
+	Format  Pair // as published: Pair{E4M3, E4M3}, which is E4M3 in both directions
 	Epsilon float32
 	// AnyScale allows scales that are not powers of two.
 	AnyScale bool
 }
 
-// MXFP8 gives each 32 elements along the contraction a power of two (OCP MX).
+// MXFP8 scales every 32 elements along the contraction by a power of two (OCP MX).
 type MXFP8 struct {
 	Format Pair
-	// Down rounds scales down, which is OCP's minimal rule and saturates some values. The
+	// Down rounds scales down, which is OCP's minimal rule and makes some values saturate. The
 	// default is to round up, as hardware does.
 	Down bool
 }
 
-// NVFP4 has E2M1 elements, an E4M3 scale for each 16 of them and one float32 for the tensor.
-// Gradients are rounded stochastically.
+// NVFP4 uses E2M1 elements, an E4M3 scale for every 16 of them and one float32 scale for the
+// tensor. Gradients are rounded stochastically.
 //
-// Two parts of TransformerEngine's recipe are missing. Weights are scaled by 16 elements along
-// the contraction, not by 16 by 16, so that the copies for the forward and the backward pass
-// decode to different numbers. And the operands of weight gradients are not multiplied by a
-// Hadamard transform, which spreads an outlier over 16 tokens.
+// Two parts of TransformerEngine's recipe are missing. Weights have a scale for every 16 elements
+// along the contraction instead of for every 16 by 16, so the copies for the forward and the
+// backward pass decode to different numbers. Also, the operands of weight gradients are not
+// multiplied by a Hadamard transform, which spreads an outlier over 16 tokens.
 type NVFP4 struct {
-	// Nearest rounds gradients to nearest too.
+	// Nearest rounds gradients to nearest, like all other tensors.
 	Nearest bool
 }
 
@@ -126,7 +125,7 @@ func epsilon(recipe string, e float32) error {
 	return fault(!(e >= 0 && e <= 1e30), "%s: an epsilon of %g, want 0 or a small positive number", recipe, e)
 }
 
-// fault returns an error if wrong is set.
+// fault returns an error that wraps ErrRecipe if wrong is set, or else nil.
 func fault(wrong bool, format string, args ...any) error {
 	if !wrong {
 		return nil

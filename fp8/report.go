@@ -2,17 +2,17 @@ package fp8
 
 import "iter"
 
-// Report has the statistics of a step's tensors, by role.
+// Report holds the statistics of a step's tensors, by role.
 type Report struct{ roles [numRoles]Counters }
 
 // Counters are the statistics of the tensors of one role in a step.
 type Counters struct {
-	Tensors int // slots of the role
-	Unused  int // slots whose tensors were all zeros
-	// Frozen is the number of slots that had an infinity or NaN, and therefore keep scale and
-	// history.
+	Tensors int // number of slots with the role
+	Unused  int // number of slots whose tensors were all zeros
+	// Frozen is the number of slots that measured an infinity or NaN and therefore keep their
+	// scale and history.
 	Frozen int
-	Tally  // merged over the slots, with each element of a tensor counted once
+	Tally  // merged over the slots; each element of a tensor is counted once
 }
 
 func (r *Report) add(role Role, t *Tally) {
@@ -41,8 +41,8 @@ func (r *Report) All() iter.Seq2[Role, Counters] {
 	}
 }
 
-// Merge adds the counters of another step: the numbers of elements add up, the numbers of
-// tensors are those of one step.
+// Merge adds the counters of another step: it adds the numbers of elements, but the numbers of
+// tensors remain those of a single step.
 func (r *Report) Merge(o *Report) {
 	for role := range r.roles {
 		c, other := &r.roles[role], &o.roles[role]

@@ -16,7 +16,7 @@ const (
 	numRoles = iota
 )
 
-// String returns the name in lower case.
+// String returns the role's name in lower case.
 func (r Role) String() string {
 	if r < numRoles {
 		return [...]string{"input", "weight", "output", "grad_output", "grad_input"}[r]

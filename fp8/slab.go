@@ -8,19 +8,18 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Slab is a device's part of a state: the scales of the running step and a tally for each slot
-// that the device uses, in one buffer of scope [memory.Metadata]. The tallies follow the
-// scales.
+// Slab is a device's part of a state: one buffer of scope [memory.Metadata] that holds the scales
+// of the running step, followed by the tallies, for each slot that the device uses.
 type Slab struct {
 	dev    kernels.Device
-	slots  []int  // by line: the slot of the state
-	known  []bool // by line: the slot has a history to be scaled by
+	slots  []int  // by line: the number of the slot in the state
+	known  []bool // by line: whether the slot has a history that determines its scale
 	buffer kernels.Buffer
 	words  []int32
 }
 
-// NewSlab allocates the slab of the given slots, with a line for each, and with the scales of
-// the state. The caller closes it. It belongs to the goroutine of the device.
+// NewSlab allocates a slab with one line for each of the given slots, and loads the state's
+// scales into it. The caller must close it. It belongs to the device's goroutine.
 func NewSlab(dev kernels.Device, state *State, slots []int) (*Slab, error) {
 	s := &Slab{dev: dev, slots: slots, known: make([]bool, len(slots))}
 	words := (s.tallies() + len(slots)) * kernels.TallyWords
@@ -39,8 +38,8 @@ func NewSlab(dev kernels.Device, state *State, slots []int) (*Slab, error) {
 // tallies returns the offset of the first tally, in units of tallies.
 func (s *Slab) tallies() int { return (len(s.slots) + kernels.TallyWords - 1) / kernels.TallyWords }
 
-// Scale returns the cell with the scale of a line, or the zero Cell if the slot has no history
-// and is scaled by its own greatest magnitude ([State.Known]).
+// Scale returns the cell that holds a line's scale, or the zero Cell if the slot has no history,
+// so that its tensors are scaled by their own greatest magnitude ([State.Known]).
 func (s *Slab) Scale(line int) kernels.Cell {
 	if !s.known[line] {
 		return kernels.Cell{}
@@ -50,12 +49,12 @@ func (s *Slab) Scale(line int) kernels.Cell {
 	return kernels.Cell{Buffer: b, Index: line}
 }
 
-// Tally returns the cell with the tally of a line.
+// Tally returns the cell that holds a line's tally.
 func (s *Slab) Tally(line int) kernels.Cell {
 	return kernels.Cell{Buffer: s.buffer, Index: s.tallies() + line}
 }
 
-// Load writes the scales of the state, and sets all tallies to zero.
+// Load writes the state's scales and sets all tallies to zero.
 func (s *Slab) Load(state *State) error {
 	clear(s.words)
 	for line, slot := range s.slots {
@@ -77,8 +76,8 @@ func (s *Slab) failed(err error) error {
 	return err
 }
 
-// Forget sets the tallies of some lines to zero, because the step that measured them was
-// abandoned. It waits for the device.
+// Forget sets the tallies of count lines from line first to zero, because the step that measured
+// them was abandoned. It waits for the device.
 func (s *Slab) Forget(first, count int) error {
 	if err := s.read(); err != nil {
 		return err
@@ -87,7 +86,7 @@ func (s *Slab) Forget(first, count int) error {
 	return s.write()
 }
 
-// Collect merges the tallies of the lines into the tallies of their slots. It waits for the
+// Collect merges the tally of each line into the entry of tallies for its slot. It waits for the
 // device.
 func (s *Slab) Collect(tallies []Tally) error {
 	if err := s.read(); err != nil {

@@ -7,25 +7,26 @@ import (
 	"slices"
 )
 
-// Slot is a tensor that is scaled. It represents the tensor in every microbatch.
+// Slot identifies a tensor that is scaled. It stands for that tensor in every microbatch.
 type Slot struct {
 	Name string // unique in a State
 	Role Role
 }
 
-// ErrState is returned for an invalid state, and for a checkpoint of another state.
+// ErrState is returned for an invalid state, and for a checkpoint that belongs to a different
+// state.
 var ErrState = errors.New("fp8: state")
 
-// State is the scaling state of a model's tensors: under [DelayedScaling] a scale and a history
-// for each slot, under other recipes only their names. It is for one goroutine. A step measures
-// a [Tally] for each slot, merged over microbatches, ranks and replicas in any order; the state
-// itself changes only in End.
+// State is the scaling state of a model's tensors: under [DelayedScaling], each slot has a scale
+// and a history; under other recipes, slots only have names. A State must be used by one
+// goroutine at a time. A step measures a [Tally] for each slot, merged over microbatches, ranks
+// and replicas in any order; the state itself changes only in End.
 type State struct {
 	recipe  Recipe
 	slots   []Slot
-	length  int       // of a history, in steps; 0 if the recipe has none
+	length  int       // steps in a history; 0 if the recipe has none
 	scales  []float32 // by slot
-	history []float32 // by slot, length each, the latest last; 0 for steps that are missing
+	history []float32 // by slot, length values each, the latest last; 0 for missing steps
 }
 
 // NewState returns the state before the first step: scales of 1 and empty histories.
@@ -59,9 +60,9 @@ func NewState(recipe Recipe, slots []Slot) (*State, error) {
 // not be modified.
 func (s *State) Scales() []float32 { return s.scales }
 
-// Known reports whether a slot has a history to be scaled by. All others are scaled by their
-// own greatest magnitude: in the first step under [DelayedScaling], in every step under the
-// other recipes. It changes only in End.
+// Known reports whether a slot has a history that determines its scale. If not, its tensors are
+// scaled by their own greatest magnitude, as is the case in the first step under [DelayedScaling]
+// and in every step under the other recipes. The result changes only in End.
 func (s *State) Known(slot int) bool {
 	return slices.ContainsFunc(s.past(slot), func(a float32) bool { return a != 0 })
 }
@@ -69,11 +70,11 @@ func (s *State) Known(slot int) bool {
 // past returns the history of a slot, with the latest step last.
 func (s *State) past(slot int) []float32 { return s.history[slot*s.length:][:s.length] }
 
-// End rolls the histories with the measurements of the step, and sets the scales of the next
-// step: the format's greatest value over 2^margin and the greatest amax of the history, or its
-// latest, but at least 2^-126. tallies has one entry for each slot. A slot without
-// measurements, and one with an infinity or NaN, keeps its scale and history; in other
-// implementations one infinity freezes a scale until it leaves the history.
+// End rolls the histories with the step's measurements and sets the scales for the next step. A
+// scale is the format's greatest value divided by 2^margin and by the greatest amax in the
+// history, or the latest with MostRecent, but at least 2^-126. tallies has one entry for each
+// slot. A slot without measurements, or with an infinity or NaN, keeps its scale and history; in
+// other implementations a single infinity freezes a scale until it leaves the history.
 func (s *State) End(tallies []Tally) (Report, error) {
 	if len(tallies) != len(s.slots) {
 		return Report{}, fmt.Errorf("%w: %d tallies for %d slots", ErrState, len(tallies), len(s.slots))
@@ -89,11 +90,11 @@ func (s *State) End(tallies []Tally) (Report, error) {
 	return report, nil
 }
 
-// minScale is the smallest scale of a state: its reciprocal, by which codes are decoded, is
+// minScale is the smallest scale in a state. Its reciprocal, by which codes are decoded, is
 // finite.
 const minScale = 0x1p-126
 
-// roll adds the greatest magnitude of a step to the history of a slot.
+// roll adds a step's greatest magnitude to a slot's history.
 func (s *State) roll(slot int, latest float32) {
 	recipe := s.recipe.(DelayedScaling)
 	past := s.past(slot)

@@ -10,7 +10,7 @@ type Tally struct {
 	// with infinity above all numbers and NaN above infinity. It is 0 if all elements were
 	// zero.
 	Amax uint32
-	// Least and Greatest are the least and the greatest scale that elements were multiplied by,
+	// Least and Greatest are the least and the greatest scale by which elements were multiplied,
 	// or 0 if there was none.
 	Least, Greatest float32
 	// NonFinite counts the elements that were infinite or NaN, Saturated those beyond the
@@ -18,7 +18,7 @@ type Tally struct {
 	NonFinite, Saturated, Underflowed uint64
 }
 
-// Merge adds another tally. The order of merges does not matter.
+// Merge merges another tally into t. The order of merges does not matter.
 func (t *Tally) Merge(o Tally) {
 	t.Amax = max(t.Amax, o.Amax)
 	switch {

@@ -12,7 +12,7 @@ import (
 // Usage selects the halves of a quantized tensor.
 type Usage uint8
 
-// The halves of a tensor. Both are Rowwise|Columnwise.
+// The halves of a tensor. Rowwise|Columnwise selects both.
 const (
 	Rowwise    Usage = 1 << iota // the tensor, scaled along its columns
 	Columnwise                   // its transpose, scaled along the rows of the tensor
@@ -31,21 +31,21 @@ var (
 	// ErrKept is returned if the tensor lacks the requested half, possibly because Keep has
 	// released it.
 	ErrKept = errors.New("fp8: the tensor does not have this half")
-	// ErrTaken is returned for the use of a tensor after Save.
+	// ErrTaken is returned if a tensor is used after Save.
 	ErrTaken = errors.New("fp8: the tensor was taken")
-	// ErrReleased is returned for the use of a tensor after its release.
+	// ErrReleased is returned if a tensor is used after its release.
 	ErrReleased = errors.New("fp8: the tensor was released")
-	// ErrLost is returned by Save for a tensor with both halves: the backward pass needs only
-	// one of them, and the other would double the saved bytes.
+	// ErrLost is returned by Save for a tensor with both halves: the backward pass needs only one
+	// of them, and saving the other would double the saved bytes.
 	ErrLost = errors.New("fp8: one half is saved, not two")
 )
 
-// MB is a stage's view of the buffers of a device. It owns the references of the stage's
-// tensors. A failed call ends the step (batchctx.Microbatch).
+// MB is a stage's view of a device's buffers. It owns the references of the stage's tensors. A
+// failed call ends the step (batchctx.Microbatch).
 type MB = batchctx.Microbatch[kernels.Buffer]
 
-// Shape describes a tensor: its name in errors, its numbers of rows and columns, and the
-// encoding of both halves.
+// Shape describes a tensor: the name that errors use for it, its numbers of rows and columns, and
+// the encoding of both halves.
 type Shape struct {
 	Name       string
 	Rows, Cols int
@@ -72,10 +72,9 @@ func (s *Shape) Half(u Usage, b kernels.Buffer) kernels.Quantized {
 // Bytes returns the size of a half, including its scales.
 func (s *Shape) Bytes(u Usage) int { return s.Encoding.Bytes(s.dimensions(u)) }
 
-// fit sets Rows to the greatest number of rows with which a half has the given size. Widths are
-// multiples of 16, so that every row adds bytes. If a byte holds two codes, an odd number of
-// rows becomes the next even one; the additional codes are zeros, which do not change a
-// product.
+// fit sets Rows to the greatest number of rows for which a half has the given size. Widths are
+// multiples of 16, so that every row adds bytes. If a byte holds two codes, an odd number of rows
+// is rounded up to an even one; the additional codes are zeros, which do not change a product.
 func (s *Shape) fit(u Usage, bytes int) error {
 	if s.Rows == 0 {
 		s.Rows = sort.Search(bytes, func(i int) bool {
@@ -90,10 +89,10 @@ func (s *Shape) fit(u Usage, bytes int) error {
 }
 
 // Tensor is a matrix in low precision: one buffer for each of its halves, which holds codes and
-// scales together, so that no part of a half outlives the rest. A tensor is in one place: Save
-// moves it, after which every use of it fails, as after Release. It owns one reference to each
-// buffer, through the MB that is passed to its methods. Copies of a Tensor are the same tensor,
-// and must not be used in addition to it.
+// scales together, so that no part of a half outlives the rest. A tensor is in one place at a
+// time: once Save has moved it, every use of it fails, as after Release. It owns one reference to
+// each buffer, through the MB that is passed to its methods. Copies of a Tensor refer to the same
+// tensor; only one of them may be used.
 type Tensor struct {
 	Shape
 	rowwise, columnwise kernels.Buffer
@@ -108,14 +107,14 @@ const (
 	moved
 )
 
-// NewTensor returns a tensor with the given buffers, which it takes over. The zero Buffer omits
-// a half.
+// NewTensor returns a tensor with the given buffers and takes ownership of them. The zero Buffer
+// omits a half.
 func NewTensor(shape Shape, rowwise, columnwise kernels.Buffer) Tensor {
 	return Tensor{Shape: shape, rowwise: rowwise, columnwise: columnwise, state: whole}
 }
 
 // Take moves a tensor out of the slot that holds its half: the slot is released, and the caller
-// owns the tensor. If shape has no rows, the number of rows follows from the size of the half.
+// owns the tensor. If shape.Rows is 0, the number of rows is derived from the size of the half.
 func Take(from MB, slot batchctx.Slot, shape Shape, usage Usage) (Tensor, error) {
 	b := from.Move(slot)
 	if err := shape.fit(usage, b.N); err != nil {
@@ -131,7 +130,7 @@ func Take(from MB, slot batchctx.Slot, shape Shape, usage Usage) (Tensor, error)
 	return t, nil
 }
 
-// Usage returns the halves that the tensor has.
+// Usage returns the halves that the tensor still has.
 func (t *Tensor) Usage() (u Usage) {
 	if t.rowwise != (kernels.Buffer{}) {
 		u |= Rowwise
@@ -176,8 +175,7 @@ func (t *Tensor) lacks(u Usage) error {
 	return fmt.Errorf("%w: %q has %v, not %v: quantize or keep what is used later", ErrKept, t.Name, t.Usage(), u)
 }
 
-// Keep releases the half that is not in usage. It returns ErrKept if a half in usage is
-// missing.
+// Keep releases a half that is not in usage. It returns ErrKept if a half in usage is missing.
 func (t *Tensor) Keep(mb MB, usage Usage) error {
 	if err := t.alive(); err != nil {
 		return err
@@ -203,8 +201,8 @@ func drop(mb MB, half *kernels.Buffer) {
 	}
 }
 
-// Save moves the only half to a slot, for the action that takes it. On error the tensor is
-// unchanged.
+// Save moves the tensor's only half to a slot, for the action that takes it. On error the tensor
+// is unchanged.
 func (t *Tensor) Save(to MB, by batchctx.Taker, slot batchctx.Slot) error {
 	if err := t.alive(); err != nil {
 		return err

@@ -20,8 +20,7 @@ type block struct {
 	low                    lowPrecision
 }
 
-// Slots of the tensors that a block saves; the package's documentation has their sizes per
-// token.
+// Slots of the tensors that a block saves; the package documentation lists their sizes per token.
 const (
 	slotInput     batchctx.Slot = iota + 1
 	slotQKV                     // queries, keys and values
@@ -30,7 +29,7 @@ const (
 	slotMiddle                  // the input plus the result of attention
 	slotUp                      // the input of GELU
 
-	// Float32 gradients that I leaves for W, of:
+	// Slots of the float32 gradients that I leaves for W: the gradient of
 	slotGradOut    // the output
 	slotGradUp     // the input of GELU
 	slotGradNorm2  // the output of norm2
@@ -124,8 +123,8 @@ func (b *block) forward(c *call, in, out []kernels.Buffer) {
 }
 
 // forWeight returns the slots that W takes in float32: for every layer that trains, the gradient
-// of its output and its input, or the input of its norm, from which W recomputes it. In FP8
-// every layer has its own slots.
+// of its output, and either its input or the input of its norm, from which W recomputes the
+// layer's input. In FP8 every layer has its own slots.
 func (b *block) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
 	var s slots
 	if b.low.linears != nil {
@@ -144,7 +143,7 @@ func (b *block) backward(c *call, gradOut, gradIn []kernels.Buffer) {
 	b.attentionBackward(c, dmiddle, gradIn)
 }
 
-// mlpBackward returns the gradient of the block's middle, which the call owns.
+// mlpBackward returns the gradient of the block's middle, owned by the call.
 func (b *block) mlpBackward(c *call, dy kernels.Buffer) kernels.Buffer {
 	rows := dy.N / b.width
 	ddown := c.dropoutBackward(dy, &b.mlpDrop)
@@ -173,7 +172,8 @@ func (b *block) mlpBackward(c *call, dy kernels.Buffer) kernels.Buffer {
 	return dmiddle
 }
 
-// attentionBackward takes over dmiddle.
+// attentionBackward computes the backward of the block's first half. It takes ownership of
+// dmiddle.
 func (b *block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []kernels.Buffer) {
 	rows := dmiddle.N / b.width
 	doutput := c.dropoutBackward(dmiddle, &b.attentionDrop)
@@ -209,8 +209,8 @@ func (b *block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []kern
 	c.leave(slotGradMiddle, dmiddle)
 }
 
-// weights is W. In float32 it processes the layers in the order of B; in FP8 it computes four
-// products of the operands that I has left, and adds eight sums.
+// weights computes W. In float32 it processes the layers in the same order as B; in FP8 it
+// computes four products of the operands that I left, and adds eight sums.
 func (b *block) weights(c *call) {
 	if b.low.linears != nil {
 		for _, l := range b.low.linears {
@@ -227,7 +227,7 @@ func (b *block) weights(c *call) {
 	}
 	if c.split.forWeight.has(slotUp) {
 		up, dy := c.mb.Take(slotUp), c.mb.Take(slotGradOut)
-		c.gelu(up, up) // in place, because no later call takes it
+		c.gelu(up, up) // in place, because up is not needed afterwards
 		c.droppedWeights(up, dy, b.down, &b.mlpDrop, dy.N/b.width)
 		c.mb.End(slotUp)
 		c.mb.End(slotGradOut)
@@ -242,7 +242,7 @@ func (b *block) weights(c *call) {
 	c.normedWeights(slotInput, slotGradNorm1, slotGradQKV, &b.norm1, b.qkv, b.width)
 }
 
-// attention sets out and lse from qkv.
+// attention computes out and lse from qkv.
 func (c *call) attention(out, lse, qkv kernels.Buffer, rows, heads int) {
 	dim := out.N / max(rows*heads, 1)
 	need, _ := c.dev.AttentionWorkspace(rows, heads, dim)

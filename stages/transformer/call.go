@@ -8,15 +8,15 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// maxOwned is the maximum number of buffers that a call of a stage owns at once.
+// maxOwned is the maximum number of buffers that a call to a stage owns at once.
 const maxOwned = 12
 
 // errOwned reports a bug in a stage of this package.
 var errOwned = errors.New("transformer: a call of a stage has lost track of its buffers")
 
-// call is a call of a stage, with the buffers that it owns. A method that fails does not return
-// (batchctx.Microbatch), so that a forward or a backward reads like its formulas, and the
-// deferred abandon releases the buffers that the call still owns.
+// call is the state of a call to a stage, including the buffers that it owns. A method that fails
+// does not return (batchctx.Microbatch), so the code of a forward or a backward reads like its
+// formulas. The deferred abandon then releases the buffers that the call still owns.
 type call struct {
 	dev   kernels.Compute
 	mb    batchctx.Microbatch[kernels.Buffer]
@@ -34,7 +34,7 @@ func (c *call) abandon() {
 	}
 }
 
-// done ends a successful call: it returns an error if a buffer is left.
+// done ends a successful call. It returns an error if the call still owns a buffer.
 func (c *call) done() error {
 	for _, b := range c.owned {
 		if b != (kernels.Buffer{}) {
@@ -77,10 +77,10 @@ func (c *call) allocOf(class memory.Class, t kernels.DType, n int) kernels.Buffe
 	return c.own(c.mb.Must(c.dev.Alloc(class, t, n)))
 }
 
-// workspace returns a buffer that the call releases again.
+// workspace returns a buffer that the call must free.
 func (c *call) workspace(n int) kernels.Buffer { return c.alloc(memory.Workspace, n) }
 
-// scratch returns a workspace for an operation, or the zero Buffer if n is 0.
+// scratch returns a workspace of n elements for an operation, or the zero Buffer if n is 0.
 func (c *call) scratch(n int) kernels.Buffer {
 	if n == 0 {
 		return kernels.Buffer{}
@@ -88,10 +88,10 @@ func (c *call) scratch(n int) kernels.Buffer {
 	return c.workspace(n)
 }
 
-// saved returns a buffer for save.
+// saved returns a buffer to be passed to save.
 func (c *call) saved(n int) kernels.Buffer { return c.alloc(memory.Saved, n) }
 
-// free releases a buffer of the call.
+// free releases a buffer that the call owns.
 func (c *call) free(b kernels.Buffer) {
 	if b != (kernels.Buffer{}) {
 		c.disown(b)
@@ -99,8 +99,8 @@ func (c *call) free(b kernels.Buffer) {
 	}
 }
 
-// save saves a buffer of the call for the backward. In Eval, and in the first pass of a stage
-// that recomputes, it releases the buffer instead.
+// save saves a buffer that the call owns for the backward. In Eval, and in the first pass of a
+// stage that recomputes, it releases the buffer instead.
 func (c *call) save(slot batchctx.Slot, b kernels.Buffer) {
 	c.saveFor(batchctx.ByBackward, slot, b)
 }
@@ -113,7 +113,7 @@ func (c *call) saveFor(taker batchctx.Taker, slot batchctx.Slot, b kernels.Buffe
 // saveInput saves an argument, without a copy.
 func (c *call) saveInput(slot batchctx.Slot, b kernels.Buffer) { c.save(slot, c.own(c.mb.Retain(b))) }
 
-// hand passes a buffer of the call to the runner.
+// hand passes a buffer that the call owns to the runner.
 func (c *call) hand(to *kernels.Buffer, b kernels.Buffer) {
 	c.disown(b)
 	*to = b

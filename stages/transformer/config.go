@@ -18,8 +18,8 @@ type Config struct {
 	Vocabulary int // number of different tokens
 	Width      int // elements of a token's hidden state
 	Layers     int // number of blocks
-	Heads      int // attention heads of a block; they divide Width
-	Context    int // longest sequence, in tokens
+	Heads      int // attention heads in a block; must divide Width
+	Context    int // length of the longest sequence, in tokens
 	// Dropout is the probability of dropping an element of the embedding's output and of the
 	// result of each half of a block. 0 means no dropout.
 	Dropout float32
@@ -27,29 +27,29 @@ type Config struct {
 	// backward. The numbers do not change.
 	Recompute bool
 	// FP8 is the recipe for the linear layers of the blocks; nil means float32. Weights, their
-	// gradients and everything between the layers stay float32, and so do embedding and head.
-	// Width must be a multiple of the recipe's block.
+	// gradients and everything between the layers stay float32, and so do the embedding and the
+	// head. Width must be a multiple of the recipe's block.
 	FP8 fp8.Recipe
 	// FP8Attention keeps queries, keys, values and the output of attention in FP8 as well;
-	// attention then uses the kept values. Its own products stay float32: neither the weights
-	// of attention (P) nor their gradients (dP, dS) are quantized. So it saves memory but no
-	// time. TransformerEngine's fp8_dpa quantizes P and dP as well, scaled by a history even if
-	// the recipe is current scaling, and is not available with block scaling.
+	// attention then uses the kept values. Its own products stay float32: neither the weights of
+	// attention (P) nor their gradients (dP, dS) are quantized. Thus it saves memory but no time.
+	// TransformerEngine's fp8_dpa quantizes P and dP as well, scaled by a history even if the
+	// recipe is current scaling, and is not available with block scaling.
 	FP8Attention bool
 	// Untied gives the head its own table instead of the embedding's.
 	Untied bool
 	// KeepLogits is the maximum number of bytes of logits that a microbatch of Context tokens
-	// keeps from its forward to its backward, in float32. 4 bytes for each token and word of the
-	// vocabulary keep all, NoLogits keeps none: the backward computes them again, a quarter of
-	// the products of the head. 0 leaves the choice to Model.Record; without Record none are
-	// kept. The numbers do not change.
+	// keeps from its forward to its backward, in float32. To keep all of them takes 4 bytes for
+	// each token and word of the vocabulary. NoLogits keeps none, and the backward recomputes
+	// them, which is a quarter of the head's products. 0 leaves the choice to Model.Record;
+	// without Record none are kept. The numbers do not change.
 	KeepLogits int64
 	// Seed is the seed of the initial weights.
 	Seed uint64
 	// Replicas is the number of data-parallel replicas that NewOn makes; 0 means 1. Shard selects
-	// the buffers of which each replica stores only the part that it owns, as
-	// runner.Replicas.Shard does: from 1 on the moments, from 2 on the gradients, and at 3 the
-	// weights. At Shard 3 the model has no whole weights: Weights, QuantizedWeights and SHA256
+	// the buffers of which each replica stores only the part that it owns, like
+	// runner.Replicas.Shard: at 1 the moments, at 2 the gradients too, and at 3 the weights as
+	// well. At Shard 3 the model has no whole weights: Weights, QuantizedWeights and SHA256
 	// require Shard 0 to 2.
 	Replicas, Shard int
 }
@@ -57,8 +57,8 @@ type Config struct {
 // replicas returns the number of replicas.
 func (c *Config) replicas() int { return max(c.Replicas, 1) }
 
-// Limits of New. They keep products of sizes within an int and names reasonably short; memory
-// is exhausted long before.
+// Limits that New enforces. They ensure that products of sizes fit in an int and that names stay
+// short; memory is exhausted long before they are reached.
 const (
 	maxLayers   = 1 << 16
 	maxElements = math.MaxInt / 64
@@ -117,7 +117,7 @@ func (c Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// elements returns the number of elements of all parameters, as a float64 because it may
+// elements returns the total number of elements of all parameters. It is a float64 because it may
 // overflow an int.
 func (c Config) elements() float64 {
 	vocabulary, width := float64(c.Vocabulary), float64(c.Width)
@@ -128,7 +128,7 @@ func (c Config) elements() float64 {
 	return width * (tables + float64(c.Context) + float64(c.Layers)*(12*width+13) + 2)
 }
 
-// dropout is one dropout of a stage: its probability, and the key of its random draws.
+// dropout is one of a stage's dropouts: its probability and the key of its random draws.
 type dropout struct {
 	p  float32
 	op uint64

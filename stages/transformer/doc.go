@@ -1,11 +1,11 @@
 // Package transformer trains a GPT without user-written stages: it provides the stages of a
 // GPT-2-layout language model, embedding, pre-norm blocks, and a head with fused cross-entropy.
 //
-// [New] makes the parameters on a device and splits the model's parts over any number of
-// stages, even if there are more stages than parts; [NewOn] puts each stage on its own device. A
+// [New] makes the parameters on a device and splits the model's parts over any number of stages,
+// even if there are more stages than parts; [NewOn] puts each stage on its own device. A
 // microbatch is one sequence: the entry parts of [Parts] have one element per token, and their
-// length may differ from microbatch to microbatch, up to Config.Context. The objective is the
-// loss [LossName]: the sum over tokens of weight times the negative log-likelihood of the
+// length may vary between microbatches, up to Config.Context. The objective is the loss
+// [LossName]. It records the sum over tokens of weight times the negative log-likelihood of the
 // label, in nats, and the sum of the weights.
 //
 // # The model
@@ -15,16 +15,16 @@
 //	y = r + down(gelu(up(norm2(r))))                     block, second half
 //	loss = crossentropy(norm(x)·tableᵀ, label)           head
 //
-// Matrices are stored inputs×outputs, row-major (qkv is Width×3·Width), tables
-// Vocabulary×Width. Dropout is applied to the embedding's output, to the output of attention
-// and to the output of the second half. Its draws are keyed by the runner's seed, the step, the
-// microbatch and a name such as "block3.attention.dropout", so that no plan, no split and no
-// recompute changes them (L9, L13). In Eval nothing is dropped.
+// Matrices are stored inputs×outputs, row-major (qkv is Width×3·Width), tables Vocabulary×Width.
+// Dropout is applied to the embedding's output, to the output of attention and to the output of
+// the second half. Its draws are keyed by the runner's seed, the step, the microbatch and a name
+// such as "block3.attention.dropout", so they do not depend on the plan, the split or
+// recomputation (L9, L13). In Eval nothing is dropped.
 //
 // # Memory of a microbatch
 //
-// From its forward to its backward a microbatch keeps the following, in elements of 4 bytes per
-// token, with width W and heads H:
+// From its forward to its backward a microbatch keeps the following numbers of 4-byte elements
+// per token, where W is the width and H the number of heads:
 //
 //	embedding   nothing; the backward reads the tokens of the entry again
 //	block       10·W + H
@@ -39,18 +39,18 @@
 //	head        W + 1: the input, and the logarithm of the sum of exponentials, and
 //	            as many logits as Config.KeepLogits allows
 //
-// Normalised inputs, their means and deviations, and the output of GELU are computed again from
-// these, and so are the logits, in tiles. The head keeps none of them, the first tiles or all,
-// according to Config.KeepLogits or to the choice that Model.Record makes from the memory plan.
-// A backward releases each of these as soon as its call no longer reads it: during a block's
-// backward the level rises by at most 4·W, by 5·W with dropout, or by the workspace of
-// attention if that is more.
+// Normalised inputs, their means and deviations, and the output of GELU are recomputed from
+// these, and so are the logits, in tiles. The head keeps none of the logits, the first tiles or
+// all of them, according to Config.KeepLogits or to the choice that Model.Record makes from the
+// memory plan. A backward releases each kept tensor as soon as its call no longer reads it:
+// during a block's backward, memory use rises by at most 4·W, by 5·W with dropout, or by the
+// workspace of attention if that is more.
 //
 // # Backward in two calls
 //
-// Every stage can split its backward into I and W, with the same bits as B. Between the two a
-// microbatch keeps, for each linear layer and each norm, its input and the gradient of its
-// output, in elements per token:
+// Every stage can split its backward into I and W, with the same bits as B. Between the two, a
+// microbatch keeps the input and the output gradient of each linear layer and each norm, in
+// elements per token:
 //
 //	embedding   W, the gradient of its output, shared with the stage that returned it
 //	block       18·W
@@ -62,21 +62,21 @@
 //	head        2·W + 1: the tensors from the forward, and the gradient of the output of its
 //	            norm; if logits are kept, I replaces them by their gradients
 //
-// I releases tensors that are kept only for the weights of frozen layers. The head's W computes
-// the logits that are not kept a third time, in tiles.
+// I releases tensors that only the weight gradients of frozen layers would need. The head's W
+// recomputes, a third time and in tiles, the logits that are not kept.
 //
 // # FP8
 //
-// With Config.FP8 the linear layers of the blocks compute by a recipe of package fp8: each of
-// their three products has two operands in FP8, and sums in float32. Weights, gradients and
-// moments stay float32, and so do norms, biases, the embedding and the head (and attention,
-// except with FP8Attention). A plan has an action QUANTIZE for each stage: it makes two copies
-// of every matrix, for the forward and for the backward, and each is released after the last
-// action of the step that reads it.
+// With Config.FP8 the linear layers of the blocks follow a recipe of package fp8: each of their
+// three products has two FP8 operands and is summed in float32. Weights, gradients and moments
+// stay float32, and so do norms, biases, the embedding and the head (and attention, except with
+// FP8Attention). A plan contains a QUANTIZE action for each stage. It makes two copies of every
+// matrix, one for the forward and one for the backward; each is released after the last action of
+// the step that reads it.
 //
-// Everything else is quantized when it is used, and most of it is not kept: the inputs of qkv
-// and up are recomputed from x and the middle, with the same bits. From its forward to its
-// backward a block keeps, in bytes per token and without scales,
+// Everything else is quantized when it is used, and most of the results are not kept: the inputs
+// of qkv and up are recomputed from x and the middle, with the same bits. From its forward to its
+// backward a block keeps the following, in bytes per token and not counting scales,
 //
 //	block in FP8        28·W + 4·H
 //	                      4·W   the input, shared with the stage that returned it
@@ -90,22 +90,23 @@
 //	                      1·W   the output of attention, only columnwise
 //
 // while float32 keeps 40·W + 4·H and a model in bfloat16 would keep 20·W + 4·H. In NVFP4 an
-// element that is listed with one byte takes half a byte. The backward computes GELU from its
-// kept input; attention in FP8 uses the kept values in both directions, and its own products
-// stay float32 (Config.FP8Attention). Between I and W a block keeps, instead of 72·W bytes,
+// element listed above as one byte takes half a byte. The backward recomputes GELU from its kept
+// input; attention in FP8 uses the kept values in both directions, but its own products stay
+// float32 (Config.FP8Attention). Between I and W a block keeps, instead of 72·W bytes,
 //
 //	16·W  the inputs of all four linear layers, and the gradients of their outputs, only
 //	      columnwise: W consists of four products of them
 //	      and the sums over tokens of biases and norms, 52·W bytes per microbatch
 //
-// Scales of delayed scaling are frozen for the step, and the measurements of all microbatches
-// are merged by maximum, so no schedule, split, rank or recompute changes a bit. After each
-// Step [Model.RollScales] rolls them, once; [Model.MarshalScales] is for checkpoints.
+// Scales of delayed scaling are frozen for the step, and the measurements of all microbatches are
+// merged by maximum, so no schedule, split, assignment to ranks or recompute changes a bit. After
+// each Step [Model.RollScales] rolls the scales, once; [Model.MarshalScales] encodes them for a
+// checkpoint.
 //
 // # Parameters
 //
-// Each parameter has the buffers weight, gradient and two moments, of class Resident, from New
-// to Close, once on each device that uses it. If stages of one device use it more than once, as
-// with a tied table, every further use has a separate gradient, which the runner adds at the
-// end of the step. Initial weights depend only on the seed and on the parameter's name.
+// On each device that uses it, a parameter has four buffers of class Resident from New to Close:
+// the weight, the gradient and two moments. If stages on the same device use it more than once,
+// as with a tied table, every further use has a separate gradient, which the runner adds to the
+// first at the end of the step. Initial weights depend only on the seed and the parameter's name.
 package transformer

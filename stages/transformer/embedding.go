@@ -12,8 +12,8 @@ import (
 // ErrTooLong is returned for a sequence longer than Config.Context.
 var ErrTooLong = errors.New("transformer: the sequence is longer than the context")
 
-// embedding converts tokens to hidden states. It saves nothing for B. It has no input, so I only
-// keeps the gradient of the output for W.
+// embedding converts tokens to hidden states. It saves nothing for B. Its input has no gradient,
+// so I only keeps the gradient of the output for W.
 type embedding struct {
 	stage
 	vocabulary, context int
@@ -21,7 +21,7 @@ type embedding struct {
 	positionsUse        batchctx.Param
 	dropout             dropout
 	tokens              batchctx.Part
-	gradHidden          batchctx.Slot // left by I for W
+	gradHidden          batchctx.Slot // I leaves it for W
 }
 
 // tableName is the name of the embedding's table, which is also the head's unless Config.Untied
@@ -54,7 +54,7 @@ func (e *embedding) forward(c *call, _, out []kernels.Buffer) {
 	c.hand(&out[0], x)
 }
 
-// backward in I only keeps the gradient.
+// backward contributes to the gradients in B; in I it only keeps the gradient of the output.
 func (e *embedding) backward(c *call, gradOut, _ []kernels.Buffer) {
 	if c.split.input {
 		c.keep(e.gradHidden, gradOut[0])

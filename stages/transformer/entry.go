@@ -8,11 +8,11 @@ import (
 
 // Parts names the entry parts that the stages read: the tokens and their labels (int32, below
 // Config.Vocabulary), and the weights of the labels in the loss (float32, at least 0). Each has
-// one element per token. It must not be changed.
+// one element per token. Parts must not be modified.
 var Parts = []string{"tokens", "labels", "weights"}
 
-// Put allocates the Parts that the rank of the entry needs, on the rank's device dev, and passes
-// them to the entry.
+// Put allocates the Parts that the entry's rank needs on dev, which is the rank's device, and
+// passes them to the entry.
 func Put(dev kernels.Device, entry batchctx.Entry[kernels.Buffer], tokens, labels []int32, weights []float32) {
 	for i, ids := range [...][]int32{tokens, labels} {
 		if entry.Wants(Parts[i]) {

@@ -10,18 +10,18 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// lowPrecision is the additional state of a block in FP8. Its backward quantizes the operands
-// of all weight gradients: B computes the gradients at once, I leaves the operands for W, one
-// byte per element.
+// lowPrecision is the additional state of a block in FP8. The backward quantizes the operands of
+// all weight gradients: B computes the gradients immediately, whereas I leaves the operands for
+// W, at one byte per element.
 type lowPrecision struct {
 	linears []*fp8Linear // nil in float32
-	up      *quantity    // the input of GELU, in the form in which it is kept
+	up      *quantity    // the input of GELU, as it is kept
 	qkv     *quantity    // queries, keys and values, if attention is in FP8
 	lines   lines
 }
 
-// class returns the class in which the forward allocates a tensor that the backward needs: a
-// workspace if a quantized copy is kept instead.
+// class returns the class in which the forward allocates a tensor that the backward needs: Saved,
+// or Workspace if a quantized copy is kept instead.
 func (p *lowPrecision) class(kept *quantity) memory.Class {
 	if kept == nil {
 		return memory.Saved
@@ -29,7 +29,7 @@ func (p *lowPrecision) class(kept *quantity) memory.Class {
 	return memory.Workspace
 }
 
-// inFP8 returns the stage of a block whose linear layers compute in FP8.
+// inFP8 returns the stage for a block whose linear layers compute in FP8.
 func (b *builder) inFP8(s *block, qkv, output, up, down *linear) stages.Stage[kernels.Buffer] {
 	layer := func(l *linear, name string) *fp8Linear {
 		name = s.Name + name
@@ -70,13 +70,13 @@ func (b *builder) inFP8(s *block, qkv, output, up, down *linear) stages.Stage[ke
 	return &fp8Stage{asStage(s), &s.low}
 }
 
-// fp8Stage is the stage of a block in FP8.
+// fp8Stage is the stage for a block in FP8.
 type fp8Stage struct {
 	*trained
 	low *lowPrecision
 }
 
-// QuantizeWeights makes the requested copies of the weights: columnwise for the forward,
+// QuantizeWeights makes the requested copies of the weights: columnwise for the forward, and
 // rowwise for the backward.
 func (s *fp8Stage) QuantizeWeights(_ context.Context, q batchctx.Quantization[kernels.Buffer]) error {
 	if q.Pass() == batchctx.Train {

@@ -13,14 +13,14 @@ type quantity struct {
 	name     string
 	cols     int
 	encoding kernels.Encoding
-	op       kernels.Quantize // the settings of the recipe
-	key      uint64           // of its random draws
+	op       kernels.Quantize // the recipe's settings
+	key      uint64           // the key of its random draws
 	scales   *scales
-	line     int  // in the slab of scales
-	repeated bool // a weight that another copy of the model measures
+	line     int  // its line in the slab of scales
+	repeated bool // a weight that is measured by another copy of the model
 }
 
-// shape returns the shape for a number of rows.
+// shape returns the tensor's shape for the given number of rows.
 func (q *quantity) shape(rows int) fp8.Shape {
 	return fp8.Shape{Name: q.name, Rows: rows, Cols: q.cols, Encoding: q.encoding}
 }
@@ -37,9 +37,9 @@ func (q *quantity) fill(x kernels.Buffer, rows int, measure bool) kernels.Quanti
 	return op
 }
 
-// quantize returns the halves of x selected by usage. Its values are measured once: in the
-// first pass (L13), and when it is quantized rowwise. A backward quantizes an input, which the
-// forward has measured, again only columnwise.
+// quantize returns the halves of x selected by usage. Its values are measured only once: in the
+// first pass (L13), and when x is quantized rowwise. When a backward quantizes an input again, it
+// does so only columnwise, because the forward has measured it.
 func (c *call) quantize(x kernels.Buffer, q *quantity, rows int, usage fp8.Usage) fp8.Tensor {
 	shape := q.shape(rows)
 	row, col := c.half(&shape, usage, fp8.Rowwise), c.half(&shape, usage, fp8.Columnwise)
@@ -52,7 +52,8 @@ func (c *call) quantize(x kernels.Buffer, q *quantity, rows int, usage fp8.Usage
 	return fp8.NewTensor(shape, row, col)
 }
 
-// half returns a buffer for a half, or the zero Buffer if it is not in usage.
+// half returns a buffer for one half of a tensor, or the zero Buffer if that half is not in
+// usage.
 func (c *call) half(shape *fp8.Shape, usage, half fp8.Usage) kernels.Buffer {
 	if usage&half == 0 {
 		return kernels.Buffer{}
@@ -60,7 +61,7 @@ func (c *call) half(shape *fp8.Shape, usage, half fp8.Usage) kernels.Buffer {
 	return c.allocOf(memory.FP8, kernels.Uint8, shape.Bytes(half))
 }
 
-// dequantize sets x to the tensor, from its only half.
+// dequantize sets x to the values of the tensor, which has only one half.
 func (c *call) dequantize(x kernels.Buffer, t *fp8.Tensor) {
 	if t.Usage() == fp8.Columnwise {
 		c.mb.Check(c.dev.Dequantize(x, c.columnwise(t), true))
@@ -89,7 +90,7 @@ func (c *call) keepColumnwise(t *fp8.Tensor) {
 	c.disown(row)
 }
 
-// release releases a tensor of the call.
+// release releases a tensor that the call owns.
 func (c *call) release(t *fp8.Tensor) {
 	row, col := t.Buffers()
 	c.disown(row)
@@ -105,8 +106,8 @@ func (c *call) saveTensor(taker batchctx.Taker, slot batchctx.Slot, t *fp8.Tenso
 	c.disown(col)
 }
 
-// takeTensor takes a saved tensor from a slot. If rows is 0 the number of rows follows from its
-// size.
+// takeTensor takes a saved tensor from a slot. If rows is 0, the number of rows is derived from
+// the size of the half.
 func (c *call) takeTensor(slot batchctx.Slot, q *quantity, rows int, usage fp8.Usage) fp8.Tensor {
 	t, err := fp8.Take(c.mb, slot, q.shape(rows), usage)
 	c.mb.Check(err)
@@ -116,8 +117,8 @@ func (c *call) takeTensor(slot batchctx.Slot, q *quantity, rows int, usage fp8.U
 	return t
 }
 
-// takeKept returns n elements that the forward has kept in a slot: borrowed, or decoded if they
-// were quantized. endKept releases them.
+// takeKept returns n elements that the forward kept in a slot. They are borrowed, or decoded to a
+// new buffer if they were quantized. endKept releases them.
 func (c *call) takeKept(slot batchctx.Slot, q *quantity, n, rows int) kernels.Buffer {
 	if q == nil {
 		return c.mb.Take(slot)
@@ -137,7 +138,7 @@ func (c *call) endKept(slot batchctx.Slot, q *quantity, b kernels.Buffer) {
 	}
 }
 
-// quantizedMatMul computes a product with complete operands, and adds the workspace.
+// quantizedMatMul computes a product. It supplies the workspace; the caller sets everything else.
 func (c *call) quantizedMatMul(op kernels.QuantizedMatMul) {
 	op.Workspace = c.scratch(c.dev.QuantizedWorkspace(op.M, op.N, op.K))
 	c.mb.Check(c.dev.QuantizedMatMul(op))

@@ -18,7 +18,7 @@ type fp8Linear struct {
 	*linear
 	name                      string
 	inputs, weights, grads    quantity
-	keepsInput                bool // in FP8, for the backward
+	keepsInput                bool // the input is kept in FP8 for the backward
 	forwardCopy, backwardCopy batchctx.Copy
 	// The slots that I leaves for W: the input and the gradient of the output, both columnwise,
 	// and the gradient of the bias.
@@ -115,8 +115,8 @@ func (l *fp8Linear) weightProduct(c *call, x, dy *fp8.Tensor, rows int) {
 	c.release(dy)
 }
 
-// sum returns a buffer for the gradient of a bias or a gain for one microbatch, or the zero
-// Buffer if it is frozen.
+// sum returns a buffer for one microbatch's gradient of a bias or a gain, or the zero Buffer if
+// the parameter is frozen.
 func (c *call) sum(use batchctx.Param, n int) kernels.Buffer {
 	switch {
 	case c.mb.Frozen(use):
@@ -127,8 +127,8 @@ func (c *call) sum(use batchctx.Param, n int) kernels.Buffer {
 	return c.workspace(n)
 }
 
-// contribute adds the sum of a microbatch to the gradient of a parameter, or leaves it for W,
-// and releases it. The bits are the same, because each microbatch is summed separately.
+// contribute adds a microbatch's sum to the gradient of a parameter and releases it, or leaves it
+// for W. The bits are the same either way, because each microbatch is summed separately.
 func (c *call) contribute(use batchctx.Param, slot batchctx.Slot, sum kernels.Buffer) {
 	switch {
 	case sum == kernels.Buffer{}:
@@ -140,7 +140,7 @@ func (c *call) contribute(use batchctx.Param, slot batchctx.Slot, sum kernels.Bu
 	}
 }
 
-// takeSum contributes the sum that I has left in a slot.
+// takeSum contributes the sum that I left in a slot.
 func (c *call) takeSum(use batchctx.Param, slot batchctx.Slot) {
 	if !c.mb.Frozen(use) {
 		c.addTo(use, c.mb.Take(slot))
@@ -148,7 +148,7 @@ func (c *call) takeSum(use batchctx.Param, slot batchctx.Slot) {
 	}
 }
 
-// takeSums is W of a norm.
+// takeSums computes a norm's W.
 func (c *call) takeSums(n *norm) {
 	c.takeSum(n.gainUse, n.gainSum)
 	c.takeSum(n.biasUse, n.biasSum)

@@ -9,12 +9,12 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// ErrUnrolled is returned by Update if the scales of the step before it were not rolled:
-// delayed scaling would never update its scales.
+// ErrUnrolled is returned by Update if the scales of the preceding step were not rolled, because
+// delayed scaling would then never update its scales.
 var ErrUnrolled = errors.New("transformer: the scales of the step were not rolled")
 
-// scaling is the scaling state of a model in FP8: one fp8.State, and for each device a slab
-// with the scales and tallies of the tensors that are quantized there.
+// scaling is the scaling state of a model in FP8: one fp8.State and, for each device, a slab with
+// the scales and tallies of the tensors that are quantized there.
 type scaling struct {
 	state     *fp8.State
 	byDevice  []*scales
@@ -22,22 +22,22 @@ type scaling struct {
 	tallies   []fp8.Tally // by slot
 }
 
-// scales are the scales of one device.
+// scales holds the scales of one device.
 type scales struct {
 	dev   kernels.Device
 	slots []int // by line
 	slab  *fp8.Slab
 }
 
-// lines are the lines of a slab in which one block measures.
+// lines identifies the lines of a slab in which one block records its measurements.
 type lines struct {
 	scales       *scales
 	first, count int
-	measured     bool // in this step, or in an abandoned one
+	measured     bool // the block has measured in this step, or in an abandoned one
 }
 
-// begin begins the block's part in a step. It discards the measurements of a step that failed
-// and was never rolled.
+// begin begins the block's part of a step. It discards the measurements of a previous step that
+// failed and was never rolled.
 func (l *lines) begin() error {
 	if l.measured {
 		return l.scales.slab.Forget(l.first, l.count)
@@ -58,7 +58,7 @@ func (b *builder) scales() *scales {
 	return s
 }
 
-// quantity adds a tensor whose rows have the given number of elements.
+// quantity adds a tensor with the given number of columns.
 func (b *builder) quantity(name string, role fp8.Role, cols int) quantity {
 	slot, known := b.bySlot[name]
 	if !known {
@@ -74,7 +74,7 @@ func (b *builder) quantity(name string, role fp8.Role, cols int) quantity {
 	}
 }
 
-// scaling makes the state and the slabs, after all blocks are made.
+// scaling makes the state and the slabs, once all blocks are made.
 func (b *builder) scaling() (*scaling, error) {
 	state, err := fp8.NewState(b.cfg.FP8, b.slots)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *scaling) close() error {
 	return errors.Join(faults...)
 }
 
-// load sets the scales of the next step.
+// load writes the next step's scales to the slabs.
 func (s *scaling) load() error {
 	for _, on := range s.byDevice {
 		if err := on.slab.Load(s.state); err != nil {
@@ -118,10 +118,10 @@ func (s *scaling) load() error {
 }
 
 // RollScales ends the measurement of a step of a model in FP8: it merges the tallies of all
-// microbatches on all devices and, through reduce, of all processes; then it rolls the
-// histories once, which computes the scales of the next step. Call it after each Step that returned a
-// result and before Update, but not after a failed step, whose measurements are discarded. A
-// nil reduce means a single process. It waits for the devices. Without FP8 it does nothing.
+// microbatches on all devices and, through reduce, in all processes; then it rolls the histories
+// once, which computes the next step's scales. Call it after each Step that returned a result and
+// before Update, but not after a failed step, whose measurements are discarded. A nil reduce
+// means a single process. It waits for the devices. Without FP8 it does nothing.
 func (m *Model) RollScales(ctx context.Context, reduce fp8.Reducer) (fp8.Report, error) {
 	s := m.scaling
 	if s == nil {
@@ -148,7 +148,7 @@ func (m *Model) RollScales(ctx context.Context, reduce fp8.Reducer) (fp8.Report,
 	return report, nil
 }
 
-// unrolled returns an error if a step has measured something that was not rolled.
+// unrolled returns an error if a step recorded measurements that were not rolled.
 func (s *scaling) unrolled() error {
 	if s != nil {
 		for _, l := range s.measuring {
@@ -160,8 +160,8 @@ func (s *scaling) unrolled() error {
 	return nil
 }
 
-// MarshalScales returns scales and histories for a checkpoint, or nil without FP8. Equal states
-// give equal bytes. Call it between steps.
+// MarshalScales returns the scales and histories for a checkpoint, or nil without FP8. Equal
+// states give equal bytes. Call it between steps.
 func (m *Model) MarshalScales() ([]byte, error) {
 	if m.scaling == nil {
 		return nil, nil
@@ -169,9 +169,9 @@ func (m *Model) MarshalScales() ([]byte, error) {
 	return m.scaling.state.MarshalBinary()
 }
 
-// UnmarshalScales sets scales and histories to a result of MarshalScales of a model with the
-// same blocks and the same recipe; otherwise the error wraps fp8.ErrState, and nothing has
-// changed.
+// UnmarshalScales sets the scales and histories to those that MarshalScales returned for a model
+// with the same blocks and the same recipe. For any other data the error wraps fp8.ErrState, and
+// nothing has changed.
 func (m *Model) UnmarshalScales(data []byte) error {
 	if m.scaling == nil {
 		if len(data) == 0 {

@@ -18,9 +18,9 @@ type head struct {
 	labels       batchctx.Part
 	labelWeights batchctx.Part
 	loss         batchctx.Loss
-	input, lse   batchctx.Slot // lse: the logarithm of each token's sum of exponentials
+	input, lse   batchctx.Slot // lse holds the logarithm of each token's sum of exponentials
 	gradNorm     batchctx.Slot // the gradient of the norm's output, which I leaves for W
-	logits       batchctx.Slot // of the first tiles; replaced by their gradients in I for W
+	logits       batchctx.Slot // the logits of the first tiles; I replaces them by their gradients for W
 }
 
 // head returns the head. Its table is the embedding's, or a separate one.
@@ -83,8 +83,8 @@ func (h *head) forward(c *call, in, _ []kernels.Buffer) {
 	c.saveInput(h.input, x)
 }
 
-// record records the loss: in a cell of the device if it has one, otherwise as two numbers. A
-// recompute records nothing, and does not wait for a loss.
+// record computes the loss and records it, in a cell on the device if there is one, or else as
+// two numbers. In a recompute it records nothing and does not wait for the loss.
 func (h *head) record(c *call, op kernels.HeadLoss) {
 	cells, index := c.mb.LossCell(h.loss)
 	if dev, ok := h.dev.(kernels.LossCells); ok && (cells != (kernels.Buffer{}) || c.mb.Pass() == batchctx.Recompute) {
@@ -102,7 +102,7 @@ func (h *head) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
 	return s.with(trains(mb, h.norm.gainUse, h.norm.biasUse), h.input, h.gradNorm)
 }
 
-// backward starts from the loss.
+// backward starts from the loss, so it has no gradient of an output.
 func (h *head) backward(c *call, _, gradIn []kernels.Buffer) {
 	x, lse := c.mb.Take(h.input), c.mb.Take(h.lse)
 	rows := x.N / h.width
@@ -125,7 +125,7 @@ func (h *head) backward(c *call, _, gradIn []kernels.Buffer) {
 	}
 }
 
-// weights computes the logits of each tile again, except for those that are kept.
+// weights recomputes the logits of each tile, except those that are kept.
 func (h *head) weights(c *call) {
 	if !c.split.forWeight.has(h.input) {
 		return
@@ -144,8 +144,8 @@ func (h *head) weights(c *call) {
 	c.freeStatistics(s)
 }
 
-// lossBackward sets dn, which may be zero, and contributes to the gradient of the table. In W
-// the kept logits have already been replaced by gradients, in I.
+// lossBackward sets dn, which may be zero, and contributes to the gradient of the table. In W the
+// kept logits have already been replaced by gradients, by I.
 func (h *head) lossBackward(c *call, dn, n, lse kernels.Buffer, gradients bool) {
 	rows := n.N / h.width
 	labels, weights := c.mb.Part(h.labels), c.mb.Part(h.labelWeights)

@@ -7,12 +7,12 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// layer is a linear layer of a block, y = x·weight + bias over rows, in float32 or in FP8.
+// layer is a linear layer of a block, y = x·weight + bias for each row, in float32 or in FP8.
 type layer interface {
-	// forward returns y in a new buffer of a class. It takes x over, and saves it in the slot
-	// for the backward, or releases it if the slot is 0.
+	// forward returns y in a new buffer of the given class. It takes ownership of x, and saves x
+	// in the slot for the backward, or releases it if the slot is 0.
 	forward(c *call, class memory.Class, x kernels.Buffer, slot batchctx.Slot, rows int) kernels.Buffer
-	// gradient converts dy to the form that backward needs. The layer takes dy over, unless it
+	// gradient converts dy to the form that backward needs. It takes ownership of dy, unless dy
 	// is lent.
 	gradient(c *call, d gradient, rows int) gradient
 	// input returns the input that forward has saved in the slot.
@@ -24,17 +24,17 @@ type layer interface {
 	backward(c *call, dx kernels.Buffer, x operand, d gradient, rows int) kernels.Buffer
 	// trains reports whether weight or bias is not frozen.
 	trains(mb batchctx.Microbatch[kernels.Buffer]) bool
-	// weightGradients is W in float32, from the input and the gradient of the output.
+	// weightGradients computes W in float32 from the input and the gradient of the output.
 	weightGradients(c *call, x, dy kernels.Buffer, rows int)
 }
 
-// operand is the input of a layer, in FP8 possibly its columnwise half.
+// operand is the input of a layer; in FP8 it may be only the columnwise half.
 type operand struct {
 	x   kernels.Buffer
 	low fp8.Tensor
 }
 
-// gradient is the gradient of a layer's output, in FP8 quantized. The last user of dy leaves it
+// gradient is the gradient of a layer's output, quantized in FP8. The last user of dy leaves it
 // in the slot for W or releases it, unless it is lent.
 type gradient struct {
 	dy   kernels.Buffer
@@ -50,7 +50,7 @@ func (c *call) endGradient(d *gradient) {
 	}
 }
 
-// linear is a layer in float32. The uses are the numbers of the parameters in their stage.
+// linear is a layer in float32. A use is the number of a parameter in the layer's stage.
 type linear struct {
 	weightUse, biasUse batchctx.Param
 	in, out            int
@@ -63,7 +63,7 @@ type norm struct {
 	gainSum, biasSum batchctx.Slot
 }
 
-// statistics are the values that a layer norm's backward needs in addition to its input.
+// statistics holds the values that a layer norm's backward needs in addition to its input.
 type statistics struct{ mean, rstd kernels.Buffer }
 
 func (l *linear) forward(c *call, class memory.Class, x kernels.Buffer, slot batchctx.Slot, rows int) kernels.Buffer {

@@ -11,16 +11,16 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// Model has the parameters of a transformer and the stages that train them. A Model is for one
-// goroutine, and no step may run while a method is called; each of its stages is for the
-// goroutine of its device.
+// Model holds the parameters of a transformer and the stages that train them. A Model must be
+// used by one goroutine at a time, and its methods must not be called while a step runs; each of
+// its stages belongs to the goroutine of its device.
 type Model struct {
-	// Updates is the number of updates of the weights. A checkpoint stores it with the weights
-	// and the moments, and sets it when it restores them.
+	// Updates is the number of times that the weights have been updated. A checkpoint must store
+	// it with the weights and the moments, and set it when it restores them.
 	Updates int64
-	// KeepLogits is the value in the configuration, or the choice of Record: AllLogits or
-	// NoLogits. After Record has chosen, set this field to the same value in the model that
-	// trains, before its first step.
+	// KeepLogits is the value from the configuration, or Record's choice: AllLogits or NoLogits.
+	// After Record has chosen, set this field to the same value in the model that trains, before
+	// its first step.
 	KeepLogits int64
 
 	stages     []stages.Stage[kernels.Buffer]
@@ -30,15 +30,15 @@ type Model struct {
 	shard      int      // Config.Shard; 0 with one replica
 }
 
-// New makes a model on a device and splits it over stageCount stages. The parts of the model
-// are the embedding, the blocks and the head, in this order. Every stage gets the same number
-// of consecutive parts; if they do not divide evenly, the first stages get one more. If there
-// are more stages than parts, each part is a stage of its own: the embedding is the first
-// stage, the head the last, the blocks are at equal distances, and the stages between them are
-// relays. The initial weights do not depend on the split.
+// New makes a model on a device and splits it over stageCount stages. The parts of the model are
+// the embedding, the blocks and the head, in this order. Every stage gets the same number of
+// consecutive parts; if they do not divide evenly, the first stages get one more. If there are
+// more stages than parts, each part is a stage of its own: the embedding is the first stage, the
+// head is the last, the blocks are evenly spaced, and the stages in between are relays. The
+// initial weights do not depend on the split.
 //
-// The device is borrowed: it must outlive the model, and be the space of the runner that runs
-// the stages. New also works on a kernels.Null.
+// The device is borrowed: it must outlive the model, and must be the space of the runner that
+// runs the stages. New also works on a kernels.Null.
 func New(dev kernels.Compute, cfg Config, stageCount int) (*Model, error) {
 	if stageCount < 1 || stageCount > schedule.MaxStages {
 		return nil, fmt.Errorf("transformer: %d stages, want 1 to %d", stageCount, schedule.MaxStages)
@@ -46,15 +46,15 @@ func New(dev kernels.Compute, cfg Config, stageCount int) (*Model, error) {
 	return NewOn(cfg, slices.Repeat([]kernels.Compute{dev}, stageCount))
 }
 
-// NewOn is New with a device for each stage: stage s is on devices[s], which must be the space
-// of the rank that runs it. Stages on the same device share the weights of a parameter that
-// both use. On several devices each has a copy of the weights: the copies begin equal, and stay
-// equal as long as every use's accumulator has the sum over all uses when Update is called,
-// which the runner ensures.
+// NewOn is like New, but with a device for each stage: stage s is on devices[s], which must be
+// the space of the rank that runs it. Stages on the same device share the weights of a parameter
+// that they both use. If stages on several devices use a parameter, each device has a copy of its
+// weights. The copies start out equal, and stay equal as long as the accumulator of every use
+// holds the sum over all uses when Update is called, which the runner ensures.
 //
-// Several lists of the same length make as many copies of the stages, with the same parameters,
-// for a schedule that runs copies of the model and for Config.Replicas. The lists of a replica
-// are consecutive, and no two replicas share a device.
+// Several lists of the same length make one copy of the stages for each list, with the same
+// parameters, for a schedule that runs copies of the model or for Config.Replicas. The lists of a
+// replica must be consecutive, and no two replicas may share a device.
 func NewOn(cfg Config, devices ...[]kernels.Compute) (*Model, error) {
 	if err := errors.Join(cfg.Validate(), validate(devices, cfg.replicas())); err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func spread(parts, count int) []int {
 	return at
 }
 
-// stage makes stage s with n parts, from the given one on.
+// stage makes stage s from n parts, the first of which has the given number.
 func (b *builder) stage(s, part, n int) stages.Stage[kernels.Buffer] {
 	if n == 0 {
 		return stages.Relay[kernels.Buffer](fmt.Sprintf("relay%d", s), stages.Port{Name: hidden})

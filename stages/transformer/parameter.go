@@ -19,15 +19,15 @@ import (
 type Parameter struct {
 	Name  string
 	Shape []int
-	Copy  // on the device of the parameter's first use
-	// Others are the copies on further devices, if stages on several devices use the parameter.
-	// Code that writes a weight or a moment must write all copies (All).
+	Copy  // the copy on the device of the parameter's first use
+	// Others holds the copies on other devices, if stages on several devices use the parameter.
+	// Code that writes a weight or a moment must write every copy (see All).
 	Others []Copy
 	// Decay reports whether weight decay applies: to matrices and tables, not to norms and
 	// biases.
 	Decay bool
 	// Frozen excludes the parameter from Update. Set it for the parameters of stages wrapped in
-	// stages.Freeze, whose gradients are not written. A tied table must be frozen in both its
+	// stages.Freeze, whose gradients are not written. A tied table must be frozen in both of its
 	// uses or in neither.
 	Frozen bool
 }
@@ -39,7 +39,8 @@ type Parameter struct {
 type Copy struct {
 	Device  kernels.Compute
 	Replica int
-	// First and Count delimit the elements that the replica owns: all, if there is one replica.
+	// First and Count delimit the elements that the replica owns: all of them if there is only
+	// one replica.
 	First, Count int
 	Weight       kernels.Buffer
 	// Grad is the accumulator of the first use on this device. At the end of a step the runner
@@ -61,7 +62,7 @@ func (c *Copy) Own(b kernels.Buffer) (kernels.Buffer, error) {
 	return dev.Slice(b, c.First, c.Count)
 }
 
-// All iterates over the copies of the parameter, the first one first.
+// All iterates over the copies of the parameter, beginning with the embedded one.
 func (p *Parameter) All() iter.Seq[Copy] {
 	return func(yield func(Copy) bool) {
 		if !yield(p.Copy) {
@@ -84,21 +85,21 @@ const standardDeviation = 0.02
 type builder struct {
 	cfg        Config
 	keep       *int64          // Model.KeepLogits
-	dev        kernels.Compute // of the stage that is being made
-	replica    int             // of the same
+	dev        kernels.Compute // the device of the stage that is being made
+	replica    int             // the replica of that stage
 	residual   float32         // standard deviation of a projection onto the residual stream
 	ones       []float32
 	parameters []*Parameter
 	byName     map[string]*Parameter
 	buffers    []owned
-	slots      []fp8.Slot     // everything that is quantized
+	slots      []fp8.Slot     // all tensors that are quantized
 	bySlot     map[string]int // by name: the number of the slot
 	byDevice   []*scales
-	measuring  []*lines // of every block in FP8
+	measuring  []*lines // the lines of every block in FP8
 	err        error
 }
 
-// owned is a buffer of the model.
+// owned is a buffer that the model owns.
 type owned struct {
 	dev    kernels.Device
 	buffer kernels.Buffer
@@ -134,8 +135,8 @@ func (b *builder) zeros(scope memory.Scope, n int) kernels.Buffer {
 }
 
 // use adds a use of a parameter to a stage, and returns its number in the stage. The first use
-// makes the parameter; the first use on a device makes a copy on that device, of zeros unless
-// fill sets its elements. Every use has its own accumulator.
+// makes the parameter; the first use on a device makes a copy on that device, whose weight is
+// zero unless fill sets its elements. Every use has its own accumulator.
 func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) error, shape ...int) batchctx.Param {
 	if b.err != nil {
 		return 0
@@ -157,8 +158,8 @@ func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) er
 	return s.Use(use)
 }
 
-// sharded returns the number of elements of a buffer that is a shard if Config.Shard is at least
-// level.
+// sharded returns the number of elements of a buffer: own if Config.Shard is at least level, so
+// that the buffer is a shard, and whole otherwise.
 func (b *builder) sharded(level, whole, own int) int {
 	if b.cfg.Shard >= level {
 		return own
@@ -166,8 +167,8 @@ func (b *builder) sharded(level, whole, own int) int {
 	return whole
 }
 
-// fill fills the weight of a copy. Draws are keyed by the elements of the whole parameter, so a
-// shard is copied from a whole weight.
+// fill fills the weight of a copy. Draws are keyed by an element's position in the whole
+// parameter, so a shard is copied from a whole weight.
 func (b *builder) fill(c Copy, n int, fill func(weight kernels.Buffer) error) error {
 	if c.Weight.N == n {
 		return fill(c.Weight)
@@ -190,7 +191,7 @@ func (b *builder) fill(c Copy, n int, fill func(weight kernels.Buffer) error) er
 	return cmp.Or(err, released)
 }
 
-// parameter returns the parameter with a name, and its number of elements.
+// parameter returns the parameter with the given name, and its number of elements.
 func (b *builder) parameter(name string, shape []int) (p *Parameter, n int) {
 	n = 1
 	for _, size := range shape {
@@ -205,8 +206,8 @@ func (b *builder) parameter(name string, shape []int) (p *Parameter, n int) {
 	return p, n
 }
 
-// copyOf returns the copy of a parameter of n elements on the builder's device, and whether it
-// is new there.
+// copyOf returns the copy, on the builder's device, of a parameter of n elements, and whether
+// that copy is new.
 func (b *builder) copyOf(p *Parameter, n int) (c Copy, first bool) {
 	if p.Device != nil {
 		for c := range p.All() {
@@ -258,7 +259,7 @@ func (b *builder) linear(s *stage, name string, deviation float32, in, out int) 
 	return l
 }
 
-// release releases every buffer, the last one first, and returns the first error.
+// release releases every buffer in reverse order, and returns the first error.
 func release(buffers []owned) error {
 	var first error
 	for i := len(buffers) - 1; i >= 0; i-- {

@@ -19,12 +19,12 @@ const (
 // Record is runner.Record for the stages of m, a model on the Null devices of dry.Spaces, which
 // are the spaces of all ranks or of the ranks of one replica.
 //
-// If KeepLogits is 0, Record sets it: it plans a step of the given number of microbatches with
-// all logits and with none. It keeps all if the step then fits dry.Memory.Budget on every rank
-// or, without a budget, if no rank then needs more than 6/5 of its memory without logits,
-// including its resident buffers. If the step is too long to be planned, it keeps none. The
-// profile and m.KeepLogits have the choice. It is the same in every process that records the
-// same ranks, whichever process has the head.
+// If KeepLogits is 0, Record sets it: it plans a step of the given number of microbatches both
+// with all logits kept and with none. It keeps all if the step then fits dry.Memory.Budget on
+// every rank or, without a budget, if no rank then needs more than 6/5 of the memory that it
+// needs without logits, including its resident buffers. If the step is too long to be planned, it
+// keeps none. Record stores the choice in the profile and in m.KeepLogits. It is the same in
+// every process that records the same ranks, whichever process runs the head.
 func (m *Model) Record(ctx context.Context, dry runner.Config[kernels.Buffer], microbatches int, shapes ...runner.Shape[kernels.Buffer]) (*layout.Profile, error) {
 	if m.KeepLogits != 0 {
 		return runner.Record(ctx, dry, shapes...)

@@ -15,12 +15,12 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Weight is a weight for an engine that generates text. One of its two buffers is set. It is
-// borrowed, and must not be modified.
+// Weight is a weight for an engine that generates text. Exactly one of Float32 and Quantized is
+// set. Its buffer is borrowed, and must not be modified.
 type Weight struct {
 	Name   string
-	Shape  []int           // the matrix of a linear layer is in×out
-	Device kernels.Compute // the device of the buffer
+	Shape  []int           // in×out for the matrix of a linear layer
+	Device kernels.Compute // the device that holds the buffer
 	// Float32 is the weight in float32.
 	Float32 kernels.Buffer
 	// Quantized is the matrix of a linear layer, transposed: out×in, with its scales along in,
@@ -40,9 +40,9 @@ func (m *Model) Weights() iter.Seq[Weight] {
 	}
 }
 
-// SHA256 returns the hash of all weights in hexadecimal: of their elements as float32,
-// little-endian, in the order of their names. Models with the same weights have the same hash,
-// however they are split. The weights must not be shards (Config.Shard 3).
+// SHA256 returns the SHA-256 hash of all weights in hexadecimal. It hashes their elements as
+// little-endian float32, in the order of their names. Models with the same weights have the same
+// hash, however they are split. The weights must not be shards (Config.Shard 3).
 func (m *Model) SHA256() (string, error) {
 	if m.shard == 3 {
 		return "", fmt.Errorf("transformer: the hash of weights that are shards: %w: gather them first", errors.ErrUnsupported)
@@ -58,10 +58,10 @@ func (m *Model) SHA256() (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// QuantizedWeights is Weights with the matrices of the blocks quantized. Their scales are powers
-// of two and depend only on the matrix; norms, biases and tables are unchanged. A quantized
-// weight is released when the loop continues, so at most one exists at a time. After an error
-// the iteration ends.
+// QuantizedWeights is like Weights, but quantizes the matrices of the blocks. Their scales are
+// powers of two and depend only on the matrix; norms, biases and tables are unchanged. A
+// quantized weight is released as soon as the loop continues, so at most one exists at a time.
+// The iteration ends after an error.
 func (m *Model) QuantizedWeights(encoding kernels.Encoding) iter.Seq2[Weight, error] {
 	return func(yield func(Weight, error) bool) {
 		for _, p := range m.parameters {
@@ -114,17 +114,17 @@ func (w *Weight) quantize(encoding kernels.Encoding) error {
 	return nil
 }
 
-// Release returns memory of the model's devices to the system between two steps, and keeps
-// every address; see [memory.Scoped]. Without arguments, the scopes are memory.StepScope and
-// memory.Gradients, which are not read between steps, and w may be nil. Copies of weights in
-// low precision, saved activations and workspaces are all in the step's scope, so that nothing
-// else has to be cleared. The contents of other scopes are written to w, device after device.
-// Until Restore a step fails, and so does the use of a released buffer.
+// Release returns memory of the model's devices to the system between two steps, but keeps every
+// address; see [memory.Scoped]. If no scopes are given, they default to memory.StepScope and
+// memory.Gradients, which are not read between steps, and w may be nil. Low-precision copies of
+// weights, saved activations and workspaces are all in the step's scope, so nothing else has to
+// be cleared. The contents of other scopes are written to w, device after device. Until Restore
+// is called, steps fail, and so does any use of a released buffer.
 //
 // Release checks all devices before the first one releases: if a step or a transfer is in
 // progress on any of them, it releases nothing, and the error is memory.ErrLive with the owners
-// on every device. If w fails, the devices before have released their memory; Restore reverts
-// that.
+// on every device. If w fails, the devices already processed have released their memory; Restore
+// undoes that.
 func (m *Model) Release(w io.Writer, scopes ...memory.Scope) error {
 	if len(scopes) == 0 {
 		scopes = []memory.Scope{memory.StepScope, memory.Gradients}
@@ -148,8 +148,8 @@ func (m *Model) Release(w io.Writer, scopes ...memory.Scope) error {
 	return nil
 }
 
-// Restore restores the memory released by Release, with every page, and reads its contents from
-// r, which may be nil if Release wrote nothing. It can be called again after an error.
+// Restore restores every page that Release released, and reads their contents from r, which may
+// be nil if Release wrote nothing. It can be called again after an error.
 func (m *Model) Restore(r io.Reader) error {
 	devices, err := m.scoped("restoring")
 	if err != nil {
@@ -169,7 +169,7 @@ type scopedDevice struct {
 	name string
 }
 
-// failed returns the error of an operation on the memory of the device.
+// failed returns the error for an operation on the device's memory.
 func (d *scopedDevice) failed(doing string, err error) error {
 	if err != nil {
 		err = fmt.Errorf("transformer: %s memory of %s: %w", doing, d.name, err)

@@ -6,15 +6,15 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// A stage computes B and I by the same code. In B it also computes the gradients of the
-// weights, and nothing is left. In I it does not: it leaves their operands for W, each layer's
-// input in the slot in which the forward saved it, each layer's output gradient in a separate
-// slot. I releases everything else as B does.
+// A stage computes B and I by the same code. B also computes the gradients of the weights, so
+// nothing is left over. I does not: it leaves their operands for W, each layer's input in the
+// slot in which the forward saved it and each layer's output gradient in a separate slot. I
+// releases everything else, as B does.
 
-// split describes the relation of a call to W.
+// split describes how a call relates to W.
 type split struct {
 	input     bool  // the call is I
-	forWeight slots // slots that I leaves for W, and W takes; none in B
+	forWeight slots // slots that I leaves and W takes; none in B
 }
 
 // slots is a set of a stage's slots.
@@ -32,7 +32,7 @@ func (s slots) with(include bool, more ...batchctx.Slot) slots {
 
 func (s slots) has(slot batchctx.Slot) bool { return s>>slot&1 == 1 }
 
-// trains reports whether one of the uses of parameters is not frozen.
+// trains reports whether any of the uses is not frozen.
 func trains(mb batchctx.Microbatch[kernels.Buffer], uses ...batchctx.Param) bool {
 	for _, use := range uses {
 		if !mb.Frozen(use) {
@@ -42,10 +42,10 @@ func trains(mb batchctx.Microbatch[kernels.Buffer], uses ...batchctx.Param) bool
 	return false
 }
 
-// leaves reports whether the call is I and leaves the slot for W.
+// leaves reports whether the call is I and must leave the slot for W.
 func (c *call) leaves(slot batchctx.Slot) bool { return c.split.input && c.split.forWeight.has(slot) }
 
-// carry returns a buffer for a gradient that leave releases.
+// carry returns a buffer for a gradient. The caller passes the buffer to leave.
 func (c *call) carry(slot batchctx.Slot, n int) kernels.Buffer {
 	if c.leaves(slot) {
 		return c.alloc(memory.Carry, n)
@@ -78,16 +78,16 @@ func (c *call) keep(slot batchctx.Slot, b kernels.Buffer) {
 	}
 }
 
-// droppedWeights is W of a linear layer followed by a dropout, from the layer's input and the
-// gradient of the dropout's output.
+// droppedWeights computes W for a linear layer followed by a dropout, from the layer's input and
+// the gradient of the dropout's output.
 func (c *call) droppedWeights(x, dy kernels.Buffer, l layer, d *dropout, rows int) {
 	dropped := c.dropoutBackward(dy, d)
 	l.weightGradients(c, x, dropped, rows)
 	c.freeDropped(dropped, dy)
 }
 
-// normedWeights is W of a norm and the linear layer after it, from the slots of the norm's
-// input and of the gradients of both outputs.
+// normedWeights computes W for a norm and the linear layer after it, from the slots of the norm's
+// input and of both outputs' gradients.
 func (c *call) normedWeights(input, gradNorm, gradOut batchctx.Slot, n *norm, l layer, width int) {
 	if !c.split.forWeight.has(input) {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// stage is the common part of embedding, block and head.
+// stage is the part that embedding, block and head have in common.
 type stage struct {
 	stages.Decl[kernels.Buffer]
 	dev   kernels.Compute
@@ -16,20 +16,20 @@ type stage struct {
 	c     call // the current call
 }
 
-// layers computes a stage.
+// layers implements the computations of a stage.
 type layers interface {
 	common() *stage
 	forward(c *call, in, out []kernels.Buffer)
-	// backward is B and I.
+	// backward computes B and I.
 	backward(c *call, gradOut, gradIn []kernels.Buffer)
-	// weights is W.
+	// weights computes W.
 	weights(c *call)
-	// forWeight returns the slots that I leaves for W, of tensors from the forward and of
-	// gradients.
+	// forWeight returns the slots that I leaves for W, those of gradients as well as those of
+	// tensors from the forward.
 	forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots
 }
 
-// trained is a stage in the form that the runner calls.
+// trained is a stage in the form that the runner expects.
 type trained struct {
 	*stage
 	layers

@@ -11,14 +11,14 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// AdamW are the parameters of an update by AdamW (Loshchilov and Hutter 2019). LearningRate and
-// WeightDecay are used as given, so that a schedule may start at 0. A Beta1, Beta2 or Epsilon
-// of 0 means 0.9, 0.999 and 1e-8.
+// AdamW holds the parameters of an update by AdamW (Loshchilov and Hutter 2019). LearningRate and
+// WeightDecay are used as given, so that a schedule may start at 0. If Beta1, Beta2 or Epsilon is
+// 0, it defaults to 0.9, 0.999 or 1e-8.
 type AdamW struct {
 	LearningRate, Beta1, Beta2, Epsilon, WeightDecay float32
 }
 
-// Validate reports every fault of the numbers.
+// Validate reports every parameter that is out of range.
 func (o AdamW) Validate() error {
 	var faults []error
 	for _, n := range []struct {
@@ -42,15 +42,15 @@ func (o AdamW) withDefaults() AdamW {
 	return o
 }
 
-// Update uses the factor of a step's result and updates every copy of every parameter that is
+// Update consumes the factor of a step's result and updates every copy of every parameter that is
 // not Frozen, in the order of Parameters. With Config.Shard each replica updates the elements
 // that it owns; unless the weights are shards, the runner passes them to the other replicas. If
-// result.GradNorm is above maxNorm, the gradient is scaled down to it; a maxNorm of 0 disables
-// that.
+// result.GradNorm is above maxNorm, the gradient is scaled down to that norm; a maxNorm of 0
+// disables scaling.
 //
 // The error wraps runner.ErrNoUpdate if the step has no update, runner.ErrUpdated if the result
-// was used before, and runner.ErrStaleResult if another training step has begun since; then,
-// and for parameters out of range, nothing has changed.
+// was used before, and runner.ErrStaleResult if another training step has begun since. In these
+// cases, and for parameters out of range, nothing has changed.
 func (m *Model) Update(opt AdamW, result *runner.Result, maxNorm float64) error {
 	if err := opt.Validate(); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (m *Model) Update(opt AdamW, result *runner.Result, maxNorm float64) error 
 	return nil
 }
 
-// apply steps AdamW with gradients times a factor.
+// apply performs an AdamW update with gradients multiplied by factor.
 func (m *Model) apply(opt AdamW, factor float64) error {
 	for _, p := range m.parameters {
 		if p.Frozen {
