@@ -48,7 +48,7 @@ const (
 	DropGrad                    // g: the gradient of the stage's output
 	DropSaved                   // s: the state saved for this kind, and the frame if this is the last kind; at WAIT_OFFLOAD, the near buffers of the slots that were moved
 	DropSent                    // t: the buffer of a completed transfer
-	Retire                      // r: this is the microbatch's last action on this rank, after which nothing of the microbatch may be live there
+	Retire                      // r: the microbatch itself, whose last action on this rank this is; the runner audits live memory after it
 
 	DropForwardWeights  // f: the copies of the stage's weights that its forward reads
 	DropBackwardWeights // b: the copies of the stage's weights that its backward reads
