@@ -9,33 +9,33 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 )
 
-// StallError is the error of a step that makes no progress. It is check.ErrDeadlock if ranks wait for
-// each other.
+// StallError is the error for a step that makes no progress. It matches check.ErrDeadlock if ranks
+// wait for each other.
 type StallError struct {
 	// Way is the result of check.FindCycle if ranks are deadlocked: a cycle of waiting ranks, or a
-	// chain of waiting ranks that ends at a rank without further actions. It is nil if a rank takes
-	// too long.
+	// chain of waiting ranks that ends at a rank without further actions. It is nil if a rank merely
+	// takes too long.
 	Way []check.Waiting
-	// Still is the time since a rank has begun an action, if Way is nil.
+	// Still is the time since a rank last began an action, if Way is nil.
 	Still time.Duration
 	Ranks []Standing // of all ranks, in order
 }
 
-// Standing is the state of a rank at a moment. It can be marshaled as JSON.
+// Standing is a snapshot of a rank's state. It can be marshaled as JSON.
 type Standing struct {
-	// Rank and Action are always set. A rank that does not wait is running Action, or is outside
-	// of its program if Action is 0. If the rank waits, Position is set, ForRank is -1 if it waits
-	// for all ranks, and For is 0 if it waits outside of its program.
+	// Rank and Action are always set. A rank that does not wait is running Action, or is outside its
+	// program if Action is 0. If the rank waits, Position is set, ForRank is -1 if it waits for all
+	// ranks, and For is 0 if it waits outside its program.
 	check.Waiting
-	Step  int64           // the last step that has run an action, numbered like runner.Result.Step
-	Last  schedule.Action // the action of the step before Action, or 0
+	Step  int64           // the last step in which the rank began an action, numbered like runner.Result.Step
+	Last  schedule.Action // the action before Action in the step, or 0
 	Waits bool
-	Since time.Duration // the time for which the rank has waited
-	Read  int64         // the bytes that it has read from the Windows of other ranks, in all steps
-	Age   time.Duration // the time since the heartbeat with this standing, for a rank of another process
+	Since time.Duration // how long the rank has waited
+	Read  int64         // the number of bytes that it has read from other ranks' Windows, in all steps
+	Age   time.Duration // for a rank of another process: the time since the heartbeat that carried this standing
 }
 
-// Error describes the waits of the ranks, as check.Plan does, or the activity of every rank.
+// Error describes the ranks' waits, as check.Plan does, or the activity of every rank.
 func (e *StallError) Error() string {
 	if e.Way != nil {
 		return "transport: deadlock: " + check.DescribeCycle(e.Way)
@@ -56,7 +56,7 @@ func (e *StallError) Is(target error) bool {
 	return target == check.ErrDeadlock && e.Way != nil && e.Way[len(e.Way)-1].ForRank == e.Way[0].Rank
 }
 
-// String describes the standing in one line.
+// String describes the standing on one line.
 func (s Standing) String() string {
 	return fmt.Sprintf("rank %d, step %d, %s", s.Rank, s.Step, s.Activity())
 }

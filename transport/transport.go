@@ -14,38 +14,39 @@ import (
 // steps calls it. Handles never cross ranks: the receiver gets copies in buffers of its own space
 // (L4).
 //
-// There is one link for each ordered pair of ranks and each direction of tags, forward or
-// backward. A link delivers messages in the order of sending. After a call has returned an error,
-// the step has failed, and the caller must call Abort.
+// There is one link for each ordered pair of ranks and each direction of tags, forward or backward. A
+// link delivers messages in the order in which they were sent. Once a call has returned an error, the
+// step has failed, and the caller must call Abort.
 type Transport[T any] interface {
-	// Capacity returns the number of messages that a link holds between send and receipt. 0 means a
-	// rendezvous, in which Send returns when the message has been received; schedule.Unlimited means
-	// no limit.
+	// Capacity returns the number of messages that a link can hold between send and receipt. 0 means
+	// a rendezvous, in which Send returns when the message has been received; schedule.Unlimited
+	// means no limit.
 	Capacity() int
-	// Begin begins a step together with all other ranks. It blocks until all of them have called
-	// it, and discards messages of an aborted step. hello is a line of text that describes the
-	// step; a rank with an empty hello joins any step. If two hellos differ, no step begins, and
-	// Begin fails on every rank with the error of SameHello. The caller may reuse the slice when
+	// Begin begins a step together with all other ranks. It blocks until all of them have called it,
+	// and discards messages left over from an aborted step. hello is a line of text that describes
+	// the step; a rank with an empty hello joins any step. If two hellos differ, no step begins, and
+	// Begin fails on every rank with the error from SameHello. The caller may reuse the slice after
 	// Begin has returned.
 	Begin(ctx context.Context, hello []byte) error
 	// Send sends h to a rank, and blocks while the link has no room. The caller keeps the buffers,
-	// and must not change them until Wait has returned for the same tag. It may reuse the slice when
+	// and must not change them until Wait has returned for the same tag. It may reuse the slice after
 	// Send has returned.
 	Send(ctx context.Context, to int, tag Tag, h []T) error
-	// Wait blocks until a rank has received the message with the tag. Afterwards the transport does
-	// not read the buffers any longer.
+	// Wait blocks until a rank has received the message with the tag. After that the transport no
+	// longer reads the buffers.
 	Wait(ctx context.Context, to int, tag Tag) error
 	// Recv blocks until the next message on the link from a rank has arrived, and fills h with
-	// handles of the caller's space, of class Transfer. The caller owns them, including handles
-	// that are in h after an error. If the message has another tag or another number of tensors,
-	// Recv returns a *TagError, and the link fails on both sides.
+	// handles of class Transfer from the caller's space. The caller owns them, including any that are
+	// in h after an error. If the message has a different tag or number of tensors, Recv returns a
+	// *TagError, and the link fails on both sides.
 	Recv(ctx context.Context, from int, tag Tag, h []T) error
-	// Exchange sends mine to all ranks, and returns the bytes of all ranks, in order. It is the only
-	// collective of a step, and blocks until every rank has called it. It succeeds on all ranks or on
-	// none, unless a rank dies: some ranks may then receive all bytes, while the others get the error.
+	// Exchange sends mine to all ranks, and returns the bytes from all ranks, in rank order. It is
+	// the only collective of a step, and blocks until every rank has called it. It succeeds on all
+	// ranks or on none, unless a rank dies: in that case some ranks may receive all the bytes while
+	// the others get an error.
 	Exchange(ctx context.Context, mine []byte) (all [][]byte, err error)
-	// Abort ends the step on all ranks: every current and later call, until Begin, returns the
-	// cause of the first Abort. When Abort has returned, no other rank reads this rank's buffers.
+	// Abort ends the step on all ranks: every current and later call, until Begin, returns the cause
+	// of the first Abort. After Abort has returned, no other rank reads this rank's buffers.
 	Abort(cause error)
 }
 
@@ -53,7 +54,7 @@ type Transport[T any] interface {
 const MostHello = 4 << 10
 
 // SameHello returns nil if the hellos of all ranks are equal, apart from empty ones. Otherwise its
-// error wraps ErrRanks and names two ranks and their hellos. Implementations of Transport call it.
+// error wraps ErrRanks and names two ranks and their hellos. It is for implementations of Transport.
 func SameHello(hellos [][]byte) error {
 	first := -1
 	for rank, hello := range hellos {
@@ -69,7 +70,7 @@ func SameHello(hellos [][]byte) error {
 	return nil
 }
 
-// Codec is an optional ability of a Space that transports between processes need: it converts
+// Codec is an optional ability of a Space, which transports between processes require: it converts
 // tensors to bytes and back. kernels.Host implements it.
 type Codec[T any] interface {
 	// Size returns the number of bytes that Encode writes for h.
@@ -77,8 +78,9 @@ type Codec[T any] interface {
 	// Encode writes h. Unlike the methods of a space, it may be called on any goroutine at any time.
 	// It does not change the books. Until it returns, h must not be written or released.
 	Encode(w io.Writer, h T) error
-	// Decode reads size bytes that Encode has written into a new buffer of class Transfer, which the
-	// caller owns. If it fails, the space is unchanged. Only the goroutine of the rank may call it.
+	// Decode reads size bytes, written by Encode, into a new buffer of class Transfer. The caller
+	// owns the buffer. If it fails, the space is unchanged. Only the rank's own goroutine may call
+	// it.
 	Decode(r io.Reader, size int64) (T, error)
 }
 
@@ -87,16 +89,16 @@ type Watcher interface {
 	// Runs is called with every action before it runs, and with the action 0 at step end. step is
 	// Result.Step.
 	Runs(step int64, action schedule.Action)
-	// Waited returns the time for which calls of this rank have blocked since Begin.
+	// Waited returns the time that this rank's calls have spent blocked since Begin.
 	Waited() time.Duration
 }
 
 // Content is the kind of tensors that a transfer carries.
 type Content uint8
 
-// The contents. Use and Total are sent at step end: the rank of the first use of a tied parameter
-// adds the other uses, and sends the total to each of them. Grads, Sums and Weights are not sent:
-// other ranks read them in Windows.
+// The possible contents. Use and Total are sent at step end: the rank of the first use of a tied
+// parameter adds the other uses, and sends each of them the total. Grads, Sums and Weights are not
+// sent: other ranks read them in Windows.
 const (
 	Output   Content = iota // the outputs of a stage, to the next one
 	Gradient                // the gradients of a stage's inputs, to the stage before it
@@ -115,16 +117,16 @@ func (c Content) Exposed() bool { return c >= Grads && c <= Weights }
 type Tag struct {
 	Step       int64
 	Content    Content
-	Stage      int // of the sender for Output and Gradient; of the use for all other contents
+	Stage      int // the sender's stage for Output and Gradient; the stage of the use for all other contents
 	Microbatch int // for Output and Gradient
-	Param      int // the index of the use in the stage, for all other contents
+	Param      int // the index of the use in its stage, for all other contents
 }
 
-// Backward reports whether the transfer is on the backward link.
+// Backward reports whether the transfer uses the backward link.
 func (t Tag) Backward() bool { return t.Content == Gradient || t.Content == Use }
 
-// Sends returns the action that sends the message with the tag or exposes the content. It returns 0
-// if this happens before the first action or at step end.
+// Sends returns the action that sends the tag's message or exposes its content, or 0 if this happens
+// before the first action or at step end.
 func (t Tag) Sends() schedule.Action {
 	switch t.Content {
 	case Grads, Sums:
@@ -137,7 +139,7 @@ func (t Tag) Sends() schedule.Action {
 	return 0
 }
 
-// Receives returns the action that receives the message with the tag, or 0 at step end.
+// Receives returns the action that receives the tag's message, or 0 if it is received at step end.
 func (t Tag) Receives() schedule.Action {
 	switch t.Content {
 	case Output:
@@ -157,7 +159,7 @@ var paramContents = [...]string{
 	Weights: "the weights of parameter %d of stage %d in step %d",
 }
 
-// String describes the message and the step.
+// String describes the message and names its step.
 func (t Tag) String() string {
 	if t.Content >= Use && int(t.Content) < len(paramContents) {
 		return fmt.Sprintf(paramContents[t.Content], t.Param, t.Stage, t.Step)

@@ -1,3 +1,3 @@
-// Package local joins the ranks of one process. A runner with several ranks creates its own
-// [Links]; tests and measurements may create them, too.
+// Package local joins the ranks of one process. A runner with several ranks creates its own [Links];
+// tests and benchmarks can create them, too.
 package local

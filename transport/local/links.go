@@ -19,12 +19,12 @@ import (
 // rank, Copy must be set.
 type Config[T any] struct {
 	Ranks int
-	// Capacity is the number of messages that a link holds: 0 means a rendezvous, schedule.Unlimited
-	// no limit.
+	// Capacity is the number of messages that a link can hold: 0 means a rendezvous, and
+	// schedule.Unlimited means no limit.
 	Capacity int
-	// Copy returns a copy of h, a handle of rank from, in a buffer of class Transfer of rank to's
-	// own space. It runs on the goroutine of rank to. Rank from continues to run, but does not change
-	// or release h.
+	// Copy returns a copy of h, a handle of rank from. The copy is in rank to's own space, in a
+	// buffer of class Transfer. Copy runs on rank to's goroutine. Rank from continues to run, but
+	// does not change or release h.
 	Copy func(from, to int, h T) (T, error)
 	// Stall is the time after which a step ends with a *transport.StallError, if a rank waits and no
 	// rank begins an action: 0 means five minutes, and a negative value no limit. A deadlock always
@@ -41,7 +41,7 @@ var (
 
 const defaultStall = 5 * time.Minute
 
-// Validate reports every fault.
+// Validate reports every fault of the configuration.
 func (c *Config[T]) Validate() error {
 	var faults []error
 	if c.Ranks < 1 {
@@ -60,32 +60,32 @@ func (c *Config[T]) Validate() error {
 // sender's buffer, so a message costs one copy and, in steady state, no allocation. Links start no
 // goroutines except a timer that checks for stalls.
 //
-// One lock guards all state. A call that must wait records the reason in the wait of its rank, and
-// sleeps; the rank that causes the awaited event wakes it. The waits of all ranks therefore always
-// form the graph of waiting ranks, and a cycle is found at the moment at which it closes.
+// One lock guards all state. A call that must wait records the reason in its rank's wait, and sleeps;
+// the rank that causes the awaited event wakes it. The recorded waits thus always form the graph of
+// waiting ranks, and a cycle is found as soon as it closes.
 type Links[T any] struct {
 	cfg        Config[T]
 	ends       []Endpoint[T]
-	comparable bool // handles are comparable
+	comparable bool // whether handles are comparable
 
 	mu      sync.Mutex
 	closed  bool
-	links   []*link[T] // by sending rank, receiving rank and direction; nil before the first message
+	links   []*link[T] // by sender, receiver and direction; nil before the first message
 	cause   error      // of the abort; nil while the step runs
 	steps   int64      // the number of steps that have begun
 	begun   int        // the number of ranks that wait in Begin
 	hellos  [][]byte   // by rank: the hello of its last Begin
 	arrived int        // the number of ranks that have called Exchange
-	all     [][]byte   // by rank: its bytes of the Exchange
+	all     [][]byte   // by rank: its bytes in the Exchange
 	watch   watch
 }
 
-// link is a link and the messages on it.
+// link holds the messages of one link.
 type link[T any] struct {
 	messages.Queue[T]
 	from, to int
-	received int64 // messages since Begin
-	reading  bool  // the receiver copies the first message
+	received int64 // number of messages received since Begin
+	reading  bool  // the receiver is copying the first message
 	fault    error
 }
 
@@ -96,11 +96,11 @@ type Endpoint[T any] struct {
 	windows    messages.Windows
 	rank       int
 	step       atomic.Int64
-	lastAction atomic.Uint64 // the action before the current one
+	lastAction atomic.Uint64 // the previous action
 	action     atomic.Uint64 // the current action
-	position   atomic.Int64  // of the current action, for errors
+	position   atomic.Int64  // the current action's position, for errors
 
-	// Under the lock.
+	// Guarded by the lock.
 	waiter     messages.Waiter
 	wait       wait[T]
 	waited     time.Duration
@@ -113,7 +113,7 @@ type wait[T any] struct {
 	reason waitReason
 	tag    transport.Tag
 	link   *link[T]
-	number int64 // of the message, or of the step
+	number int64 // the number of the message or step
 	since  time.Time
 }
 
@@ -123,11 +123,11 @@ type waitReason uint8
 const (
 	waitNone    waitReason = iota
 	waitBegin              // for all ranks to begin the step
-	waitRoom               // of a Send, for the link to take another message
-	waitReceipt            // of a Wait, or of a Send under rendezvous, for the receipt of a message
-	waitMessage            // of a Recv, for a message
-	waitAll                // of an Exchange
-	waitRelease            // of an Abort, for all copies of the rank's buffers to end
+	waitRoom               // in Send, for room on the link
+	waitReceipt            // in Wait, or in Send with capacity 0, for the receipt of a message
+	waitMessage            // in Recv, for a message
+	waitAll                // in Exchange, for all ranks
+	waitRelease            // in Abort, for all copies of the rank's buffers to end
 )
 
 // New returns links without messages.
@@ -149,7 +149,7 @@ func New[T any](cfg Config[T]) (*Links[T], error) {
 // Rank returns the endpoint of a rank, for World.Transport.
 func (l *Links[T]) Rank(rank int) *Endpoint[T] { return &l.ends[rank] }
 
-// Close ends the links. No rank may be in a call.
+// Close closes the links. No rank may be in a call.
 func (l *Links[T]) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,14 +172,14 @@ func (e *Endpoint[T]) Runs(step int64, action schedule.Action) {
 	e.position.Add(1)
 }
 
-// Waited returns the time for which calls of this rank have blocked since Begin.
+// Waited returns the time that this rank's calls have spent blocked since Begin.
 func (e *Endpoint[T]) Waited() time.Duration {
 	e.links.mu.Lock()
 	defer e.links.mu.Unlock()
 	return e.waited
 }
 
-// Begin waits for all ranks. The last rank compares the hellos, and empties the links.
+// Begin waits for all ranks. The last rank to arrive compares the hellos and empties the links.
 func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	turn := turns.Of(ctx)
 	if turn != nil {
@@ -228,7 +228,7 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	return nil
 }
 
-// Send puts h on the link. If the capacity is 0, it waits for the receipt.
+// Send puts h on the link. If the capacity is 0, it waits until h has been received.
 func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T) error {
 	l := e.links
 	l.mu.Lock()
@@ -249,7 +249,7 @@ func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T
 	return l.await(ctx, e, wait[T]{reason: waitReceipt, tag: tag, link: link, number: link.Sent})
 }
 
-// Wait waits for the receipt of a message.
+// Wait waits until a message has been received.
 func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag transport.Tag) error {
 	l := e.links
 	l.mu.Lock()
@@ -261,7 +261,7 @@ func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag transport.Tag) error
 	return l.await(ctx, e, wait[T]{reason: waitReceipt, tag: tag, link: link, number: link.Number(tag)})
 }
 
-// Recv copies the first message of the link.
+// Recv copies the first message on the link.
 func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h []T) error {
 	l := e.links
 	l.mu.Lock()
@@ -289,8 +289,8 @@ func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h [
 	return nil
 }
 
-// copy fills to with copies of the handles in a link's first message. It copies without the lock:
-// meanwhile the message stays the first, and an Abort of its sender does not return.
+// copy fills to with copies of the handles in a link's first message. It copies without holding the
+// lock: meanwhile the message stays first, and its sender's Abort does not return.
 func (e *Endpoint[T]) copy(link *link[T], lent, to []T) (err error) {
 	l := e.links
 	link.reading = true
@@ -333,7 +333,7 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 	}
 	err := l.await(ctx, e, wait[T]{reason: waitAll})
 	all := e.exchanged
-	if all == nil { // the other ranks receive no result either
+	if all == nil { // the other ranks get no result either
 		if l.all != nil {
 			l.arrived, l.all[e.rank] = l.arrived-1, nil
 		}
@@ -349,7 +349,7 @@ func (e *Endpoint[T]) Abort(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.abort(cause)
-	_ = l.await(context.Background(), e, wait[T]{reason: waitRelease}) // nothing ends this wait early
+	_ = l.await(context.Background(), e, wait[T]{reason: waitRelease}) // nothing can end this wait early
 	ctx := turns.With(context.Background(), e.waiter.Turns)
 	l.mu.Unlock()
 	e.windows.Drain(ctx)

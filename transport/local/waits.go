@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// await blocks a rank until its wait ends, and returns the error that has ended it, if any. It reads
-// the clock only if the rank must wait (L12).
+// await blocks a rank until its wait ends, and returns the error that ended it, if any. It reads the
+// clock only if the rank must wait (L12).
 func (l *Links[T]) await(ctx context.Context, e *Endpoint[T], w wait[T]) error {
 	if l.waitOver(e, &w) {
 		return l.endCause(e, &w)

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Standings returns the current standings of all ranks. Any goroutine may call it.
+// Standings returns the current standings of all ranks. It may be called from any goroutine.
 func (l *Links[T]) Standings() (all []transport.Standing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +45,7 @@ func (l *Links[T]) standing(rank int) transport.Standing {
 }
 
 // waitsFor returns the rank for which a rank waits, the lowest if there are several, or -1 if it
-// does not wait for another rank.
+// waits for none.
 func (l *Links[T]) waitsFor(rank int) int {
 	e := &l.ends[rank]
 	w := &e.wait
@@ -63,8 +63,8 @@ func (l *Links[T]) waitsFor(rank int) int {
 	return -1
 }
 
-// findDeadlock ends the step if the wait that a rank begins is a deadlock: it closes a cycle, or it
-// is the rank's last wait, and another rank waits for one of the rank's actions.
+// findDeadlock ends the step if the wait that a rank is beginning completes a deadlock: a cycle of
+// waiting ranks, or a chain of them that ends at a rank in Exchange, which runs no further actions.
 func (l *Links[T]) findDeadlock(e *Endpoint[T]) {
 	if e.wait.reason == waitAll {
 		for rank := range l.ends {
@@ -82,8 +82,8 @@ func (l *Links[T]) findDeadlock(e *Endpoint[T]) {
 	}
 }
 
-// endStalled ends the step because of a deadlock, or because no rank has made progress for the given
-// time.
+// endStalled ends the step because of a deadlock, or because no rank has made progress during the
+// given time.
 func (l *Links[T]) endStalled(still time.Duration) {
 	err := &transport.StallError{Still: still}
 	var waiting []check.Waiting
@@ -100,19 +100,19 @@ func (l *Links[T]) endStalled(still time.Duration) {
 	l.abort(err)
 }
 
-// watch checks periodically whether the ranks make progress. It is on while a rank waits.
+// watch checks periodically whether the ranks make progress. It is active while a rank waits.
 type watch struct {
 	timer *time.Timer
 	on    bool
-	moves uint64        // the number of sends, receipts and reads
-	seen  []uint64      // moves and the action of each rank, at the last check
-	still time.Duration // the time without progress
+	moves uint64        // number of sends, receipts and reads
+	seen  []uint64      // moves and each rank's action, as of the last check
+	still time.Duration // how long there has been no progress
 }
 
 // checksPerStall is the number of checks during the stall timeout.
 const checksPerStall = 4
 
-// keepWatch starts the watch if it is off.
+// keepWatch starts the watch if it is not active.
 func (l *Links[T]) keepWatch() {
 	w := &l.watch
 	switch {
@@ -151,7 +151,7 @@ func (l *Links[T]) checkStall() {
 	w.timer.Reset(l.cfg.Stall / checksPerStall)
 }
 
-// moved reports whether a message was moved or a rank has begun an action since the last call.
+// moved reports whether a message has moved or a rank has begun an action since the last call.
 func (l *Links[T]) moved() bool {
 	w := &l.watch
 	if w.seen == nil {

@@ -14,21 +14,22 @@ import (
 	"time"
 )
 
-// acceptor accepts a rank's connections. It reads a limited number of greetings at a time, and
-// passes on the connections that have the token.
+// acceptor accepts connections for a rank. It limits the number of greetings that it reads at once,
+// and passes on the connections that send the token.
 type acceptor struct {
 	cfg        *Config
 	listener   net.Listener
-	meeting    *meeting                       // of rank 0; nil on other ranks
+	meeting    *meeting                       // nil except on rank 0
 	onLink     func(conn net.Conn, o opening) // takes over the connection
 	onWindow   func(conn net.Conn, o opening)
 	goroutines sync.WaitGroup
 	mu         sync.Mutex
-	handshakes []net.Conn // the oldest first
+	handshakes []net.Conn // oldest first
 	closed     bool
 }
 
-// open listens at an address. If the address is a path, it removes the socket of a killed job.
+// open listens at an address. If the address is a path, it removes a socket left over from a killed
+// job.
 func (c *Config) open(ctx context.Context, address string) (net.Listener, error) {
 	if c.Network != nil {
 		return c.Network.Listen(address)
@@ -45,7 +46,7 @@ func (c *Config) open(ctx context.Context, address string) (net.Listener, error)
 	if err == nil || network != "unix" {
 		return listener, err
 	}
-	if probe, dialed := net.Dial(network, rest); dialed == nil { // another process listens
+	if probe, dialed := net.Dial(network, rest); dialed == nil { // another process is listening
 		return nil, errors.Join(err, probe.Close())
 	}
 	if info, missing := os.Lstat(rest); missing != nil || info.Mode()&os.ModeSocket == 0 || os.Remove(rest) != nil {
@@ -60,7 +61,7 @@ func (d *acceptor) serve() {
 		for {
 			conn, err := d.listener.Accept()
 			switch {
-			case err == nil && d.track(conn, true): // tracked here, so that the list is in the order of arrival
+			case err == nil && d.track(conn, true): // tracked here to keep the list in order of arrival
 				d.goroutines.Go(func() { d.acceptConn(conn) })
 			case err == nil:
 				_ = conn.Close() // the acceptor is closed
@@ -145,7 +146,7 @@ func (d *acceptor) acceptConn(raw net.Conn) {
 	}
 }
 
-// close stops listening and ends the current handshakes.
+// close stops listening and aborts handshakes in progress.
 func (d *acceptor) close() error {
 	d.mu.Lock()
 	d.closed = true

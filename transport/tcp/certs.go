@@ -15,19 +15,19 @@ import (
 	"time"
 )
 
-// The files in a folder of certificates.
+// The names of the files in a certificate folder.
 const (
 	authorityFile   = "ca.pem"
 	certificateFile = "job.pem"
 	keyFile         = "job.key"
 )
 
-// everyRank is the name in the certificate. It is the same for all ranks, whatever their addresses.
+// everyRank is the name in the certificate, the same for all ranks, whatever their addresses.
 const everyRank = "weir-rank"
 
-// WriteCerts makes a certificate that all ranks of a job share, valid for the given time, and writes
-// it into a new folder, with its key and the certificate of the authority that has signed it. It
-// discards the authority's key.
+// WriteCerts creates a certificate that all ranks of a job share, valid for the given time. It writes
+// the certificate into a new folder, with its key and the certificate of the authority that signed
+// it, and discards the authority's key.
 func WriteCerts(folder string, valid time.Duration) error {
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return fmt.Errorf("tcp: a folder for certificates: %w", err)
@@ -77,8 +77,8 @@ func writePEM(path, kind string, data []byte) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600)
 }
 
-// LoadTLS returns a configuration for both sides of every connection, from a folder that WriteCerts
-// has made.
+// LoadTLS reads a folder made by WriteCerts and returns a configuration for both sides of every
+// connection.
 func LoadTLS(folder string) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, certificateFile), filepath.Join(folder, keyFile))
 	if err != nil {

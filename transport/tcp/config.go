@@ -13,24 +13,25 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Config identifies the rank of an endpoint and the address of the job. Rank, Ranks and Address
-// must be set, and Token if the host has several users.
+// Config identifies an endpoint's rank and the address of its job. Rank, Ranks and Address must be
+// set, and Token if the host has several users.
 type Config struct {
 	Rank, Ranks int
-	// Pipeline is the number of ranks of a pipeline if the job has several replicas of it, replica
-	// after replica. The error of a lost rank then names its replica, too.
+	// Pipeline is the number of ranks per pipeline if the job has several replicas of the pipeline.
+	// Ranks are then numbered replica by replica, and the error for a lost rank also names its
+	// replica.
 	Pipeline int
 	// Address is the address of rank 0: unix:PATH or tcp:HOST:PORT.
 	Address string
 	// Listen is the address at which this rank listens for the others, in the form of Address. On
-	// rank 0 "" means Address; on other ranks it means a path in the same folder, or any port of the
+	// rank 0 "" means Address; on other ranks it means a path in the same folder, or any port on the
 	// interface that reaches rank 0. Advertise is the address that the other ranks dial instead, if
 	// the network translates addresses.
 	Listen, Advertise string
-	// Network replaces the system's sockets. Addresses are then addresses of the Network, and Listen
-	// may be "" on every rank except 0.
+	// Network replaces the system's sockets. All addresses are then addresses of the Network, and
+	// Listen may be "" on every rank except 0.
 	Network Network
-	// Token is the secret of the job. Ranks close a connection that does not send it.
+	// Token is the job's secret. Ranks close any connection that does not send it.
 	Token string
 	// TLS authenticates both sides of every connection: see LoadTLS. It is required for addresses
 	// other than loopback, unless Insecure is set.
@@ -39,27 +40,27 @@ type Config struct {
 	// Facts are values that must be equal on all ranks, such as the model, plan, flags and version.
 	// Join compares them and names the first difference.
 	Facts []Fact
-	// Capacity is the number of messages that a link holds between send and receipt: 0 means a
-	// rendezvous, schedule.Unlimited no limit.
+	// Capacity is the number of messages that a link can hold between send and receipt: 0 means a
+	// rendezvous, and schedule.Unlimited means no limit.
 	Capacity int
-	// Meeting is the time for which Join waits for all ranks; 0 means a minute.
+	// Meeting is how long Join waits for all ranks; 0 means one minute.
 	Meeting time.Duration
-	// Silence is the time after which a rank that sends nothing is lost: at least 10 milliseconds, 0
-	// for 10 seconds, or negative for no limit.
+	// Silence is the time after which a rank that sends nothing is considered lost. It is at least 10
+	// milliseconds, 0 for 10 seconds, or negative for no limit.
 	Silence time.Duration
 	// Stall is the time after which a step ends with a *transport.StallError, if a rank waits for
-	// others and every rank stays in the same action. Rank 0 detects this from the heartbeats. It is
+	// others and no rank moves on to another action. Rank 0 detects this from the heartbeats. It is
 	// at least 10 milliseconds, 0 for five minutes, or negative for no limit.
 	Stall time.Duration
 }
 
-// Network carries the bytes of a job in place of the system's sockets: transport/mpi implements one.
-// A connection follows the contract of net.Conn, with deadlines, and Close ends current calls. After
-// a Write has returned, the Network does not read its bytes any longer. If there is no listener at an
-// address, Dial may return a connection that ends at once.
+// Network carries a job's bytes in place of the system's sockets; package transport/mpi implements
+// one. Connections follow the contract of net.Conn, including deadlines, and Close ends calls in
+// progress. After a Write has returned, the Network no longer reads its bytes. If nothing listens at
+// an address, Dial may return a connection that ends immediately.
 type Network interface {
-	// Listen listens at an address, or at any free address if it is "". Other ranks dial the Network
-	// and the String of the listener's Addr, joined by a colon.
+	// Listen listens at an address, or at any free address if it is "". Other ranks dial the network
+	// name and string form of the listener's Addr, joined by a colon.
 	Listen(address string) (net.Listener, error)
 	Dial(ctx context.Context, address string) (net.Conn, error)
 }
@@ -67,8 +68,8 @@ type Network interface {
 // Fact is a value that must be equal on all ranks.
 type Fact struct {
 	Name, Value string
-	// Shown replaces Value in errors, unless it is "": for example with the name and the size of a
-	// file whose Value is a hash. It may differ between ranks.
+	// Shown, unless empty, replaces Value in errors. For example, it is a file's name and size if
+	// Value is the file's hash. It may differ between ranks.
 	Shown string `json:",omitempty"`
 }
 
@@ -79,7 +80,7 @@ const (
 	leastSilence   = 10 * time.Millisecond
 	unlimited      = 100 * 365 * 24 * time.Hour
 	mostRanks      = 1 << 16
-	mostPath       = 107 // bytes of a socket's path, on any system
+	mostPath       = 107 // the longest socket path, in bytes, that every system supports
 )
 
 // Validate reports every fault.
@@ -122,7 +123,7 @@ func (c *Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// complete returns the configuration with defaults for the fields that are not set.
+// complete returns the configuration with defaults filled in for unset fields.
 func (c Config) complete() Config {
 	timeout := func(d, standard time.Duration) time.Duration {
 		if d < 0 {
@@ -150,7 +151,7 @@ func split(address string) (network, rest string, err error) {
 	return "", "", fmt.Errorf("tcp: address %q: give unix:PATH or tcp:HOST:PORT", address)
 }
 
-// loopback reports whether a host and port can be reached only from this host.
+// loopback reports whether an address, a host and port, can be reached only from this host.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -22,26 +22,26 @@ type frame struct {
 
 type kind byte
 
-// The frames of a control connection. Ranks send begin, withdraw, exchange and abort to rank 0;
-// rank 0 sends begun, differ, withdrawn, exchanged, abort and lost; both send beat and bye.
+// The frames of a control connection. Ranks send begin, withdraw, exchange and abort to rank 0; rank
+// 0 sends begun, differ, withdrawn, exchanged, abort and lost; both send beat and bye.
 const (
 	begin     kind = iota + 1 // a rank begins the next step
 	withdraw                  // the rank no longer waits for the step
 	begun                     // all ranks have begun the step
 	differ                    // the step has not begun: the ranks' hellos differ
 	withdrawn                 // the step has not begun
-	exchange                  // the bytes of a rank
-	exchanged                 // the bytes of all ranks
-	abort                     // the step ends, with the cause
-	lost                      // the job ends, with the reason
-	beat                      // a heartbeat, with a transport.Standing
+	exchange                  // one rank's bytes
+	exchanged                 // all ranks' bytes
+	abort                     // the step ends; carries the cause
+	lost                      // the job ends; carries the reason
+	beat                      // a heartbeat; carries a transport.Standing
 	bye                       // the rank leaves: no frame follows
 )
 
 const (
 	frameHeader  = 13
-	mostExchange = 16 << 20 // the maximum number of a rank's bytes in an exchange
-	beats        = 10       // heartbeats during Silence, and during Stall
+	mostExchange = 16 << 20 // the maximum number of bytes per rank in an exchange
+	beats        = 10       // number of heartbeats per Silence and per Stall
 )
 
 func (f *frame) append(b []byte) []byte {
@@ -51,7 +51,7 @@ func (f *frame) append(b []byte) []byte {
 	return append(b, f.data...)
 }
 
-// readFrame reads a frame with at most most bytes of data.
+// readFrame reads a frame whose data has at most the given number of bytes.
 func readFrame(r io.Reader, most int) (f frame, err error) {
 	var header [frameHeader]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -78,7 +78,7 @@ func (a timedConn) Read(p []byte) (int, error) {
 	return a.Conn.Read(p)
 }
 
-// peer is one side of a control connection, with a writing and a reading goroutine.
+// peer is one side of a control connection. It has one goroutine for writing and one for reading.
 type peer struct {
 	conn    net.Conn
 	silence time.Duration
@@ -89,11 +89,12 @@ type peer struct {
 	all     sync.WaitGroup
 }
 
-// newPeer begins to write heartbeats and posted frames, and passes every received frame to receive
-// until receive returns an error. It calls ended once with the reason for the end: nil after bye.
+// newPeer starts writing heartbeats and posted frames, and passes every received frame to receive
+// until receive returns an error. When the connection ends it calls ended once, with the reason,
+// which is nil after bye.
 func newPeer(conn net.Conn, c *Config, most int, standing func() transport.Standing, receive func(frame) error, ended func(error)) *peer {
 	p := &peer{conn: conn, silence: c.Silence, beat: min(c.Silence, c.Stall) / beats, out: make(chan frame, 64), stop: make(chan struct{})}
-	p.out <- frame{kind: beat} // gives the other side a standing from the beginning
+	p.out <- frame{kind: beat} // gives the other side a standing immediately
 	p.all.Go(func() { p.write(standing) })
 	p.all.Go(func() {
 		ended(p.read(most, receive))
@@ -102,8 +103,8 @@ func newPeer(conn net.Conn, c *Config, most int, standing func() transport.Stand
 	return p
 }
 
-// post queues a frame. The queue is longer than the number of frames in a step: if it is full, the
-// connection ends.
+// post queues a frame. The queue holds more frames than a step needs, so if it is full, post ends the
+// connection.
 func (p *peer) post(f frame) {
 	select {
 	case p.out <- f:
@@ -121,8 +122,8 @@ func (p *peer) closeConn() {
 	})
 }
 
-// leave sends bye, waits until the other side has read it, and closes the connection. Closing it
-// at once could discard frames in transit.
+// leave sends bye, waits until the other side has read it, and closes the connection. Closing
+// immediately could discard frames in transit.
 func (p *peer) leave() {
 	p.post(frame{kind: bye})
 	timer := time.AfterFunc(min(p.silence, 5*time.Second), p.closeConn)
@@ -155,7 +156,7 @@ func (p *peer) write(standing func() transport.Standing) {
 			_, err = p.conn.Write(buffer)
 		}
 		if err != nil {
-			return // the reader finds the reason
+			return // the reading goroutine reports the reason
 		}
 		if f.kind == bye {
 			return
@@ -186,7 +187,7 @@ func reason(err error, silence time.Duration) string {
 		return "it has left the job"
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Sprintf("it has been silent for %v", silence)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe): // the last from a net.Pipe's SetReadDeadline
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe): // a net.Pipe's SetReadDeadline returns the last one
 		return "its connection has ended"
 	}
 	return err.Error()

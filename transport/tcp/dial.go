@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// dial connects to an address. The context limits only the dial.
+// dial connects to an address. The context limits only dialing.
 func (c *Config) dial(ctx context.Context, address string) (net.Conn, error) {
 	if c.Network != nil {
 		return c.Network.Dial(ctx, address)
@@ -29,9 +29,9 @@ func (c *Config) dial(ctx context.Context, address string) (net.Conn, error) {
 	return tls.Client(conn, c.TLS), nil
 }
 
-// dialLink dials a rank and opens a connection for a link or for reads of exposed memory. If the
-// rank drops the connection because it accepts too many at a time, dialLink retries until the
-// context ends.
+// dialLink dials a rank and opens a connection for a link or for reads of exposed memory. If the rank
+// drops the connection because it has too many handshakes at once, dialLink retries until the context
+// ends.
 func (c *Config) dialLink(ctx context.Context, address string, purpose byte, o opening) (net.Conn, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		conn, err := c.dial(ctx, address)
@@ -56,7 +56,7 @@ func (c *Config) dialLink(ctx context.Context, address string, purpose byte, o o
 	}
 }
 
-// openLink sends the greeting of a connection, and waits until the other side has accepted it.
+// openLink sends a connection's greeting, and waits until the other side has accepted it.
 func (c *Config) openLink(conn net.Conn, purpose byte, o opening) error {
 	if err := writeGreeting(conn, purpose, c.Token, o); err != nil {
 		return err
@@ -71,7 +71,8 @@ func (c *Config) openLink(conn net.Conn, purpose byte, o opening) error {
 	return nil
 }
 
-// retryable reports whether the other side has closed a connection, or could not accept it.
+// retryable reports whether an error means that the other side closed a connection or could not
+// accept it.
 func retryable(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EAGAIN)
 }

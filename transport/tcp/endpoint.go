@@ -19,58 +19,58 @@ import (
 // Endpoint is one rank's end of a job: a [transport.Transport], a [transport.Watcher] and a
 // [transport.Windows].
 //
-// Its methods are in several files: endpoint.go joins and leaves the job, step.go begins and ends
-// steps, messages.go sends and receives, windows.go reads exposed memory, waits.go contains the waits
-// of all of them, and standing.go reports what the rank is doing.
+// The methods are in several files: endpoint.go joins and leaves the job, step.go begins and ends
+// steps, messages.go sends and receives, windows.go reads exposed memory, waits.go implements waiting
+// for all of them, and standing.go reports what the rank is doing.
 type Endpoint[T any] struct {
 	cfg        Config
 	codec      transport.Codec[T]
-	addresses  []string // at which the ranks accept links
+	addresses  []string // where each rank accepts links, by rank
 	acceptor   *acceptor
-	hub        *hub // on rank 0
+	hub        *hub // nil except on rank 0
 	peers      []*peer
 	toHub      func(frame)
 	jobContext context.Context // done when the job has ended
 	cancelJob  context.CancelCauseFunc
-	lastAction atomic.Uint64 // the action before the current one
+	lastAction atomic.Uint64 // the previous action
 	action     atomic.Uint64 // the current action
-	position   atomic.Int64  // the number of actions of the step before the current one
-	step       atomic.Int64  // the runner's number of the step
+	position   atomic.Int64  // how many actions of the step precede the current one
+	step       atomic.Int64  // the step's number in the runner
 	waiter     messages.Waiter
-	writers    sync.WaitGroup // of links
-	readers    sync.WaitGroup // of confirmations
-	servers    sync.WaitGroup // of reads by other ranks
+	writers    sync.WaitGroup // the links' writing goroutines
+	readers    sync.WaitGroup // the goroutines that read confirmations
+	servers    sync.WaitGroup // the goroutines that serve other ranks' reads
 	windows    messages.Windows
-	bytesRead  atomic.Int64 // bytes of other ranks' windows
+	bytesRead  atomic.Int64 // number of bytes read from other ranks' windows
 
 	mu          sync.Mutex
 	closed      bool
 	jobError    error // the reason why the job has ended, or nil
 	epoch       int64
-	cause       error // of the abort of this epoch
+	cause       error // the cause of this epoch's abort
 	proposal    error // this rank's proposal for cause
 	withdrawn   bool
 	helloError  error    // the reason why the step has not begun
-	exchanged   [][]byte // result of Exchange
+	exchanged   [][]byte // the result of Exchange
 	sending     map[direction]*sendEnd[T]
 	receiving   map[direction]*recvEnd
-	servedConns map[net.Conn]int64 // connections on which other ranks read, and the epochs in which they were dialed
-	idle        map[int][]net.Conn // connections to read from a rank that no Get uses
+	servedConns map[net.Conn]int64 // connections on which other ranks read, with the epochs in which they were dialed
+	idle        map[int][]net.Conn // connections for reading that no Get is using, by rank
 	cancelDial  context.CancelFunc
-	reading     net.Conn // of the current Recv
+	reading     net.Conn // the connection of the current Recv
 	wait        wait[T]
 	waited      time.Duration   // since Begin
 	waits       []time.Duration // since Join, by the awaited rank
-	watched     <-chan struct{} // Done of the context that ends a Recv
+	watched     <-chan struct{} // the Done channel of the context that ends a Recv
 	unwatch     func() bool
 
 	stepContext context.Context // done when the step is aborted
 	cancelStep  context.CancelCauseFunc
 }
 
-// Join joins a job and returns when all its ranks have joined. codec is the codec of the rank's
-// space. Close the endpoint after the runner. The error wraps ErrMissing and names the ranks that
-// have not joined in time, or wraps ErrRefused and describes the difference from rank 0.
+// Join joins a job and returns once all its ranks have joined. codec is the codec of the rank's
+// space. Close the endpoint after the runner. The error wraps ErrMissing and names the ranks that did
+// not join in time, or wraps ErrRefused and describes the difference from rank 0.
 func Join[T any](ctx context.Context, cfg Config, codec transport.Codec[T]) (*Endpoint[T], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func Join[T any](ctx context.Context, cfg Config, codec transport.Codec[T]) (*En
 	return e, nil
 }
 
-// startJob is Join for rank 0.
+// startJob implements Join on rank 0.
 func (e *Endpoint[T]) startJob(ctx context.Context) (err error) {
 	c := &e.cfg
 	meeting := newMeeting(c, cmp.Or(c.Advertise, c.Address))
@@ -116,7 +116,7 @@ func (e *Endpoint[T]) startJob(ctx context.Context) (err error) {
 		return err
 	}
 	e.addresses, e.hub = addresses, newHub(c.Ranks, c.Stall, e.Standing)
-	e.toHub = func(f frame) { _ = e.hub.receive(0, f) } // it fails only for frames of unknown kinds
+	e.toHub = func(f frame) { _ = e.hub.receive(0, f) } // it fails only on frames of an unknown kind
 	e.hub.mu.Lock()
 	defer e.hub.mu.Unlock()
 	e.hub.ranks[0].post = e.deliver
@@ -133,7 +133,7 @@ func (e *Endpoint[T]) startJob(ctx context.Context) (err error) {
 	return nil
 }
 
-// joinJob is Join for any other rank.
+// joinJob implements Join on the other ranks.
 func (e *Endpoint[T]) joinJob(ctx context.Context) error {
 	c := &e.cfg
 	conn, addresses, err := c.connectToHub(ctx, func(conn net.Conn) (string, error) {
@@ -167,7 +167,7 @@ func (e *Endpoint[T]) joinJob(ctx context.Context) error {
 	return nil
 }
 
-// endJobWith is endJob for a caller without the lock.
+// endJobWith is endJob for callers that do not hold the lock.
 func (e *Endpoint[T]) endJobWith(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -184,15 +184,15 @@ func (e *Endpoint[T]) endJob(err error) {
 	}
 }
 
-// Context returns a context that also ends with the job: it ends a long computation when a rank is
-// lost.
+// Context returns a context that ends with parent or with the job, so that a long computation stops
+// when a rank is lost.
 func (e *Endpoint[T]) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	stop := context.AfterFunc(e.jobContext, func() { cancel(context.Cause(e.jobContext)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// Close leaves the job. Afterwards the other ranks cannot begin a step.
+// Close leaves the job. After that the other ranks cannot begin a step.
 func (e *Endpoint[T]) Close() error {
 	e.mu.Lock()
 	if e.closed {
@@ -208,7 +208,7 @@ func (e *Endpoint[T]) Close() error {
 	err := e.acceptor.close()
 	if e.hub != nil {
 		e.hub.mu.Lock()
-		e.hub.lost = true // ranks that leave now are not lost
+		e.hub.lost = true // ranks that leave from now on do not count as lost
 		e.hub.mu.Unlock()
 	}
 	var all sync.WaitGroup

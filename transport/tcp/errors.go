@@ -14,16 +14,16 @@ import (
 var (
 	// ErrRefused is returned by Join if rank 0 refuses the rank.
 	ErrRefused = errors.New("tcp: refused")
-	// ErrMissing is returned by Join if a rank has not joined in time.
+	// ErrMissing is returned by Join if a rank did not join in time.
 	ErrMissing = errors.New("tcp: ranks are missing")
 	// ErrFrame is returned for bytes that are not a frame of this protocol.
 	ErrFrame = errors.New("tcp: not a frame of this protocol")
 )
 
-// LostError is the error of a job that has ended because a rank is lost.
+// LostError is the error for a job that ended because a rank was lost.
 type LostError struct {
 	Rank   int
-	Last   *transport.Standing // from its last heartbeat; nil if there was none
+	Last   *transport.Standing // as of the rank's last heartbeat; nil if there was none
 	Reason string
 
 	pipeline int // Config.Pipeline
@@ -65,32 +65,31 @@ func (e *waitError) Error() string {
 
 func (e *waitError) Unwrap() error { return e.err }
 
-// cause is the encoding of an error that is sent to other processes: its text, and the fields of a
-// runner.Error.
+// cause encodes an error for other processes: its text and, for a runner.Error, its fields.
 type cause struct {
 	Rank, Ranks, Microbatch int
 	Action                  uint64 // a schedule.Action, with all its bits
 	Name, Text              string
 	Placed                  bool                  // the error is a runner.Error
-	Canceled                bool                  // it is context.Canceled
-	Stall                   *transport.StallError // found by the hub
+	Canceled                bool                  // the error is context.Canceled
+	Stall                   *transport.StallError // set if the hub found a stall
 }
 
-// RemoteError is an error of another process that has aborted a step. Only its text is known, and
-// whether it was context.Canceled.
+// RemoteError is an error of another process that aborted a step. Only its text is known, and whether
+// it was context.Canceled.
 type RemoteError struct {
 	Rank     int
 	text     string
 	canceled bool
 }
 
-// Error returns the text of the cause.
+// Error returns the cause's text.
 func (e *RemoteError) Error() string { return e.text }
 
 // Elsewhere reports that the cause is in another process: see launch.ExitStatus.
 func (e *RemoteError) Elsewhere() bool { return true }
 
-// Is reports whether target is context.Canceled and the cause was, too.
+// Is reports whether both target and the cause are context.Canceled.
 func (e *RemoteError) Is(target error) bool { return e.canceled && target == context.Canceled }
 
 // mostText is the maximum number of bytes in the text of an error that is sent to another process.
@@ -105,7 +104,7 @@ func encodeCause(err error) []byte {
 	return encode(c)
 }
 
-// encode encodes a value as JSON. It cannot fail for values that consist of numbers and strings.
+// encode encodes a value as JSON. It cannot fail, because the values consist of numbers and strings.
 func encode(value any) []byte {
 	data, _ := json.Marshal(value)
 	return data

@@ -22,7 +22,7 @@ const (
 	mostHello      = 256 << 10
 	mostAnswer     = 16 << 20
 	handshake      = 10 * time.Second
-	mostHandshakes = 64 // at the same time: one more ends the oldest
+	mostHandshakes = 64 // at once; one more ends the oldest
 
 	welcome = 'w'
 )
@@ -37,14 +37,14 @@ const (
 // hello is the data in the greeting of a joining rank.
 type hello struct {
 	Rank, Ranks int
-	Address     string // at which it listens
+	Address     string // where the rank listens
 	Facts       []Fact
 }
 
 // answer is the reply of rank 0.
 type answer struct {
-	Accepted  bool   `json:"Here"` // another answer follows
-	Refused   string // the reason, "" if the rank is not refused
+	Accepted  bool   `json:"Here"` // a second answer follows
+	Refused   string // the reason, or "" if the rank is not refused
 	Missing   bool   // the reason is that other ranks are missing
 	Addresses []string
 }
@@ -58,7 +58,7 @@ type opening struct {
 
 func digest(token string) [sha256.Size]byte { return sha256.Sum256([]byte("weir job " + token)) }
 
-// writeGreeting writes a greeting with a value in JSON.
+// writeGreeting writes a greeting whose data is a value encoded as JSON.
 func writeGreeting(conn net.Conn, purpose byte, token string, value any) error {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -71,8 +71,8 @@ func writeGreeting(conn net.Conn, purpose byte, token string, value any) error {
 	return err
 }
 
-// readGreeting reads a greeting. If refused is not empty, it is the answer to a program with another
-// version or token.
+// readGreeting reads a greeting. If refused is not empty, it is the answer for a program with a
+// different version or token.
 func readGreeting(conn net.Conn, token string) (purpose byte, data []byte, refused string, err error) {
 	var b [greetingBytes]byte
 	if _, err := io.ReadFull(conn, b[:]); err != nil {
@@ -120,7 +120,7 @@ func readAnswer(conn net.Conn) (a answer, err error) {
 	return a, err
 }
 
-// readBytes reads a given number of bytes. It returns an error, before it allocates them, if they are
+// readBytes reads a given number of bytes. It returns an error, before allocating memory, if size is
 // more than most.
 func readBytes(r io.Reader, size uint32, most int64) ([]byte, error) {
 	if int64(size) > most {

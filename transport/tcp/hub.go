@@ -14,19 +14,19 @@ import (
 
 // hub runs on rank 0 and orders the events of a job: all ranks receive its frames in the same order.
 type hub struct {
-	standing func() transport.Standing // of rank 0
+	standing func() transport.Standing // rank 0's standing
 	stall    time.Duration
 
 	mu       sync.Mutex
 	ranks    []member
 	epoch    int64
-	begins   round // the hellos of the ranks that have begun the next step
+	begins   round // hellos of the ranks that have begun the next step
 	exchange round
 	aborted  bool
 	lost     bool
 }
 
-// member is the hub's view of a rank.
+// member is what the hub knows about a rank.
 type member struct {
 	post     func(frame)
 	standing transport.Standing // as of the last heartbeat; Rank is -1 before the first one
@@ -34,14 +34,14 @@ type member struct {
 	changed  time.Time          // when the standing last changed
 }
 
-// round collects bytes of every rank.
+// round collects bytes from every rank.
 type round struct {
 	data    [][]byte // by rank; nil until they arrive
 	arrived int
 }
 
-// add adds the bytes of a rank, unless the rank has sent some already. When the bytes of all ranks
-// have arrived, add returns them and begins a new round.
+// add adds a rank's bytes, unless the rank has already sent some. Once the bytes of all ranks have
+// arrived, add returns them and begins a new round.
 func (r *round) add(rank int, data []byte) (all [][]byte, complete bool) {
 	if r.data[rank] != nil {
 		return nil, false
@@ -72,7 +72,7 @@ func (h *hub) broadcast(f frame) {
 	}
 }
 
-// receive handles a frame of a rank.
+// receive handles a frame from a rank.
 func (h *hub) receive(rank int, f frame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,8 +126,8 @@ func (h *hub) addBegin(rank int, hello []byte) {
 	h.broadcast(frame{kind: begun, epoch: h.epoch})
 }
 
-// abort ends the step on all ranks. rank is the rank of the cause, or the number of ranks if the hub
-// itself ends the step.
+// abort ends the step on all ranks. rank is the rank that caused the abort, or the number of ranks if
+// the hub itself ends the step.
 func (h *hub) abort(rank int, cause []byte) {
 	h.aborted = true
 	h.broadcast(frame{abort, h.epoch, append(binary.LittleEndian.AppendUint32(nil, uint32(rank)), cause...)})
@@ -137,7 +137,7 @@ func (h *hub) abort(rank int, cause []byte) {
 func (h *hub) recordStanding(rank int, s transport.Standing) {
 	m, now := &h.ranks[rank], time.Now()
 	s.Rank = rank
-	newWait := s.Since < m.standing.Since // it waits for another event, even if the standing looks equal
+	newWait := s.Since < m.standing.Since // a different wait, even if the standings look equal
 	m.standing.Since = s.Since
 	if m.lastBeat = now; newWait || s != m.standing {
 		m.changed = now
@@ -161,8 +161,8 @@ func (h *hub) detectStall() {
 	h.abort(len(h.ranks), encode(cause{Stall: stall}))
 }
 
-// addExchange adds the bytes of a rank. The last rank completes the exchange: the result is then in
-// the queue of every rank and cannot be revoked.
+// addExchange adds a rank's bytes. The last rank completes the exchange: the result is then in every
+// rank's queue and cannot be revoked.
 func (h *hub) addExchange(rank int, data []byte) {
 	all, complete := h.exchange.add(rank, data)
 	if !complete {
@@ -176,8 +176,8 @@ func (h *hub) addExchange(rank int, data []byte) {
 	h.broadcast(frame{exchanged, h.epoch, b})
 }
 
-// loseRank ends the job because a rank is lost. It reports only the first lost rank, because the others
-// end as a consequence.
+// loseRank ends the job because a rank is lost. It reports only the first lost rank, because the
+// others are lost as a consequence.
 func (h *hub) loseRank(rank int, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

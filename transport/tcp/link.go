@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/transport/internal/messages"
 )
 
-// LinkBuffer is the number of bytes that each side of a link buffers outside of the rank's space and
+// LinkBuffer is the number of bytes that each side of a link buffers, apart from the rank's space and
 // the system's socket.
 const LinkBuffer = 64 << 10
 
@@ -27,9 +27,9 @@ const (
 	unexpected = 'f'
 )
 
-// direction identifies a link at one of its ends.
+// direction identifies a link, as seen from one of its ends.
 type direction struct {
-	rank     int // at the other end
+	rank     int // the rank at the other end
 	backward bool
 }
 
@@ -37,12 +37,12 @@ type direction struct {
 type sendEnd[T any] struct {
 	to   int
 	conn net.Conn
-	wake chan struct{} // signals a message
-	stop chan struct{} // closed together with the connection
+	wake chan struct{} // signals that there is a message to write
+	stop chan struct{} // closed when the connection is closed
 
 	messages.Queue[T]
-	written int64 // messages that were written
-	taken   int64 // messages that the receiver has confirmed
+	written int64 // number of messages written
+	taken   int64 // number of messages that the receiver has confirmed
 	fault   error
 }
 
@@ -113,7 +113,7 @@ func (e *Endpoint[T]) confirmations(l *sendEnd[T]) {
 		if fault == nil {
 			l.taken++
 		} else if l.fault == nil {
-			if mismatch, is := fault.(*transport.TagError); is { // it concerns the first unconfirmed message
+			if mismatch, is := fault.(*transport.TagError); is { // the error is about the first unconfirmed message
 				mismatch.Sent, mismatch.Tensors = l.Find(l.taken + 1)
 			}
 			l.fault = fault
@@ -146,7 +146,7 @@ func receive[T any](k *recvEnd, codec transport.Codec[T], from, to int, tag tran
 	}
 	if sent != tag || count != len(h) {
 		mismatch := &transport.TagError{From: from, To: to, Sent: sent, Expected: tag, Tensors: count, ExpectedOf: len(h)}
-		_, _ = k.conn.Write(appendHeader([]byte{unexpected}, tag, len(h))) // the step fails in any case
+		_, _ = k.conn.Write(appendHeader([]byte{unexpected}, tag, len(h))) // the step fails anyway
 		return mismatch
 	}
 	sizes := [4]int64{}

@@ -19,11 +19,11 @@ type meeting struct {
 	mu        sync.Mutex
 	conns     []net.Conn // by rank; nil until it has joined, and for rank 0
 	addresses []string   // complete when all ranks have joined
-	left      int        // ranks that have not joined
-	refusals  []string   // refused connections, with reasons
+	left      int        // number of ranks that have not joined
+	refusals  []string   // refused connections and the reasons
 	over      bool
 	failed    error         // the reason why the meeting has failed; nil if all ranks have joined
-	done      chan struct{} // closed when it is over
+	done      chan struct{} // closed when the meeting is over
 }
 
 func newMeeting(cfg *Config, address string) *meeting {
@@ -32,8 +32,8 @@ func newMeeting(cfg *Config, address string) *meeting {
 	return m
 }
 
-// addRank accepts a rank. A rank that contradicts the job ends the meeting for all ranks, because
-// the meeting could not complete.
+// addRank accepts a rank. A rank that contradicts the job ends the meeting for all ranks, because the
+// meeting could never complete.
 func (m *meeting) addRank(conn net.Conn, h hello) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,7 +76,7 @@ func refuse(conn net.Conn, a answer) {
 	_ = conn.Close()
 }
 
-// settle ends the meeting once.
+// settle ends the meeting. Only the first call has an effect.
 func (m *meeting) settle(err error) {
 	if !m.over {
 		m.over, m.failed = true, err
@@ -102,7 +102,8 @@ func factMismatch(facts []Fact, h hello) string {
 
 func (f Fact) text() string { return cmp.Or(f.Shown, f.Value) }
 
-// addRefusal records a refused connection, which may explain a missing rank. It keeps the first few.
+// addRefusal records a refused connection, which may explain a missing rank. It keeps only the first
+// few.
 func (m *meeting) addRefusal(address, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,7 +160,7 @@ func (m *meeting) missing() error {
 
 // connectToHub connects to rank 0 and joins the job. It retries until rank 0 listens, and returns the
 // control connection and the addresses of all ranks. It calls listen once, with the first connection,
-// for this rank's address.
+// to get this rank's address.
 func (c *Config) connectToHub(ctx context.Context, listen func(net.Conn) (string, error)) (net.Conn, []string, error) {
 	meeting, cancel := context.WithTimeoutCause(ctx, c.Meeting, nil)
 	defer cancel()
@@ -175,14 +176,14 @@ func (c *Config) connectToHub(ctx context.Context, listen func(net.Conn) (string
 			}
 		}
 		if err == nil {
-			asked := conn // the next attempt has another connection, or none
+			asked := conn // conn may be different or nil in the next attempt
 			stop := context.AfterFunc(ctx, func() { _ = asked.SetDeadline(time.Unix(1, 0)) })
 			if a, err = c.sendHello(asked, h); !retryable(err) {
 				defer stop()
 				break
 			}
 			stop()
-			_ = asked.Close() // the listener at rank 0's address is not rank 0 yet
+			_ = asked.Close() // what listens at rank 0's address is not rank 0 yet
 		}
 		select {
 		case <-meeting.Done():
@@ -218,7 +219,7 @@ func (c *Config) connectToHub(ctx context.Context, listen func(net.Conn) (string
 
 // sendHello sends hello and returns the first answer.
 func (c *Config) sendHello(conn net.Conn, h hello) (a answer, err error) {
-	if err = conn.SetDeadline(time.Now().Add(c.Meeting + handshake)); err == nil { // rank 0 answers in this time even if ranks are missing
+	if err = conn.SetDeadline(time.Now().Add(c.Meeting + handshake)); err == nil { // rank 0 answers within this time even if ranks are missing
 		err = writeGreeting(conn, purposeJoin, c.Token, h)
 	}
 	if err == nil {

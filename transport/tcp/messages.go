@@ -13,7 +13,7 @@ import (
 // Capacity returns Config.Capacity.
 func (e *Endpoint[T]) Capacity() int { return e.cfg.Capacity }
 
-// Send lends h to the goroutine of the link. If the capacity is 0, it waits for the receipt.
+// Send lends h to the link's goroutine. If the capacity is 0, it waits until h has been received.
 func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -37,7 +37,7 @@ func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T
 	return e.linkError(e.await(ctx, w), w)
 }
 
-// Wait waits for the receipt of a message.
+// Wait waits until a message has been received.
 func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag transport.Tag) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -52,7 +52,7 @@ func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag transport.Tag) error
 	return e.linkError(e.await(ctx, w), w)
 }
 
-// Recv reads the next message of the link into buffers of the rank's space.
+// Recv reads the next message on the link into buffers of the rank's space.
 func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h []T) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -123,7 +123,7 @@ func (e *Endpoint[T]) link(ctx context.Context, w wait[T]) (*sendEnd[T], error) 
 	return l, nil
 }
 
-// checkLink returns an error if the link of a wait cannot be used.
+// checkLink returns an error if a wait's link cannot be used.
 func (e *Endpoint[T]) checkLink(w *wait[T]) error {
 	if err := e.endCause(w); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (e *Endpoint[T]) checkLink(w *wait[T]) error {
 	return nil
 }
 
-// linkError replaces the error of a broken link by the cause of the abort, if there is one.
+// linkError replaces the error from a broken link with the cause of the abort, if there is one.
 func (e *Endpoint[T]) linkError(err error, w wait[T]) error {
 	if err == nil || w.link.fault != err {
 		return err
@@ -145,8 +145,8 @@ func (e *Endpoint[T]) linkError(err error, w wait[T]) error {
 	return e.awaitCause(err, w)
 }
 
-// watch makes the end of the context end the current Recv. It does nothing if the context is the
-// same as in the last call, as it is for most calls of a step.
+// watch makes the end of the context end the current Recv. It does nothing if the context is the same
+// as in the last call, which is the case for most calls in a step.
 func (e *Endpoint[T]) watch(ctx context.Context) {
 	done := ctx.Done()
 	if done == e.watched {
@@ -177,11 +177,11 @@ func (e *Endpoint[T]) addLink(conn net.Conn, o opening) {
 	old := e.receiving[d]
 	if e.jobError != nil || o.From < 0 || o.From >= e.cfg.Ranks || o.From == e.cfg.Rank ||
 		o.Epoch < e.epoch || o.Epoch == e.epoch && e.cause != nil || old != nil && old.epoch >= o.Epoch {
-		closeNow(conn) // which the sender notices
+		closeNow(conn) // the sender notices
 		return
 	}
 	if old != nil {
-		closeNow(old.conn) // it is from an earlier step
+		closeNow(old.conn) // left over from an earlier step
 	}
 	e.receiving[d] = &recvEnd{conn: conn, r: bufio.NewReaderSize(conn, readBuffer), epoch: o.Epoch}
 	e.waiter.Wake()

@@ -16,14 +16,14 @@ func (e *Endpoint[T]) Runs(step int64, action schedule.Action) {
 	e.position.Add(1)
 }
 
-// Waited returns the time for which calls of this rank have blocked since Begin.
+// Waited returns the time that this rank's calls have spent blocked since Begin.
 func (e *Endpoint[T]) Waited() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.waited
 }
 
-// Waits returns the times for which calls of this rank have blocked since Join, indexed by the
+// Waits returns the times that this rank's calls have spent blocked since Join, indexed by the
 // awaited rank.
 func (e *Endpoint[T]) Waits() []time.Duration {
 	e.mu.Lock()
@@ -48,8 +48,9 @@ func (e *Endpoint[T]) Standing() transport.Standing {
 	return s
 }
 
-// Standings returns the standings of all ranks on rank 0, as of their last heartbeats, and only this
-// rank's standing on other ranks. Ranks that have not sent a heartbeat yet are omitted.
+// Standings returns, on rank 0, the standings of all ranks, with those of other ranks as of their
+// last heartbeats, and without ranks that have not yet sent one. On other ranks it returns only this
+// rank's standing.
 func (e *Endpoint[T]) Standings() []transport.Standing {
 	all := []transport.Standing{e.Standing()}
 	if e.hub == nil {

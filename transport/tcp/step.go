@@ -11,7 +11,7 @@ import (
 )
 
 // Begin waits for all ranks. Rank 0 compares their hellos. If the context ends first, Begin withdraws
-// from the step, unless all ranks have begun it in the meantime.
+// from the step, unless all ranks have begun it by then.
 func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -39,7 +39,7 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 }
 
 // Exchange waits for all ranks. If the context ends first, Exchange asks rank 0 to abort the step,
-// but rank 0 may have completed the exchange already.
+// but rank 0 may already have completed the exchange.
 func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -69,7 +69,7 @@ func (e *Endpoint[T]) Abort(cause error) {
 	if e.cause == nil && e.jobError == nil {
 		e.proposal = cause
 		e.postToHub(frame{abort, e.epoch, encodeCause(cause)})
-		_ = e.await(context.Background(), wait[T]{reason: waitCause, peer: -1}) // its error is the cause
+		_ = e.await(context.Background(), wait[T]{reason: waitCause, peer: -1}) // the error is the cause
 	}
 	e.closeLinks()
 	e.mu.Unlock()
@@ -77,7 +77,7 @@ func (e *Endpoint[T]) Abort(cause error) {
 	e.windows.Drain(context.Background())
 }
 
-// postToHub posts a frame to the hub, without the lock.
+// postToHub posts a frame to the hub without holding the lock.
 func (e *Endpoint[T]) postToHub(f frame) {
 	e.mu.Unlock()
 	defer e.mu.Lock()
@@ -110,7 +110,7 @@ func (e *Endpoint[T]) deliver(f frame) {
 		if f.epoch == e.epoch && e.cause == nil && len(f.data) > 4 {
 			rank := int(binary.LittleEndian.Uint32(f.data))
 			if e.cause = decodeCause(rank, f.data[4:]); e.proposal != nil && rank == e.cfg.Rank {
-				e.cause = e.proposal // the same error, with its type
+				e.cause = e.proposal // the original error, with its type
 			}
 			e.closeLinks()
 		}
@@ -122,7 +122,7 @@ func (e *Endpoint[T]) deliver(f frame) {
 	}
 }
 
-// closeLinks closes the connections of a step that has ended.
+// closeLinks closes the connections of an ended step.
 func (e *Endpoint[T]) closeLinks() {
 	if e.cancelDial != nil {
 		e.cancelDial()

@@ -15,7 +15,7 @@ type wait[T any] struct {
 	action schedule.Action // the awaited action; 0 at step end
 	peer   int             // the awaited rank; -1 for all
 	link   *sendEnd[T]
-	number int64 // of the message, or the epoch
+	number int64 // the number of the message, or the epoch
 	since  time.Time
 }
 
@@ -25,13 +25,13 @@ type waitReason uint8
 const (
 	waitNone       waitReason = iota
 	waitBegin                 // for all ranks to begin the step
-	waitWithdrawal            // for rank 0 to confirm the withdrawal, or the beginning
-	waitRoom                  // of a Send, for the link to take another message
+	waitWithdrawal            // for rank 0 to confirm the withdrawal, or the step's beginning
+	waitRoom                  // in Send, for room on the link
 	waitReceipt               // for the receipt of a message
-	waitConnection            // of a Recv, for the sender to connect
-	waitMessage               // of a Recv, for a message
-	waitAll                   // of an Exchange
-	waitCause                 // of an Abort, or of a call whose connection has ended, for the cause
+	waitConnection            // in Recv, for the sender to connect
+	waitMessage               // in Recv, for a message
+	waitAll                   // in Exchange, for all ranks
+	waitCause                 // in Abort, or in a call whose connection has ended, for the cause
 )
 
 // happened reports whether the awaited event has happened.
@@ -100,8 +100,8 @@ func (e *Endpoint[T]) endWait() {
 	e.wait = wait[T]{}
 }
 
-// awaitCause is called after the error of a connection. It waits briefly for the cause, which
-// arrives on the control connection, and returns it, or else err.
+// awaitCause is called after a connection has failed with err. It waits briefly for the cause, which
+// arrives on the control connection, and returns it, or err if it does not arrive.
 func (e *Endpoint[T]) awaitCause(err error, w wait[T]) error {
 	ctx, cancel := context.WithTimeout(context.Background(), min(e.cfg.Silence, 2*time.Second))
 	defer cancel()

@@ -16,9 +16,9 @@ import (
 
 var _ transport.Windows = (*Endpoint[int])(nil)
 
-// A request for exposed memory is the header of a message with the tag, the reader's epoch, and the
-// range. The answer is one byte and the bytes of the range, or another byte, the length of the text
-// of an error, and the text.
+// A request for exposed memory consists of a message header with the tag, the reader's epoch, and the
+// range. The answer is one byte followed by the bytes of the range, or a different byte followed by
+// the length and the text of an error.
 const (
 	requestBytes = messageHeader + 3*8
 
@@ -77,7 +77,7 @@ func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offs
 	if err == nil || errors.Is(err, transport.ErrWindow) {
 		return err
 	}
-	cause, stop := context.WithTimeout(getting, min(e.cfg.Silence, 2*time.Second)) // which arrives on the control connection
+	cause, stop := context.WithTimeout(getting, min(e.cfg.Silence, 2*time.Second)) // the cause arrives on the control connection
 	defer stop()
 	if <-cause.Done(); getting.Err() != nil {
 		return context.Cause(getting)
@@ -85,7 +85,7 @@ func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offs
 	return fmt.Errorf("tcp: rank %d reads %v of rank %d: %w", e.cfg.Rank, tag, from, err)
 }
 
-// endOf returns the reason why a step has ended, for a call that waits.
+// endOf returns the reason why a step has ended, for a waiting call.
 func (e *Endpoint[T]) endOf(step context.Context, w *wait[T]) error {
 	cause := context.Cause(step)
 	e.mu.Lock()
@@ -107,7 +107,7 @@ func (e *Endpoint[T]) keep(from int, conn net.Conn, epoch int64) bool {
 	return true
 }
 
-// countedConn counts the bytes that are read.
+// countedConn counts the bytes that are read from a connection.
 type countedConn struct {
 	net.Conn
 	n *atomic.Int64
@@ -154,7 +154,7 @@ func (e *Endpoint[T]) addWindow(conn net.Conn, o opening) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.jobError != nil || o.Epoch < e.epoch || o.Epoch == e.epoch && e.cause != nil {
-		closeNow(conn) // which the reader notices
+		closeNow(conn) // the reader notices
 		return
 	}
 	e.servedConns[conn] = o.Epoch
@@ -194,7 +194,7 @@ func (e *Endpoint[T]) serve(conn net.Conn) error {
 	}
 }
 
-// closeWindows ends the reads of a step by this rank and by others.
+// closeWindows ends the step's reads, by this rank and by others.
 func (e *Endpoint[T]) closeWindows(cause error) {
 	for conn, epoch := range e.servedConns {
 		if epoch <= e.epoch || e.jobError != nil {

@@ -1,3 +1,3 @@
-// Package messages implements the data structures that all transports share: the queue of a link's
-// messages on the sender's side, the wait of a rank, and the memory that a rank exposes.
+// Package messages implements the data structures that all transports share: the sender's queue of a
+// link's messages, a rank's wait, and the memory that a rank exposes.
 package messages

@@ -2,24 +2,24 @@ package messages
 
 import "github.com/weir-ml/weir/transport"
 
-// Queue is a ring of the messages that a sender has put on a link, the oldest first. It also keeps
-// the tags that the sender has not waited for. The zero value is an empty link.
+// Queue is a ring of the messages that a sender has put on a link, oldest first. It also keeps the
+// tags that the sender has not waited for. The zero value is an empty link.
 type Queue[T any] struct {
 	Sent int64 // number of messages since Reset
 
 	ring         []Message[T]
 	first, count int
-	sent         []sending // in the order of sending, but the first waited ones were waited for
-	waited       int       // the number of messages in sent that Number has returned
+	sent         []sending // in send order; the sender has waited for the first waited of them
+	waited       int       // number of messages at the start of sent that Number has returned
 }
 
-// Message is the handles that a sender lends to a link.
+// Message holds the handles that a sender lends to a link.
 type Message[T any] struct {
 	Tag transport.Tag
 	H   []T
 }
 
-// sending describes a message that was sent. Messages are numbered from 1.
+// sending describes a sent message. Messages are numbered from 1.
 type sending struct {
 	tag     transport.Tag
 	number  int64
@@ -32,8 +32,8 @@ func (q *Queue[T]) Len() int { return q.count }
 // First returns the oldest message. There must be one.
 func (q *Queue[T]) First() *Message[T] { return &q.ring[q.first] }
 
-// Push adds a message. The ring grows to the largest number of messages that were ever in the
-// queue at once.
+// Push adds a message. The ring grows to the largest number of messages that the queue has ever held
+// at once.
 func (q *Queue[T]) Push(tag transport.Tag, h []T) {
 	if q.count == len(q.ring) {
 		ring := make([]Message[T], max(2*len(q.ring), 1))
@@ -59,8 +59,8 @@ func (q *Queue[T]) Pop() {
 	q.count--
 }
 
-// Number returns the number of the message with a tag, or 0 if there is none for which the sender
-// has not waited yet. It is fastest if the sender waits in the order of sending.
+// Number returns the number of the message with a tag, or 0 if there is none for which the sender has
+// not waited yet. It is fastest if the sender waits in send order.
 func (q *Queue[T]) Number(tag transport.Tag) int64 {
 	for i := q.waited; i < len(q.sent); i++ {
 		if q.sent[i].tag == tag {

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/internal/turns"
 )
 
-// Waiter lets the goroutine of a rank wait for a condition. One lock of the transport guards the
-// state of all conditions; a goroutine that changes the state wakes the ranks that may continue.
+// Waiter lets the goroutine of a rank wait for a condition. The transport has one lock that guards
+// the state of all conditions; a goroutine that changes the state wakes the ranks that may continue.
 type Waiter struct {
 	Turns turns.Turns // nil outside of a simulation
 
@@ -16,7 +16,7 @@ type Waiter struct {
 	wake chan struct{}
 }
 
-// NewWaiter returns the Waiter of a rank with the lock of its transport.
+// NewWaiter returns a rank's Waiter that uses the lock of its transport.
 func NewWaiter(lock *sync.Mutex) Waiter { return Waiter{lock: lock, wake: make(chan struct{}, 1)} }
 
 // Wake makes the rank check again whether it must wait. Any goroutine may call it.
@@ -27,11 +27,12 @@ func (w *Waiter) Wake() {
 	}
 }
 
-// Sleep sleeps until over returns true, or returns the cause of the context's end. The caller holds
-// the lock. Sleep releases it while the rank sleeps, and holds it during calls of over.
+// Sleep sleeps until over returns true, or until the context ends, and then returns the context's
+// cause. The caller holds the lock. Sleep releases it while sleeping, and holds it during calls of
+// over.
 func (w *Waiter) Sleep(ctx context.Context, over func() bool) error {
 	select {
-	case <-w.wake: // left from an earlier wait
+	case <-w.wake: // left over from an earlier wait
 	default:
 	}
 	for turn := w.Turns; !over(); { // the lock guards Turns as well

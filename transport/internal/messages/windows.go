@@ -11,9 +11,9 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Windows holds the memory that a rank exposes to others, and the list of its own calls that wait.
-// Steps are numbered, so that a read of the next step does not find memory of the last step. The
-// zero value belongs to a rank before its first step.
+// Windows holds the memory that a rank exposes to others, and the list of its own waiting calls.
+// Steps are numbered, so that a read in the next step cannot find the last step's memory. The zero
+// value is for a rank before its first step.
 type Windows struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change; nil if no call waits
@@ -21,20 +21,20 @@ type Windows struct {
 	cause   error // ends every call of the step
 	closed  bool  // no step follows
 	exposed map[transport.Tag]*exposure
-	readers int // the number of current reads
+	readers int // number of reads in progress
 	served  int64
 	waits   []*WindowWait
 }
 
-// exposure is the memory under a tag.
+// exposure is the memory exposed under a tag.
 type exposure struct {
 	b         []byte
-	read      int64 // the bytes that were read
-	readers   int   // the number of current reads
+	read      int64 // number of bytes read
+	readers   int   // number of reads in progress
 	withdrawn bool
 }
 
-// WindowWait is a call of the rank that waits for another rank, or for all if From is -1.
+// WindowWait is a call of the rank that waits for another rank, or for all ranks if From is -1.
 type WindowWait struct {
 	From  int
 	Tag   transport.Tag
@@ -49,8 +49,8 @@ func (w *Windows) notify() {
 	}
 }
 
-// wait waits for the next change, or returns the cause of the context's end. It releases the lock
-// while it waits.
+// wait waits for the next change. If the context ends first, it returns the context's cause. It
+// releases the lock while it waits.
 func (w *Windows) wait(ctx context.Context) error {
 	if w.changed == nil {
 		w.changed = make(chan struct{})
@@ -111,8 +111,8 @@ func (w *Windows) Close(cause error) {
 	w.notify()
 }
 
-// Drain waits until no rank reads the memory. The step must have ended. The context is used only for
-// its Turns.
+// Drain waits until no rank is reading the memory. The step must have ended. Only the context's Turns
+// are used.
 func (w *Windows) Drain(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,7 +121,7 @@ func (w *Windows) Drain(ctx context.Context) {
 	}
 }
 
-// Expose is transport.Windows.Expose.
+// Expose implements transport.Windows.Expose.
 func (w *Windows) Expose(tag transport.Tag, b []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,8 +142,8 @@ func (w *Windows) Expose(tag transport.Tag, b []byte) error {
 	return nil
 }
 
-// Read waits for the memory under a tag and calls use with n bytes of it, beginning at offset. It
-// calls blocks, which may be nil, before it waits for the first time, without the lock.
+// Read waits for the memory exposed under a tag and calls use with n bytes of it, starting at offset.
+// Before it waits for the first time, it calls blocks, which may be nil, without holding the lock.
 func (w *Windows) Read(ctx context.Context, step int64, tag transport.Tag, offset, n int64, blocks func(), use func(b []byte) error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -176,7 +176,7 @@ func (w *Windows) Read(ctx context.Context, step int64, tag transport.Tag, offse
 	}
 	x.readers++
 	w.readers++
-	w.served += n // counted first: the reader may have all bytes, and report it, before use returns
+	w.served += n // counted first, because the reader may have all bytes, and report that, before use returns
 	w.mu.Unlock()
 	err := use(x.b[offset : offset+n : offset+n])
 	w.mu.Lock()
@@ -191,8 +191,8 @@ func (w *Windows) Read(ctx context.Context, step int64, tag transport.Tag, offse
 	return err
 }
 
-// announce calls blocks, without the lock, and sets it to nil. It reports whether blocks was set:
-// the state may have changed during the call.
+// announce calls blocks without holding the lock, and sets it to nil. It reports whether blocks was
+// set, because the state may have changed during the call.
 func (w *Windows) announce(blocks *func()) bool {
 	if *blocks == nil {
 		return false
@@ -204,7 +204,7 @@ func (w *Windows) announce(blocks *func()) bool {
 	return true
 }
 
-// Withdraw is transport.Windows.Withdraw. It calls blocks as Read does.
+// Withdraw implements transport.Windows.Withdraw. It calls blocks as Read does.
 func (w *Windows) Withdraw(ctx context.Context, tag transport.Tag, n int64, blocks func()) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -232,7 +232,7 @@ func (w *Windows) Withdraw(ctx context.Context, tag transport.Tag, n int64, bloc
 	}
 }
 
-// Served is transport.Windows.Served.
+// Served implements transport.Windows.Served.
 func (w *Windows) Served() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
