@@ -44,8 +44,8 @@ func New(w io.Writer) *Log {
 }
 
 // Every makes the log write one of n records of each rank, including the first of every step,
-// and all that show growth. Its lines contain n in the field every, and their peak covers the omitted
-// records. Every must be called before the first record.
+// and all whose Excess or Growth is not 0. Its lines contain n in the field every, and their peak covers
+// the omitted records. Every must be called before the first record.
 func (l *Log) Every(n int) {
 	if n > 1 {
 		l.every, l.since = n, map[int]*skipped{}
