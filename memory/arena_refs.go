@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// live reports whether the slot has a buffer: every live buffer has a reference.
+// live reports whether the slot holds a live buffer: every live buffer has a reference.
 func (s *slot) live() bool { return s.plain+s.held > 0 }
 
 // lookup returns the slot of a live buffer, or nil for any other handle.

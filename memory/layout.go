@@ -39,7 +39,7 @@ type Planned interface {
 	// its first use.
 	Lay(layout *Layout) error
 	// At sets the current place of the program: the next allocation is the first birth of that
-	// place. A place that is not in the layout has no births.
+	// place. A place outside the layout has no births.
 	At(place int)
 }
 

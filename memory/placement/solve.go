@@ -18,7 +18,7 @@ type Options struct {
 	// than once), which take about a microsecond each. 0 means five million. One greedy layout is always
 	// made. There are about a dozen recipes; with fewer nodes than a dozen times the number of buffers,
 	// not all of them are tried. Unless the clock or the context ends Solve, equal problems with equal
-	// options have equal layouts on every machine.
+	// options yield equal layouts on every machine.
 	Nodes int64
 	// Seed determines the random choices.
 	Seed uint64

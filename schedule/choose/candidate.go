@@ -14,8 +14,8 @@ import (
 type Candidate struct {
 	Schedule string
 	Variant  string // for example "group 8", empty if the schedule has one variant
-	// Params are the parameters of the rule. For a searched order, which has no rule, only the placement
-	// and the microbatches are set.
+	// Params holds the rule's parameters. For a searched order, which has no rule, only the placement and
+	// the microbatches are set.
 	Params schedule.Params
 	// Plan is the proven plan, with transfers between ranks, and Report its simulation. Both are nil if
 	// the candidate was refused.

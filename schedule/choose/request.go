@@ -11,7 +11,8 @@ import (
 // Request describes the step for which to choose a plan.
 type Request struct {
 	Ranks, Stages, Microbatches int
-	// Costs has an entry for each stage of the model, or one entry for all. Choose does not modify it.
+	// Costs contains an entry for each stage of the model, or one entry for all stages. Choose does not
+	// modify it.
 	Costs *simulate.Costs
 	// Memory is the maximum number of live bytes on a rank; 0 means no limit.
 	Memory int64

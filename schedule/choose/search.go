@@ -66,7 +66,7 @@ func newSearch(r *Request, blocks []block, split bool) (*search, error) {
 	return q, nil
 }
 
-// solve returns good orders that keep to a limit of bytes, the best first, and the policies behind
+// solve returns good orders that stay within a limit of bytes, the best first, and the policies behind
 // some of them. It first tries the known policies, which are good under another limit. Effort multiplies
 // the number of policies that it tries.
 func (q *search) solve(limit int64, known []policy, effort int) (solutions []solution, good []policy) {

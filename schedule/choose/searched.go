@@ -31,8 +31,8 @@ func (r *Request) searches() []func() []*Candidate {
 	return work
 }
 
-// search returns the plans that it finds for a partition: the best one under each memory limit,
-// unless a lower limit has a plan that is as fast.
+// search returns the plans that it finds for a partition: the best one under each memory limit, unless a
+// lower limit already yields a plan that is as fast.
 func (r *Request) search(p partition) (list []*Candidate) {
 	var searches []*search
 	var reason error

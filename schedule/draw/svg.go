@@ -37,11 +37,11 @@ const (
 
 // SVG writes a picture. It has a row for each rank, and a box for each computation, labelled with the
 // microbatch if there is room. The stages of a rank fade from first to last. The two actions of a joined
-// pair are one above the other. If the plan offloads, each rank has a second row, with the copies to far
-// memory above the copies back. If replicas exchange anything, each rank has another row, with gradient
-// reductions above weight gathers. Below these rows is the amount that the rank holds, in bytes, or in
-// microbatches in flight if the events have no live bytes. All ranks share one scale. Colours follow the
-// reader's light or dark mode. The picture has no scripts and no external fonts.
+// pair are drawn one above the other. If the plan offloads, each rank has a second row, with the copies
+// to far memory above the copies back. If replicas exchange anything, each rank has another row, with
+// gradient reductions above weight gathers. Below these rows is the amount that the rank holds, in bytes,
+// or in microbatches in flight if the events have no live bytes. All ranks share one scale. Colours
+// follow the reader's light or dark mode. The picture has no scripts and no external fonts.
 //
 // For a step of more than MaxBoxes computations, SVG returns an error that wraps ErrTooLong.
 func (s *Step) SVG(w io.Writer) error {
@@ -347,7 +347,7 @@ func stageList(stages []int) string {
 	return list
 }
 
-// box draws a computation in a row whose top is at y. The tooltip has its name and its times.
+// box draws a computation in a row whose top is at y. The tooltip shows its name and times.
 func (p *picture) box(b box, y float64) {
 	const inset = 0.6 // left and right, between adjacent boxes
 	a, x, width, height := b.Action, p.x(b.Start), p.x(b.End)-p.x(b.Start), lane

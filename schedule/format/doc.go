@@ -28,6 +28,6 @@
 //     that do not ascend, frozen stages.
 //
 // Compute, Comms and Order do not express the ends of buffers. They do not express frozen stages
-// and slices of sequences either; [Options] can. Nor do they express the placement: in the CSV
-// forms a stage is on the rank whose line has its actions.
+// and slices of sequences either; [Options] can. Nor do they express the placement: in the CSV forms, a
+// stage is on the rank whose line contains its actions.
 package format

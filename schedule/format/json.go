@@ -44,8 +44,8 @@ const jsonSchema = 1
 // The other fields of the plan come after the microbatches if they are not empty: copies, slices, a
 // runtime other than weir, a bounded capacity of links, frozen stages; away, facts, parts, windows
 // and outgoing, which have an element for each stage; entries, which has one for each rank; and
-// costs. Actions have the text form. A nested loop has segments, a list of such objects, in place of
-// actions. The same plan always yields the same bytes.
+// costs. Actions are in the text form. A nested loop contains segments, a list of such objects, instead
+// of actions. The same plan always yields the same bytes.
 //
 // An error comes from w, or wraps ErrRefused for a plan that JSON cannot express.
 func WriteJSON(w io.Writer, plan *schedule.Plan, costs *simulate.Costs) error {

@@ -9,10 +9,11 @@ import (
 
 // SegmentPlaces maps the repeats of a segment of the program to places of a memory.Layout. Each of
 // the first Lead repeats and of the last Tail repeats has its own places. The repeats between them
-// share the places of Cycle repeats: the places of a repeat are those of the repeat Cycle before it.
+// share the places of Cycle repeats: a repeat has the same places as the repeat that is Cycle repeats
+// earlier.
 type SegmentPlaces struct {
 	First  int // place of the first action of the first repeat
-	Body   int // actions of a repeat
+	Body   int // number of actions in a repeat
 	Repeat int
 	Lead   int
 	Cycle  int
@@ -72,33 +73,33 @@ func (t *trace) place(at position) int {
 // repeats, the skipped repeats, the rest of the equal repeats, and a tail of repeats that differ again.
 //
 //  1. After each repeat of the lead, the state of the rank is compared with the state after the
-//     previous repeat, with microbatches and births relative to the repeat. If both are equal, the
-//     repeat led from a state to the same state, and the cycle begins with this repeat. The changes of a
-//     repeat are determined by the state before it, so by induction all later repeats make the same
+//     previous repeat, with microbatches and births relative to the repeat. If the two are equal, the
+//     repeat led from a state back to the same state, and the cycle begins with this repeat. The changes
+//     of a repeat are determined by the state before it, so by induction all later repeats make the same
 //     changes, until the source has fewer entries left than a repeat pulls. The state needs no sizes:
 //     with one shape class, the slot of an allocation and its index there determine its size.
 //  2. The cycle, which is at least as long as the longest life, is traced. Then a multiple of it is
-//     skipped. So skipping is exact: apart from the numbers of microbatches, the trace has every set of
-//     live buffers that the whole program has.
-//  3. Of the repeats that are left, the first one whose changes have another hash begins the tail. The
-//     equal repeats before it have the places of the cycle.
+//     skipped. So skipping is exact: apart from the numbers of microbatches, the trace contains every set
+//     of live buffers that occurs in the whole program.
+//  3. Of the remaining repeats, the first one whose changes have a different hash begins the tail. The
+//     equal repeats before it use the cycle's places.
 //
-// In the state, the slots that an earlier segment has filled have absolute microbatches, so step 1
-// needs an argument that a later repeat does not meet one of them. It follows from the validity of the
-// plan. The states are equal, so the repeat has emptied no such slot: each slot that it used, the body
-// had filled. The same holds in the later repeats, because a slot of theirs that an earlier segment had
-// filled would be filled twice, and a valid plan runs each action once.
+// In the state, slots that an earlier segment filled have absolute microbatches, so step 1 needs an
+// argument that no later repeat uses one of them. It follows from the validity of the plan. As the states
+// are equal, the repeat has emptied no such slot: every slot that it used had been filled by the body.
+// The same holds for later repeats: if one of them used a slot that an earlier segment had filled, that
+// slot would be filled twice, but a valid plan runs each action only once.
 type recurrence struct {
-	before    []uint64 // the state after the last repeat; nil at the beginning
-	liveCount int      // number of live allocations after the last repeat
+	before    []uint64 // the state after the previous repeat; nil at the beginning
+	liveCount int      // number of live allocations after the previous repeat
 	hash      uint64   // of the changes of this repeat
 	cycleHash uint64   // of the changes of the first repeat of the cycle
 	longest   int      // the longest life among the allocations that died in this repeat, in repeats, rounded up
 	skipped   bool
 }
 
-// ramp reports whether no repeat of a segment is skipped because it has fewer than 4 repeats, or is
-// considered a part of the warm-up or the drain: it has fewer than longestRamp microbatches, and fewer
+// ramp reports whether a segment is too short to skip any of its repeats: it has fewer than 4 repeats, or
+// counts as part of the warm-up or the drain because it has fewer than longestRamp microbatches and fewer
 // than an eighth of the plan's.
 func (t *trace) ramp(segment *schedule.Segment) bool {
 	return segment.Repeat < 4 || segment.Repeat*max(segment.Stride, -segment.Stride) < min(t.plan.Microbatches/8, longestRamp)
@@ -116,7 +117,7 @@ func (c *recurrence) record(t *trace, change int32) {
 	it := &t.allocations[^change]
 	c.hash = mix(c.hash, t.id(it, ^change), 1)
 	if it.position.segment == t.at.segment {
-		// In repeats, rounded up: one more if the death is later in its repeat than the birth.
+		// In repeats, rounded up: one more if the death comes later in its repeat than the birth did.
 		age := int(t.at.repeat - it.position.repeat)
 		if it.death-t.repeatStart > it.inRepeat {
 			age++
@@ -169,7 +170,7 @@ func (t *trace) skip(segment *schedule.Segment, r int) int {
 	return n
 }
 
-// entriesLeft returns how many more repeats can pull as many entries as the last one did. It is the
+// entriesLeft returns how many more repeats can pull as many entries as the previous one did. It is the
 // number of microbatches if entries set no limit, and 0 if the stride is negative.
 func (t *trace) entriesLeft(stride int) int {
 	if t.pulled == t.plan.Microbatches || stride == 0 {
@@ -187,8 +188,8 @@ func (t *trace) liveCount() int {
 	return len(t.allocations) - dead
 }
 
-// id identifies an allocation by its birth. If it was born in this segment, its repeat is relative to the
-// current one, so the same birth in the next repeat has the same id then.
+// id identifies an allocation by its birth. For a birth in this segment, the repeat is counted relative
+// to the current one, so that the same birth one repeat later has the same id by then.
 func (t *trace) id(it *allocation, number int32) uint64 {
 	if it.position.segment != t.at.segment {
 		return uint64(number)<<1 | 1

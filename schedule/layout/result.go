@@ -50,7 +50,7 @@ type Owner struct {
 	Name  string
 	Class memory.Class
 	Count int
-	Bytes int64 // of all of them
+	Bytes int64 // total size of these buffers
 	// First and Last are the lowest and highest of their microbatches, or -1 if there are none.
 	First, Last int
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// steadyState describes a repeat of a segment's cycle. All of them are equal.
+// steadyState describes a repeat of a segment's cycle; all these repeats are equal.
 type steadyState struct {
 	period int64 // number of changes in a repeat
 	births []lifetime

@@ -43,7 +43,7 @@ type Device struct {
 type Candidate struct {
 	Microbatches int  `json:"microbatches"`
 	Sites        int  `json:"sites"` // sites with this number of calls
-	Site         Site `json:"site"`  // the first of them
+	Site         Site `json:"site"`  // the first of these sites
 }
 
 // Group is the set of allocations with one call stack and one size.
