@@ -1,6 +1,6 @@
-// Package metrics records a trainer's figures: the memory of a run by microbatch, its times by
-// rank, and its losses by step. It writes the memory log during the run, and at the end a summary
-// and a page.
+// Package metrics records a trainer's figures: a run's memory by microbatch, its times by rank,
+// and its losses by step. It writes the memory log during the run, and a summary and a page at
+// the end.
 //
 // A [Run] provides the runner's hooks. [Run.Begin] configures it for the model, [Run.Step] wraps
 // every training step, and [Run.FinishStep] adds the loss. Its memory does not grow with

@@ -16,17 +16,17 @@ import (
 	"github.com/weir-ml/weir/trainer/outfile"
 )
 
-// failures are the files written after a failed step.
+// failures records the files written after a failed step.
 type failures struct {
 	mu    sync.Mutex
 	paths []string
-	err   error // of writing them
+	err   error // errors in writing them
 }
 
-// dump writes failure.jsonl into the folder when a step fails, while its buffers are still there:
-// the last records of the rank's memory log, the step's buffers by name, and other live memory,
-// except the model. With several ranks each writes its own file. An interrupted run has not
-// failed.
+// dump writes failure.jsonl into the folder Failures when a step fails, while the step's buffers
+// still exist. The file contains the last records of the rank's memory log, the step's buffers by
+// name, and other live memory, except the model. If there are several ranks, each writes its own
+// file. An interrupted run has not failed.
 func (r *Run) dump(rank int, err error, held iter.Seq[memory.Info]) {
 	r.ranks[rank].stop()
 	if r.Failures == "" || r.Samples == nil || errors.Is(err, context.Canceled) {
@@ -60,7 +60,8 @@ func (r *Run) dump(rank int, err error, held iter.Seq[memory.Info]) {
 	r.failed.err = errors.Join(r.failed.err, dumped)
 }
 
-// Explained adds to the error of a failed step where its live memory was written.
+// Explained adds, to the error of a failed step, the location of the files with the step's live
+// memory.
 func (r *Run) Explained(err error) error {
 	switch {
 	case err == nil || len(r.failed.paths) == 0:

@@ -18,7 +18,7 @@ import (
 )
 
 // Page returns the page of the run so far: facts, memory by microbatch, the live bytes at each of
-// the last actions, and the losses. The caller sets the title, and may add to it.
+// the last actions, and the losses. The caller sets the page's title, and may add to the page.
 func (r *Run) Page() *report.Page {
 	s := r.Summary()
 	p := &report.Page{
@@ -43,7 +43,7 @@ func (r *Run) Page() *report.Page {
 	return p
 }
 
-// alert describes why the run has failed, after which step and on which rank.
+// alert describes why the run failed, after which step and on which rank.
 func (r *Run) alert() report.Alert {
 	if r.failure == nil {
 		return report.Alert{}
@@ -77,7 +77,7 @@ func (r *Run) facts(s *Summary) []report.Fact {
 		Label: "growth per microbatch", Value: units.Count(s.Growth) + " bytes", Note: "over " + units.Count(s.GrowthOver) + " microbatches",
 		Good: s.Growth == 0 && r.failure == nil, Bad: s.Growth != 0,
 	}
-	if r.steps == 0 { // otherwise the maxima are of whole steps
+	if r.steps == 0 { // otherwise, the maxima cover only whole steps
 		return []report.Fact{growth}
 	}
 	facts := []report.Fact{
@@ -97,7 +97,7 @@ func (r *Run) facts(s *Summary) []report.Fact {
 	return facts
 }
 
-// decimals formats a number that may be unknown.
+// decimals formats a number, or its absence if it is unknown.
 func decimals(x *float64, digits int) string {
 	if x == nil {
 		return "-"
@@ -115,7 +115,7 @@ func (r *Run) focus() (focus *rank, words string) {
 	return &r.ranks[fullest], words
 }
 
-// memoryFigure plots live and peak over the microbatches of the run.
+// memoryFigure plots live and peak bytes over the microbatches of the run.
 func (r *Run) memoryFigure() report.Figure {
 	rank, words := r.focus()
 	caption := "Live bytes after the last action of each microbatch, and their maximum since the one before, without the model (" + units.Size(rank.model) + ")." + words
@@ -168,14 +168,14 @@ func (r *Run) actionsFigure() report.Figure {
 	return f
 }
 
-// timeline shows when the last computations of each rank ran. Gaps are waits, transfers and
-// the ends of steps.
+// timeline shows when each rank's last computations ran. Gaps are waits, transfers and the ends
+// of steps.
 func (r *Run) timeline() *report.Timeline {
 	t := &report.Timeline{
 		Title:   "The last actions by the clock",
 		Caption: "Forwards (F), backwards (B) and their halves (I, W), with stage and microbatch. Between them are waits, transfers and, once a step, the update.",
 	}
-	from := time.Duration(math.MinInt64) // all ranks' actions are kept from this time on
+	from := time.Duration(math.MinInt64) // since this time, the actions of every rank are still kept
 	for i := range r.ranks {
 		if actions := r.ranks[i].lastFew(); len(actions) > 0 { // a lost rank has none
 			from = max(from, actions[0].Start)
@@ -225,7 +225,8 @@ func (r *Run) lossFigure() report.Figure {
 	return f
 }
 
-// ownersTable names the owners at the peak of the rank with the highest peak.
+// ownersTable returns a table of the owners of memory at the peak of the rank whose peak is
+// highest.
 func (r *Run) ownersTable() report.Table {
 	rank, words := r.focus()
 	list := slices.SortedFunc(slices.Values(rank.owners), func(a, b memory.PeakOwner) int { return cmp.Compare(b.Bytes, a.Bytes) })
@@ -239,7 +240,7 @@ func (r *Run) ownersTable() report.Table {
 	})
 }
 
-// lossTable has the numbers of the loss figure.
+// lossTable returns a table with the numbers of the loss figure.
 func (r *Run) lossTable() report.Table {
 	table := report.Table{Title: "Losses in numbers", Head: []string{"steps", "train, mean", "smallest", "largest"}, Folded: true}
 	for _, b := range r.train.Buckets() {

@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	lastActions = 48 // number of actions kept of a rank
-	mostOwners  = 64 // number of owners kept of a rank
+	lastActions = 48 // number of actions kept per rank
+	mostOwners  = 64 // maximum number of owners kept per rank
 	shownOwners = 16
 )
 
-// rank is the record of one rank. While a step runs, only the goroutine of the rank uses it.
+// rank is the record of one rank. While a step runs, only the rank's goroutine uses it.
 type rank struct {
 	book         memory.Book
 	model        int64 // live bytes when the run began
 	microbatches int64
-	growth       int64          // the largest of a microbatch
-	peak         memory.ByClass // the largest peak of all steps and evaluations
+	growth       int64          // the largest growth in a microbatch
+	peak         memory.ByClass // the largest peak over all steps and evaluations
 	live, peaks  *report.Envelope
 	origin       time.Time
-	actions      []Action // a ring; their times are since origin
+	actions      []Action // a ring; times are relative to origin
 	next         int
-	running      *Action // the last action, until another one begins
+	running      *Action // the last action, until it ends
 	stats        memory.Stats
 	owners       []memory.PeakOwner // at the peak, as far as there is room
 }
@@ -36,8 +36,8 @@ type rank struct {
 // Action is one of the last computations of a rank.
 type Action struct {
 	Action     schedule.Action
-	Live       memory.ByClass // before it
-	Start, End time.Duration  // since a moment; End is the end of its call
+	Live       memory.ByClass // live bytes before the computation
+	Start, End time.Duration  // since a common moment; End is the time at which the call returned
 }
 
 // own adds an owner at the peak.
@@ -47,7 +47,7 @@ func (r *rank) own(o memory.PeakOwner) {
 	}
 }
 
-// action records the live bytes before a computation.
+// action records the start of a computation, and the live bytes before it.
 func (r *rank) action(action schedule.Action) {
 	if r.book == nil {
 		return
@@ -68,8 +68,8 @@ func (r *rank) action(action schedule.Action) {
 	r.next = (r.next + 1) % len(r.actions)
 }
 
-// stop ends the current action, and returns the time since origin. The call of an action ends if
-// the next action begins, or its microbatch or step ends.
+// stop ends the current action, and returns the time since origin. The call of an action is taken
+// to end when the next action begins, or when its microbatch or step ends.
 func (r *rank) stop() time.Duration {
 	now := time.Since(r.origin)
 	if r.running != nil {
@@ -97,8 +97,8 @@ func (r *Run) LastActions(rank int, since time.Time) []Action {
 	return later(of.lastFew(), of.origin.Sub(since))
 }
 
-// SetLastActions makes the page show actions of a rank that runs in another process. since is the
-// local time of that process's moment from which it counts.
+// SetLastActions makes the page show the actions of a rank that runs in another process. since is
+// the moment from which their times count, by the local clock.
 func (r *Run) SetLastActions(rank int, since time.Time, actions []Action) {
 	to := &r.ranks[rank]
 	to.actions, to.next, to.running = to.actions[:0], 0, nil
@@ -106,7 +106,7 @@ func (r *Run) SetLastActions(rank int, since time.Time, actions []Action) {
 	later(to.actions, since.Sub(to.origin))
 }
 
-// later moves actions in time.
+// later shifts actions in time.
 func later(actions []Action, by time.Duration) []Action {
 	for i := range actions {
 		actions[i].Start += by
@@ -119,7 +119,7 @@ func later(actions []Action, by time.Duration) []Action {
 type clocks struct {
 	steps      int
 	makespan   time.Duration
-	ideal      time.Duration // work of the busiest rank
+	ideal      time.Duration // sum over steps of the busiest rank's work
 	work, wait []time.Duration
 	simulated  *simulate.Report // nil without costs
 }
@@ -141,12 +141,12 @@ func (c *clocks) add(result *runner.Result) {
 	c.simulated = result.Simulated
 }
 
-// mean returns the seconds of a step that add up to total.
+// mean returns the mean time of a step, in seconds, given the total over all steps.
 func (c *clocks) mean(total time.Duration) float64 {
 	return total.Seconds() / float64(max(c.steps, 1))
 }
 
-// bubble returns the fraction of the makespans in which the busiest rank did not work.
+// bubble returns the fraction of the makespans during which the busiest rank did not work.
 func (c *clocks) bubble() float64 {
 	if c.makespan == 0 {
 		return 0

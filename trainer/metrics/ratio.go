@@ -2,8 +2,8 @@ package metrics
 
 import "math"
 
-// Ratio returns the sum of sums over the sum of weights, and its standard error from the
-// deviations of the groups: NaN for a single group.
+// Ratio returns the sum of sums divided by the sum of weights, and its standard error, estimated
+// from the deviations of the groups. The error is NaN for a single group.
 func Ratio(sums, weights []float64) (mean, standard float64) {
 	var sum, weight float64
 	for i := range sums {

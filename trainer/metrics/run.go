@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	buckets      = 240 // of every plot, however long the run is
-	lastMeasures = 32  // steps for the median of allocations
+	buckets      = 240 // number of buckets in every plot, however long the run is
+	lastMeasures = 32  // number of steps over which the median of allocations is taken
 )
 
 // Space is the view of a rank's memory that a Run reads: an arena or a device.
@@ -31,36 +31,37 @@ type Space interface {
 
 // Config configures a run once its model and its runner exist. Spaces must be set.
 type Config struct {
-	Spaces []Space // by rank; their live bytes at Begin are the model
-	Stages [][]int // by rank: the numbers of its stages
+	Spaces []Space // by rank; whatever is live at Begin is the model
+	Stages [][]int // by rank: the numbers of the rank's stages
 	Log    io.Writer
-	Every  int // Log gets one record of this many (memlog.Log.Every); 0 and 1 are all
-	First  int // number of earlier steps of the weights
+	Every  int // Log gets one out of every so many records (memlog.Log.Every); 0 and 1 mean all
+	First  int // number of steps that the weights have already been trained for
 
 	// Plan is the memory plan of a step; nil if memory is not planned.
 	Plan *layout.Memory
-	// Samples returns the last records of a rank. If a step fails, they are written to the folder
-	// Failures with the live memory by name. Nil and "" disable this.
+	// Samples returns a rank's last records. If a step fails, they are written to the folder
+	// Failures, together with the live memory by name. If Samples is nil or Failures is "",
+	// nothing is written.
 	Samples  func(rank int) *memory.Ring
 	Failures string
 
-	LossUnit  string             // of the losses, such as "nats per byte"
-	Tokens    string             // the unit that is counted per second; "" is "tokens"
+	LossUnit  string             // unit of the losses, such as "nats per byte"
+	Tokens    string             // the unit that is counted per second; "" means "tokens"
 	Baselines map[string]float64 // losses to compare with, by name
-	// Seconds turns times of simulations into seconds; nil without simulations.
+	// Seconds converts simulated times to seconds; nil without simulations.
 	Seconds func(time int64) float64
 }
 
-// Run records a run. All ranks may call its hooks concurrently; everything else is for one
-// goroutine, between steps.
+// Run records a run. All ranks may call its hooks concurrently; everything else must be called
+// from one goroutine, between steps.
 type Run struct {
 	Config
 	ranks    []rank
 	clocks   clocks
-	training bool        // a training step runs: the log has no evaluations
+	training bool        // whether a training step is running: the log excludes evaluations
 	log      *memlog.Log // of all ranks
 	failed   failures
-	failure  error // why the run has failed
+	failure  error // why the run failed
 
 	train, heldout *report.Envelope // losses over steps
 	losses         [2]float64       // the first and the last
@@ -83,7 +84,7 @@ type Score struct {
 	Known    bool
 	Step     int // steps that the weights had seen
 	Loss     float64
-	Standard float64 // standard error of Loss; 0 or NaN if it is not known
+	Standard float64 // standard error of Loss; 0 or NaN if unknown
 }
 
 // New returns an empty record of a run on the given number of ranks.
@@ -101,7 +102,7 @@ func New(ranks int) *Run {
 	return r
 }
 
-// Begin configures the run, and writes the owners at the planned peak of its steps to the log.
+// Begin configures the run, and logs the owners at the planned peak of its steps.
 func (r *Run) Begin(cfg Config) {
 	r.Config = cfg
 	for i := range r.ranks {
@@ -137,12 +138,12 @@ func (r *Run) microbatch(sample *memory.Sample) {
 		return
 	}
 	rank := &r.ranks[sample.Rank]
-	rank.stop() // the call has returned: after a step's last action no other follows for a while
+	rank.stop() // the call has returned: after a step's last action, no other action follows for a while
 	rank.microbatch(sample)
 	r.log.Sample(sample)
 }
 
-// peak logs the owners at the peak of a step whose memory is not planned.
+// peak logs the owners at a step's peak if its memory is not planned.
 func (r *Run) peak(_ int, owners iter.Seq[memory.PeakOwner]) {
 	if !r.training {
 		return
@@ -158,7 +159,7 @@ func (r *Run) peak(_ int, owners iter.Seq[memory.PeakOwner]) {
 	}
 }
 
-// Step runs a step of training, and counts what it allocates on the Go heap.
+// Step runs a training step, and counts its allocations on the Go heap.
 func (r *Run) Step(step func() (*runner.Result, error)) (*runner.Result, error) {
 	r.begin, r.training = time.Now(), true
 	defer func() { r.training = false }()
@@ -178,7 +179,7 @@ func (r *Run) Step(step func() (*runner.Result, error)) (*runner.Result, error) 
 	return result, nil
 }
 
-// Fail makes the page report that the run has failed, and why. An interrupted run has not failed.
+// Fail makes the page report that the run failed, and why. An interrupted run has not failed.
 // Step calls it; a trainer calls it for failures outside of steps.
 func (r *Run) Fail(err error) {
 	if !errors.Is(err, context.Canceled) {
@@ -195,9 +196,9 @@ func (r *Run) AddPeaks(result *runner.Result) {
 	}
 }
 
-// FinishStep completes the step that Step has run, after the update of the weights. step is the
-// number of steps that the weights have seen; loss is the loss before the update, over the given
-// number of tokens. It returns how long the step took, including the update.
+// FinishStep completes the step that Step ran, after the weights have been updated. step is the
+// number of steps that the weights have been trained for; loss is the loss before the update,
+// over the given number of tokens. It returns how long the step took, including the update.
 func (r *Run) FinishStep(step int, result *runner.Result, loss float64, tokens int64) time.Duration {
 	took := time.Since(r.begin)
 	if r.steps == 0 {
@@ -216,7 +217,7 @@ func (r *Run) FinishStep(step int, result *runner.Result, loss float64, tokens i
 	r.tokens += tokens
 	r.seconds += took.Seconds()
 	if r.steps == 1 {
-		r.allocations = r.allocations[:0] // the first step includes planning: it counts only if it is the only one
+		r.allocations = r.allocations[:0] // the first step includes planning, so it counts only if it is the only one
 	}
 	if len(r.allocations) < cap(r.allocations) {
 		r.allocations = append(r.allocations, r.mallocs)
@@ -239,8 +240,8 @@ func (r *Run) AddScore(s Score) {
 // LastScore returns the last evaluation.
 func (r *Run) LastScore() Score { return r.scores[1] }
 
-// FP8 logs the tensors of a step in low precision, a line for each role, and adds them up. It
-// writes nothing for an empty report.
+// FP8 logs a step's low-precision tensors, one line for each role, and adds them to the run's
+// totals. It logs nothing for an empty report.
 func (r *Run) FP8(step int64, met *fp8.Report) {
 	r.met.Merge(met)
 	for role, c := range met.All() {
@@ -252,7 +253,7 @@ func (r *Run) FP8(step int64, met *fp8.Report) {
 	}
 }
 
-// Growth returns the largest growth of a microbatch, in bytes.
+// Growth returns the largest growth in a microbatch, in bytes.
 func (r *Run) Growth() (most int64) {
 	for i := range r.ranks {
 		most = max(most, r.ranks[i].growth)
@@ -260,7 +261,7 @@ func (r *Run) Growth() (most int64) {
 	return most
 }
 
-// TokensPerSecond returns the mean over the steps.
+// TokensPerSecond returns the mean number of tokens per second over the steps.
 func (r *Run) TokensPerSecond() float64 {
 	if r.seconds == 0 {
 		return 0
@@ -268,7 +269,7 @@ func (r *Run) TokensPerSecond() float64 {
 	return float64(r.tokens) / r.seconds
 }
 
-// allocationsPerStep returns the median over the last steps.
+// allocationsPerStep returns the median number of allocations per step over the last steps.
 func (r *Run) allocationsPerStep() uint64 {
 	if len(r.allocations) == 0 {
 		return 0

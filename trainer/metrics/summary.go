@@ -15,55 +15,55 @@ import (
 // Summary is the summary of a run. Sizes are bytes. Unknown values are null.
 type Summary struct {
 	Ranks      int   `json:"ranks"`
-	ModelBytes int64 `json:"model_bytes"` // live before the first step, on all ranks
+	ModelBytes int64 `json:"model_bytes"` // live bytes before the first step, on all ranks
 
 	LossTrainFirst      *float64 `json:"loss_train_first"`
-	LossTrain           *float64 `json:"loss_train"` // of the last step
+	LossTrain           *float64 `json:"loss_train"` // loss of the last step
 	LossHeldoutFirst    *float64 `json:"loss_heldout_first"`
-	LossHeldout         *float64 `json:"loss_heldout"` // of the last evaluation
+	LossHeldout         *float64 `json:"loss_heldout"` // loss of the last evaluation
 	LossHeldoutStandard *float64 `json:"loss_heldout_standard_error"`
 	HeldoutStep         int      `json:"heldout_step"` // number of steps before the evaluation
 
-	// MakespanSeconds is the mean time from the first computation of a step to the end of its
-	// last one, and BubbleMakespan the fraction of it in which the busiest rank did not work.
-	// Simulated has the same figures of a simulated step; null without one.
+	// MakespanSeconds is the mean time from the start of a step's first computation to the end of
+	// its last. BubbleMakespan is the fraction of that time during which the busiest rank did not
+	// work. Simulated has the same figures for a simulated step; it is null without a simulation.
 	MakespanSeconds float64    `json:"makespan_seconds"`
 	BubbleMakespan  float64    `json:"bubble_makespan"`
 	Simulated       *Simulated `json:"simulated"`
 	ByRank          []Rank     `json:"by_rank"`
 
 	TokensPerSecond float64 `json:"tokens_per_second"`
-	Seconds         float64 `json:"seconds"`               // in training steps
+	Seconds         float64 `json:"seconds"`               // time spent in training steps
 	PeakBytes       int64   `json:"peak_bytes"`            // the maximum of all ranks
 	LiveBytes       int64   `json:"live_bytes_after_step"` // the maximum of all ranks
-	// PlannedBytes is the reservation of a step on the rank that needs most, without the model,
-	// and BoundBytes its lower bound; Gap is the relative difference. They and
-	// PlannedPeakByClass, the live bytes there at the planned peak, are null if memory was not
+	// PlannedBytes is the reservation for a step on the rank that needs most, without the model.
+	// BoundBytes is its lower bound, and Gap is the relative difference. PlannedPeakByClass holds
+	// the live bytes on that rank at the planned peak. All four are null if memory was not
 	// planned.
 	PlannedBytes       *int64           `json:"planned_bytes"`
 	BoundBytes         *int64           `json:"bound_bytes"`
 	Gap                *float64         `json:"gap"`
 	PlannedPeakByClass map[string]int64 `json:"planned_peak_by_class"`
-	// PeakByClass is PeakBytes by class at that moment, including workspaces.
+	// PeakByClass breaks PeakBytes down by class, including workspaces.
 	PeakByClass map[string]int64 `json:"peak_by_class"`
 	Far         *Far             `json:"far"`      // null if the run offloads nothing
 	Replicas    *Replicas        `json:"replicas"` // null for one replica
-	// FP8Roles summarizes the tensors in FP8 in the steps of this run, by role. It is null if
-	// there are none.
+	// FP8Roles summarizes, by role, the FP8 tensors in the steps of this run. It is null if there
+	// are none.
 	FP8Roles     map[string]Role `json:"fp8_roles"`
 	Growth       int64           `json:"growth_per_microbatch_bytes"` // the largest
 	GrowthOver   int64           `json:"growth_over_microbatches"`    // number of audited microbatches
-	Allocations  uint64          `json:"allocations_per_step"`        // on the Go heap, the median of the last steps
+	Allocations  uint64          `json:"allocations_per_step"`        // on the Go heap; the median over the last steps
 	BooksAudited int             `json:"books_audited"`
 
 	how string // description of the memory plan
 }
 
-// Far has the figures of far memory, where a run offloads saved state.
+// Far has the figures of far memory, to which a run offloads saved state.
 type Far struct {
 	PeakBytes    int64 `json:"peak_bytes"`    // the maximum of all ranks
 	PlannedBytes int64 `json:"planned_bytes"` // the planned peak, or a bound if the plan is for several shapes
-	Waits        int64 `json:"waits"`         // actions that waited for a copy, on all ranks in all steps
+	Waits        int64 `json:"waits"`         // number of actions that waited for a copy, on all ranks in all steps
 }
 
 // String describes far memory in a line.
@@ -72,14 +72,14 @@ func (f *Far) String() string {
 }
 
 // Replicas has the durations of gradient reductions and weight gathers, which run concurrently with
-// the actions of ranks, and the time that ranks waited for them, summed over all ranks and steps.
+// the ranks' actions, and the time that ranks waited for them. All are summed over ranks and steps.
 type Replicas struct {
 	ReduceSeconds float64 `json:"reduce_seconds"`
 	GatherSeconds float64 `json:"gather_seconds"`
 	WaitSeconds   float64 `json:"wait_seconds"`
 }
 
-// String describes the exchanges in a line.
+// String describes the reductions and gathers in a line.
 func (r *Replicas) String() string {
 	all := r.ReduceSeconds + r.GatherSeconds
 	return fmt.Sprintf("reductions %s, gathers %s, summed over ranks and steps; %s hidden behind actions",
@@ -98,7 +98,7 @@ type Rank struct {
 	Stages     []int `json:"stages"`
 	ModelBytes int64 `json:"model_bytes"`
 	PeakBytes  int64 `json:"peak_bytes"`
-	// PeakByClass is PeakBytes by class at that moment.
+	// PeakByClass breaks PeakBytes down by class.
 	PeakByClass map[string]int64 `json:"peak_by_class"`
 	Growth      int64            `json:"growth_per_microbatch_bytes"`
 	WorkSeconds float64          `json:"work_seconds"` // of a step, mean
@@ -107,8 +107,8 @@ type Rank struct {
 	SimulatedPeakBytes *int64 `json:"simulated_peak_bytes"`
 }
 
-// Role summarizes the tensors of one role in the steps of a run: the numbers of elements that
-// were saturated, became zero or were not finite, and the range of scales.
+// Role summarizes the tensors of one role over the steps of a run: how many elements were
+// saturated, became zero or were not finite, and the range of scales.
 type Role struct {
 	Tensors     int     `json:"tensors"`
 	Saturated   uint64  `json:"saturated"`
@@ -155,7 +155,7 @@ func (r *Run) Summary() Summary {
 			one.WorkSeconds, one.WaitSeconds = clocks.mean(clocks.work[i]), clocks.mean(clocks.wait[i])
 		}
 		if s.Simulated != nil {
-			one.SimulatedPeakBytes = &clocks.simulated.Ranks[i%len(clocks.simulated.Ranks)].Peak // replicas are alike
+			one.SimulatedPeakBytes = &clocks.simulated.Ranks[i%len(clocks.simulated.Ranks)].Peak // all replicas are simulated alike
 		}
 		s.ByRank = append(s.ByRank, one)
 	}
@@ -169,7 +169,7 @@ func (r *Run) Summary() Summary {
 	return s
 }
 
-// planned adds the figures of the memory plan, for the rank that needs most.
+// planned adds the figures of the memory plan for the rank that needs most.
 func (r *Run) planned(s *Summary) {
 	if r.Plan == nil {
 		return
@@ -189,7 +189,7 @@ func (r *Run) planned(s *Summary) {
 	s.PlannedBytes, s.BoundBytes, s.Gap, s.PlannedPeakByClass, s.how = &rank.Height, &rank.Bound, &gap, byName(classes), rank.Sizes
 }
 
-// byName maps the memory log's names of the classes to bytes.
+// byName maps the classes' names in the memory log to bytes.
 func byName(classes memory.ByClass) map[string]int64 {
 	out := map[string]int64{}
 	for class, bytes := range classes {
@@ -198,7 +198,7 @@ func byName(classes memory.ByClass) map[string]int64 {
 	return out
 }
 
-// known returns x for JSON, which has no NaN.
+// known returns x for JSON, or nil (null) if it is unknown, because JSON has no NaN.
 func known(x float64, ok bool) *float64 {
 	if !ok || math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil
@@ -206,7 +206,7 @@ func known(x float64, ok bool) *float64 {
 	return &x
 }
 
-// Memory describes the reservation for a step in a line; "" if memory is not planned.
+// Memory describes the reservation for a step in a line. It returns "" if memory is not planned.
 func (s *Summary) Memory() string {
 	if s.PlannedBytes == nil {
 		return ""
@@ -219,7 +219,7 @@ func (s *Summary) Memory() string {
 		units.Count(*s.PlannedBytes), onRank, units.Count(*s.BoundBytes), units.Percent(*s.Gap), s.how)
 }
 
-// Rows returns the summary as names and values.
+// Rows returns the summary as pairs of a name and a value.
 func (s *Summary) Rows() (rows [][]string) {
 	row := func(name, format string, args ...any) {
 		rows = append(rows, []string{name, fmt.Sprintf(format, args...)})
@@ -254,7 +254,7 @@ func (s *Summary) simulated() string {
 	return fmt.Sprintf("; simulated %s, bubble %s", units.Seconds(s.Simulated.MakespanSeconds), units.Percent(s.Simulated.BubbleMakespan))
 }
 
-// RankTable has a row for each rank.
+// RankTable returns a table with a row for each rank.
 func (s *Summary) RankTable() report.Table {
 	table := report.Table{Title: "Ranks", Head: []string{"rank", "stages", "model", "peak", "work", "wait"}}
 	if s.Simulated != nil {
@@ -273,7 +273,8 @@ func (s *Summary) RankTable() report.Table {
 	return table
 }
 
-// FP8Table has a row for each role of tensors in FP8, in the order of a layer.
+// FP8Table returns a table with a row for each role of FP8 tensors, in the order in which a layer
+// uses them.
 func (s *Summary) FP8Table() report.Table {
 	table := report.Table{
 		Title: "Elements in FP8, over all steps",

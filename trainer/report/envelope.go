@@ -28,21 +28,21 @@ func (b *Bucket) Join(other Bucket) {
 	b.Count += other.Count
 }
 
-// Minus returns the bucket with y reduced.
+// Minus returns the bucket with all its y values reduced by y.
 func (b Bucket) Minus(y float64) Bucket {
 	b.Min, b.Max, b.Sum = b.Min-y, b.Max-y, b.Sum-y*float64(b.Count)
 	return b
 }
 
-// Point returns the bucket of one point.
+// Point returns a bucket that contains a single point.
 func Point(x, y float64) Bucket { return Bucket{First: x, Last: x, Min: y, Max: y, Sum: y, Count: 1} }
 
 // Envelope keeps any number of points in a fixed number of buckets. Each point has its own bucket
-// while they fit; then neighbours are repeatedly merged in pairs. Points whose y is not finite
-// are ignored. The zero Envelope keeps nothing.
+// as long as they fit; after that, neighbours are repeatedly merged in pairs. Points whose y is
+// not finite are ignored. The zero Envelope keeps nothing.
 type Envelope struct {
 	buckets []Bucket
-	stride  int // points to a bucket
+	stride  int // points per bucket
 }
 
 // NewEnvelope returns an envelope of at most n buckets, rounded up to an even
@@ -53,7 +53,7 @@ func NewEnvelope(n int) *Envelope {
 	return &Envelope{buckets: make([]Bucket, 0, n), stride: 1}
 }
 
-// Add adds a point; points come in ascending order of x.
+// Add adds a point. Points must be added in ascending order of x.
 func (e *Envelope) Add(x, y float64) {
 	if cap(e.buckets) == 0 || math.IsNaN(y) || math.IsInf(y, 0) {
 		return

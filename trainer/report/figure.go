@@ -12,16 +12,16 @@ type Mark uint8
 // The marks.
 const (
 	Line  Mark = iota // through the means
-	Band              // from the minimum to the maximum
+	Band              // filled from the minimum to the maximum
 	Dots              // one for each bucket, on a thin line
 	Level             // a dashed line across the plot at the mean of the first bucket
-	Bars              // stacked on the bars of the series before
-	Dash              // like Line, dashed
+	Bars              // stacked on the bars of the previous series
+	Dash              // like Line, but dashed
 	Ticks             // a short line across each bar
-	Area              // stacked on the areas of the series before, at the means; all have the same buckets
+	Area              // up to the means, stacked on the areas of the previous series; all must have the same buckets
 )
 
-// Color is an entry of the page's palette. Each has a light and a dark form.
+// Color is an entry of the page's palette. Each color has a light and a dark form.
 type Color uint8
 
 // The palette.
@@ -39,7 +39,7 @@ const (
 	Cyan
 )
 
-// ClassColor is the colour of a class of memory, the same in every figure.
+// ClassColor returns the colour of a class of memory, which is the same in every figure.
 func ClassColor(class memory.Class) Color {
 	return [memory.NumClasses]Color{
 		memory.Resident: Gray, memory.Entry: Yellow, memory.Activation: Orange, memory.ActGrad: Violet,
@@ -50,7 +50,7 @@ func ClassColor(class memory.Class) Color {
 
 // Series is one set of points of a figure.
 type Series struct {
-	Name    string // "" is for a series without a name, which belongs to another
+	Name    string // "" for a series that belongs to another one and has no name of its own
 	Mark    Mark
 	Color   Color
 	Buckets []Bucket
@@ -60,10 +60,11 @@ type Series struct {
 type Axis struct {
 	Label string
 	Unit  Unit
-	// FromZero includes 0 in the axis, and Reach a number above it.
+	// FromZero makes the axis include 0. Reach is a number above 0 that the axis must also
+	// include.
 	FromZero bool
 	Reach    float64
-	// Names are written under the bars of a figure with bars, one for each, and Groups under
+	// Names are written under the bars of a figure, one for each bar, and Groups under
 	// consecutive bars of the same group.
 	Names, Groups []string
 	// Tooltip, if set, returns the tooltip of bucket i.
@@ -76,20 +77,20 @@ type Note struct {
 	Text string
 }
 
-// Figure is one plot. Bar i of a series of bars is its bucket i.
+// Figure is one plot. In a series of bars, bar i shows bucket i.
 type Figure struct {
 	Title   string
 	Caption string
 	X, Y    Axis
 	Series  []Series
 	Notes   []Note
-	// Direct writes the names of lines at their ends, not into a legend.
+	// Direct writes the names of lines at their ends instead of in a legend.
 	Direct bool
 	// Low halves the height of a figure with few details.
 	Low bool
 }
 
-// named reports whether the name of a series is at its end.
+// named reports whether a series has its name at its end.
 func (f *Figure) named(s *Series) bool {
 	return f.Direct && s.Name != "" && (s.Mark == Line || s.Mark == Dash)
 }
@@ -115,8 +116,8 @@ func (f *Figure) empty() bool {
 	return true
 }
 
-// sentence describes a figure that is not worth a plot: its series are constant, or have at most
-// two points. It is "" for other figures.
+// sentence describes a figure that is not worth plotting, because its series are constant or have
+// at most two points. It returns "" for other figures.
 func (f *Figure) sentence() string {
 	longest, flat := 0, true
 	for i := range f.Series {
@@ -156,8 +157,8 @@ func (f *Figure) sentence() string {
 	return text + "."
 }
 
-// bottoms returns the lower ends of bars and areas by series, each stacked on the series of its
-// kind before it.
+// bottoms returns, for each series, the lower ends of its bars or areas: it is stacked on the
+// previous series of its kind.
 func (f *Figure) bottoms() [][]float64 {
 	bottoms, tops := make([][]float64, len(f.Series)), map[Mark][]float64{}
 	for i := range f.Series {

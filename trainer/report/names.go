@@ -22,13 +22,13 @@ func (d *drawing) notes() {
 // nameHeight is the height of a name at the end of a line.
 const nameHeight = 17.0
 
-// endName is the name of a series, at its end.
+// endName is the name of a series, written at its end.
 type endName struct {
 	series *Series
-	at, y  float64 // the end of the series, and the position of its name
+	at, y  float64 // y coordinates of the end of the series and of its name
 }
 
-// endNames writes the names of series at their ends, moved apart if they would overlap.
+// endNames writes the names of series at their ends, and moves them apart if they would overlap.
 func (d *drawing) endNames() {
 	var list []endName
 	for i := range d.figure.Series {
@@ -52,7 +52,8 @@ func (d *drawing) endNames() {
 	}
 }
 
-// spread moves names in order apart, within the plot as far as they fit.
+// spread moves the sorted names apart so that they do not overlap. They stay within the plot as
+// far as they fit.
 func spread(list []endName, top, bottom float64) {
 	for i := range list {
 		least := top

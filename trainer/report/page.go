@@ -8,23 +8,23 @@ import (
 	"text/tabwriter"
 )
 
-// Page is a report. Strings are plain text; the page escapes them.
+// Page is a report. Strings are plain text, which the page escapes.
 type Page struct {
 	Title    string
 	Subtitle string
-	Alert    Alert // above all else
+	Alert    Alert // shown above everything else
 	Facts    []Fact
 	Figures  []Figure
 	Timeline *Timeline // may be nil
 	Panels   []Panels
 	Tables   []Table
 	Footer   string
-	// Files are links, relative to the page, to the files with its numbers.
+	// Files are links, relative to the page, to the files that contain its numbers.
 	Files []string
 }
 
-// Alert is the most important message of the page, such as why a run has failed. Without a title
-// there is none.
+// Alert is the page's most important message, such as why a run failed. If Title is empty, the
+// page shows no alert.
 type Alert struct{ Title, Text string }
 
 // Fact is one number at the top of the page, with its meaning. Good and Bad highlight it.
@@ -34,17 +34,17 @@ type Fact struct {
 }
 
 // Panels are small figures of the same kind side by side, for example one for each rank. A panel
-// has its title and its caption in one line, and no legend.
+// shows its title and its caption in one line, and has no legend.
 type Panels struct {
 	Title, Caption string
 	Figures        []Figure
 }
 
-// Table is rows of text under a heading, collapsed if Folded is set. A page omits a table without
-// rows.
+// Table holds rows of text under a heading, which are collapsed if Folded is set. A page omits a
+// table without rows.
 //
-// Shares, if there are any, are drawn as bars behind the rows: fractions of 1. Lead, if it is not
-// 0, is the first column on a telephone.
+// Shares, if there are any, are fractions of 1 that are drawn as bars behind the rows. Lead, if
+// it is not 0, is the index of the column that comes first on a phone.
 type Table struct {
 	Title  string
 	Head   []string
@@ -79,7 +79,7 @@ func (p *Page) Write(w io.Writer) error {
 		Name   string
 		Color  Color
 		Shape  string
-		Narrow bool // the names are at the lines on wide screens
+		Narrow bool // shown only on narrow screens; on wide ones, the names are next to the lines
 	}
 	type figure struct {
 		Title, Caption, Sentence string

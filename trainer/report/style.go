@@ -1,7 +1,7 @@
 package report
 
-// style is the page's style sheet. Colours are variables, so that light and dark differ in one
-// place.
+// style is the page's style sheet. Colours are variables, so that light and dark mode differ in
+// only one place.
 const style = `
 :root{--page:#f5f6f4;--card:#fff;--ink:#14181b;--soft:#586066;--rule:#e3e6e4;--axis:#aab1b4;
 --c0:#2a78d6;--c1:#eb6834;--c2:#1baf7a;--c3:#eda100;--c4:#4a3aa7;--c5:#e34948;--c6:#008300;--c7:#e87ba4;--c8:#9aa4a8;--c9:#8c6239;--c10:#3fb0cf;
@@ -66,7 +66,7 @@ footer{color:var(--soft);font-size:13px;padding-bottom:40px}
 .led .lead{order:-1;flex:0 0 100%;white-space:normal;overflow-wrap:anywhere}.led td.share{flex:1;min-width:60px;width:auto;align-self:center}}
 `
 
-// script shows the tooltip of the column under the pointer. Without it the page lacks only
+// script shows the tooltip of the column under the pointer. Without it, the page lacks only
 // tooltips.
 const script = `
 const tip=document.getElementById("tip");

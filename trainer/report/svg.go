@@ -14,19 +14,19 @@ import (
 type frame struct {
 	width, height                                    float64
 	marginLeft, marginRight, marginTop, marginBottom float64
-	ticksX, ticksY                                   int // approximate numbers
+	ticksX, ticksY                                   int // approximate numbers of ticks
 }
 
-// The frames. A named one has room for the names of lines at their ends.
+// The frames. named leaves room for the names of lines at their ends.
 var (
 	whole = frame{960, 330, 86, 18, 14, 56, 8, 5}
 	named = frame{960, 330, 86, 128, 14, 56, 8, 5}
 	panel = frame{310, 170, 74, 10, 10, 28, 3, 3}
-	// narrow is a second drawing for a telephone, with names in the legend.
+	// narrow is for a second drawing for phones, which has the names in the legend.
 	narrow = frame{370, 250, 70, 14, 12, 46, 4, 4}
 )
 
-// drawing is one figure while it is converted to SVG.
+// drawing is a figure that is being converted to SVG.
 type drawing struct {
 	strings.Builder
 	frame
@@ -113,10 +113,11 @@ func (d *drawing) grid() {
 		(d.marginTop+bottom)/2, html.EscapeString(d.figure.Y.Label))
 }
 
-// letter is the maximum mean width of a letter of a label, and barLetter of a letter under a bar.
+// letter is the maximum mean width of a letter in a label; barLetter is that of a letter under a
+// bar.
 const letter, barLetter = 6.9, 7.4
 
-// barNames writes the names under bars and under groups of bars.
+// barNames writes the names of bars and of groups of bars underneath them.
 func (d *drawing) barNames() {
 	bottom := d.height - d.marginBottom
 	names := d.figure.X.Names[:min(d.n, len(d.figure.X.Names))]
@@ -234,7 +235,7 @@ func (d *drawing) line(s *Series, class string) {
 	letter := 'M'
 	for i, b := range s.Buckets {
 		x := mid(b)
-		switch { // the ends of the line are the ends of the data
+		switch { // the ends of the line are at the ends of the data
 		case i == 0:
 			x = b.First
 		case i == len(s.Buckets)-1:

@@ -9,21 +9,21 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// Timeline shows the activity of several workers over time: a row for each, with a block for each
-// span.
+// Timeline shows the activity of several workers over time, with a row for each worker and a
+// block for each span.
 type Timeline struct {
 	Title, Caption string
 	Rows           []TimelineRow
 }
 
-// TimelineRow is one worker.
+// TimelineRow is the row of one worker.
 type TimelineRow struct {
 	Name  string
 	Spans []Span
 }
 
-// Span is work from Start to End, in seconds. Its label is written if it fits, and is in the
-// tooltip.
+// Span is work from Start to End, in seconds. Its label is in the tooltip, and is also written in
+// the block if it fits.
 type Span struct {
 	Start, End float64
 	Label      string

@@ -14,7 +14,7 @@ type Unit uint8
 const (
 	Plain Unit = iota // a number with as many digits as the ticks need
 	Bytes             // KiB, MiB, GiB
-	Count             // a whole number with thousands separated
+	Count             // a whole number with thousands separators
 )
 
 // scale is an axis: a range of values, its ticks, and their format.
@@ -25,7 +25,8 @@ type scale struct {
 	step      float64
 }
 
-// newScale covers [low, high] with about n ticks on round numbers. Both ends are ticks.
+// newScale returns a scale that covers [low, high] with about n ticks at round numbers. Both of
+// its ends are ticks.
 func newScale(low, high float64, n int, unit Unit) scale {
 	if !(high > low) {
 		high = low + 1
@@ -46,8 +47,8 @@ func newScale(low, high float64, n int, unit Unit) scale {
 	return s
 }
 
-// roundStep returns the next round number that is not less than step: 1, 2 or 5 times a power of
-// ten, or a power of two for bytes.
+// roundStep returns the smallest round number that is not less than step: 1, 2 or 5 times a power
+// of ten, or a power of two for bytes.
 func roundStep(step float64, unit Unit) float64 {
 	if unit == Bytes {
 		return math.Exp2(math.Ceil(math.Log2(max(step, 1))))
@@ -76,7 +77,7 @@ func (s scale) label(value float64) string {
 	return strconv.FormatFloat(value, 'f', digits, 64)
 }
 
-// text formats a value with the precision of a tooltip.
+// text formats a value with a tooltip's precision.
 func (u Unit) text(value float64) string {
 	switch u {
 	case Bytes:
