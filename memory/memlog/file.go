@@ -10,8 +10,8 @@ import (
 
 // File writes to a file of limited size. A write that would make the file larger than Most first renames
 // it: Path becomes Path.1, Path.1 becomes Path.2, and so on up to Keep. A log writes whole lines, so no
-// line is cut. The concatenation of the files, from the oldest to Path, is the log. A File is safe for
-// concurrent use.
+// line is split between files. The concatenation of the files, from the oldest to Path, is the log. A
+// File is safe for concurrent use.
 type File struct {
 	Path string
 	Most int64 // bytes; 0 means no limit

@@ -9,8 +9,8 @@ type limit struct {
 	name  string
 }
 
-// limits returns the limits under which orders are searched: the bytes for between half and twice as many
-// microbatches as ranks, and the whole memory if that is less.
+// limits returns the limits under which to search for orders: the bytes for between half and twice as
+// many microbatches as ranks, and the whole memory if that is less.
 func (s *jobShop) limits(r *Request) (list []limit) {
 	var microbatch, fixed int64 // bytes of a microbatch, and bytes that do not depend on microbatches
 	for rank, blocks := range s.blocksOn {

@@ -13,7 +13,7 @@ type partition struct {
 	blocks []block
 }
 
-// partitions returns the partitions for which orders are searched: one block on each rank, two on each
+// partitions returns the partitions for which to search for orders: one block on each rank, two on each
 // rank in a wave, and one block for each stage if all ranks have the same number of stages. If the work
 // of stages differs, it adds partitions that balance it, unless ranks have resident bytes, which belong
 // to particular stages.

@@ -43,8 +43,8 @@ const (
 	betterOrders, longOrder, maxImprovements = 2, 1 << 13, 3
 )
 
-// orderMicrobatches returns the number of microbatches of the orders that are searched: all of the
-// step's, or enough for warm-up, steady state and drain, chosen so that every stride divides the rest.
+// orderMicrobatches returns the number of microbatches in the orders to search for: all of the step's, or
+// enough for warm-up, steady state and drain, chosen so that every stride divides the rest.
 func orderMicrobatches(r *Request) int {
 	enough := max(64, 4*r.Ranks)
 	if r.Microbatches <= 2*enough {

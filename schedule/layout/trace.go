@@ -73,8 +73,8 @@ const (
 	resident int32 = -2 // a buffer that existed before the step
 )
 
-// maxBirths is the largest number of allocations that are planned for a rank. Only programs whose
-// repeats all differ exceed it.
+// maxBirths is the largest number of allocations that are planned for a rank. Only programs whose repeats
+// all differ can exceed it.
 const maxBirths = 1 << 18
 
 func (p *Memory) newTrace(rank int, far bool) *trace {
