@@ -16,27 +16,27 @@ var ErrLong = errors.New("jsontext: the text is too long")
 
 // Reader reads the values of a text one by one. It is not safe for concurrent use.
 type Reader struct {
-	name    string // of the file, or ""
-	content string // of the text, in faults
+	name    string // name of the file, or ""
+	content string // what faults call the text
 	text    []byte
 	valid   int               // length of the part that is JSON
-	syntax  *json.SyntaxError // at valid, nil if all of the text is JSON
-	at      int               // offset of the first byte that was not taken
-	start   int               // offset of the token that was taken last
-	field   string            // the last one that was taken
+	syntax  *json.SyntaxError // the syntax error at valid; nil if all of the text is JSON
+	at      int               // offset of the first byte not yet taken
+	start   int               // offset of the last token taken
+	field   string            // the last field taken
 	fault   *Fault
 }
 
-// Fault is an error at a place of a text.
+// Fault is an error at a place in a text.
 type Fault struct {
 	Line, Column int
-	Place        string // the same in words: file:line:column, or line and column of a text without a name
+	Place        string // the place in words: file:line:column, or line and column if the text has no name
 	Text         string // what was found and what was expected
 }
 
-// New reads a whole text of limited length; a longer one returns ErrLong. content names the text
-// in faults, such as "the costs". If r has a method Name, as files do, the name is part of a
-// fault's place.
+// New reads a whole text of at most most bytes. It returns ErrLong if the text is longer. content
+// names the text in faults, such as "the costs". If r has a Name method, as files do, the name is
+// part of a fault's place.
 func New(r io.Reader, most int64, content string) (*Reader, error) {
 	text, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err != nil {
@@ -68,10 +68,10 @@ func Of(text []byte, name, content string) *Reader {
 	return d
 }
 
-// endsEarly begins the error of encoding/json about a text that ends too early.
+// endsEarly is the beginning of encoding/json's error for a text that ends too early.
 const endsEarly = "unexpected end"
 
-// invalid records the fault that encoding/json found, at the end of the valid text.
+// invalid records, at the end of the valid text, the fault that encoding/json found.
 func (d *Reader) invalid() {
 	if d.fault != nil {
 		return
@@ -97,7 +97,7 @@ func (d *Reader) invalid() {
 	}
 }
 
-// reasons are the ends of errors of encoding/json, each with the expected text.
+// reasons lists endings of encoding/json's errors, each with the text that was expected.
 var reasons = []struct{ of, expected string }{
 	{"beginning of value", "a value"},
 	{"beginning of object key string", "the name of a field, in quotes"},
@@ -114,16 +114,16 @@ var reasons = []struct{ of, expected string }{
 // Fault returns the first fault, or nil.
 func (d *Reader) Fault() *Fault { return d.fault }
 
-// Start returns the offset of the token that was taken last, in bytes.
+// Start returns the offset of the last token taken, in bytes.
 func (d *Reader) Start() int { return d.start }
 
-// Ahead returns the offset of the next token.
+// Ahead returns the offset of the next token, in bytes.
 func (d *Reader) Ahead() int {
 	d.next()
 	return d.start
 }
 
-// next goes to the next token and returns its first byte, 0 after a fault.
+// next goes to the next token and returns its first byte, or 0 after a fault.
 func (d *Reader) next() byte {
 	for d.at < d.valid && strings.IndexByte(" \t\r\n,:", d.text[d.at]) >= 0 {
 		d.at++
@@ -139,7 +139,7 @@ func (d *Reader) next() byte {
 	return d.text[d.at]
 }
 
-// take takes the next token and returns its text, nil after a fault.
+// take takes the next token and returns its text, or nil after a fault.
 func (d *Reader) take() []byte {
 	c := d.next()
 	if c == 0 {
@@ -179,7 +179,7 @@ func (d *Reader) word() (word string) {
 	if token = token[1 : len(token)-1]; !bytes.ContainsFunc(token, func(c rune) bool { return c == '\\' || c > '~' }) {
 		return string(token)
 	}
-	_ = json.Unmarshal(d.text[d.start:d.at], &word) // It is one.
+	_ = json.Unmarshal(d.text[d.start:d.at], &word) // It is a valid string.
 	return word
 }
 
@@ -201,7 +201,7 @@ func (d *Reader) Raw() []byte {
 	return d.text[begin:d.at]
 }
 
-// End reports a fault if text follows the last value, or if the schema is missing.
+// End reports a fault if text follows the last value, or if the schema was not given.
 func (d *Reader) End(schema int, given bool) {
 	if d.syntax != nil {
 		d.invalid()
@@ -212,7 +212,7 @@ func (d *Reader) End(schema int, given bool) {
 	}
 }
 
-// Object takes an object, and calls value at the value of each field.
+// Object takes an object, and calls value at each field's value.
 func (d *Reader) Object(value func(field string)) {
 	if d.next() != '{' {
 		d.other("expected an object, {")
@@ -238,7 +238,7 @@ func (d *Reader) Object(value func(field string)) {
 	d.take()
 }
 
-// List takes a list of limited length, and calls value at each of its values.
+// List takes a list of at most most values, and calls value at each of them.
 func (d *Reader) List(most int, value func()) {
 	if d.next() != '[' {
 		d.other("expected a list, [")
@@ -293,12 +293,12 @@ func (d *Reader) Unknown(expected string) {
 	d.fail("an unknown field "+strconv.Quote(shorten(d.field)), "expected %s", expected)
 }
 
-// Found reports a fault of the string that was just taken.
+// Found reports a fault in the string that was just taken.
 func (d *Reader) Found(word, format string, args ...any) {
 	d.fail(strconv.Quote(shorten(word)), format, args...)
 }
 
-// Wrong reports a fault at an offset of the text, in bytes.
+// Wrong reports a fault at an offset in the text, in bytes.
 func (d *Reader) Wrong(offset int, text string) {
 	if d.fault == nil {
 		d.start = offset
@@ -306,7 +306,7 @@ func (d *Reader) Wrong(offset int, text string) {
 	}
 }
 
-// other takes a value of a kind that was not expected, and reports it.
+// other takes a value of an unexpected kind, and reports it.
 func (d *Reader) other(format string, args ...any) {
 	var found string
 	if d.next() == '"' {
@@ -326,7 +326,7 @@ func shorten(s string) string {
 	return s
 }
 
-// fail records a fault at the last token, if it is the first one.
+// fail records a fault at the last token, if it is the reader's first fault.
 func (d *Reader) fail(found, format string, args ...any) {
 	if d.fault != nil {
 		return

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// mostWhole bounds a whole number whose field has no other bound.
+	// mostWhole bounds whole numbers whose field has no other bound.
 	mostWhole = 1 << 48
-	// mostValues bounds a list whose field has no other bound.
+	// mostValues bounds lists whose field has no other bound.
 	mostValues = 1 << 20
-	// longLine is the length of the longest value that Write writes in one line inside of others, in
-	// bytes.
+	// longLine is the maximum length, in bytes, of a value that Write keeps on one line within
+	// others.
 	longLine = 160
 )
 
 // Into takes a value and stores it in the variable that v points to: an object in a struct, by the
 // names of its json tags, a list in a slice (an empty one leaves it nil), a string in a string or an
 // [encoding.TextUnmarshaler], whose error describes the expected value, true and false in a bool,
-// and a whole number in an int or int64. It allocates a small multiple of the text.
-// Tags of a field bound it:
+// and a whole number in an int or int64. It allocates a small multiple of the text. Tags bound a
+// field:
 //
 //	whole:"a rank,0,15"  a number's name in faults, its minimum and its maximum (or the name alone);
 //	                     by default its field's name, 0 and 2^48
@@ -77,7 +77,7 @@ func (d *Reader) value(v reflect.Value, name string, tag reflect.StructTag) {
 	}
 }
 
-// fieldOf returns the field of a struct, or of a struct embedded in it, with a name in JSON.
+// fieldOf returns the field with the given JSON name of a struct, or of a struct embedded in it.
 func fieldOf(v reflect.Value, name string) (reflect.StructField, reflect.Value) {
 	for f, at := range v.Fields() {
 		if f.Anonymous {
@@ -91,7 +91,7 @@ func fieldOf(v reflect.Value, name string) (reflect.StructField, reflect.Value) 
 	return reflect.StructField{}, reflect.Value{}
 }
 
-// nameOf returns the name of a field in JSON, or "".
+// nameOf returns a field's JSON name, or "".
 func nameOf(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return strings.TrimPrefix(name, "-")
@@ -109,9 +109,9 @@ func names(t reflect.Type) string {
 	return strings.Join(list[:last], ", ") + " or " + list[last]
 }
 
-// Write writes an object as encoding/json does, with a line for each of its fields and for
-// each value of their lists. Values inside of these are in one line, except long ones that
-// contain objects or lists.
+// Write writes an object as encoding/json does, with a line for each of its fields and for each
+// value of their lists. Values within these are on one line, except long ones that contain
+// objects or lists.
 func Write(w io.Writer, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -124,7 +124,7 @@ func Write(w io.Writer, v any) error {
 	return err
 }
 
-// lines writes a value at a depth inside of others.
+// lines writes a value that is nested at the given depth.
 func lines(b *bytes.Buffer, text []byte, depth int) {
 	if len(text) == 2 || text[0] != '{' && text[0] != '[' || depth > 1 && (len(text) <= longLine || !bytes.ContainsAny(text[1:], "{[")) {
 		b.Write(text)

@@ -9,10 +9,9 @@ import (
 	"strconv"
 )
 
-// ReadJSON reads one value of JSON, with nothing but space after it. An object becomes a Dict, an
-// array a List, and a number without a fraction or an exponent an Integer. It accepts leading zeros
-// in numbers and control characters in texts, which JSON does not, and no number of more than 64
-// bytes.
+// ReadJSON reads one JSON value, which only white space may follow. An object becomes a Dict, an
+// array a List, and a number without a fraction or an exponent an Integer. Unlike JSON, it accepts
+// leading zeros in numbers and control characters in texts, but no number longer than 64 bytes.
 func ReadJSON(r io.Reader, options Options) (*Data, error) {
 	p := parser{Data: newData(r, options), words: map[string]Value{}}
 	if err := p.value(p.next(), 0); err != nil {
@@ -26,7 +25,7 @@ func ReadJSON(r io.Reader, options Options) (*Data, error) {
 }
 
 const (
-	deepest   = 1000 // lists that are open at once
+	deepest   = 1000 // maximum nesting depth of lists
 	shortWord = 64   // longest number in bytes, and longest text that is stored once
 )
 
@@ -35,10 +34,10 @@ type parser struct {
 	*Data
 	words map[string]Value // short texts
 	word  []byte           // the last text, in quotes
-	err   error            // of the reader, when next returned 0
+	err   error            // the reader's error, when next returned 0
 }
 
-// next takes the first byte that is not white space. It returns 0 at the end of the file.
+// next takes the next byte that is not white space. It returns 0 at the end of the file.
 func (p *parser) next() byte {
 	for {
 		c, err := p.byte()
@@ -52,7 +51,7 @@ func (p *parser) next() byte {
 	}
 }
 
-// found returns the error for a byte that was taken instead of another one.
+// found returns the error for a byte that was taken where something else was expected.
 func (p *parser) found(c byte, expected string) error {
 	if p.err != nil {
 		return p.ended(p.err, "where "+expected+" is expected")
@@ -151,9 +150,9 @@ func (p *parser) text() error {
 
 // scalar reads a number, true, false or null, whose first byte was taken.
 func (p *parser) scalar() error {
-	_ = p.r.UnreadByte() // A byte was read right before.
+	_ = p.r.UnreadByte() // The previous call read a byte.
 	p.offset--
-	word, _ := p.r.Peek(shortWord + 1) // There is less at the end.
+	word, _ := p.r.Peek(shortWord + 1) // It is shorter at the end of the file.
 	if n := bytes.IndexAny(word, " \t\r\n,:]}"); n >= 0 {
 		word = word[:n]
 	} else if len(word) > shortWord {

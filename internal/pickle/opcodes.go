@@ -1,6 +1,6 @@
 package pickle
 
-// The opcodes of pickle that are read: those of the viewer of memory snapshots
+// The pickle opcodes that are supported: those of PyTorch's memory snapshot viewer
 // (torch/utils/viz/MemoryViz.js).
 const (
 	OpProto        = 0x80
@@ -37,7 +37,7 @@ const (
 	OpFrame        = 0x95
 )
 
-// calling has the opcodes that name or call code.
+// calling holds the opcodes that name or call code.
 var calling = map[byte]string{
 	'c': "GLOBAL", 0x93: "STACK_GLOBAL", 'R': "REDUCE", 'b': "BUILD", 'i': "INST", 'o': "OBJ", 0x81: "NEWOBJ", 0x92: "NEWOBJ_EX",
 	0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 'P': "PERSID", 'Q': "BINPERSID", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER",

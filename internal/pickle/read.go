@@ -9,35 +9,35 @@ import (
 	"unsafe"
 )
 
-// Options describe the files that are read. Err, Content and Writer are required.
+// Options describes the files to read. Err, Content and Writer are required.
 type Options struct {
-	// Memory bounds the bytes that the data may hold, approximately; 0 is 4 GiB. The data of a small
-	// file may hold less: 16 MiB plus 16 times the size of the file.
+	// Memory bounds the bytes that the data may hold, approximately; 0 means 4 GiB. For a small
+	// file, the bound is lower: 16 MiB plus 16 times the size of the file.
 	Memory int64
 	// Err is the error that faults wrap.
 	Err error
 	// Content names a file in faults, such as "snapshot", and Writer the function that writes one.
 	Content, Writer string
-	// Limit says how to raise Memory, if a caller can.
+	// Limit says how to raise Memory, if users can.
 	Limit string
 }
 
-// longest is the largest number of bytes of a text. Names of files and functions are much shorter.
+// longest is the maximum length of a text in bytes. Names of files and functions are much shorter.
 const longest = 1 << 20
 
-// Data is the content of a file. It takes no more than a budget of bytes, counted before they
-// are taken.
+// Data is the content of a file. It takes no more bytes than its budget, and counts them before
+// it takes them.
 type Data struct {
 	Options
 	r      *bufio.Reader
-	offset int64 // of the next byte
+	offset int64 // offset of the next byte
 	held   int64
 
 	stack      []Value
 	marks      []int
 	memo       []Value
 	texts      []string
-	containers [][]Value // lists and tuples; dicts as keys and values in turn
+	containers [][]Value // elements of lists and tuples; keys and values of dicts, alternating
 	top        Value
 }
 
@@ -59,7 +59,7 @@ func newData(r io.Reader, options Options) *Data {
 	return d
 }
 
-// read releases the state of the reader, and returns the data.
+// read releases the reader's state, and returns the data.
 func (d *Data) read() *Data {
 	d.r, d.stack, d.marks, d.memo = nil, nil, nil, nil
 	return d
@@ -77,8 +77,8 @@ func (d *Data) ended(err error, where string) error {
 	return fmt.Errorf("pickle: byte %d: %w", d.offset, err)
 }
 
-// The number of bytes that the data may hold depends on the number of bytes read. Files of
-// PyTorch need up to 8 bytes for each of their own.
+// The number of bytes that the data may hold depends on the number of bytes read. PyTorch's files
+// need up to 8 bytes for each byte of the file.
 const (
 	heldAtOnce = 16 << 20
 	heldByByte = 16
@@ -95,7 +95,7 @@ func (d *Data) Hold(bytes int64) error {
 	return nil
 }
 
-// room returns a slice with room for n more elements, which it takes from the budget.
+// room returns the slice with room for n more elements, whose bytes it takes from the budget.
 func room[T any](d *Data, s []T, n int) ([]T, error) {
 	if n <= cap(s)-len(s) {
 		return s, nil
@@ -111,7 +111,7 @@ func room[T any](d *Data, s []T, n int) ([]T, error) {
 	return append(make([]T, 0, most), s...), nil
 }
 
-// run returns the value that the pickle leaves.
+// run runs the pickle, and returns the value that it leaves on the stack.
 func (d *Data) run() (Value, error) {
 	for {
 		at := d.offset

@@ -46,7 +46,7 @@ func (d *Data) pushContainer(k Kind, items []Value) error {
 	return d.push(Value{Kind: k, Ref: uint32(len(d.containers) - 1)})
 }
 
-// gather replaces the values on the stack from start on by a container of them.
+// gather replaces the values on the stack, starting at start, with a container that holds them.
 func (d *Data) gather(at int64, k Kind, start int) error {
 	items, err := d.above(at, k, start)
 	if err != nil {
@@ -59,7 +59,7 @@ func (d *Data) gather(at int64, k Kind, start int) error {
 	return d.pushContainer(k, items)
 }
 
-// extend moves the values on the stack from start on into the container below them.
+// extend moves the values on the stack, starting at start, into the container below them.
 func (d *Data) extend(at int64, k Kind, start int) error {
 	items, err := d.above(at, k, start)
 	if err != nil {
@@ -82,7 +82,8 @@ func taken(d *Data, container, items []Value) ([]Value, error) {
 	return append(container, items...), err
 }
 
-// above returns the values on the stack from start on, which must have no open mark among them.
+// above returns the values on the stack, starting at start. There must be no open mark among
+// them.
 func (d *Data) above(at int64, k Kind, start int) ([]Value, error) {
 	if start == noMark {
 		return nil, d.fault(at, "no MARK is open")
@@ -97,11 +98,11 @@ func (d *Data) above(at int64, k Kind, start int) ([]Value, error) {
 	return items, nil
 }
 
-// skipped is the largest number of memo slots that may be left out at once.
+// skipped is the maximum number of memo slots that may be left out at once.
 const skipped = 1 << 16
 
-// remember memoizes the value on top of the stack, under a number of the given size, or under the next
-// number if the size is 0.
+// remember memoizes the value on top of the stack. Its memo number is read from the given number of
+// bytes; if that is 0, it is the next number.
 func (d *Data) remember(at int64, bytes int) error {
 	slot, err := d.number(bytes)
 	if err != nil {
@@ -126,7 +127,7 @@ func (d *Data) remember(at int64, bytes int) error {
 	return nil
 }
 
-// recall pushes the value that was memoized under a number of the given size.
+// recall pushes a memoized value. Its memo number is read from the given number of bytes.
 func (d *Data) recall(at int64, bytes int) error {
 	slot, err := d.number(bytes)
 	if err != nil {

@@ -25,17 +25,19 @@ func (k Kind) String() string {
 	return [...]string{"nothing", "a truth value", "a number", "a fraction", "a text", "a list", "a dict", "a tuple"}[k]
 }
 
-// Value is one value of a file: a number, or a reference to a text or a container of its Data.
+// Value is one value of a file: a number, or a reference to a text or a container of the file's
+// Data.
 type Value struct {
 	Kind Kind
-	Ref  uint32 // of a text or a container; references to one object are equal
-	Bits int64  // of a Boolean, an Integer, or a Float in its 64 bits
+	Ref  uint32 // reference to a text or a container; references to the same object are equal
+	Bits int64  // value of a Boolean or an Integer, or the 64 bits of a Float
 }
 
-// Text returns the text of a value that is one.
+// Text returns the text that a value refers to. The value must be a text.
 func (d *Data) Text(v Value) string { return d.texts[v.Ref] }
 
-// Items returns the elements of a List or a Tuple, and none of any other value. The slice is lent.
+// Items returns the elements of a List or a Tuple, or none for any other value. The slice belongs
+// to d and must not be modified.
 func (d *Data) Items(v Value) []Value {
 	if v.Kind != List && v.Kind != Tuple {
 		return nil
@@ -43,8 +45,8 @@ func (d *Data) Items(v Value) []Value {
 	return d.containers[v.Ref]
 }
 
-// Pairs iterates over the keys and values of a Dict, and over none of any other value. A key that is
-// a number is in decimal, and one that is neither a text nor a number is empty.
+// Pairs iterates over the keys and values of a Dict, or over nothing for any other value. A key that
+// is a number is given in decimal; one that is neither a text nor a number is given as "".
 func (d *Data) Pairs(v Value) iter.Seq2[string, Value] {
 	return func(yield func(string, Value) bool) {
 		if v.Kind != Dict {

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// read reads all values of the file: an object or a list of Chrome's events, or a sequence of
-// objects of OpenTelemetry.
+// read reads all values of the file: an object or a list of Chrome events, or a sequence of
+// OpenTelemetry objects.
 func (f *file) read() error {
 	values := 0
 	for {
@@ -41,7 +41,7 @@ func (f *file) read() error {
 	}
 }
 
-// header holds the fields at the top of a file of Kineto.
+// header holds the fields at the top of a Kineto file.
 type header struct {
 	base int64 // nanoseconds to add to all times
 	job  struct {
@@ -50,7 +50,7 @@ type header struct {
 	}
 }
 
-// top reads an object at the top of the file.
+// top reads an object at the top level of the file.
 func (f *file) top() error {
 	var span consoleSpan
 	fields := map[string]any{
@@ -87,7 +87,7 @@ func (f *file) top() error {
 	return nil
 }
 
-// event is an event of Chrome's format, whose times are microseconds.
+// event is an event in Chrome's format, whose times are in microseconds.
 type event struct {
 	Phase    string          `json:"ph"`
 	Name     string          `json:"name"`
@@ -133,8 +133,8 @@ func (f *file) event(text []byte) error {
 	return nil
 }
 
-// mayBeAction reports whether one of the names in an event is the name of an action. Most events
-// of torch.profiler are operators, and need not be decoded.
+// mayBeAction reports whether one of the names in an event is the name of an action. Most of
+// torch.profiler's events are operators, which need not be decoded.
 func mayBeAction(text []byte) bool {
 	for {
 		_, rest, found := bytes.Cut(text, []byte(`"name"`))
@@ -174,7 +174,7 @@ func named(name string) []Span {
 		kind := cmp.Or(map[string]string{"Forward": "F", "Backward": "B"}[words[1]], words[1])
 		staged, name = words[2] != "", cmp.Or(words[2], "0")+kind+words[3]
 	}
-	if name[0] < '0' || name[0] > '9' { // This ends most names before ParseAction writes an error.
+	if name[0] < '0' || name[0] > '9' { // This rejects most names without the cost of an error from ParseAction.
 		return nil
 	}
 	a, err := schedule.ParseAction(name)

@@ -2,8 +2,9 @@
 // a pipeline.
 //
 // [Read] reads Chrome traces in JSON, as torch.profiler (Kineto) and Weir write them, and Megatron-LM's
-// spans of OpenTelemetry, from OTLP's JSON or Python's console exporter. Files may be compressed. A
-// file is read as a stream and only its actions are kept, so memory grows with the actions alone.
+// OpenTelemetry spans, as OTLP JSON or as Python's console exporter writes them. Files may be
+// compressed. Each is read as a stream and only its actions are kept, so memory grows only with the
+// number of actions.
 //
 // A span is an action if it has one of these names: "PP:2F7" (PyTorch's annotations), "2F7",
 // "(2F7;3B1)OVERLAP_F_B" (two actions at once), "F stage 2 mb 7", "Forward 7" or "Backward 7" (of a

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// attribute is an attribute of OTLP's JSON.
+// attribute is an attribute in OTLP JSON.
 type attribute struct {
 	Key   string `json:"key"`
 	Value struct {
@@ -19,7 +19,7 @@ type attribute struct {
 	} `json:"value"`
 }
 
-// resource reads a batch of spans in OTLP's JSON.
+// resource reads a batch of spans in OTLP JSON.
 func (f *file) resource(text []byte) error {
 	var batch struct {
 		Resource struct {
@@ -65,7 +65,7 @@ func byKey(list []attribute) map[string]string {
 // consoleSpan is a span in the form of Python's ConsoleSpanExporter.
 type consoleSpan struct {
 	name       string
-	start      *time.Time // nil if the object is no span
+	start      *time.Time // nil if the object is not a span
 	end        time.Time
 	attributes map[string]json.RawMessage
 	resource   struct {
@@ -73,7 +73,7 @@ type consoleSpan struct {
 	}
 }
 
-// console adds such a span.
+// console adds a span of Python's console exporter.
 func (f *file) console(s *consoleSpan) error {
 	return f.megatron(s.name, s.start.UnixNano(), s.end.UnixNano(), func(key string) string {
 		return strings.Trim(cmp.Or(string(s.attributes[key]), string(s.resource.Attributes[key])), `"`)
@@ -81,7 +81,7 @@ func (f *file) console(s *consoleSpan) error {
 }
 
 // megatron adds a span of Megatron-LM, if it is a computation of a microbatch. attribute returns the
-// text of an attribute, or "". A backward has no microbatch; backwards come in order.
+// text of an attribute, or "". Spans of backwards have no microbatch; they are numbered in order.
 func (f *file) megatron(name string, start, end int64, attribute func(key string) string) error {
 	direction := slices.Index([]string{"megatron.microbatch.forward", "megatron.microbatch.backward"}, name)
 	if direction < 0 || start < 0 || end < start || end > maxTime {

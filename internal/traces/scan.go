@@ -20,15 +20,15 @@ type scanner struct {
 const (
 	maxEvent    = 256 << 10
 	maxField    = 1 << 20
-	maxResource = 64 << 20 // a batch of spans of OpenTelemetry
+	maxResource = 64 << 20 // a batch of OpenTelemetry spans
 )
 
-// fault returns an error at the last byte that was read.
+// fault returns an error located at the last byte that was read.
 func (s *scanner) fault(format string, args ...any) error {
 	return fmt.Errorf("%w: byte %d: %s", ErrTrace, s.at, fmt.Sprintf(format, args...))
 }
 
-// ended returns the error for a text that ended or could not be read.
+// ended returns the error for a text that ended early or could not be read.
 func (s *scanner) ended(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		if s.at == 0 {
@@ -55,7 +55,7 @@ func (s *scanner) next() (byte, error) {
 	}
 }
 
-// take consumes the byte that next has returned.
+// take consumes the byte that next returned.
 func (s *scanner) take() {
 	s.in.Discard(1) // It is in the buffer.
 	s.at++
@@ -174,7 +174,7 @@ func (s *scanner) object(field func(name string) error) error {
 	})
 }
 
-// list calls value with the text of each value of a list. It skips values of more than most bytes.
+// list calls value with the text of each value in a list. It skips values longer than most bytes.
 func (s *scanner) list(most int, value func(text []byte) error) error {
 	if c, err := s.next(); err != nil {
 		return s.ended(err)

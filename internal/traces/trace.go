@@ -16,33 +16,33 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// ErrTrace is wrapped by errors about a file that is no trace.
+// ErrTrace is wrapped by errors about a file that is not a trace.
 var ErrTrace = errors.New("not a trace")
 
-// Span is an action that a rank ran. Times are in nanoseconds, by the clock of its host.
+// Span is an action that a rank ran. Times are in nanoseconds, by the clock of the rank's host.
 type Span struct {
 	Kind              schedule.Kind // a computation, a send or a receive
 	Stage, Microbatch int           // -1 if the trace does not say
 	Start, End        int64
 }
 
-// Trace holds the spans of one rank, in the order of the starts.
+// Trace holds the spans of one rank, in order of their start times.
 type Trace struct {
 	File  string
 	Rank  int
-	World int    // ranks of the job; 0 if the trace does not say
+	World int    // number of ranks of the job; 0 if the trace does not say
 	Host  string // "" if the trace does not say
 	Spans []Span
 }
 
 const (
 	maxRank  = 1 << 20
-	maxSpans = 4 << 20 // of a file
+	maxSpans = 4 << 20 // maximum number of spans in a file
 )
 
-// Read reads traces from files, folders and patterns of filepath.Glob. It returns those that have
-// actions, sorted by rank; a rank with two traces is an error. It skips files of a folder that do
-// not end in .json, .json.gz or .jsonl.
+// Read reads traces from files, folders and patterns of filepath.Glob. It returns those that
+// contain actions, sorted by rank, or an error if a rank has two traces. In folders, it skips
+// files that do not end in .json, .json.gz or .jsonl.
 func Read(names ...string) ([]*Trace, error) {
 	files, _, err := unzip.Expand(names, endings.MatchString)
 	if err != nil {
@@ -82,8 +82,8 @@ func readFile(name string) ([]*Trace, error) {
 	return ReadFrom(name, file)
 }
 
-// ReadFrom reads the traces of one file, which may be compressed. The file's name gives a rank, if
-// its content does not.
+// ReadFrom reads the traces of one file, which may be compressed. If its content does not state
+// the rank, the file's name does.
 func ReadFrom(name string, r io.Reader) ([]*Trace, error) {
 	in, err := unzip.Open(r)
 	if err != nil {
@@ -96,12 +96,12 @@ func ReadFrom(name string, r io.Reader) ([]*Trace, error) {
 	return f.traces(name)
 }
 
-// file holds the spans of a file while it is read.
+// file holds the spans of a file that is being read.
 type file struct {
 	scanner
 	header
-	spans int // the number of all spans
-	// host and device hold the annotations of Kineto, and ranks the spans of files with several
+	spans int // the number of spans in all lists
+	// host and device hold Kineto's annotations. ranks holds the spans of files with several
 	// ranks.
 	host, device []Span
 	ranks        map[int]*Trace
@@ -153,8 +153,8 @@ func (f *file) traces(name string) (all []*Trace, err error) {
 	return all, nil
 }
 
-// sort sorts the spans, and merges overlapping spans of one action: a device has an annotation for
-// each of its streams.
+// sort sorts the spans, and merges overlapping spans of the same action: a device has an
+// annotation for each of its streams.
 func (t *Trace) sort() {
 	slices.SortStableFunc(t.Spans, func(a, b Span) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End)) })
 	last := map[Span]int{} // the index of the last span of an action
@@ -174,11 +174,12 @@ func (t *Trace) sort() {
 var (
 	rankInName = regexp.MustCompile(`(?i)rank[-_.]?(\d+)`)
 	lastNumber = regexp.MustCompile(`(\d+)\D*$`)
-	// hostInName matches the names that tensorboard_trace_handler gives: host, process, time.
+	// hostInName matches the names that tensorboard_trace_handler gives files: host, process,
+	// time.
 	hostInName = regexp.MustCompile(`^(.+)_\d+\.\d+\.pt\.trace\.json`)
 )
 
-// rankOf returns the rank in a file's name, -1 if there is none.
+// rankOf returns the rank in a file's name, or -1 if there is none.
 func rankOf(name string) int {
 	base := filepath.Base(name)
 	for _, form := range []*regexp.Regexp{rankInName, lastNumber} {

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Steps holds the computations of the ranks in several steps.
+// Steps holds the ranks' computations in several steps.
 type Steps struct {
 	Plan   *schedule.Plan
 	Events [][]simulate.Event // computations by rank, in nanoseconds
@@ -41,7 +41,7 @@ func Simulate(plan *schedule.Plan, costs *simulate.Costs, steps int) (*Steps, er
 	return s, nil
 }
 
-// Shift moves the clock of a rank.
+// Shift shifts a rank's clock.
 func (s *Steps) Shift(rank int, by int64) {
 	for i := range s.Events[rank] {
 		e := &s.Events[rank][i]
@@ -49,8 +49,8 @@ func (s *Steps) Shift(rank int, by int64) {
 	}
 }
 
-// WaitInside makes every span begin at the end of the previous one, like annotations of a host that
-// include the wait of an action.
+// WaitInside makes every span begin at the end of the previous one, like a host's annotations,
+// which include the waits of actions.
 func (s *Steps) WaitInside() {
 	for _, events := range s.Events {
 		steps := map[schedule.Action]bool{}
@@ -63,8 +63,8 @@ func (s *Steps) WaitInside() {
 	}
 }
 
-// Kineto returns the file of a rank as torch.profiler writes it, with operators between the
-// actions. Category is user_annotation or gpu_user_annotation.
+// Kineto returns a rank's trace as torch.profiler writes it, with operators between the actions.
+// category is user_annotation or gpu_user_annotation.
 func (s *Steps) Kineto(rank int, category string) []byte {
 	const base = 1790857026000000000
 	var b bytes.Buffer
@@ -80,8 +80,8 @@ func (s *Steps) Kineto(rank int, category string) []byte {
 
 func micro(ns int64) string { return fmt.Sprintf("%d.%03d", ns/1000, ns%1000) }
 
-// OTLP returns the spans of all ranks as the collector of OpenTelemetry writes them, a line for
-// each rank, with the given number of ranks on a host.
+// OTLP returns the spans of all ranks as the OpenTelemetry collector writes them, one line for
+// each rank, with the given number of ranks on each host.
 func (s *Steps) OTLP(ranksPerHost int) []byte {
 	var b bytes.Buffer
 	for rank, events := range s.Events {
@@ -102,7 +102,7 @@ func (s *Steps) OTLP(ranksPerHost int) []byte {
 	return b.Bytes()
 }
 
-// Weir returns the trace of all ranks that weir draw --to perfetto writes. Events are from 0 on.
+// Weir returns the trace of all ranks that weir draw --to perfetto writes. Times start at 0.
 func (s *Steps) Weir() ([]byte, error) {
 	var b bytes.Buffer
 	step := draw.Step{Plan: s.Plan, Events: s.Events, Unit: "ns"}
@@ -110,7 +110,7 @@ func (s *Steps) Weir() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Slow multiplies the times of a rank in the costs of a plan.
+// Slow multiplies a rank's times in the costs of a plan.
 func Slow(plan *schedule.Plan, costs *simulate.Costs, rank int, factor float64) {
 	costs.Stages = slices.Clone(costs.Stages)
 	for _, stage := range plan.Placement.On(rank) {
