@@ -452,7 +452,7 @@ func TestFP8Resume(t *testing.T) {
 	require.ErrorIs(t, resumed.UnmarshalScales(scales[:20]), fp8.ErrState)
 	other := cfg
 	other.FP8 = fp8.DelayedScaling{Format: fp8.Hybrid, History: 3}
-	require.ErrorContains(t, newModel(t, dev, other, 2).UnmarshalScales(scales), "of the recipe")
+	require.ErrorContains(t, newModel(t, dev, other, 2).UnmarshalScales(scales), "with the recipe")
 	other.FP8 = nil
 	require.ErrorIs(t, newModel(t, dev, other, 2).UnmarshalScales(scales), fp8.ErrState)
 	require.NoError(t, newModel(t, dev, other, 2).UnmarshalScales(nil))
