@@ -30,7 +30,7 @@ const DefaultNodes = 5_000_000
 // Solve lays out a problem. It races greedy recipes and improves the best of them; it stops as
 // soon as a layout meets the bound or the capacity. The layout has passed Check. If ctx ends, Solve
 // returns the best layout so far or, if there is none yet, one based on size classes, which takes no
-// longer than a check. The only error is ErrProblem.
+// longer than a check. All errors wrap ErrProblem.
 func Solve(ctx context.Context, p *Problem, options Options) (*Solution, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err

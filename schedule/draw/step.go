@@ -18,7 +18,7 @@ var (
 	ErrStep = errors.New("draw: invalid step")
 )
 
-// MaxEvents is the largest number of actions that a step may have to be shown.
+// MaxEvents is the largest number of actions in a step that can be shown.
 const MaxEvents = 1 << 20
 
 // Step is a step of training or evaluation: a plan, and the times of its actions.

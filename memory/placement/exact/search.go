@@ -45,7 +45,7 @@ func (f *field) search(ctx context.Context, capacity, budget int64, seed uint64)
 }
 
 const (
-	turnsPerBuffer = 2  // limit of a short run
+	turnsPerBuffer = 2  // number of placements per buffer in the first run
 	cellsPerNode   = 32 // number of cells visited in about a microsecond
 	mostWorkers    = 8
 )
