@@ -7,17 +7,17 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// Sizes for which the kernels of attention are built.
+// Sizes for which the attention kernels are built.
 const (
-	attentionTile = 16  // of queries and of keys
+	attentionTile = 16  // queries, and keys, per tile
 	mostHeadDim   = 128 // elements per head
 )
 
 // MostHeadDim returns the maximum number of elements per head.
 func (d *Device) MostHeadDim() int { return mostHeadDim }
 
-// AttentionWorkspace returns the space that the backward pass needs for each head and token.
-// The forward pass needs no workspace, but must be given one element.
+// AttentionWorkspace returns one element for each head and token for the backward pass. The
+// forward pass needs no workspace, but must be given one element.
 func (d *Device) AttentionWorkspace(tokens, heads, headDim int) (forward, backward int) {
 	return 1, max(1, times(tokens, heads))
 }
@@ -33,7 +33,7 @@ func times(a, b int) int {
 	return a * b
 }
 
-// heads rejects heads that are too large for the kernels.
+// heads rejects heads that are too wide for the kernels.
 func (o *operation) heads(tokens, headDim int) {
 	if o.fits(tokens); headDim > mostHeadDim && o.err == nil {
 		o.err = fmt.Errorf("%w: attention with %d elements per head: use more heads, of at most %d elements each", ErrMissing, headDim, mostHeadDim)
@@ -56,7 +56,8 @@ func (d *Device) CausalAttention(op kernels.CausalAttention) error {
 }
 
 // CausalAttentionBackward recomputes the weights of each tile twice: for the gradient of its
-// queries and for the gradients of its keys and values, so that blocks do not share a sum.
+// queries and for the gradients of its keys and values, so that no two blocks add to the same
+// sum.
 func (d *Device) CausalAttentionBackward(op kernels.CausalAttentionBackward) error {
 	o := d.begin("CausalAttentionBackward", d.checks.CausalAttentionBackward(op))
 	o.heads(op.Tokens, op.HeadDim)

@@ -15,7 +15,7 @@ type staging struct {
 	read  []byte // for copies from the device
 }
 
-// slot is a part of it, with the event of the last copy that used it.
+// slot is a part of the staging memory, with the event of the last copy that used it.
 type slot struct {
 	mem  []byte
 	done driver.Event
@@ -56,8 +56,8 @@ func (s *staging) close(d driver.Driver) (err error) {
 	return err
 }
 
-// ordered makes work that is queued on a stream from now on run after the kernels queued so
-// far. mu is held.
+// ordered makes all work subsequently queued on a stream run after the kernels queued so far. mu
+// must be held.
 func (d *Device) ordered(s driver.Stream) error {
 	if err := d.driver.Record(d.before, d.compute); err != nil {
 		return err
@@ -65,8 +65,8 @@ func (d *Device) ordered(s driver.Stream) error {
 	return d.driver.Wait(s, d.before)
 }
 
-// write queues a copy to the device, after the kernels queued so far, and returns the event
-// that signals its completion. The bytes may change after it returns.
+// write queues a copy to the device, after the kernels queued so far, and returns the event that
+// signals its completion. from may be modified as soon as write returns.
 func (d *Device) write(to driver.Addr, from []byte) (done driver.Event, err error) {
 	if err := d.flush(); err != nil {
 		return 0, err
@@ -78,7 +78,7 @@ func (d *Device) write(to driver.Addr, from []byte) (done driver.Event, err erro
 		slot := &d.staging.slots[d.staging.next]
 		d.staging.next = (d.staging.next + 1) % stagingSlots
 		done = slot.done
-		if err := d.driver.Done(done); err != nil { // the copy that used the slot before
+		if err := d.driver.Done(done); err != nil { // wait for the copy that used the slot before
 			return 0, err
 		}
 		n := copy(slot.mem, from)
@@ -95,7 +95,7 @@ func (d *Device) write(to driver.Addr, from []byte) (done driver.Event, err erro
 
 // read copies from the device, after the kernels queued so far, and waits for the copy.
 func (d *Device) read(to []byte, from driver.Addr) error {
-	d.reading.Lock() // not mu: other goroutines use the device while this one waits
+	d.reading.Lock() // not mu, because other goroutines use the device while this one waits
 	defer d.reading.Unlock()
 	d.mu.Lock()
 	err := d.ordered(d.out)
@@ -117,7 +117,7 @@ func (d *Device) read(to []byte, from driver.Addr) error {
 	return nil
 }
 
-// element is an element of a buffer.
+// element is the type of a buffer element.
 type element interface{ float32 | int32 | uint8 }
 
 // raw returns elements as bytes.
@@ -126,7 +126,7 @@ func raw[E element](x []E) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
 }
 
-// fits requires a buffer of type t with n elements or more.
+// fits requires a buffer of type t with at least n elements.
 func fits(op string, b kernels.Buffer, t kernels.DType, n int) error {
 	if b.Type != t || b.N < n {
 		return fmt.Errorf("%w: %s: the buffer has %d elements of %s, the call has %d of %s", kernels.ErrShape, op, b.N, b.Type, n, t)
@@ -169,12 +169,13 @@ func read[E element](d *Device, op string, t kernels.DType, dst []E, src kernels
 	return nil
 }
 
-// WriteFloat32 queues a copy of src to the start of dst. src may change after it returns.
+// WriteFloat32 queues a copy of src to the start of dst. src may be modified as soon as it
+// returns.
 func (d *Device) WriteFloat32(dst kernels.Buffer, src []float32) error {
 	return write(d, "WriteFloat32", kernels.Float32, dst, src)
 }
 
-// WriteInt32 queues a copy of src to the start of dst. src may change after it returns.
+// WriteInt32 queues a copy of src to the start of dst. src may be modified as soon as it returns.
 func (d *Device) WriteInt32(dst kernels.Buffer, src []int32) error {
 	err := write(d, "WriteInt32", kernels.Int32, dst, src)
 	if err == nil && len(src) > 0 {
@@ -183,22 +184,23 @@ func (d *Device) WriteInt32(dst kernels.Buffer, src []int32) error {
 	return err
 }
 
-// WriteUint8 queues a copy of src to the start of dst. src may change after it returns.
+// WriteUint8 queues a copy of src to the start of dst. src may be modified as soon as it returns.
 func (d *Device) WriteUint8(dst kernels.Buffer, src []uint8) error {
 	return write(d, "WriteUint8", kernels.Uint8, dst, src)
 }
 
-// ReadFloat32 waits for the work queued so far and copies from the start of src.
+// ReadFloat32 waits for the work queued so far and copies len(dst) elements from the start of
+// src.
 func (d *Device) ReadFloat32(dst []float32, src kernels.Buffer) error {
 	return read(d, "ReadFloat32", kernels.Float32, dst, src)
 }
 
-// ReadInt32 waits for the work queued so far and copies from the start of src.
+// ReadInt32 waits for the work queued so far and copies len(dst) elements from the start of src.
 func (d *Device) ReadInt32(dst []int32, src kernels.Buffer) error {
 	return read(d, "ReadInt32", kernels.Int32, dst, src)
 }
 
-// ReadUint8 waits for the work queued so far and copies from the start of src.
+// ReadUint8 waits for the work queued so far and copies len(dst) elements from the start of src.
 func (d *Device) ReadUint8(dst []uint8, src kernels.Buffer) error {
 	return read(d, "ReadUint8", kernels.Uint8, dst, src)
 }

@@ -16,15 +16,15 @@ type Config struct {
 	// Capacity is the address space for buffers in bytes, rounded up to pages. 0 means the size
 	// of the device's memory. Untouched pages cost nothing.
 	Capacity int64
-	// Modules are the texts of PTX modules with kernels that the device loads in addition to
-	// its own.
+	// Modules lists the texts of PTX modules whose kernels the device loads in addition to its
+	// own.
 	Modules []string
-	// Products is the arithmetic of MatMul, HeadLoss and its backward pass.
+	// Products selects the arithmetic of MatMul, HeadLoss and HeadLossBackward.
 	Products Products
-	// Library, if set, multiplies instead of the device's kernels, except for the gradient of
-	// the head's table, which skips tokens. The device owns it, and closes it before the
-	// driver. The bits are then the library's: an element may depend on more than its row and
-	// its column.
+	// Library, if set, computes the matrix products instead of the device's kernels, except for
+	// the gradient of the head's table, which skips tokens. The device owns the library, and
+	// closes it before the driver. The bits are then the library's: an element may depend on more
+	// than its row and its column.
 	Library driver.Library
 	// Plain queues every kernel separately instead of as part of a graph. Setting Library has
 	// the same effect.
@@ -35,12 +35,12 @@ type Config struct {
 type Products uint8
 
 const (
-	// Float32 computes each element as one chain of fused multiply-adds, in ascending k.
+	// Float32 computes each element as one chain of fused multiply-adds, in ascending order of k.
 	Float32 Products = iota
 	// BFloat16 rounds both operands to bfloat16, to nearest, and multiplies on tensor cores.
-	// Products are exact. Sums are in float32, in steps of 16 whose inner order the hardware
-	// determines: an element depends on its row and its column alone, so no plan changes a bit,
-	// but another generation of GPU may.
+	// Products are exact. Sums are in float32, in steps of 16 products whose inner order the
+	// hardware determines. An element depends on its row and its column alone, so no plan changes
+	// a bit, but another GPU generation may.
 	BFloat16
 )
 
@@ -55,26 +55,26 @@ type Device struct {
 	products  Products
 	library   driver.Library // nil if there is none
 	plain     bool
-	chunk     []byte // of the buffer that is being received
-	ids       []ids  // of the live Int32 buffers that the host has written
+	chunk     []byte // a piece of the buffer that is being received
+	ids       []ids  // summaries of the live Int32 buffers that the host has written
 
-	peers            map[*Device]bool // whether each can be reached, as the driver reported
+	peers            map[*Device]bool // whether the driver reported each device as reachable
 	compute, in, out driver.Stream
 	scratch          driver.Addr
 
 	leaving, returning driver.Stream // copies to and from far memory; 0 before Far
 
-	reading sync.Mutex   // for copies from the device: staging.read; locked before mu
+	reading sync.Mutex   // guards staging.read, for copies from the device; locked before mu
 	mu      sync.Mutex   // guards the fields below
 	before  driver.Event // the event that a copy waits for
-	arrival driver.Event // of the last copy queued from another device
+	arrival driver.Event // the event of the last copy queued from another device
 	staging staging
 	pending []pending
 	graphs  graphs
 	closed  bool
 }
 
-// pending is a buffer with a copy in flight to it, for which no kernel has waited yet.
+// pending is a buffer to which a copy is in flight that no kernel has waited for yet.
 type pending struct {
 	handle memory.Handle
 	event  driver.Event
@@ -90,8 +90,8 @@ var (
 	_ kernels.HeadLimit = (*Device)(nil)
 )
 
-// Open returns a device of a driver. It takes ownership of the driver, and closes it on
-// failure. The error wraps driver.ErrRefused, with the driver's log, if a kernel cannot be
+// Open returns the device that a driver controls. It takes ownership of the driver, and closes it
+// on failure. The error wraps driver.ErrRefused, with the driver's log, if a kernel cannot be
 // loaded, and memory.ErrOutOfMemory if there is not enough room for the range.
 func Open(d driver.Driver, cfg Config) (*Device, error) {
 	dev := &Device{
@@ -137,8 +137,8 @@ func (d *Device) open(cfg Config) (err error) {
 	return d.openOperations()
 }
 
-// align is the alignment of every buffer in bytes: kernels load 16 bytes at once, and the
-// driver's own allocations have this alignment.
+// align is the alignment of every buffer in bytes. Kernels load 16 bytes at once; the driver
+// aligns its own allocations in the same way.
 const align = 256
 
 var entry = regexp.MustCompile(`(?m)^\s*\.(?:visible|weak)\s+\.entry\s+([\w$]+)`)
@@ -161,12 +161,12 @@ func (d *Device) load(text string) error {
 // Name returns the name of the GPU.
 func (d *Device) Name() string { return "cuda: " + d.driver.Facts().Name }
 
-// ShadowConfig returns the configuration of an arena like the device's, without memory.
+// ShadowConfig returns the configuration of an arena like the device's, but without memory.
 func (d *Device) ShadowConfig() memory.ArenaConfig {
 	return memory.ArenaConfig{Capacity: d.pages.size, Align: align, Range: memory.Unbacked(d.pages.page)}
 }
 
-// launch queues a kernel by its name, with a word for each parameter.
+// launch queues the named kernel, with one word for each parameter.
 func (d *Device) launch(name string, grid, block [3]uint32, args ...uint64) error {
 	f, ok := d.functions[name]
 	if !ok {
@@ -179,8 +179,8 @@ func (d *Device) launch(name string, grid, block [3]uint32, args ...uint64) erro
 	return d.queue(piece{function: f, grid: grid, block: block, varies: varies}, args...)
 }
 
-// at returns the address of a buffer for the next kernel, which will run after the copies in
-// flight to the buffer. It returns 0 for the zero Buffer. The buffer must be live.
+// at returns the address of a buffer for the next kernel, and ensures that this kernel runs after
+// any copy in flight to the buffer. It returns 0 for the zero Buffer. The buffer must be live.
 func (d *Device) at(b kernels.Buffer) (driver.Addr, error) {
 	if b == (kernels.Buffer{}) {
 		return 0, nil
@@ -234,11 +234,12 @@ func (d *Device) settle(b kernels.Buffer) error {
 // since mark that are not Lasting.
 func (d *Device) Reclaim(mark uint64) int64 {
 	d.ids = d.ids[:0]
-	_ = d.Sync() // a lost device uses no buffer any more; the next call returns the error
+	_ = d.Sync() // a lost device no longer uses any buffer; the next call returns the error
 	return d.Buffers.Reclaim(mark)
 }
 
-// Sync waits until all queued work is done, and returns the errors since the last Sync.
+// Sync waits for all queued work to finish, and returns the errors that occurred since the last
+// Sync.
 func (d *Device) Sync() error {
 	if d.closed {
 		return fmt.Errorf("cuda: %w: Sync", memory.ErrClosed)
@@ -249,7 +250,7 @@ func (d *Device) Sync() error {
 	d.mu.Unlock()
 	err = joined(err, d.driver.Sync(d.in))
 	d.mu.Lock()
-	d.pending = d.pending[:0] // only now: until here an Encode on another goroutine had to wait for them
+	d.pending = d.pending[:0] // not earlier, because an Encode on another goroutine had to wait for them until now
 	d.mu.Unlock()
 	err = joined(err, d.driver.Sync(d.compute), d.driver.Sync(d.out))
 	if d.leaving != 0 && d.returning != 0 {

@@ -37,7 +37,7 @@ func (d *Device) Sum(dst, a, b kernels.Buffer) error {
 	return o.end()
 }
 
-// GELU computes the activation to within 2^-20·|x|.
+// GELU computes the activation with an error of at most 2^-20·|x|.
 func (d *Device) GELU(y, x kernels.Buffer) error {
 	o := d.begin("GELU", d.checks.GELU(y, x))
 	o.each("gelu", y.N, o.at(y), o.at(x), uint64(y.N))
@@ -65,7 +65,7 @@ func (d *Device) Dropout(y, x kernels.Buffer, p float32, key kernels.Key) error 
 	return o.end()
 }
 
-// Normal draws pairs by the method of Box and Muller in float64.
+// Normal draws pairs by the Box–Muller method in float64.
 func (d *Device) Normal(x kernels.Buffer, std float32, key kernels.Key) error {
 	o := d.begin("Normal", d.checks.Normal(x, std, key))
 	o.each("normal", (x.N+3)/4, o.at(x), uint64(x.N), key.Seed, key.Stream(), word(std))
@@ -85,7 +85,7 @@ func (d *Device) SumSquares(x kernels.Buffer) (float64, error) {
 	return sum[0], err
 }
 
-// SumsOfSquares is SumSquares for several buffers. It waits once for each 1,600 of them.
+// SumsOfSquares is SumSquares for several buffers. It waits once for every 1,600 of them.
 func (d *Device) SumsOfSquares(sums []float64, xs []kernels.Buffer) error {
 	const most = (varyingAt - squareBytes) / 8
 	for len(xs) > 0 {

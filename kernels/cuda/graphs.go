@@ -8,33 +8,33 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// graphs defers the kernels of a planned step until the end of the plan's action. A sequence
-// that recurs with the same addresses and numbers is captured as a graph, and then needs only
-// one launch. Device.mu guards it.
+// graphs defers the kernels of a planned step until the end of the plan's action. A sequence that
+// recurs with the same addresses and arguments is captured as a graph, and from then on needs
+// only one launch. Device.mu guards it.
 type graphs struct {
 	on     bool // within a planned step
 	failed error
 	pieces []piece
 	words  []uint64 // the arguments of pieces
-	args   []uint64 // of the kernel put
+	args   []uint64 // the arguments of the kernel put
 	known  map[uint64]*recording
 }
 
 const (
-	mostGraphs  = 1024 // sequences that are kept
+	mostGraphs  = 1024 // maximum number of sequences that are kept
 	leastPieces = 4    // minimum length of a sequence that is worth a graph
 	mostVarying = 64   // maximum number of words of a sequence that differ between microbatches
-	putWords    = 16   // words per launch of the kernel put
+	putWords    = 16   // words that one launch of the kernel put writes
 )
 
-// varying gives the index of the argument of a kernel that differs between microbatches: the
+// varying gives, by kernel, the index of the argument that differs between microbatches: the
 // number of the microbatch, or a value computed from it. In a graph that argument is 0, and the
 // kernel reads the word at the address in the next argument.
 var varying = map[string]int{"dropout": 4, "loss_add": 2, "quantize": 19}
 
-// piece is a launch, a copy within the device, or a fill with zeros.
+// piece is a kernel launch, a copy within the device, or a fill with zeros.
 type piece struct {
-	function     driver.Function // 0 for copies and fills, whose words are to, from (0 for a fill) and bytes
+	function     driver.Function // 0 for copies and fills, whose words are the destination, the source (0 for a fill) and the size in bytes
 	grid, block  [3]uint32
 	first, count int // its words
 	varies       int // index of the word that varies, or -1
@@ -82,7 +82,7 @@ func (d *Device) submit(p *piece) error {
 	return d.driver.Fill(d.compute, driver.Addr(w[0]), 0, int64(w[2]))
 }
 
-// flush queues the deferred pieces. mu is held. After an error nothing more is queued until
+// flush queues the deferred pieces. mu must be held. After an error nothing more is queued until
 // Sync.
 func (d *Device) flush() error {
 	g := &d.graphs
@@ -138,7 +138,7 @@ func (d *Device) again(r *recording) (err error) {
 	return d.driver.LaunchGraph(d.compute, r.graph)
 }
 
-// capture queues the pieces such that the varying words are read from scratch memory.
+// capture queues the pieces in such a way that the varying words are read from scratch memory.
 func (d *Device) capture() error {
 	g, slots := &d.graphs, uint64(d.scratch)+varyingAt
 	for i := range g.pieces {
@@ -163,7 +163,7 @@ func (g *graphs) variations() (n int) {
 	return n
 }
 
-// sum returns a hash of the sequence: FNV over words.
+// sum returns an FNV hash of the sequence's words.
 func (g *graphs) sum() uint64 {
 	h := uint64(14695981039346656037)
 	for i := range g.pieces {
@@ -193,7 +193,7 @@ func (r *recording) is(g *graphs) bool {
 	return true
 }
 
-// uses reports whether a deferred piece uses a buffer. mu is held.
+// uses reports whether a deferred piece uses a buffer. mu must be held.
 func (g *graphs) uses(at driver.Addr, bytes int64) bool {
 	return slices.ContainsFunc(g.words, func(w uint64) bool { return w >= uint64(at) && w < uint64(at)+uint64(bytes) })
 }
@@ -210,8 +210,8 @@ func (d *Device) forgetGraphs() (err error) {
 	return err
 }
 
-// Lay starts planned steps, or ends them; see memory.Planned. In a planned step, the kernels of
-// an action are queued when the action is over, because only then is their sequence known.
+// Lay starts or ends planned steps; see memory.Planned. In a planned step, an action's kernels
+// are queued when the action is over, because only then is their sequence known.
 func (d *Device) Lay(layout *memory.Layout) error {
 	d.mu.Lock()
 	flushed := d.flush()
@@ -224,8 +224,8 @@ func (d *Device) Lay(layout *memory.Layout) error {
 	return flushed
 }
 
-// At sets the place of its program that a step has reached, and queues the deferred pieces. An
-// error is returned by the next call.
+// At sets the place that a step has reached in its program, and queues the deferred pieces. The
+// next call returns any error.
 func (d *Device) At(place int) {
 	d.mu.Lock()
 	_ = d.flush()

@@ -10,15 +10,15 @@ const (
 	headVocabulary = 1024
 	headThreads    = 128
 
-	headRows = 1024 // offset in scratch memory of three float64 for each token of a tile
+	headRows = 1024 // offset in scratch memory of the state of a tile's tokens, three float64 each
 )
 
-// HeadWorkspace returns the elements of one tile of logits.
+// HeadWorkspace returns the number of elements in one tile of logits.
 func (d *Device) HeadWorkspace(tokens, width, vocabulary int) int {
 	return times(min(tokens, headTokens), min(vocabulary, headVocabulary))
 }
 
-// head holds the addresses of HeadLoss, and of its backward pass.
+// head holds the addresses of the operands of HeadLoss or of its backward pass.
 type head struct {
 	operation
 	x, table, labels, weights, lse uint64
@@ -50,14 +50,14 @@ func (h *head) tile(n int) (logits uint64, kept bool) {
 	return logits, true
 }
 
-// compute computes the logits of a tile of tokens and rows of the table.
+// compute computes the logits for a tile of tokens and rows of the table.
 func (h *head) compute(logits uint64, t0, tokens, v0, cols int) {
 	h.matmul(product{
 		a: of(h.x, t0*h.width), b: of(h.table, v0*h.width), c: logits, m: tokens, n: cols, k: h.width, transB: true,
 	})
 }
 
-// HeadLoss waits for the two sums.
+// HeadLoss queues the computation of the loss and waits for the two sums.
 func (d *Device) HeadLoss(op kernels.HeadLoss) (sum, weight float64, err error) {
 	h := d.headLoss("HeadLoss", op)
 	var sums [2]float64
@@ -65,8 +65,8 @@ func (d *Device) HeadLoss(op kernels.HeadLoss) (sum, weight float64, err error) 
 	return sums[0], sums[1], h.end()
 }
 
-// headLoss adds logits tile by tile to a running maximum and sum, and leaves the two sums in
-// scratch memory.
+// headLoss merges the logits tile by tile into a running maximum and sum, and leaves the two
+// results in scratch memory.
 func (d *Device) headLoss(name string, op kernels.HeadLoss) head {
 	_, _, err := d.checks.HeadLoss(op)
 	h := d.head(name, op, err)
@@ -84,8 +84,9 @@ func (d *Device) headLoss(name string, op kernels.HeadLoss) head {
 	return h
 }
 
-// HeadLossBackward recomputes the logits of a tile, replaces them by their gradient, and
-// multiplies by Table for DX and by X for DTable. Tokens of weight 0 do not contribute.
+// HeadLossBackward takes a tile's kept logits or recomputes them, replaces them by their
+// gradient, and multiplies that by Table for DX and by X for DTable. Tokens of weight 0 do not
+// contribute.
 func (d *Device) HeadLossBackward(op kernels.HeadLossBackward) error {
 	h := d.head("HeadLossBackward", kernels.HeadLoss{
 		X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace, Logits: op.Logits,

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// ids summarizes an Int32 buffer that the host has written completely: its least and its
-// greatest element, and their positions. With it, ids are checked against a vocabulary without
+// ids summarizes an Int32 buffer that the host has written completely: its least and greatest
+// elements and their positions. This allows ids to be checked against a vocabulary without
 // waiting.
 type ids struct {
 	handle          memory.Handle
@@ -17,7 +17,7 @@ type ids struct {
 	leastAt, mostAt int
 }
 
-// wrote records the contents of a write to a buffer, or that the contents of the buffer are
+// wrote records a summary of what was written to a buffer, or that the buffer's contents are
 // unknown.
 func (d *Device) wrote(b kernels.Buffer, x []int32) {
 	d.forget(b)
@@ -49,9 +49,9 @@ func (d *Device) known(b kernels.Buffer) int {
 	return slices.IndexFunc(d.ids, func(k ids) bool { return k.handle == b.Handle })
 }
 
-// inRange requires that every id is a row of the vocabulary. The host does not know ids that
-// another device has sent: then it waits for the device, because a bad id must prevent all
-// writes.
+// inRange requires that every id is the index of a row of the vocabulary. If another device sent
+// the ids, the host does not know them and waits for the device, because a bad id must prevent
+// all writes.
 func (o *operation) inRange(name string, b kernels.Buffer, vocabulary int) {
 	d := o.device
 	if o.err != nil {
@@ -73,7 +73,7 @@ func (o *operation) inRange(name string, b kernels.Buffer, vocabulary int) {
 	}
 }
 
-// bad reports an id with the host's error.
+// bad reports an id that is out of range, with the same error as the host.
 func (o *operation) bad(name string, at int, id int32, vocabulary int) {
 	o.err = fmt.Errorf("%w: %s: %s[%d] is %d, the vocabulary has %d", kernels.ErrShape, o.name, name, at, id, vocabulary)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// lossBytes is the size of a cell.
+// lossBytes is the size of a loss cell in bytes.
 const lossBytes = 8 * loss.DeviceWords
 
 // NewLossCells returns n cells in a buffer of class memory.Loss, owned by the caller. They are
@@ -44,7 +44,7 @@ func (d *Device) ReadLossCells(words []int64, cells kernels.Buffer) error {
 	return nil
 }
 
-// AddHeadLoss queues HeadLoss, and adds its two sums to a cell.
+// AddHeadLoss queues the work of HeadLoss and the addition of its two sums to a cell.
 func (d *Device) AddHeadLoss(op kernels.HeadLoss, cell kernels.Cell, microbatch int) error {
 	h := d.headLoss("AddHeadLoss", op)
 	if cell == (kernels.Cell{}) {

@@ -18,7 +18,7 @@ func (d *Device) MatMul(op kernels.MatMul) error {
 // product is a matrix product of operands at addresses.
 type product struct {
 	a, b, c, bias              uint64
-	alive                      uint64 // address of float32 that are 0 for the rows of op(B) to be treated as 0; 0 for none
+	alive                      uint64 // address of one float32 per row of op(B), which is 0 if the row is to be treated as 0; 0 if there is none
 	m, n, k                    int
 	transA, transB, accumulate bool
 }
@@ -70,7 +70,7 @@ func (d *Device) SumRows(dst, x kernels.Buffer, rows, cols int, accumulate bool)
 // normThreads is the number of threads per row.
 const normThreads = 128
 
-// LayerNorm normalises each row. It sums mean and variance in float64.
+// LayerNorm normalises each row. It accumulates the mean and the variance in float64.
 func (d *Device) LayerNorm(op kernels.LayerNorm) error {
 	o := d.begin("LayerNorm", d.checks.LayerNorm(op))
 	o.fits(op.Rows, op.Cols)
@@ -93,7 +93,7 @@ func (d *Device) LayerNormBackward(op kernels.LayerNormBackward) error {
 	return o.end()
 }
 
-// Embed looks up rows and adds the rows of their positions.
+// Embed looks up the tokens' rows and adds the rows of their positions.
 func (d *Device) Embed(op kernels.Embed) error {
 	o := d.begin("Embed", d.checks.Embed(op))
 	o.fits(op.Tokens, op.Width, op.Vocabulary)
@@ -102,7 +102,7 @@ func (d *Device) Embed(op kernels.Embed) error {
 	return o.end()
 }
 
-// EmbedBackward adds tokens in ascending order.
+// EmbedBackward adds the gradients of the tokens in ascending order.
 func (d *Device) EmbedBackward(op kernels.EmbedBackward) error {
 	o := d.begin("EmbedBackward", d.checks.EmbedBackward(op))
 	o.fits(op.Tokens, op.Width, op.Vocabulary)

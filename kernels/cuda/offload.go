@@ -8,29 +8,29 @@ import (
 
 var _ memory.Offloader[kernels.Buffer] = (*Device)(nil)
 
-// far is far memory of a device: page-locked host memory, allocated as a layout needs it.
+// far is a device's far memory: page-locked host memory, allocated as layouts need it.
 type far struct {
-	memory.Unbacked // the range has neither pages to discard nor bytes for the processor
+	memory.Unbacked // far memory has neither pages to discard nor bytes for the processor to access
 	device          *Device
 	parts           []farPart
 	size            int64
-	copies          []driver.Event // by number: the last Store or Load
+	copies          []driver.Event // by number: the event of the last Store or Load
 }
 
-// farPart is page-locked memory at an offset.
+// farPart is a piece of page-locked memory at an offset of the far memory.
 type farPart struct {
 	offset int64
 	mem    []byte
 }
 
-// Like returns a new buffer with the type and the number of elements of b, which may have been
+// Like returns a new buffer with the same type and number of elements as b, which may have been
 // released.
 func (d *Device) Like(class memory.Class, b kernels.Buffer) (kernels.Buffer, error) {
 	return d.Alloc(class, b.Type, b.N)
 }
 
 // Far returns new far memory: page-locked host memory, allocated before the step that first needs
-// it. The caller releases it before it closes the device.
+// it. The caller must release it before closing the device.
 func (d *Device) Far() (memory.Far[kernels.Buffer], error) {
 	for _, s := range []*driver.Stream{&d.leaving, &d.returning} {
 		if *s == 0 {
@@ -43,10 +43,10 @@ func (d *Device) Far() (memory.Far[kernels.Buffer], error) {
 	return &far{Unbacked: farPage, device: d}, nil
 }
 
-// farPage is the unit in which far memory grows in bytes, the page size of hosts.
+// farPage is the unit, in bytes, in which far memory grows. It is the page size of hosts.
 const farPage = 4096
 
-// Commit allocates the bytes from the present end to high.
+// Commit allocates the bytes from the current end to high.
 func (f *far) Commit(_, high int64) error {
 	if high <= f.size {
 		return nil
@@ -91,15 +91,16 @@ func (f *far) Store(number int32, b kernels.Buffer, offset int64) error {
 	})
 }
 
-// Load queues a copy of the bytes at an offset to a buffer, after the kernels queued so far, which may
-// use the buffer's place, or wait for the Store of these bytes.
+// Load queues a copy of the bytes at an offset to a buffer. It runs after the kernels queued so
+// far, because they may use the buffer's place, or may wait for the Store of these bytes.
 func (f *far) Load(number int32, b kernels.Buffer, offset int64) error {
 	return f.queue(f.device.returning, number, b, offset, func(mem []byte, at driver.Addr) error {
 		return f.device.driver.CopyIn(f.device.returning, at, mem)
 	})
 }
 
-// queue queues the copies of a buffer between the device and the parts of its far place.
+// queue queues the copies between a buffer on the device and the parts of its place in far
+// memory.
 func (f *far) queue(s driver.Stream, number int32, b kernels.Buffer, offset int64, transfer func(mem []byte, at driver.Addr) error) error {
 	d := f.device
 	at, err := d.at(b)
@@ -127,11 +128,11 @@ func (f *far) queue(s driver.Stream, number int32, b kernels.Buffer, offset int6
 	return d.driver.Record(f.copies[number], s)
 }
 
-// Await makes the kernels queued from now on wait for a copy, and with them all copies that are
+// Await makes all subsequently queued kernels wait for a copy, and with them all copies that are
 // ordered after those kernels.
 func (f *far) Await(number int32) error {
 	d := f.device
-	d.mu.Lock() // keeps the wait out of a capture
+	d.mu.Lock() // so that the wait does not become part of a capture
 	defer d.mu.Unlock()
 	return d.driver.Wait(d.compute, f.copies[number])
 }

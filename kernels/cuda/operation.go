@@ -12,13 +12,13 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda/ptx"
 )
 
-// ErrMissing is returned by an operation that the host has and this device lacks. The device
-// never computes it on the host instead. Stages get the error when they are built, in their dry
+// ErrMissing is returned by an operation that the host supports and this device does not. The
+// device never falls back to the host. Stages get the error when they are built, in their dry
 // run.
 var ErrMissing = errors.New("cuda: the device lacks the operation")
 
-// scratchBytes is the size of device memory for results of a few words, and for the per-token
-// state of HeadLoss.
+// scratchBytes is the size of the device memory that holds results of a few words and the
+// per-token state of HeadLoss.
 const (
 	varyingAt    = headRows + 24*headTokens // words that graphs read
 	scratchBytes = varyingAt + 8*mostVarying
@@ -68,8 +68,8 @@ func (d *Device) closeOperations() error {
 	return joined(d.driver.Unmap(d.scratch, bytes, page), d.driver.Unreserve(d.scratch, bytes))
 }
 
-// scratchPages returns the page size of the device, and the size of scratch memory in whole
-// pages, the last of which belong to the library.
+// scratchPages returns the device's page size, and the size of scratch memory, rounded up to
+// whole pages. The last pages belong to the library.
 func (d *Device) scratchPages() (page, bytes int64) {
 	page, bytes = d.driver.Facts().Page, scratchBytes
 	if d.library != nil {
@@ -78,15 +78,15 @@ func (d *Device) scratchPages() (page, bytes int64) {
 	return page, (bytes + page - 1) / page * page
 }
 
-// operation is a call of an operation while its kernels are queued. err keeps the first error,
-// after which nothing more is queued.
+// operation is the state of a call to an operation while its kernels are queued. err keeps the
+// first error, after which nothing more is queued.
 type operation struct {
 	device *Device
 	name   string
 	err    error
 }
 
-// begin begins an operation. refused is the error of the host's checks, or nil.
+// begin begins an operation. refused is the error that the host's checks returned, or nil.
 func (d *Device) begin(name string, refused error) operation {
 	return operation{device: d, name: name, err: refused}
 }
@@ -109,7 +109,7 @@ func (o *operation) at(b kernels.Buffer) uint64 {
 	return uint64(at)
 }
 
-// fits requires dimensions within the range of the kernels' integers.
+// fits requires dimensions to be within the range of the kernels' integers.
 func (o *operation) fits(dimensions ...int) {
 	for _, n := range dimensions {
 		if n > math.MaxInt32 && o.err == nil {
@@ -118,7 +118,7 @@ func (o *operation) fits(dimensions ...int) {
 	}
 }
 
-// launch queues a kernel on a grid of columns and rows of blocks.
+// launch queues a kernel on a grid of columns×rows blocks.
 func (o *operation) launch(kernel string, columns, rows, threads int, args ...uint64) {
 	const mostColumns, mostRows = math.MaxInt32, 65535 // limits of every GPU
 	if (columns > mostColumns || rows > mostRows) && o.err == nil {
@@ -129,12 +129,12 @@ func (o *operation) launch(kernel string, columns, rows, threads int, args ...ui
 	}
 }
 
-// line queues a kernel on a line of blocks.
+// line queues a kernel on a one-dimensional grid of blocks.
 func (o *operation) line(kernel string, blocks, threads int, args ...uint64) {
 	o.launch(kernel, blocks, 1, threads, args...)
 }
 
-// each queues an elementwise kernel over n elements. Its result does not depend on the number
+// each queues an elementwise kernel over n elements, whose result does not depend on the number
 // of threads.
 func (o *operation) each(kernel string, n int, args ...uint64) {
 	const threads, mostBlocks = 256, 1 << 14
@@ -166,10 +166,10 @@ func words[T float64 | uint32](o *operation, dst []T, at driver.Addr) {
 	}
 }
 
-// word returns a float32 as a parameter.
+// word returns a float32 as a kernel argument.
 func word(x float32) uint64 { return uint64(math.Float32bits(x)) }
 
-// flag returns a condition as a parameter.
+// flag returns a condition as a kernel argument.
 func flag(b bool) uint64 {
 	if b {
 		return 1

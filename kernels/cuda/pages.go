@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda/driver"
 )
 
-// pages is the memory.Range of a device: one reservation, in which every mapped page has an
-// allocation of its own, so that each can be unmapped.
+// pages is a device's memory.Range: one reservation, in which every mapped page is an allocation
+// of its own, so that it can be unmapped separately.
 type pages struct {
 	device  *Device
 	page    int64
@@ -73,7 +73,7 @@ func (p *pages) Commit(low, high int64) error {
 	return err
 }
 
-// Discard unmaps the pages from low to high, after the work that may use them is done.
+// Discard unmaps the pages from low to high, once the work that may use them is done.
 func (p *pages) Discard(low, high int64) error {
 	if err := joined(p.device.Sync(), p.device.forgetGraphs()); err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
@@ -81,7 +81,7 @@ func (p *pages) Discard(low, high int64) error {
 	return p.runs(low, high, true, p.device.driver.Unmap)
 }
 
-// Present returns the size of the mapped pages in bytes.
+// Present returns the total size, in bytes, of the mapped pages from low to high.
 func (p *pages) Present(low, high int64) (bytes int64) {
 	for i := low / p.page; i*p.page < high; i++ {
 		if p.present[i] {
@@ -97,15 +97,15 @@ func (p *pages) Release() error {
 	return joined(err, p.device.driver.Unreserve(p.base, p.size))
 }
 
-// ReadAt copies from the device after queued work is done.
+// ReadAt copies from the device once the queued work is done.
 func (p *pages) ReadAt(b []byte, off int64) (int, error) {
-	if err := p.device.Sync(); err != nil { // also for copies that no kernel has waited for
+	if err := p.device.Sync(); err != nil { // includes copies that no kernel has waited for
 		return 0, err
 	}
 	return len(b), p.device.read(b, p.base+driver.Addr(off))
 }
 
-// WriteAt copies to the device, after queued work.
+// WriteAt copies to the device, after the queued work.
 func (p *pages) WriteAt(b []byte, off int64) (int, error) {
 	p.device.mu.Lock()
 	defer p.device.mu.Unlock()

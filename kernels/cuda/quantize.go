@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// quantized holds the addresses of a quantized matrix.
+// quantized holds the addresses of a quantized matrix's parts.
 type quantized struct {
 	codes, factors, scales uint64
 	format, scaling        uint64
@@ -31,7 +31,7 @@ func (o *operation) matrix(q kernels.Quantized) (m quantized) {
 // tallyOf is the offset in scratch memory of the tally of a quantization.
 const tallyOf = 512
 
-// Quantize gives the bits of the host. Blocks merge their tallies by integer atomics.
+// Quantize gives the same bits as the host. Blocks merge their tallies by integer atomics.
 func (d *Device) Quantize(op kernels.Quantize) error {
 	o := d.begin("Quantize", d.checks.Quantize(op))
 	x, whole, met := o.at(op.X), uint64(d.scratch), uint64(d.scratch)+tallyOf
@@ -86,10 +86,10 @@ func (d *Device) Dequantize(dst kernels.Buffer, q kernels.Quantized, transposed 
 	return o.end()
 }
 
-// QuantizedWorkspace returns 1: the product decodes into shared memory.
+// QuantizedWorkspace returns 1, because the product decodes into shared memory.
 func (d *Device) QuantizedWorkspace(m, n, k int) int { return 1 }
 
-// QuantizedMatMul gives the same bits as every device.
+// QuantizedMatMul gives the same bits on every device.
 func (d *Device) QuantizedMatMul(op kernels.QuantizedMatMul) error {
 	const side = 16
 	o := d.begin("QuantizedMatMul", d.checks.QuantizedMatMul(op))

@@ -12,14 +12,14 @@ import (
 
 var _ memory.Receiver[kernels.Buffer] = (*Device)(nil)
 
-// part is a run of bytes of the range, as a stream.
+// part is a run of bytes in the device's range, read as a stream.
 type part struct {
 	device *Device
 	at     driver.Addr
 	left   int64
 }
 
-// cut removes the next len(b) bytes from p, or fewer at the end.
+// cut removes the next len(b) bytes from p, or fewer at the end of p.
 func (p *part) cut(b []byte) ([]byte, driver.Addr) {
 	b = b[:min(int64(len(b)), p.left)]
 	at := p.at
@@ -36,7 +36,7 @@ func (p *part) Read(b []byte) (int, error) {
 	return len(b), p.device.read(b, at)
 }
 
-// stream returns the bytes of a live buffer.
+// stream returns a part with the bytes of a live buffer.
 func (d *Device) stream(b kernels.Buffer) (*part, error) {
 	p := &part{device: d, left: int64(b.N) * b.Type.Bytes()}
 	at, err := d.at(b)
@@ -45,13 +45,13 @@ func (d *Device) stream(b kernels.Buffer) (*part, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p.at = at; d.graphs.uses(at, p.left) { // otherwise the goroutine leaves the deferred action alone
+	if p.at = at; d.graphs.uses(at, p.left) { // otherwise the deferred pieces need not be queued
 		err = d.flush()
 	}
 	return p, err
 }
 
-// fill queues copies of the data that r reads to the whole of a buffer. The caller owns b.
+// fill fills a buffer with data read from r, by queueing copies. The caller owns b.
 func (d *Device) fill(b kernels.Buffer, r io.Reader) error {
 	p, err := d.stream(b)
 	if err != nil {
@@ -80,8 +80,8 @@ func (d *Device) fill(b kernels.Buffer, r io.Reader) error {
 	return nil
 }
 
-// receive returns a new buffer of class Transfer, owned by the caller, after fill has filled
-// it.
+// receive returns a new buffer of class Transfer, owned by the caller, which it has passed to
+// fill.
 func (d *Device) receive(t kernels.DType, n int, fill func(kernels.Buffer) error) (kernels.Buffer, error) {
 	b, err := d.Alloc(memory.Transfer, t, n)
 	if err != nil {
@@ -105,8 +105,9 @@ func (d *Device) peer(src *Device) (may bool, err error) {
 	return may, err
 }
 
-// fromPeer queues a copy of a buffer of another device to the whole of a buffer, after the
-// kernels of both. Subsequent kernels of src wait for it, so that src may release the source.
+// fromPeer queues a copy of another device's buffer to a whole buffer of d, after the kernels
+// queued on both devices. Subsequent kernels on src wait for the copy, so that src may release
+// its buffer.
 func (d *Device) fromPeer(to kernels.Buffer, src *Device, b kernels.Buffer) error {
 	from, err := src.stream(b)
 	if err != nil {
@@ -127,7 +128,7 @@ func (d *Device) fromPeer(to kernels.Buffer, src *Device, b kernels.Buffer) erro
 	if err := d.copyPeer(to, at, src, from); err != nil {
 		return err
 	}
-	src.mu.Lock() // keeps other work out of src's capture
+	src.mu.Lock() // so that the wait does not become part of a capture on src
 	defer src.mu.Unlock()
 	return src.driver.Wait(src.compute, d.arrival)
 }
@@ -152,9 +153,9 @@ func (d *Device) copyPeer(to kernels.Buffer, at driver.Addr, src *Device, from *
 	return nil
 }
 
-// Receive copies a buffer of another rank of the process into a new one of class Transfer,
-// owned by the caller: from another Device directly if the machine supports it, otherwise
-// through page-locked host memory.
+// Receive copies a buffer of another rank in the same process to a new buffer of class Transfer,
+// owned by the caller. It copies directly from another Device if the machine supports that, and
+// otherwise through page-locked host memory.
 func (d *Device) Receive(from memory.Space[kernels.Buffer], b kernels.Buffer) (kernels.Buffer, error) {
 	switch src := from.(type) {
 	case *Device:
@@ -189,7 +190,7 @@ const (
 func (d *Device) Size(b kernels.Buffer) int64 { return header + int64(b.N)*b.Type.Bytes() }
 
 // Encode writes the same bytes as kernels.Host. It may be called from any goroutine, and waits
-// for the work that was queued before; see transport.Codec.
+// for the work that was queued before the call; see transport.Codec.
 func (d *Device) Encode(w io.Writer, b kernels.Buffer) error {
 	p, err := d.stream(b)
 	if err != nil {
