@@ -23,8 +23,8 @@ const (
 // Into takes a value and stores it in the variable that v points to: an object in a struct, by the
 // names of its json tags, a list in a slice (an empty one leaves it nil), a string in a string or an
 // [encoding.TextUnmarshaler], whose error describes the expected value, true and false in a bool,
-// and a whole number in an int or int64. It allocates a small multiple of the text. Tags bound a
-// field:
+// and a whole number in an int or int64. It allocates a small multiple of the text. Tags of a struct
+// field bound its values:
 //
 //	whole:"a rank,0,15"  a number's name in faults, its minimum and its maximum (or the name alone);
 //	                     by default its field's name, 0 and 2^48

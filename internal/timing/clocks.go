@@ -13,7 +13,7 @@ import (
 type Clock struct {
 	Host  string `json:"host"`
 	Ranks []int  `json:"ranks"` // ranks of the pipeline on the host
-	// Offset was added to the times of the host. Its error is at most half of Width.
+	// Offset was added to the host's times. Its error is at most half of Width.
 	Offset int64 `json:"offset"`
 	Width  int64 `json:"width"`
 	// Known is false if no messages bound the offset.
@@ -22,7 +22,7 @@ type Clock struct {
 
 const maxHosts = 1 << 12
 
-// far is the distance between clocks without a bound.
+// far stands for the distance between clocks if no message bounds it.
 const far = math.MaxInt64 / 4
 
 // align converts the times of all ranks to one clock. Ranks of one host share a clock. A receive

@@ -10,6 +10,6 @@
 //     the rest of a receive is waiting. Without spans of transfers, the send begins when the input
 //     has been computed, the receive begins when the rank is free, and the message ends when the
 //     action begins.
-//   - If an action could begin but does not, its rank loses the time in its own program. The median
-//     of these gaps is part of the costs, because later steps have them too.
+//   - If an action could begin but does not, its rank loses that time in its own program. The
+//     median of these gaps is included in the costs, because later steps will have such gaps, too.
 package timing

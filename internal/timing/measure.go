@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// measured holds the measurements of all steps of a run.
+// measured holds the measurements of all of a run's steps.
 type measured struct {
 	took    map[stageKind][]sample
 	medians map[stageKind]int64 // the medians of took, which the report computes
 	joined  map[int][]int64     // the times of joined pairs, by the stage of the first action
 	gaps    [][]gap             // by rank
-	// ahead is, by rank, the largest number of its untaken messages when it began an action. With
-	// more of them it may have to wait until one is taken.
+	// ahead is, by rank, the largest number of the rank's messages that had not been taken when
+	// it began an action. With more of them, it may have to wait until one is taken.
 	ahead   []int
 	links   map[[2]int]*Link
 	aside   []bool        // by rank: transfers run during computations
@@ -67,8 +67,8 @@ func (u *run) measure() *measured {
 }
 
 // typical returns the median times of computations whose spans include no wait. If all spans of a
-// kind include a wait, it is the shortest time between the computation of the input and the end of
-// the span.
+// kind include a wait, its time is the shortest one from the end of the input's computation to the
+// end of the span.
 func (u *run) typical() map[stageKind]int64 {
 	clean, typical := map[stageKind][]int64{}, map[stageKind]int64{}
 	for e := range u.events() {
@@ -85,7 +85,7 @@ func (u *run) typical() map[stageKind]int64 {
 	return typical
 }
 
-const mostAhead = 64 // the number of last messages of a rank that count in measured.ahead
+const mostAhead = 64 // the number of a rank's last messages that count in measured.ahead
 
 // rank measures a step of a rank.
 func (m *measured) rank(events []event, typical map[stageKind]int64) rankTimes {
@@ -117,7 +117,7 @@ func (m *measured) rank(events []event, typical map[stageKind]int64) rankTimes {
 		begin = min(begin, e.end)
 		received := worked
 		held := ahead(free) > m.ahead[rank]
-		if held { // The rank may wait until a message is taken, and receive no message before.
+		if held { // The rank may wait until one of its messages is taken, and receives no message until then.
 			received = math.MaxInt64
 		}
 		before := gap{from: rank}
@@ -149,7 +149,7 @@ func (m *measured) rank(events []event, typical map[stageKind]int64) rankTimes {
 	return times
 }
 
-// link returns the link of the message that an action takes.
+// link returns the link over which the message that an action takes was sent.
 func (m *measured) link(e *event) *Link {
 	key := [2]int{e.input.rank, e.rank}
 	if m.links[key] == nil {
@@ -158,8 +158,9 @@ func (m *measured) link(e *event) *Link {
 	return m.links[key]
 }
 
-// message adds the message that an action takes at its begin, and returns the time that the rank
-// waited while the message was copied. The rank could receive it from the given time on.
+// message adds the message that an action takes when it begins, and returns the time that the
+// rank waited while the message was copied. received is the time from which the rank could
+// receive it.
 func (l *Link) message(e *event, begin, received int64) int64 {
 	sent, end, timed := e.input.end, begin, e.input.end >= received // A message that had arrived earlier cannot be timed.
 	if r := e.receive; r != nil {

@@ -36,7 +36,7 @@ type Report struct {
 	Stages       int     `json:"stages"`
 	Microbatches int     `json:"microbatches"`
 	Steps        []int64 `json:"steps"` // makespans
-	Shown        int     `json:"shown"` // the step with the median makespan, for which Measured and PerRank are given
+	Shown        int     `json:"shown"` // the index of the step with the median makespan, which Measured and PerRank describe
 	Measured     Times   `json:"measured"`
 	Simulated    *Times  `json:"simulated,omitempty"` // nil if the plan cannot be simulated; see Refused
 	Refused      string  `json:"refused,omitempty"`
@@ -100,12 +100,12 @@ type Link struct {
 	From     int `json:"from"`
 	To       int `json:"to"`
 	Messages int `json:"messages"`
-	// Timed is the number of messages that have a span for their receive, or whose receiver waited
-	// before the sender was ready.
+	// Timed is the number of messages whose receive has a span, or whose receiver was already
+	// waiting when the sender was ready.
 	Timed int `json:"timed"`
 	// Copying is the median time of a timed message, or -1 if there is none.
 	Copying int64 `json:"copying"`
-	Copied  int64 `json:"copied"`  // the time of all timed messages
+	Copied  int64 `json:"copied"`  // the total time of all timed messages
 	Waiting int64 `json:"waiting"` // the time that receivers waited before the send began
 	// Occupies is set if the receiver computes nothing while a message is copied.
 	Occupies bool `json:"occupies,omitempty"`
@@ -123,7 +123,7 @@ type Departure struct {
 
 // Straggler is the rank or link that delays the step most.
 type Straggler struct {
-	Rank int   `json:"rank"` // -1 if it is a link
+	Rank int   `json:"rank"` // -1 if the straggler is a link
 	Link *Link `json:"link,omitempty"`
 	// Factor is its time divided by the median time of the others.
 	Factor float64 `json:"factor"`
@@ -217,7 +217,7 @@ func (r *Report) links(m *measured) {
 }
 
 // model returns the costs for the simulation, with the times of links and the bytes of the given
-// costs. A copy that occupies its receiver is part of the action that takes the message.
+// costs. If a copy occupies its receiver, its time is part of the action that takes the message.
 func (r *Report) model(u *run, m *measured, bytes *simulate.Costs, links []Link) *simulate.Costs {
 	model := &simulate.Costs{Unit: "ms", Scale: 1e6}
 	if bytes != nil {
@@ -308,7 +308,7 @@ func (r *Report) simulate(model func([]Link) *simulate.Costs) error {
 }
 
 const (
-	mostTried   = 4    // the number of ranks, and of links, that are tried as the straggler
+	mostTried   = 4    // the number of ranks, and of links, that are tried as stragglers
 	leastSaved  = 0.01 // the minimum saving of a straggler, as a fraction of the makespan
 	leastFactor = 1.05 // the minimum Factor of a straggler
 )

@@ -36,7 +36,7 @@ type step [][]event
 
 // run holds the measured steps of one pipeline.
 type run struct {
-	plan   *schedule.Plan // the measured order of the last step
+	plan   *schedule.Plan // the order measured in the last step
 	traces []*traces.Trace
 	steps  []step
 	hosts  []Clock
@@ -67,7 +67,7 @@ func newRun(r *Request) (*run, error) {
 	for _, events := range last {
 		actions += len(events)
 	}
-	if stages := placement.Stages(); u.plan.Microbatches > 4*actions/stages { // With two copies of the model, a stage runs half of the microbatches.
+	if stages := placement.Stages(); u.plan.Microbatches > 4*actions/stages { // With two copies of the model, each stage runs half of the microbatches.
 		return nil, fmt.Errorf("%w: the traces have %s and microbatch %d, but a step has only %s: every stage must run every microbatch, starting at 0", ErrRun, units.Number(stages, "stage"), u.plan.Microbatches-1, units.Number(actions, "action"))
 	}
 	return u, nil
@@ -206,7 +206,7 @@ func (u *run) complete(places int, r *Request) error {
 	return nil
 }
 
-// matchPlan reorders the ranks to match a plan.
+// matchPlan reorders the ranks so that they match a plan.
 func (u *run) matchPlan(p schedule.Placement, plan *schedule.Plan) (schedule.Placement, error) {
 	want := plan.Placement
 	if want.Ranks != p.Ranks || want.Stages() != p.Stages() {
@@ -290,7 +290,7 @@ func begin(spans []traces.Span) int {
 			}
 			return i
 		}
-		i += open // A step that began before this backward would lack its forward, too.
+		i += open // A step that began before this backward would also lack its forward.
 	}
 	return 0
 }
@@ -313,7 +313,7 @@ func openBackward(spans []traces.Span) int {
 }
 
 // cut cuts the spans of a rank into steps. A step begins at the first action that the previous step
-// already has.
+// already contains.
 func cut(spans []traces.Span, rank int) (all [][]event) {
 	seen := map[schedule.Action]bool{}
 	for _, s := range spans {
@@ -334,7 +334,8 @@ func cut(spans []traces.Span, rank int) (all [][]event) {
 	return all
 }
 
-// drawing returns the computations of a step, with times from 0, and their order as a plan.
+// drawing returns the computations of a step, with times that start at 0, and their order as a
+// plan.
 func (s step) drawing(p schedule.Placement) *draw.Step {
 	plan := &schedule.Plan{Name: "the order of the run", Placement: p, Runtime: schedule.PyTorch, Mode: schedule.ForwardOnly}
 	d := &draw.Step{Plan: plan, Unit: "ms", Scale: 1e6}
