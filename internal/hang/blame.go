@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Wait says that a rank waits for another one.
+// Wait states that one rank waits for another.
 type Wait struct {
 	Rank    int    `json:"rank"`
 	For     int    `json:"for"`
@@ -15,7 +15,7 @@ type Wait struct {
 	Certain bool   `json:"certain"`
 }
 
-// waiting is the graph of waits: the waits of each rank that waits or is awaited.
+// waiting is the graph of waits. It maps each rank that waits or is awaited to its waits.
 type waiting map[int][]Wait
 
 // graph returns the graph of waits. It includes the given ranks even if no rank waits for them.

@@ -2,10 +2,10 @@
 // position of each rank in the schedule.
 //
 // A [Wait] says that one rank cannot continue before another one does something. [Dumps] finds the
-// waits in the dumps of PyTorch's flight recorder, and [Live] takes them from the reports of the
-// ranks of a running job of Weir. One rule judges both: a rank is to blame if others wait for it,
-// directly or through others, and it waits for none itself. Ranks that wait for each other in a cycle
-// are to blame together, unless a mismatch or the plan shows which of them is at fault.
+// waits in the dumps of PyTorch's flight recorder, and [Live] takes them from what the ranks of a
+// running Weir job report. One rule judges both: a rank is to blame if others wait for it, directly
+// or through others, and it waits for none itself. Ranks that wait for each other in a cycle are to
+// blame together, unless a mismatch or the plan shows which of them is at fault.
 //
 // In a dump, a rank waits in the first-issued of its pending operations that can hold it up. A
 // transfer waits for its peer, unless the peer has issued the other end. A collective waits for the
@@ -15,8 +15,8 @@
 //
 // A finding is certain if the dumps prove it: the awaited rank left a dump, and the awaited operation
 // is not in it. It is likely if it depends on a missing or empty dump, on clocks, or on a send, which
-// need not hold up its rank. If the dumps fit a plan ([Fit]), the operations of a rank determine its
-// [Place] in its program, and what it waits for is exact.
+// need not hold up its rank. If the dumps fit a plan ([Fit]), a rank's operations determine its
+// [Place] in its program, and what it waits for is known exactly.
 //
 // The package has no state and changes nothing. Its reports are values, and the same dumps yield the
 // same report.

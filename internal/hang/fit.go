@@ -115,7 +115,7 @@ func (j *job) pipelines(places int) (list [][]int) {
 			parts = append(parts, g.ranks)
 		}
 	}
-	var links []Wait // in both directions
+	var links []Wait // each in both directions
 	linked := map[[2]int]bool{}
 	for _, r := range j.ranks {
 		for _, e := range r.dump.Entries {

@@ -53,7 +53,7 @@ func Live(ranks []transport.Standing) *Report {
 	}
 	g := graph(r.Waits)
 	for _, end := range g.ends() {
-		if len(end) > 1 { // proven if all of them waited when the oldest heartbeat was sent
+		if len(end) > 1 { // proven if all of them were already waiting when the oldest heartbeat was sent
 			over := slices.ContainsFunc(end, func(rank int) bool { return byID[rank].Since+byID[rank].Age < oldest })
 			r.Reasons = append(r.Reasons, Reason{Ranks: end, Circle: true, Text: "wait for each other", Certain: !over})
 			continue

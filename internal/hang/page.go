@@ -68,12 +68,12 @@ func (r *Report) pictures(most int) (list []picture, err error) {
 		if err := step.SVG(&svg); err != nil {
 			return nil, err
 		}
-		list = append(list, picture{number, units.Ranks(ranks), template.HTML(svg.String())}) // draw escapes texts of files
+		list = append(list, picture{number, units.Ranks(ranks), template.HTML(svg.String())}) // draw escapes text that comes from files
 	}
 	return list, nil
 }
 
-// mostPictures is the largest number of pipelines on a page.
+// mostPictures is the maximum number of pipelines on a page.
 const mostPictures = 8
 
 var page = template.Must(template.New("page").Parse(`<!doctype html>

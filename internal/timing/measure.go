@@ -87,7 +87,7 @@ func (u *run) typical() map[stageKind]int64 {
 
 const mostAhead = 64 // the number of a rank's last messages that count in measured.ahead
 
-// rank measures a step of a rank.
+// rank measures one rank's step.
 func (m *measured) rank(events []event, typical map[stageKind]int64) rankTimes {
 	rank, times := events[0].rank, rankTimes{first: math.MaxInt64}
 	free := int64(math.MinInt64)   // the time at which the rank became free

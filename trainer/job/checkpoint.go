@@ -182,7 +182,7 @@ func (o *Options) CheckCheckpoint(ctx context.Context, w *World) error {
 	err = w.share(ctx, err)
 	_ = os.Remove(probe(w.process)) // an empty file does no harm
 	if missing != nil {
-		_ = os.Remove(o.Checkpoint) // it stays if it is not empty
+		_ = os.Remove(o.Checkpoint) // a folder that is not empty stays
 	}
 	return err
 }

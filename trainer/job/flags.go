@@ -28,7 +28,7 @@ type Options struct {
 	Shard        int // level of runner.Replicas.Shard
 	Gathered     int // number of stages whose weights are gathered at once; 0 for the runner's default
 	Stages       int // 0 for the plan's usual number
-	Microbatches int // total of all replicas
+	Microbatches int // total over all replicas
 	Group        int // 0: the plan's own
 	Cap          int // 0: the plan's own
 	Slices       int

@@ -127,7 +127,7 @@ func (f *Folder) Discard() error {
 	return errors.Join(faults...)
 }
 
-// remove removes the folder if this run has created it and it is empty.
+// remove removes the folder if this run created it and it is empty.
 func (f *Folder) remove() {
 	if f.made {
 		_ = os.Remove(f.Path)

@@ -23,7 +23,7 @@ const usualStages = 4
 // Pipeline holds the plan, ranks and stages selected by -plan, -ranks and -stages.
 type Pipeline struct {
 	Fixed     *schedule.Plan    // the plan in the file that -plan names; nil if -plan names a schedule
-	Schedule  schedule.Schedule // for a file without a name
+	Schedule  schedule.Schedule // for a plan from a file, it has no name
 	Rule      schedule.Rule
 	Placement schedule.Placement
 }
@@ -130,7 +130,7 @@ func ascends(plan *schedule.Plan) bool {
 	return true
 }
 
-// RunnerPlan returns the plan in the runner's form.
+// RunnerPlan returns the plan in the form that the runner takes.
 func (o *Options) RunnerPlan() runner.Plan {
 	if o.Fixed != nil {
 		return runner.Plan{Fixed: o.Fixed, Costs: o.Priced}

@@ -97,7 +97,7 @@ func (e *elsewhereError) Error() string {
 	return fmt.Sprintf("rank %d: %s", e.rank, e.text)
 }
 
-// consequence reports whether an error was caused by another process, or by its end.
+// consequence reports whether an error was caused by another process or by the end of one.
 func (w *World) consequence(err error) bool {
 	if remote, ok := errors.AsType[*tcp.RemoteError](err); ok && !w.Has(remote.Rank) {
 		return true

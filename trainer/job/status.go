@@ -21,7 +21,7 @@ func Status(ranks []transport.Standing) launch.Status {
 	if report := hang.Live(ranks); report.Found() {
 		fmt.Fprintln(&text, strings.ReplaceAll(report.Verdict(), "\n", ": "))
 	}
-	data, _ := json.Marshal(ranks) // numbers and strings never fail to encode
+	data, _ := json.Marshal(ranks) // encoding never fails for these types
 	return launch.Status{Text: text.String(), Ranks: data}
 }
 
@@ -35,7 +35,7 @@ func (w *World) Answer(status func() launch.Status, say func(line string)) (stop
 		}
 	})
 	if !w.Leads() {
-		return unsignal // the first process has the status of all
+		return unsignal // the first process has the status of all ranks
 	}
 	server, err := launch.ServeStatus(status)
 	if err != nil {
