@@ -12,16 +12,16 @@ import (
 )
 
 // sourceCheck holds the digests of parts with which a step checks the contract of an Indexed source.
-// They are indexed by part; 0 is the digest of a part that the source has not made.
+// They are indexed by part; the digest is 0 if the source has not made the part.
 type sourceCheck struct {
-	made []uint64 // before the step, of all microbatches; nil if the source is not checked
-	due  []uint64 // before the step, of the microbatches whose part the rank reads
-	read []uint64 // in the step, of the same microbatches
+	made []uint64 // made before the step, from all microbatches; nil if the source is not checked
+	due  []uint64 // made before the step, from the microbatches whose part the rank reads
+	read []uint64 // made during the step, from the same microbatches
 }
 
-// checkSource makes every part of every microbatch before the step begins. It releases each part at
-// once, so that the memory plan need not contain them. It sets begun when the frames may hold
-// buffers.
+// checkSource has the source make every part of every microbatch before the step begins. It releases
+// each part immediately, so that the memory plan need not include it. It sets begun once the frames
+// may hold buffers.
 func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool) (err error) {
 	r.sourceCheck = sourceCheck{}
 	_, indexed := r.Source.(*indexed[T])
@@ -60,7 +60,7 @@ func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool)
 // digest adds the hash of a part of one microbatch to sum.
 func digest(sum *uint64, hash uint64) { *sum = bits.RotateLeft64(*sum^hash, 23)*0x9e3779b97f4a7c15 | 1 }
 
-// checkEntry adds the parts of an entry made in the step to the digests.
+// checkEntry adds the parts of an entry that was made during the step to the digests.
 func (r *worker[T]) checkEntry(item int) error {
 	space := r.Space.(memory.Hasher[T])
 	for part := range r.Parts {
@@ -75,7 +75,7 @@ func (r *worker[T]) checkEntry(item int) error {
 	return nil
 }
 
-// checkSourceAgain compares the parts that the source made in the step with those it made before.
+// checkSourceAgain compares the parts that the source made during the step with those it made before.
 func (r *worker[T]) checkSourceAgain() error {
 	for part, sum := range r.sourceCheck.read {
 		if sum != r.sourceCheck.due[part] {
@@ -86,8 +86,7 @@ func (r *worker[T]) checkSourceAgain() error {
 	return nil
 }
 
-// checkAgreement compares the digests of another rank with this rank's, for the parts that both
-// have made.
+// checkAgreement compares another rank's digests with this rank's, for the parts that both have made.
 func (r *worker[T]) checkAgreement(rank int, parts []uint64) error {
 	if len(parts) != len(r.sourceCheck.made) || rank/r.Placement.Ranks != r.replica {
 		return nil // one of the sources is not checked, or the other replica has other microbatches

@@ -5,15 +5,15 @@ import "time"
 // clock holds the time measurements of a rank in a step.
 type clock struct {
 	first, last time.Time // the beginning of the first computation, and the end of the last one
-	// waitedBefore and waited are the times for which transfers had blocked at first and at last.
+	// waitedBefore and waited are how long transfers had blocked by first and by last.
 	waitedBefore, waited time.Duration
 
 	// Only with Hooks.Microbatch:
 	began  time.Time
-	source time.Duration // spent in the source since the last sample
+	source time.Duration // time spent in the source since the last sample
 }
 
-// waited returns the time for which transfers of the step have blocked so far.
+// waited returns how long the step's transfers have blocked so far.
 func (r *worker[T]) waited() time.Duration {
 	if r.watcher == nil {
 		return 0

@@ -15,8 +15,8 @@ import (
 // searchNodes limits a layout search if Memory.Search is zero.
 const searchNodes = 200_000
 
-// complete sets the fields that are derived from others. The error is the reason why the stages have
-// no placement.
+// complete sets the fields that are derived from others. It returns an error if the stages cannot be
+// placed.
 func (c *Config[T]) complete() error {
 	c.Losses = c.losses()
 	if c.World.Ranks == 0 {
@@ -55,7 +55,7 @@ func (c *Config[T]) losses() []loss.Def {
 	return defs
 }
 
-// receiving returns a function that copies between spaces, or nil if a space is not a
+// receiving returns a function that copies between spaces, or nil if any space does not implement
 // memory.Receiver.
 func receiving[T any](spaces []memory.Space[T]) func(from, to int, h T) (T, error) {
 	receivers := make([]memory.Receiver[T], len(spaces))
@@ -67,12 +67,12 @@ func receiving[T any](spaces []memory.Space[T]) func(from, to int, h T) (T, erro
 	return func(from, to int, h T) (T, error) { return receivers[to].Receive(spaces[from], h) }
 }
 
-// declared returns the names that names returns for the specs of all stages, without duplicates, in
+// declared calls names with the spec of every stage and returns the results without duplicates, in
 // stage order.
 func (c *Config[T]) declared(names func(spec *stages.Spec) []string) (all []string) {
 	for _, stage := range c.Stages {
 		if stage == nil {
-			continue // validate refuses it
+			continue // validate rejects it
 		}
 		spec := stage.Spec()
 		for _, name := range names(&spec) {
@@ -125,7 +125,7 @@ func (c *Config[T]) place() error {
 		return fmt.Errorf("runner: Schedule: %w", err)
 	}
 	p.Rule = named.Rule
-	if placed || count < 1 { // validate refuses it
+	if placed || count < 1 { // validate rejects it
 		return nil
 	}
 	if p.Placement, err = named.Place(ranks, count); err == nil {
@@ -147,7 +147,7 @@ func (c *Config[T]) place() error {
 // total returns the number of ranks of all replicas.
 func (c *Config[T]) total() int { return c.World.Ranks * c.Replicas.count() }
 
-// ranksPerReplica returns the number of ranks of a replica if there are several replicas, else 0.
+// ranksPerReplica returns the number of ranks per replica if there are several replicas, or else 0.
 func (c *Config[T]) ranksPerReplica() int {
 	if c.Replicas.count() == 1 {
 		return 0
@@ -155,7 +155,7 @@ func (c *Config[T]) ranksPerReplica() int {
 	return c.World.Ranks
 }
 
-// depth returns the number of stages of a replica.
+// depth returns the number of stages per replica.
 func (c *Config[T]) depth() int { return len(c.Stages) / c.Replicas.count() }
 
 // stagesOf returns the stages of a replica.

@@ -18,26 +18,26 @@ import (
 // report is a rank's message to the others at step end.
 type report struct {
 	reportHeader
-	squares []float64 // of the gradients whose owner is on the rank: see measure
-	parts   []uint64  // digests of the source's parts; empty if the source is not checked
-	record  []byte    // of the rank's losses
+	squares []float64 // of the gradients whose owner is on this rank: see measure
+	parts   []uint64  // digests of the parts made by the source; empty if it is not checked
+	record  []byte    // the rank's encoded losses
 }
 
 // reportHeader is the beginning of a report, little-endian. The squares, the digests of the parts
 // and the record follow it.
 type reportHeader struct {
 	Magic                    [4]byte // its last byte is the version
-	Squares, Parts           uint32  // the lengths of the slices
+	Squares, Parts           uint32  // lengths of the slices in the report
 	Step, Microbatches, Mode int64
-	// Rank is the rank's measurements. Start and End are Unix times of its clock, or 0 if it has no
-	// computations.
+	// Rank holds the rank's measurements. Start and End are Unix times by its clock, or 0 if it ran
+	// no computations.
 	Rank RankResult
 }
 
 var reportMagic = [4]byte{'W', 'R', 'R', 9}
 
-// exchange merges the losses of all ranks into record, in the order of the ranks, and returns the
-// measurements of each rank.
+// exchange merges the losses of all ranks into record, in rank order, and returns the measurements of
+// each rank.
 func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankResult, error) {
 	clear(r.squares)
 	if r.transport == nil {
@@ -60,7 +60,7 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 	return ranks, nil
 }
 
-// account returns the measurements of this rank from its books and clock.
+// account returns this rank's measurements, taken from its books and clock.
 func (r *worker[T]) account() RankResult {
 	own := RankResult{
 		Live: r.Frames.Live(), Excess: r.Frames.Excess(), Growth: r.result.Growth.Bytes,
@@ -107,8 +107,8 @@ func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]by
 	return r.transport.Exchange(ctx, r.encoded)
 }
 
-// mergeReport decodes the report of a rank into r.report, checks it, adds its squares, and merges its
-// losses into record. The losses of rank 0, which comes first, replace the contents of record.
+// mergeReport decodes a rank's report into r.report, checks it, adds its squares, and merges its
+// losses into record. Rank 0 comes first, and its losses replace the contents of record.
 func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) error {
 	theirs := &r.report
 	if err := theirs.decode(data); err != nil {
@@ -133,8 +133,8 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 	return record.Merge(&r.otherRecord)
 }
 
-// addSquares adds what a rank has measured in a training step to the squares of the gradients. If
-// there are several replicas, it is called in their order, which is the order of the parts.
+// addSquares adds a rank's measurements from a training step to the squares of the gradients. If
+// there are several replicas, it is called in replica order, which is the order of the parts.
 func (r *worker[T]) addSquares(rank int, measured []float64) error {
 	if r.plan.Mode != schedule.Training {
 		return nil
@@ -187,7 +187,7 @@ func (p *report) decode(b []byte) error {
 	if err != nil || p.Magic != reportMagic {
 		return fmt.Errorf("%w: %d bytes", errReport, len(b))
 	}
-	if again, _ := binary.Append(nil, binary.LittleEndian, &p.reportHeader); !bytes.Equal(again, b[:n]) { // a bool is 0 or 1
+	if again, _ := binary.Append(nil, binary.LittleEndian, &p.reportHeader); !bytes.Equal(again, b[:n]) { // for example, a bool must be 0 or 1
 		return fmt.Errorf("%w: a header that is not canonical", errReport)
 	}
 	if b = b[n:]; int64(len(b)) < 8*(int64(p.Squares)+int64(p.Parts)) {

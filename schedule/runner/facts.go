@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// newPlanner returns the planner of a completed configuration.
+// newPlanner returns the planner for a completed configuration.
 func newPlanner[T any](cfg *Config[T], parts []string) *planner {
 	replicas := &cfg.Replicas
 	if cfg.recording != nil {
@@ -39,7 +39,7 @@ func newPlanner[T any](cfg *Config[T], parts []string) *planner {
 	return p
 }
 
-// factsOf returns the facts about a stage for the passes.
+// factsOf returns the facts about a stage that the passes need.
 func factsOf(spec *stages.Spec, parts []string, splits bool) schedule.Facts {
 	facts := schedule.Facts{Frozen: spec.Frozen, Recomputes: spec.Recomputes, Split: splits, Quantizes: spec.Quantizes()}
 	for _, read := range spec.Reads {

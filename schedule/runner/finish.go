@@ -14,7 +14,7 @@ import (
 )
 
 // finish ends a step: it completes the gradients, compares the books, exchanges the results of all
-// ranks once, and sets the Result. After the exchange every rank has the same numbers and makes the
+// ranks once, and sets the Result. After the exchange all ranks have the same numbers and make the
 // same decisions.
 func (r *worker[T]) finish(ctx context.Context) error {
 	r.action = 0
@@ -68,8 +68,8 @@ func (r *worker[T]) finish(ctx context.Context) error {
 	return nil
 }
 
-// finishGradients completes the gradients: it sets gradients that were not written to zero, and adds
-// the uses of tied parameters in stage order (L5, L9). Then it measures them.
+// finishGradients completes the gradients: it sets unwritten gradients to zero, and adds the uses of
+// tied parameters in stage order (L5, L9). Then it measures the gradients.
 func (r *worker[T]) finishGradients(ctx context.Context) (err error) {
 	if err := r.checkContributions(); err != nil {
 		return err
@@ -94,8 +94,7 @@ func (r *worker[T]) finishGradients(ctx context.Context) (err error) {
 	return err
 }
 
-// zeroUnwritten sets the gradients of a stage's parameters to zero if this step has not written
-// them (L5).
+// zeroUnwritten zeroes those gradients of a stage's parameters that this step has not written (L5).
 func (r *worker[T]) zeroUnwritten(s int) error {
 	for p, param := range r.Stages[s].Params {
 		if param.Contributes == frames.Frozen || r.Frames.Written(s, p) {
@@ -109,9 +108,9 @@ func (r *worker[T]) zeroUnwritten(s int) error {
 	return nil
 }
 
-// measure appends the squares of the gradients whose owner is on this rank: the number of parts of
-// each gradient, and then the sum of squares of each part. A gradient has one part, or, if there are
-// several replicas, the parts that the replica owns.
+// measure appends measurements of the gradients whose owner is on this rank: first the number of
+// parts of every gradient, and then the sum of squares of every part. A gradient has one part, or, if
+// there are several replicas, the parts that the replica owns.
 func (r *worker[T]) measure(to []float64) ([]float64, error) {
 	if r.shards != nil {
 		return r.shards.measure(to)
@@ -164,8 +163,8 @@ func (r *worker[T]) measuredName(i int) string {
 	return fmt.Sprintf("the gradient of %q of stage %d (%s)", st.Params[owner.Param].Name, owner.Stage, st.Spec.Name)
 }
 
-// checkContributions checks that every use of a parameter has contributed as often as declared, and
-// that the stages have recorded their losses and asked for their seeds and weights.
+// checkContributions checks that every use of a parameter contributed as often as declared, and that
+// the stages have recorded their losses and asked for their seeds and weights.
 func (r *worker[T]) checkContributions() error {
 	var faults []error
 	for s := range r.Stages {
@@ -188,8 +187,8 @@ func (r *worker[T]) checkContributions() error {
 	return errors.Join(faults...)
 }
 
-// checkObjective checks that the stages that declare the objective have recorded it in every
-// microbatch. Otherwise every step would be Empty, or train on part of the batch.
+// checkObjective checks that the stages that declare the objective recorded it in every microbatch.
+// Otherwise steps would be Empty, or train on only part of the batch.
 func (r *worker[T]) checkObjective() error {
 	if r.objective < 0 {
 		return nil
@@ -218,7 +217,7 @@ func (r *worker[T]) checkObjective() error {
 }
 
 // setFactor computes the factor and the gradient norm, which counts each parameter once, in stage
-// order. It makes the outcome Skipped if a gradient is not finite, and OutOfRange if float32, the
+// order. It sets the outcome to Skipped if a gradient is not finite, and OutOfRange if float32, the
 // type of gradients, cannot hold the factor or the norm.
 func (r *worker[T]) setFactor(divisor float64) {
 	var squares float64

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// gather runs UNSHARD: it begins to gather the weights of a stage into buffers that the frames hold.
+// gather runs UNSHARD: it starts gathering a stage's weights into buffers that the frames hold.
 func (d *replica[T]) gather(ctx context.Context, s int) (err error) {
 	for _, sh := range d.byStage[s] {
 		if sh.weight, err = d.space.View(d.Frames.Weight(s, sh.use.Param)); err != nil {
@@ -18,7 +18,7 @@ func (d *replica[T]) gather(ctx context.Context, s int) (err error) {
 	return nil
 }
 
-// gatherStage gathers the weights of a stage, on the goroutine of d.gathers.
+// gatherStage gathers a stage's weights, on the goroutine of d.gathers.
 func (d *replica[T]) gatherStage(ctx context.Context, s int) error {
 	for _, sh := range d.byStage[s] {
 		copy(elementsOf(sh.weight, sh.first, sh.count), sh.ownWeight)
@@ -32,8 +32,8 @@ func (r *Runner[T]) gathersWeights() bool {
 }
 
 // gatherWeights completes the weights of the ranks of this process after an update, in three phases.
-// Afterwards no other rank reads them. If the update has failed, it ends the wait of the other
-// replicas.
+// Once it returns, no other rank reads them. If the update has failed, gatherWeights instead makes
+// the other replicas stop waiting.
 func (r *Runner[T]) gatherWeights(failed error) error {
 	if !r.gathersWeights() {
 		return failed
@@ -64,7 +64,7 @@ func (r *Runner[T]) gatherWeights(failed error) error {
 func (d *replica[T]) exposeWeights() (err error) {
 	for _, sh := range d.shards {
 		if d.level == 3 && sh.count == 0 {
-			continue // the rank has no buffer of the weight
+			continue // the rank has no buffer for the weight
 		}
 		if sh.ownWeight, err = d.space.View(d.param(sh.use).Weight); err != nil {
 			return err
@@ -91,7 +91,7 @@ func (d *replica[T]) getWeights(ctx context.Context, shards []*shard) error {
 	return nil
 }
 
-// withdrawWeights waits until the other replicas have read the elements that this one exposes.
+// withdrawWeights waits until the other replicas have read the elements that this replica exposes.
 func (d *replica[T]) withdrawWeights() error {
 	for _, sh := range d.shards {
 		if sh.count > 0 {

@@ -7,20 +7,20 @@ import (
 	"github.com/weir-ml/weir/internal/turns"
 )
 
-// lane runs the transfers of stages between replicas on its own goroutine, one stage after the
-// other. All methods but run belong to the goroutine of the rank.
+// lane runs transfers between replicas on its own goroutine, one stage at a time. All methods except
+// run are called on the rank's goroutine.
 type lane struct {
 	transfer func(ctx context.Context, stage int) error
 
 	turns    turns.Turns // nil outside of a simulation
 	running  bool
-	queue    chan int        // stages, and -1 at the end
+	queue    chan int        // stages, followed by -1
 	done     chan struct{}   // receives a token when the goroutine ends
 	finished []chan struct{} // by stage: receives a token when its transfer ends
 	errs     []error         // by stage: set before the token is sent
 	pending  []bool          // by stage: its token has not been received
-	// busy is the duration of the step's transfers, and waited is the time that the rank has waited
-	// for them.
+	// busy is the duration of the step's transfers, and waited is how long the rank has waited for
+	// them.
 	busy, waited time.Duration
 }
 
@@ -32,7 +32,7 @@ func newLane(stages int, transfer func(ctx context.Context, stage int) error) *l
 	return l
 }
 
-// add queues the transfer of a stage. The first add begins the goroutine.
+// add queues a stage's transfer. The first add starts the goroutine.
 func (l *lane) add(ctx context.Context, stage int) {
 	if !l.running {
 		l.running, l.queue, l.done = true, make(chan int, len(l.finished)+1), make(chan struct{}, 1)
@@ -43,7 +43,8 @@ func (l *lane) add(ctx context.Context, stage int) {
 	l.queue <- stage
 }
 
-// run transfers the queued stages until stop. After an error it transfers no more.
+// run transfers the queued stages until stop is called. After an error it transfers no further
+// stages.
 func (l *lane) run(ctx context.Context) {
 	var failed error
 	for stage := turns.Receive(l.turns, l.queue); stage >= 0; stage = turns.Receive(l.turns, l.queue) {
@@ -58,8 +59,8 @@ func (l *lane) run(ctx context.Context) {
 	l.done <- struct{}{}
 }
 
-// wait waits for the transfer of a stage and returns its error. It returns nil at once if there is
-// no transfer, or if wait has returned its error before.
+// wait waits for a stage's transfer and returns its error. It returns nil immediately if there is no
+// transfer, or if an earlier call already waited for it.
 func (l *lane) wait(stage int) error {
 	if !l.pending[stage] {
 		return nil
@@ -76,7 +77,7 @@ func (l *lane) wait(stage int) error {
 }
 
 // stop waits for all transfers and ends the goroutine. If the step has failed, the transport has
-// ended the transfers.
+// already ended the transfers.
 func (l *lane) stop() {
 	if !l.running {
 		return

@@ -8,14 +8,14 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// deviceLosses holds the cells of losses on the device of a rank (L3). The zero value has none.
+// deviceLosses holds the cells for losses on a rank's device (L3). The zero value has none.
 type deviceLosses[T any] struct {
 	loss.Cells[T]         // the rank's space; nil if there are no cells
 	handle        *T      // of class memory.Loss; nil if there are no cells
 	words         []int64 // read at step end
 }
 
-// open makes the cells if the space supports them and a stage of the rank records a loss.
+// open allocates the cells if the space supports them and a stage of the rank records a loss.
 func (d *deviceLosses[T]) open(space memory.Space[T], layouts []*frames.Declaration[T]) error {
 	cells, ok := space.(loss.Cells[T])
 	count := 0

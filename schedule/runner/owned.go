@@ -3,9 +3,9 @@ package runner
 import "hash/fnv"
 
 // Owned returns the elements of a parameter of n elements that a replica owns: count elements,
-// beginning with first. The replicas divide the parts of a parameter (Sharded.Parts) in their order.
-// A parameter with one part belongs to one replica, which depends on the name of the parameter.
-// count is 0 if the replica owns no element.
+// starting at first. The replicas divide up a parameter's parts (Sharded.Parts) in order. A parameter
+// with one part belongs to a single replica, chosen by the parameter's name. count is 0 if the
+// replica owns no elements.
 func Owned[T any](s Sharded[T], name string, n, replica, replicas int) (first, count int) {
 	part, parts := ownedParts(s, name, n, replica, replicas)
 	first = s.Bound(n, part)

@@ -11,8 +11,8 @@ import (
 
 // peak is the state of Hooks.Peak on a rank.
 type peak struct {
-	space   memory.PeakWatched // nil if the hook is not set, or the space does not support it
-	watched bool               // the space watches the running step
+	space   memory.PeakWatched // nil if the hook is not set or the space does not support it
+	watched bool               // the space is watching the running step
 	highest int64              // the highest reported peak, in bytes
 }
 
@@ -26,8 +26,8 @@ func (r *worker[T]) reportPeak() {
 	}
 }
 
-// peakOwners returns the bytes that were live at the peak, grouped by the kind and stage of the
-// action that allocated them and by class, the largest first.
+// peakOwners returns the bytes that were live at the peak, grouped by class and by the kind and stage
+// of the action that allocated them, largest first.
 func (r *worker[T]) peakOwners() []memory.PeakOwner {
 	type birth struct {
 		kind  schedule.Kind
@@ -41,7 +41,7 @@ func (r *worker[T]) peakOwners() []memory.PeakOwner {
 		}
 		action := r.actionAt(buffer.Place)
 		b, m := birth{action.Kind(), action.Stage(), buffer.Class}, action.Microbatch()
-		if b.class == memory.Entry { // pulled by the first action that needs it
+		if b.class == memory.Entry { // pulled by whichever action needs it first
 			b, m = birth{class: memory.Entry}, -1
 		} else if b.kind == schedule.None || b.kind.OfStage() {
 			m = -1
@@ -65,7 +65,7 @@ func (r *worker[T]) peakOwners() []memory.PeakOwner {
 	return list
 }
 
-// actionAt returns the action at a position of the rank's program, or 0 after its end.
+// actionAt returns the action at a position in the rank's program, or 0 past the end.
 func (r *worker[T]) actionAt(position int) schedule.Action {
 	for _, segment := range r.plan.Programs[r.Rank] {
 		n := len(segment.Body)
@@ -77,7 +77,8 @@ func (r *worker[T]) actionAt(position int) schedule.Action {
 	return 0
 }
 
-// birthName returns the memory plan's name for the buffers of a class that an action allocates.
+// birthName returns the memory plan's name for buffers of a given class allocated by a given kind of
+// action.
 func (r *worker[T]) birthName(kind schedule.Kind, stage int, class memory.Class) string {
 	switch {
 	case class == memory.Entry:

@@ -19,7 +19,7 @@ var ErrUnended = profile.ErrUnended
 // Shape is a class of microbatches for which every stage makes the same allocations.
 type Shape[T any] struct {
 	Name string
-	// Source gives an entry of the class at every call.
+	// Source supplies an entry of the class on every call.
 	Source Source[T]
 }
 
@@ -30,7 +30,7 @@ type Profiled interface {
 	Profile(shape string) (layout.StageProfile, error)
 }
 
-// newRecording returns a runner of the stages and spaces of one replica, whose planner plans for all
+// newRecording returns a runner for one replica's stages and spaces, whose planner plans for all
 // replicas of cfg.
 func newRecording[T any](cfg Config[T]) (*Runner[T], error) {
 	replicas := cfg.Replicas
@@ -38,8 +38,8 @@ func newRecording[T any](cfg Config[T]) (*Runner[T], error) {
 	return New(cfg)
 }
 
-// Planned returns the memory plan of a training step of m microbatches, as Runner.Prepare does. As in
-// Record, cfg has the stages and spaces of one replica.
+// Planned returns the memory plan of a training step of m microbatches, as Runner.Prepare does. As
+// for Record, cfg contains the stages and spaces of one replica.
 func Planned[T any](ctx context.Context, cfg Config[T], m int) (*layout.Memory, error) {
 	r, err := newRecording(cfg)
 	if err != nil {
@@ -49,18 +49,18 @@ func Planned[T any](ctx context.Context, cfg Config[T], m int) (*layout.Memory, 
 	return plan, errors.Join(err, r.Close())
 }
 
-// Record records which buffers every stage allocates, keeps and releases, for every shape class. In
-// a dry run it makes each call of each stage once, with outputs and gradients of the other stages
-// as arguments. Build the model a second time for Record, on devices kernels.Null, which compute
+// Record records which buffers every stage allocates, keeps and releases, for every shape class. It
+// makes each call of each stage once, in a dry run, passing outputs and gradients of the other stages
+// as arguments. Build the model a second time for Record, on kernels.Null devices, which compute
 // nothing.
 //
-// The configuration must be the one that will run, with all ranks, except for the devices of the
-// stages and the spaces, which must be memory.Watched. If there are several replicas, give the
-// stages and spaces of one of them. Values that a stage reads in a dry run are zero: declare a size
-// that depends on values with Microbatch.AtMost or Entry.AtMost.
+// The configuration must be the one that will run, with all ranks, except for the stages' devices and
+// the spaces. The spaces must implement memory.Watched. If there are several replicas, pass the
+// stages and spaces of only one. Values that a stage reads in a dry run are zero: declare a size that
+// depends on values with Microbatch.AtMost or Entry.AtMost.
 //
 // Record returns ErrUnended, with the stage, call and class, for a reference that a stage allocates
-// or retains in a call, and neither releases nor hands over by the end of its last call.
+// or retains in a call, but neither releases nor hands over by the end of its last call.
 func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*layout.Profile, error) {
 	if ctx == nil {
 		return nil, errNoContext

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// reduce runs REDUCE_GRAD: it exposes the gradients of a stage to the other replicas, and begins
-// their reduction.
+// reduce runs REDUCE_GRAD: it exposes a stage's gradients to the other replicas, and starts their
+// reduction.
 func (d *replica[T]) reduce(ctx context.Context, s int) (err error) {
 	for _, sh := range d.byStage[s] {
 		if !sh.trains {
@@ -35,8 +35,9 @@ func (d *replica[T]) reduce(ctx context.Context, s int) (err error) {
 	return nil
 }
 
-// sumStage adds the gradients of a stage over the replicas, on the goroutine of d.reduces. At level 0
-// it also receives the sums that other replicas own. The sums of tied parameters follow at step end.
+// sumStage sums a stage's gradients over the replicas, on the goroutine of d.reduces. At level 0 it
+// also receives the sums that other replicas own. The sums of tied parameters are received only at
+// step end.
 func (d *replica[T]) sumStage(ctx context.Context, s int) error {
 	for _, sh := range d.byStage[s] {
 		if !sh.trains || sh.count == 0 {
@@ -61,9 +62,9 @@ func (d *replica[T]) sumStage(ctx context.Context, s int) error {
 	return nil
 }
 
-// sum adds the owned elements of a gradient over the replicas, in their order, chunk by chunk. The
-// sum goes into the replica's own gradient: sum adds the elements of the earlier replicas to each
-// other, then adds the total to the gradient, and then adds the later replicas one after the other.
+// sum adds up a gradient's owned elements over the replicas, in replica order, chunk by chunk. The
+// sum goes into the replica's own gradient: sum adds up the elements of the earlier replicas, adds
+// their total to the gradient, and then adds the later replicas one by one.
 func (d *replica[T]) sum(ctx context.Context, sh *shard) error {
 	owned, tag := elementsOf(sh.whole, sh.first, sh.count), d.tag(transport.Grads, sh.use)
 	for offset := 0; offset < len(owned); offset += len(d.buffers[0]) {
@@ -97,7 +98,7 @@ func (d *replica[T]) sum(ctx context.Context, sh *shard) error {
 	return nil
 }
 
-// addFloats adds src to dst, both float32 in the byte order of the host.
+// addFloats adds src to dst; both hold float32 values in the host's byte order.
 func addFloats(dst, src []byte) {
 	src = src[:len(dst)]
 	for i := 0; i+4 <= len(dst); i += 4 {
@@ -106,8 +107,8 @@ func addFloats(dst, src []byte) {
 	}
 }
 
-// waitReduced waits until the reduction of a stage has ended and the other replicas have read its
-// gradients. They can then be released.
+// waitReduced waits until a stage's reduction has ended and the other replicas have read its
+// gradients, which can then be released.
 func (d *replica[T]) waitReduced(ctx context.Context, s int) error {
 	if err := d.reduces.wait(s); err != nil {
 		return d.locate(schedule.Act(schedule.ReduceGrad, s, 0), err)
@@ -124,8 +125,8 @@ func (d *replica[T]) waitReduced(ctx context.Context, s int) error {
 }
 
 // finish completes all reductions. Then it adds the uses of each tied parameter: the owner adds the
-// elements that its replica owns, in the order of the stages, and exposes the totals. With several
-// ranks every use receives the totals; with one rank only the owner has them.
+// elements that its replica owns, in stage order, and exposes the totals. With several ranks every
+// use receives the totals; with one rank only the owner has them.
 func (d *replica[T]) finish(ctx context.Context) error {
 	for s := range d.byStage {
 		if err := d.reduces.wait(s); err != nil {
@@ -179,7 +180,7 @@ func (d *replica[T]) finish(ctx context.Context) error {
 	return nil
 }
 
-// addUse adds a use of a tied parameter to the sums of its owner.
+// addUse adds a use of a tied parameter to its owner's sums.
 func (d *replica[T]) addUse(ctx context.Context, use effects.Use, sums []byte) error {
 	rank := d.rankOf(use)
 	if rank == d.Rank {
@@ -196,7 +197,7 @@ func (d *replica[T]) addUse(ctx context.Context, use effects.Use, sums []byte) e
 	return nil
 }
 
-// measure is worker.measure for the parts of the gradients that the replica owns.
+// measure is like worker.measure, but for the parts of the gradients that the replica owns.
 func (d *replica[T]) measure(to []float64) ([]float64, error) {
 	for _, owner := range d.measured {
 		to = append(to, float64(d.byUse[owner].parts))

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// begin prepares the rank for a step. The rank holds nothing yet.
+// begin prepares the rank for a step. The rank must not hold anything yet.
 func (r *worker[T]) begin(plan *program) {
 	pass := frames.Train
 	if plan.Mode == schedule.ForwardOnly {
@@ -38,12 +38,12 @@ func (r *worker[T]) begin(plan *program) {
 
 // end clears the state of the step.
 func (r *worker[T]) end() {
-	_ = r.unlay() // if a step has failed, its error takes precedence
+	_ = r.unlay() // if the step has failed, its error takes precedence
 	r.plan, r.Source, r.result = nil, nil, nil
 }
 
 // runProgram runs the actions of the rank's program and the end of the step. If a call on a view
-// fails in a stage or a source, it unwinds to this function.
+// fails in a stage or a source, it unwinds the stack to this function.
 func (r *worker[T]) runProgram(ctx context.Context) (err error) {
 	defer r.Frames.Recover(&err)
 	if err := r.cells.reset(); err != nil {
@@ -93,7 +93,7 @@ func (r *worker[T]) execute(ctx context.Context) error {
 	return nil
 }
 
-// act runs one action and applies its effects on memory, in order.
+// act runs one action and applies its memory effects, in order.
 func (r *worker[T]) act(ctx context.Context, action schedule.Action, e *effects.Effects) error {
 	if e.To != effects.None {
 		r.expected[e.To]++
@@ -179,8 +179,8 @@ func (r *worker[T]) output(action schedule.Action) error {
 	})
 }
 
-// pull asks the source for the entries up to the given item and its look-ahead, but not beyond the
-// last entry of the step.
+// pull asks the source for the entries up to the given item plus the look-ahead, but not beyond the
+// step's last entry.
 func (r *worker[T]) pull(ctx context.Context, item int) error {
 	for last := effects.Upto(r.plan.Plan, item, r.cfg.Plan.LookAhead); r.pulled <= last; r.pulled++ {
 		var before time.Duration
@@ -204,7 +204,7 @@ func (r *worker[T]) pull(ctx context.Context, item int) error {
 	return nil
 }
 
-// sourceError adds the microbatch to an error of the source.
+// sourceError adds the microbatch to an error from the source.
 func (r *worker[T]) sourceError(item int, err error) error {
 	m := r.Frames.Index(item)
 	switch {
@@ -216,9 +216,9 @@ func (r *worker[T]) sourceError(item int, err error) error {
 	return fmt.Errorf("the source of microbatch %d: %w", m, err)
 }
 
-// drop releases the buffers that end with the action according to its drop bits (Ends). It reduces
-// the expected counts by the objects that end according to its kind (Due), so that the audit finds
-// a missing drop bit.
+// drop releases the buffers that the action's drop bits say end with it (Ends). It reduces the
+// expected counts by the objects that end with an action of its kind (Due), so that the audit finds a
+// missing drop bit.
 func (r *worker[T]) drop(action schedule.Action, e *effects.Effects) error {
 	s, m := action.Stage(), action.Microbatch()
 	for due := e.Due; due != 0; due &= due - 1 {

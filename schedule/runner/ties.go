@@ -14,7 +14,7 @@ import (
 // receives the total. All ranks process the same list of ties in the same order, so that links
 // without capacity do not deadlock.
 
-// resolveTies finds the uses of each parameter, in stage order.
+// resolveTies finds each parameter's uses, in stage order.
 func (r *worker[T]) resolveTies() {
 	r.owners, r.tied = effects.Ties(len(r.Stages), func(s int) iter.Seq2[int, string] {
 		return func(yield func(int, string) bool) {
@@ -40,7 +40,7 @@ func (r *worker[T]) gradient(u effects.Use) T { return r.param(u).Grad }
 // rankOf returns the rank of a use.
 func (r *worker[T]) rankOf(u effects.Use) int { return r.Placement.Rank[u.Stage] }
 
-// addUses adds every use to its owner and, on several ranks, sends every use the total.
+// addUses adds every use to its owner and, if there are several ranks, sends every use the total.
 func (r *worker[T]) addUses(ctx context.Context) error {
 	for _, tie := range r.tied {
 		if err := r.applyUse(ctx, transport.Use, tie.Use, tie.Use, tie.Owner, r.gradients.Add); err != nil {
@@ -69,8 +69,9 @@ func (r *worker[T]) replace(dst, src T) error {
 	return r.gradients.Add(dst, src)
 }
 
-// applyUse transfers the gradient of use from to the rank of use to, and applies it there to the
-// gradient of to. named is the use that identifies the transfer.
+// applyUse transfers the gradient of the use from to the rank of the use to. There it calls apply
+// with to's gradient as dst and the transferred one as src. named is the use that identifies the
+// transfer.
 func (r *worker[T]) applyUse(ctx context.Context, content transport.Content, named, from, to effects.Use, apply func(dst, src T) error) error {
 	tag := transport.Tag{Step: r.step, Content: content, Stage: named.Stage, Param: named.Param}
 	switch own := r.Rank; {

@@ -46,7 +46,7 @@ func (r *worker[T]) transfer(ctx context.Context, action schedule.Action, e *eff
 	case schedule.WaitOffload:
 		return r.Frames.WaitOffload(ctx, s, m)
 	case schedule.Reload:
-		r.expected[e.To]-- // act has counted the frame, which is open already
+		r.expected[e.To]-- // act has counted the frame, which is already open
 		return r.Frames.Reload(s, m)
 	case schedule.Unshard:
 		if err := r.makeWhole(e.To, s); err != nil || r.shards == nil || r.level < 3 {
@@ -75,7 +75,7 @@ func (r *worker[T]) transfer(ctx context.Context, action schedule.Action, e *eff
 	}
 }
 
-// tag returns the tag of the transfer that an action sends, waits for or receives.
+// tag returns the tag of the transfer that an action starts, waits for or receives.
 func (r *worker[T]) tag(action schedule.Action) transport.Tag {
 	tag := transport.Tag{Step: r.step, Stage: action.Stage(), Microbatch: action.Microbatch()}
 	switch action.Kind() {
@@ -90,7 +90,7 @@ func (r *worker[T]) tag(action schedule.Action) transport.Tag {
 	return tag
 }
 
-// send sends the outbox's tensors for an action, without the ports that have no gradient.
+// send sends an action's tensors from the outbox, omitting ports without a gradient.
 func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, place effects.Place, none uint64) error {
 	lent, err := r.Frames.Outgoing(action.Stage(), action.Microbatch(), place, r.lent[:0], none)
 	if err == nil {
@@ -101,8 +101,8 @@ func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, pl
 	return err
 }
 
-// receive returns the received tensors, one per port; ports without a gradient have the zero T. The
-// tensors are in r.received until the caller hands them over.
+// receive returns the received tensors, one per port, with the zero T for ports without a gradient.
+// The tensors stay in r.received until the caller hands them over.
 func (r *worker[T]) receive(ctx context.Context, from int, tag transport.Tag, ports int, none uint64) ([]T, error) {
 	var zero T
 	h := r.received[:0]
@@ -116,7 +116,7 @@ func (r *worker[T]) receive(ctx context.Context, from int, tag transport.Tag, po
 	}
 	n := len(h)
 	h = h[:ports]
-	for i := ports - 1; n < i+1; i-- { // spread the tensors over the ports, the last one first
+	for i := ports - 1; n < i+1; i-- { // spread the tensors over the ports, last one first
 		if none>>i&1 == 0 {
 			n--
 			h[i], h[n] = h[n], zero

@@ -22,7 +22,7 @@ func (c *Config[T]) Validate() error {
 	return complete.validate(err)
 }
 
-// validate reports every fault of a completed configuration. err is the error of complete.
+// validate reports every fault of a completed configuration. err is the error that complete returned.
 func (c *Config[T]) validate(err error) error {
 	var f faults
 	f.join(err)
@@ -127,7 +127,7 @@ func (c *Config[T]) checkReplicas(f *faults) {
 	}
 }
 
-// checkPlacement checks that every stage has a rank, and reports whether the placement has no
+// checkPlacement checks that every stage has a rank, and reports whether the placement is free of
 // faults.
 func (c *Config[T]) checkPlacement(f *faults) bool {
 	p := &c.Plan.Placement
@@ -185,10 +185,10 @@ func (c *Config[T]) checkStages(f *faults, replica int) {
 	c.checkParams(f, specs, replica)
 }
 
-// checkParams checks those parameters of a replica that train.
+// checkParams checks the parameters of a replica that train.
 func (c *Config[T]) checkParams(f *faults, specs []stages.Spec, replica int) {
 	p := &c.Plan.Placement
-	accumulators := map[any]string{} // by handle: the use to which it belongs
+	accumulators := map[any]string{} // the use to which each accumulator belongs, by handle
 	for s, stage := range c.stagesOf(replica) {
 		if stage == nil {
 			continue
@@ -207,7 +207,7 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec, replica int) {
 			if c.Replicas.Shard >= 2 {
 				space := c.Spaces[rank-c.World.First]
 				if !isNil(space) && space.Bytes(param.Grad) == 0 {
-					continue // the replica may own no element: resolveReplica checks the size
+					continue // the replica may own no elements; resolveReplica checks the size
 				}
 			}
 			if reflect.TypeFor[T]().Comparable() {
@@ -218,7 +218,7 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec, replica int) {
 			}
 			space := c.Spaces[rank-c.World.First]
 			if isNil(space) {
-				continue // checkSpaces refuses it
+				continue // checkSpaces rejects it
 			}
 			if _, two := space.(memory.Book); two {
 				switch class := space.Class(param.Grad); {

@@ -75,11 +75,11 @@ import (
 	"unsafe"
 )
 
-// binding calls MPI. Its caller serializes the calls.
+// binding calls MPI. Its callers must serialize the calls.
 type binding struct {
 	world    C.world
 	requests []C.MPI_Request
-	done     []C.int // indices
+	done     []C.int // indices of completed requests
 	event    C.event
 }
 
@@ -89,7 +89,7 @@ type arrival struct {
 	message         C.MPI_Message
 }
 
-// fault returns the error of a call of MPI, with MPI's text, or nil.
+// fault returns an MPI call's error, with MPI's text, or nil.
 func fault(code C.int, call string) error {
 	if code == C.MPI_SUCCESS {
 		return nil
@@ -100,7 +100,7 @@ func fault(code C.int, call string) error {
 	return fmt.Errorf("mpi: %s: %s", call, C.GoStringN(&text[0], n))
 }
 
-// start initializes MPI. The same thread must call end.
+// start initializes MPI. The thread that calls it must also call end.
 func (b *binding) start() error {
 	var flag C.int
 	if C.MPI_Initialized(&flag); flag != 0 {
@@ -126,20 +126,20 @@ func library() string {
 	return strings.Join(strings.Fields(strings.TrimRight(name, "\x00")), " ")
 }
 
-// send starts to send p, which must be pinned, and appends the request.
+// send starts sending p, which must be pinned, and appends the request.
 func (b *binding) send(p []byte, to, tag int) error {
 	b.requests = append(b.requests, *new(C.MPI_Request))
 	return fault(C.post(b.world.comm, unsafe.Pointer(unsafe.SliceData(p)), C.int(len(p)), C.int(to), C.int(tag), &b.requests[len(b.requests)-1]), "MPI_Issend")
 }
 
-// receive starts to receive a message into p, which must be pinned, and appends the request.
+// receive starts receiving a message into p, which must be pinned, and appends the request.
 func (b *binding) receive(p []byte, a *arrival) error {
 	b.requests = append(b.requests, *new(C.MPI_Request))
 	return fault(C.take(a.message, unsafe.Pointer(unsafe.SliceData(p)), C.int(len(p)), &b.requests[len(b.requests)-1]), "MPI_Imrecv")
 }
 
-// receiveNow receives a message of a few bytes. It does not block, because they arrive with the
-// header.
+// receiveNow receives a message of a few bytes. It does not block, because such a message arrives
+// with its header.
 func (b *binding) receiveNow(p []byte, a *arrival) error {
 	return fault(C.takeNow(a.message, unsafe.Pointer(unsafe.SliceData(p)), C.int(len(p))), "MPI_Mrecv")
 }

@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// conn is a connection: see doc.go. The lock of the World guards it.
+// conn is a connection: see doc.go. The World's lock guards it.
 type conn struct {
 	world   *World
 	key     key
 	changed sync.Cond
-	closed  bool // on this side
-	ended   bool // by the other side: no further message arrives
+	closed  bool // this side has closed the connection
+	ended   bool // the other side has ended its direction: no further message arrives
 
-	queue  []arrival  // messages to receive, the oldest first
-	in     []byte     // a message that was longer than the argument of Read
+	queue  []arrival  // messages to receive, oldest first
+	in     []byte     // a message that did not fit into Read's argument
 	rest   []byte     // the unread bytes of in
 	out    []byte     // the bytes of the last short Write
-	copied *operation // the operation that sends out
+	copied *operation // the operation that sends the bytes in out
 
 	readBy, writeBy deadline
 }
@@ -35,7 +35,7 @@ func (w *World) newConn(k key) *conn {
 	return c
 }
 
-// send starts to send bytes.
+// send starts sending bytes.
 func (c *conn) send(p []byte) *operation {
 	return c.world.begin(c, p, func(p []byte) error { return c.world.mpi.send(p, c.key.process, c.key.tag^1) })
 }
@@ -53,14 +53,14 @@ func (c *conn) endCause(by *deadline) error {
 	return nil
 }
 
-// finish waits until MPI does not use the memory of an operation any longer.
+// finish waits until MPI no longer uses an operation's memory.
 func (c *conn) finish(o *operation) {
 	for !o.done && c.world.err == nil {
 		c.changed.Wait()
 	}
 }
 
-// Read reads bytes that have arrived, at most one message.
+// Read reads bytes that have arrived, from at most one message.
 func (c *conn) Read(p []byte) (int, error) {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
@@ -87,7 +87,7 @@ func (c *conn) Read(p []byte) (int, error) {
 			}
 			o := c.world.begin(c, into[:a.size], func(p []byte) error { return c.world.mpi.receive(p, &a) })
 			if c.finish(o); !o.done || c.closed {
-				continue // endCause returns the reason
+				continue // endCause will return the reason
 			}
 			if a.size <= len(p) {
 				return a.size, nil
@@ -102,7 +102,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write sends bytes: see Buffer.
+// Write sends bytes. It returns before they are received if there are at most Buffer of them.
 func (c *conn) Write(p []byte) (int, error) {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
@@ -137,7 +137,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close ends the connection. It does not discard bytes that were written before.
+// Close ends the connection. It does not discard bytes that have already been written.
 func (c *conn) Close() error {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
@@ -181,7 +181,7 @@ func (c *conn) sweep() {
 	}
 }
 
-// deadline is the time at which calls end. The zero value means never.
+// deadline is the time at which calls time out. The zero value means never.
 type deadline struct {
 	at    time.Time
 	timer *time.Timer
@@ -203,13 +203,14 @@ func (d *deadline) set(c *conn, at time.Time) {
 	}
 }
 
-// SetDeadline sets both deadlines. A Write of more than Buffer bytes that has started continues.
+// SetDeadline sets both deadlines. A Write of more than Buffer bytes that has already started
+// continues.
 func (c *conn) SetDeadline(at time.Time) error { return c.setDeadlines(at, &c.readBy, &c.writeBy) }
 
-// SetReadDeadline sets the time at which Read ends.
+// SetReadDeadline sets the time at which Read times out.
 func (c *conn) SetReadDeadline(at time.Time) error { return c.setDeadlines(at, &c.readBy) }
 
-// SetWriteDeadline sets the time at which a Write that has not started ends.
+// SetWriteDeadline sets the time at which a Write that has not started times out.
 func (c *conn) SetWriteDeadline(at time.Time) error { return c.setDeadlines(at, &c.writeBy) }
 
 func (c *conn) setDeadlines(at time.Time, deadlines ...*deadline) error {
@@ -221,8 +222,8 @@ func (c *conn) setDeadlines(at time.Time, deadlines ...*deadline) error {
 	return nil
 }
 
-// LocalAddr returns the process.
+// LocalAddr returns the address of this process.
 func (c *conn) LocalAddr() net.Addr { return address{c.world.process, 0} }
 
-// RemoteAddr returns the other process.
+// RemoteAddr returns the address of the other process.
 func (c *conn) RemoteAddr() net.Addr { return address{c.key.process, 0} }

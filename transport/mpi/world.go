@@ -16,28 +16,29 @@ import (
 )
 
 const (
-	// Buffer is the maximum number of bytes that a Write copies, in order to return at once.
+	// Buffer is the maximum number of bytes that a Write copies so that it can return immediately.
 	Buffer = 64 << 10
-	// Chunk is the maximum length of a message.
+	// Chunk is the maximum length of a message, in bytes.
 	Chunk = 1 << 20
 	// Drain is the time in which the other side must receive pending messages after the end of a
 	// connection.
 	Drain = 5 * time.Second
 )
 
-// Config defines how a process waits for MPI after the last event. For Spin it polls without a pause;
-// 0 means 20 us. Then for Yield it lets other threads run between polls; 0 means 200 us. Then it
-// sleeps for Sleep between polls; 0 means 1 ms. A negative time omits the phase.
+// Config defines how a process waits for MPI after the last event. For the duration Spin it polls
+// without pausing; 0 means 20 us. Then, for the duration Yield, it lets other threads run between
+// polls; 0 means 200 us. After that it sleeps for Sleep between polls; 0 means 1 ms. A negative
+// duration skips the phase.
 type Config struct{ Spin, Yield, Sleep time.Duration }
 
-// World is this process's part of MPI_COMM_WORLD: a [tcp.Network] whose addresses are
-// mpi:PROCESS:PORT, in which the port is any number.
+// World is this process's part of MPI_COMM_WORLD: a [tcp.Network] whose addresses have the form
+// mpi:PROCESS:PORT. The port can be any number.
 type World struct {
 	process, processes int
 	library            string
 	cfg                Config
 	finalize, ended    chan error
-	wakeup             chan struct{} // ends a sleep
+	wakeup             chan struct{} // wakes poll from its sleep
 	poller             sync.WaitGroup
 
 	mu         sync.Mutex // guards every call of MPI, and the fields below
@@ -45,7 +46,7 @@ type World struct {
 	operations []*operation // one for each of mpi.requests
 	conns      map[key]*conn
 	listeners  map[int]*listener
-	next       int // the number of the last dialed connection
+	next       int // the number of the connection dialed last
 	port       int // the next free port
 	changed    sync.Cond
 	closed     bool
@@ -55,19 +56,19 @@ type World struct {
 var _ tcp.Network = (*World)(nil)
 
 // key identifies a connection: the other process, and the tag of the messages from it. The tag is
-// even if the other process has dialed the connection, and odd if this process has.
+// even if the other process dialed the connection, and odd if this process did.
 type key struct{ process, tag int }
 
 // operation is a request that MPI has not completed yet.
 type operation struct {
-	conn *conn  // waits for the operation; nil if the message is discarded
+	conn *conn  // the connection that waits for the operation; nil if the message is discarded
 	data []byte // the memory that MPI reads or writes
 	pin  runtime.Pinner
 	done bool
 }
 
-// Start starts MPI in this process. It blocks until all processes of the job have called it. If
-// ctx ends first, Start leaves MPI as it is, and the process should exit. A process can start only
+// Start starts MPI in this process. It blocks until all processes of the job have called it. If ctx
+// ends first, Start leaves MPI as it is, and the process should then exit. A process can start only
 // one World.
 func Start(ctx context.Context, cfg Config) (*World, error) {
 	if ctx == nil {
@@ -114,7 +115,7 @@ func (w *World) Process() (number, of int) { return w.process, w.processes }
 // Library returns the name and version of the MPI library.
 func (w *World) Library() string { return w.library }
 
-// Held returns the number of bytes that the connections hold outside of the ranks' spaces.
+// Held returns the number of bytes that the connections hold outside the ranks' spaces.
 func (w *World) Held() (bytes int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +148,7 @@ func (w *World) Close() error {
 	w.mu.Unlock()
 	w.poller.Wait()
 	if err != nil {
-		return err // the thread that started MPI remains, and so does the memory that MPI may read
+		return err // keep the thread that started MPI, and the memory that MPI may still read
 	}
 	w.finalize <- nil
 	return <-w.ended
@@ -184,7 +185,7 @@ func (w *World) poll() {
 	}
 }
 
-// wake ends the sleep of poll: an operation has started.
+// wake wakes poll from its sleep because an operation has started.
 func (w *World) wake() {
 	select {
 	case w.wakeup <- struct{}{}:
@@ -192,7 +193,7 @@ func (w *World) wake() {
 	}
 }
 
-// progress polls MPI once, and reports whether anything has happened.
+// progress polls MPI once, and reports whether anything happened.
 func (w *World) progress() bool {
 	if w.err != nil {
 		return false
@@ -232,7 +233,7 @@ func (w *World) progress() bool {
 func (w *World) arrived(a arrival) {
 	c := w.conns[key{a.from, a.tag}]
 	switch {
-	case c == nil && a.tag%2 == 0: // the first message of a connection is the port
+	case c == nil && a.tag%2 == 0: // the first message on a connection is the port
 		var port [8]byte
 		if a.size != len(port) {
 			w.fail(fmt.Errorf("mpi: process %d starts a connection with %d bytes: run the same build everywhere", a.from, a.size))
@@ -291,7 +292,7 @@ func (w *World) fail(err error) {
 	w.changed.Broadcast()
 }
 
-// address is the address of a listener: a port of a process.
+// address is a listener's address: a port of a process.
 type address struct{ process, port int }
 
 func (a address) Network() string { return "mpi" }
@@ -338,7 +339,7 @@ func (w *World) Listen(text string) (net.Listener, error) {
 	return l, nil
 }
 
-// Accept waits for a connection.
+// Accept waits for a connection and returns it.
 func (l *listener) Accept() (net.Conn, error) {
 	l.world.mu.Lock()
 	defer l.world.mu.Unlock()
@@ -376,10 +377,10 @@ func (l *listener) close() {
 	l.changed.Broadcast()
 }
 
-// errFull is returned by Dial if all numbers of connections are in use.
+// errFull is returned by Dial if all connection numbers are in use.
 var errFull = errors.New("mpi: too many connections between two processes")
 
-// Dial opens a connection. It does not block. If the address has no listener, the connection ends.
+// Dial opens a connection. It does not block. If nothing listens at the address, the connection ends.
 func (w *World) Dial(_ context.Context, text string) (net.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
