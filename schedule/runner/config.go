@@ -247,7 +247,7 @@ type Sharded[T any] interface {
 	// part Parts(n).
 	Bound(n, part int) int
 	// Slice returns n elements of h, starting at element first. The result is an operand like h, but
-	// has no reference of its own, and is valid as long as h.
+	// holds no reference of its own, and is valid only as long as h.
 	Slice(h T, first, n int) (T, error)
 	// PartSquares stores in sums the sums of squares of len(sums) consecutive parts, starting at
 	// part, of a gradient with n elements; g holds exactly these parts. SumSquares of all n elements

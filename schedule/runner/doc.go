@@ -42,9 +42,9 @@
 // Data-parallel replicas (Replicas) add ranks to the runner, and share the batch of a step. Each
 // replica owns a range of the elements of every parameter ([Owned]).
 //
-//   - REDUCE_GRAD exposes the gradients of a stage to the other replicas. While the rank continues,
-//     a goroutine adds the range that its replica owns, in the order of the replicas. At Shard 0 it
-//     then receives the sums of the other ranges.
+//   - REDUCE_GRAD exposes the gradients of a stage to the other replicas. While the rank continues, a
+//     goroutine adds up the range that its replica owns, in replica order. At Shard 0 it then
+//     receives the sums of the other ranges.
 //   - At Shard 2 and 3, ZERO_GRAD allocates the whole gradients of a stage. WAIT_REDUCE releases
 //     them when their reduction has ended and all other replicas have read them.
 //   - At Shard 3, UNSHARD allocates the whole weights of a stage, and another goroutine reads them
@@ -89,6 +89,6 @@
 // released, a panic continues with its original stack; if there are several ranks, Step panics with a
 // *[Panic].
 //
-// A deadlock of ranks ends the step at once, and a step without progress ends after a timeout, with a
-// *[transport.StallError] that describes it in terms of the plan.
+// A deadlock between ranks ends the step immediately, and a step that makes no progress ends after a
+// timeout, with a *[transport.StallError] that describes it in terms of the plan.
 package runner

@@ -28,7 +28,7 @@ type Config[T any] struct {
 	Copy func(from, to int, h T) (T, error)
 	// Stall is the time after which a step ends with a *transport.StallError, if a rank waits and no
 	// rank begins an action: 0 means five minutes, and a negative value no limit. A deadlock always
-	// ends the step at once.
+	// ends the step immediately.
 	Stall time.Duration
 }
 
