@@ -5,14 +5,14 @@ import "math"
 // Sizes of blocks.
 const (
 	BlockMX   = 32  // elements that share a scale in MXFP8
-	BlockRow  = 128 // along rows of activations and gradients
-	BlockTile = 128 // rows and columns of a tile of weights
-	BlockNV   = 16  // in NVFP4
+	BlockRow  = 128 // elements of a row of activations or gradients
+	BlockTile = 128 // rows, and columns, of a tile of weights
+	BlockNV   = 16  // elements that share a scale in NVFP4
 )
 
-// inBlocks encodes or decodes n elements in blocks, the last of which may be shorter: with quick as
-// many whole blocks as it can, at most a piece at a time, and with single the blocks that quick
-// refuses.
+// inBlocks encodes or decodes n elements in blocks, the last of which may be shorter. It uses
+// quick for as many whole blocks as possible, at most a piece at a time, and single for the
+// blocks that quick refuses.
 func (s Set) inBlocks(n, block int, quick func(at, blocks int) (done int), single func(at, end int)) {
 	for at := 0; at < n; {
 		if whole := min(piece, n-at) / block; whole > 0 && s != Portable {
@@ -27,8 +27,8 @@ func (s Set) inBlocks(n, block int, quick func(at, blocks int) (done int), singl
 	}
 }
 
-// encodeMX encodes blocks of 32 elements, each with a scale. A block that contains an infinity or a
-// NaN has the scale NaN and NaN for every element.
+// encodeMX encodes blocks of 32 elements, each with a scale. If a block contains an infinity or a
+// NaN, its scale and all of its elements become NaN.
 func (s Set) encodeMX(dst, scales []byte, src []float32, random []uint32, f *Format, up bool) (t Tally) {
 	s.inBlocks(len(src), BlockMX, func(at, blocks int) int {
 		met, done := encodeBlocksMX(dst[at:], scales[at/BlockMX:], src[at:], drawn(random, at, len(src)), blocks, f, up)
@@ -67,7 +67,7 @@ func (s Set) decodeMX(dst []float32, src, scales []byte, f *Format) {
 }
 
 // encodeRows encodes blocks of 128 elements, each with a scale. Decoding multiplies by the
-// inverses.
+// inverses of the scales.
 func (s Set) encodeRows(dst []byte, inverses []float32, src []float32, random []uint32, f *Format, epsilon float32, powerOf2 bool) (t Tally) {
 	s.inBlocks(len(src), BlockRow, func(at, blocks int) int {
 		met, done := encodeBlocksRows(dst[at:], inverses[at/BlockRow:], src[at:], drawn(random, at, len(src)), blocks, f, epsilon, powerOf2)

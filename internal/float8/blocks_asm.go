@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// The assembly encodes a piece of blocks in three passes, all in the first-level cache: the
-// greatest magnitude of each 16 elements, the scales, and the codes.
+// The assembly encodes a piece of whole blocks in three passes, all in the first-level cache.
+// They compute the greatest magnitude of every 16 elements, the scales, and the codes.
 
-// pieceScales holds the greatest magnitude of each 16 elements of a piece, and the factor of
-// each 16 elements: the scale times unit.
+// pieceScales holds, for every 16 elements of a piece, the greatest magnitude and the factor,
+// which is the scale times unit.
 type pieceScales struct {
 	amax [piece / BlockNV]uint32
 	each [piece / BlockNV]float32
@@ -26,8 +26,8 @@ func (f *Format) unit(random []uint32) float32 {
 	return f.adjust()
 }
 
-// find finds the greatest magnitudes of the groups of src, which is at most a piece long. It
-// stops at a group with an infinity or a NaN, and returns the number of elements before it.
+// find finds the greatest magnitude in each group of src, which is at most a piece long. It stops
+// at a group with an infinity or a NaN, and returns the number of elements before that group.
 func (p *pieceScales) find(src []float32) int {
 	n := len(src) &^ (group - 1)
 	if n > 0 && amaxBlocks256(&p.amax[0], &src[0], n) >= infinity {

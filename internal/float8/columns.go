@@ -9,30 +9,31 @@ type columnStrip struct {
 	format     *Format
 	x          []float32 // sixteen columns
 	stride     int
-	rows, cols int      // whole groups of rows; columns in use
-	random     []uint32 // lanes for each row, or nil
+	rows, cols int      // rows is a multiple of a group; cols is the number of columns in use
+	random     []uint32 // lanes numbers for each row, or nil
 	dst        []byte
 	dstStride  int
 	met        Tally
 }
 
-// columnScales holds the scales of a strip: inverses for decoding in Rows128, codes in MX32 and
+// columnScales holds a strip's scales: inverses for decoding in Rows128, and codes in MX32 and
 // NV16.
 type columnScales struct {
 	inverses [lanes]float32
 	codes    [lanes][strip / BlockNV]byte
 }
 
-// stripRoom is scratch that all strips share: random numbers, and codes that are to be streamed
-// to memory.
+// stripRoom is scratch memory that all strips share: random numbers, and codes that will be
+// streamed to memory.
 type stripRoom struct {
 	draws  [strip * lanes]uint32
 	codes  [lanes * strip]byte
 	stream bool
 }
 
-// QuantizeColumns quantizes columns from to to of x as rows of m, in Tiles128 whole tiles of
-// columns. The call for the first column also sets the values that the matrix has once.
+// QuantizeColumns quantizes the columns of x in the range [from, to) as rows of m. In Tiles128
+// the range must consist of whole tiles. The call for the first column also sets the values that
+// exist once for the whole matrix.
 func (s Set) QuantizeColumns(m *Matrix, x []float32, rule *Rule, from, to int) (t Tally) {
 	if from == to {
 		return t
@@ -80,7 +81,7 @@ func (s Set) QuantizeColumns(m *Matrix, x []float32, rule *Rule, from, to int) (
 	return t
 }
 
-// strip quantizes n rows of k columns of x, from column col and row row on, as rows of m.
+// strip quantizes n rows of k columns of x, which begin at column col and row row, as rows of m.
 func (s Set) strip(m *Matrix, x []float32, random []uint32, n, k int, rule *Rule, scale float32, col, row int) (t Tally) {
 	var piece [lanes * strip]float32
 	cols := m.Rows
@@ -99,8 +100,8 @@ func (s Set) strip(m *Matrix, x []float32, random []uint32, n, k int, rule *Rule
 	return t
 }
 
-// quickStrip is strip in assembly. It copies a remainder smaller than a group to a place where
-// zeros follow. It reports false if the assembly cannot encode the strip.
+// quickStrip is strip in assembly. It pads a remainder smaller than a group with zeros in a copy.
+// It returns false if the assembly cannot encode the strip.
 func (s Set) quickStrip(m *Matrix, x []float32, random []uint32, stride, n, k int, rule *Rule, scale float32, col, row int, room *stripRoom) (t Tally, ok bool) {
 	if s == Portable {
 		return t, false

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// columns encodes a strip in assembly. It reports false if the assembly cannot do it; the
-// output is then undefined.
+// columns encodes a strip in assembly. It returns false if the assembly cannot encode the strip;
+// the output is then undefined.
 func (s Set) columns(c *columnStrip, scales *columnScales, m *Matrix, rule *Rule, scale float32) bool {
 	switch m.Scaling {
 	case MX32:
@@ -63,7 +63,7 @@ func (s Set) columnsMX(c *columnStrip, scales *columnScales, up bool) bool {
 	return true
 }
 
-// scaleColumns computes the MX32 scales of a strip's columns, from row at on.
+// scaleColumns computes the MX32 scales of a strip's columns for the block that begins at row at.
 func (s Set) scaleColumns(c *columnStrip, at int, codes *[lanes]byte, each *[lanes]float32, r *encodeArgs) bool {
 	if s == AVX512 {
 		return scaleColumns512(&c.x[at*c.stride], 4*c.stride, &codes[0], &each[0], r)
@@ -142,8 +142,8 @@ func (s Set) columnsNV(c *columnStrip, scales *columnScales, tensor float32) boo
 	return true
 }
 
-// encodeColumns encodes rows of the sixteen columns of a strip, each column with a scale, and
-// adds to the tally everything but the saturated elements. It reports false if an element is
+// encodeColumns encodes rows of the sixteen columns of a strip, with one scale for each column,
+// and adds everything but the saturated elements to the tally. It returns false if an element is
 // not finite.
 func (s Set) encodeColumns(c *columnStrip, at, rows int, each *[lanes]float32) bool {
 	var amax, zeros uint32

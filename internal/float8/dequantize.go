@@ -18,7 +18,8 @@ func (s Set) DequantizeRow(dst []float32, m *Matrix, row, at int) {
 	}
 }
 
-// Dequantize decodes rows from to to of the matrix into dst, which holds the whole matrix.
+// Dequantize decodes the matrix's rows in the range [from, to) into dst, which has room for the
+// whole matrix.
 func (s Set) Dequantize(dst []float32, m *Matrix, from, to int) {
 	step := 1
 	if m.flat() {
@@ -38,7 +39,7 @@ func (s Set) Dequantize(dst []float32, m *Matrix, from, to int) {
 	}
 }
 
-// streamRow is DequantizeRow in pieces that stay in the first-level cache. It then streams
+// streamRow is DequantizeRow in pieces that stay in the first-level cache, from which it streams
 // whole lines past the other caches.
 func (s Set) streamRow(dst []float32, m *Matrix, row, at int) {
 	var room [piece / 2]float32
@@ -54,13 +55,13 @@ func (s Set) streamRow(dst []float32, m *Matrix, row, at int) {
 	}
 }
 
-// bytesOf returns the memory of x as bytes.
+// bytesOf returns x as bytes, without a copy.
 func bytesOf(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
 
-// DequantizeTransposed decodes columns from to to of the matrix, both multiples of strip, as
-// rows of dst, which holds the whole transpose.
+// DequantizeTransposed decodes the matrix's columns in the range [from, to) as rows of dst, which
+// has room for the whole transpose. from and to are multiples of strip.
 func (s Set) DequantizeTransposed(dst []float32, m *Matrix, from, to int) {
 	var piece [lanes * strip]float32
 	for c := from; c < to; c += strip {

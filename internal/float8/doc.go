@@ -4,14 +4,13 @@
 // [Format] describes a format by its fields. [E4M3], [E5M2] and [E2M1] are the element formats,
 // and [E8M0] is the format of scales. Encoding takes a float32, which represents every narrower
 // source (bfloat16, float16) exactly. A float64 goes through [Odd], so that no value is ever
-// rounded twice. Encoding picks the nearest code, and of two equally near codes the even one.
-// [Format.Stochastic] picks the upper code with a probability proportional to the distance from
-// the lower one. The caller decides how values above the greatest finite one are encoded
-// ([Overflow]).
+// rounded twice. Encoding picks the nearest code; ties go to the even code. [Format.Stochastic]
+// picks the upper code with a probability proportional to the distance from the lower one. The
+// caller decides how values above the greatest finite one are encoded ([Overflow]).
 //
-// A [Matrix] holds codes and scales as they are laid out in memory. [Set] is the instruction
-// set that quantizes, decodes and multiplies; all sets give the same bits. product.go defines
-// the product.
+// A [Matrix] provides access to codes and scales as they are laid out in memory. [Set] is the
+// instruction set that quantizes, decodes and multiplies; all sets give the same bits. product.go
+// defines the product.
 //
 // All functions are pure. Tables are built once and never change.
 package float8

@@ -8,13 +8,14 @@ type E8M0 uint8
 // NaNScale is the code of NaN.
 const NaNScale E8M0 = 0xff
 
-// Float32 returns the value.
+// Float32 returns the scale's value.
 func (s E8M0) Float32() float32 { return power(int(s), s) }
 
 // Reciprocal returns 1/value. The reciprocal of 2^127 is 2^-127, which is subnormal.
 func (s E8M0) Reciprocal() float32 { return power(2*exponentBias-int(s), s) }
 
-// power returns the float32 with a biased exponent of at least 0.
+// power returns the power of two with the given biased exponent, which is at least 0, or NaN if s
+// is NaN.
 func power(exponent int, s E8M0) float32 {
 	switch {
 	case s == NaNScale:

@@ -22,8 +22,8 @@ const (
 	exponentBias = 127
 )
 
-// Encode returns the code of the value nearest to x, or of two equally near values the one with
-// an even mantissa. It keeps the sign, also of zero and NaN.
+// Encode returns the code of the value nearest to x; ties go to the value with an even mantissa.
+// It keeps the sign, even of zero and NaN.
 func (f *Format) Encode(x float32, o Overflow) byte {
 	bits := math.Float32bits(x)
 	a := bits &^ signBit
@@ -33,21 +33,22 @@ func (f *Format) Encode(x float32, o Overflow) byte {
 	return f.clamp(f.round(a), bits, o)
 }
 
-// round rounds a finite magnitude to a code, as if the codes continued beyond the greatest.
+// round rounds a finite magnitude to a code, as if the codes continued beyond the greatest one.
 func (f *Format) round(a uint32) uint32 {
 	dropped := mantissaBits - f.Mantissa
 	if normal := uint32(exponentBias+1-f.Bias) << mantissaBits; a >= normal {
 		odd := a >> dropped & 1
 		return (a+1<<(dropped-1)-1+odd)>>dropped - uint32(exponentBias-f.Bias)<<f.Mantissa
 	}
-	// Adding a number whose last bit has the value of a subnormal's last bit rounds to it.
+	// Adding a number whose last bit has the value of a subnormal's last bit rounds to that bit.
 	magic := math.Float32frombits(uint32(exponentBias+dropped+1-f.Bias) << mantissaBits)
 	return math.Float32bits(math.Float32frombits(a)+magic) - math.Float32bits(magic)
 }
 
-// Stochastic returns the code of one of the two values around x. For a uniform random number,
-// the probability of the upper magnitude is the distance of x from the lower one, in units of
-// the distance between the two. Distances below 2^-32 of that unit count as zero. It saturates.
+// Stochastic returns the code of one of the two values around x. For a uniform random number, the
+// probability of the upper magnitude is the distance of x from the lower one, in units of the
+// distance between the two. Distances below 2^-32 of that unit count as zero. Stochastic
+// saturates.
 func (f *Format) Stochastic(x float32, random uint32) byte {
 	bits := math.Float32bits(x)
 	a := bits &^ signBit
@@ -64,7 +65,7 @@ func (f *Format) Stochastic(x float32, random uint32) byte {
 	}
 	least := exponentBias + 1 - f.Bias // the exponent of the smallest normal value
 	below := uint(mantissaBits - f.Mantissa + max(0, least-exponent))
-	base := uint32(max(0, exponent-least)) << f.Mantissa // units below the binade, less the value of the hidden bit
+	base := uint32(max(0, exponent-least)) << f.Mantissa // number of units below the binade, minus the value of the hidden bit
 	whole := significand >> below
 	part := significand - whole<<below
 	if below <= 32 {

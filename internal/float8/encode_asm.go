@@ -5,20 +5,20 @@ package float8
 import "math"
 
 // encodeArgs holds the arguments and results of the assembly's encoders. The assembly documents
-// its layout. Scales are multiplied by a power of two that depends on the format, with which
-// the exponents of the smallest normal number and of ulp end in zeros, so that they do not
-// appear in a code.
+// its layout. Scales are multiplied by a power of two that depends on the format. It is chosen so
+// that the exponents of the smallest normal number and of ulp end in zeros and thus do not appear
+// in a code.
 type encodeArgs struct {
 	scale  float32
 	most   float32 // the greatest value
 	normal float32 // the smallest normal number
 	ulp    float32 // 2^shift
-	shift  uint64  // mantissa bits that are dropped
+	shift  uint64  // number of mantissa bits that are dropped
 
-	amax  uint32 // of the source, before scaling
-	zeros uint32 // codes of zero
+	amax  uint32 // greatest magnitude of the source, before scaling
+	zeros uint32 // number of codes that are zero
 
-	// The remaining fields are for columns of blocks of MX32; see scaleColumns512.
+	// The remaining fields are for columns of MX32 blocks; see scaleColumns512.
 	up, one    uint32
 	top, least uint32
 }
@@ -28,7 +28,7 @@ func (f *Format) adjust() float32 {
 	return adjusts[f.Mantissa]
 }
 
-// adjusts are these powers of two, by mantissa.
+// adjusts holds the powers of two that adjust returns, by the number of mantissa bits.
 var adjusts = [...]float32{1: 0x1p-21, 2: 0x1p-6, 3: 0x1p-13}
 
 func (f *Format) encodeArgs(scale float32) encodeArgs {
@@ -39,7 +39,7 @@ func (f *Format) encodeArgs(scale float32) encodeArgs {
 	}
 }
 
-// encodeArgsMX returns the arguments for blocks of MX32, with scales multiplied by unit.
+// encodeArgsMX returns the arguments for MX32 blocks, with scales multiplied by unit.
 func (f *Format) encodeArgsMX(up bool, unit float32) encodeArgs {
 	const top = 200
 	r := f.encodeArgs(1)
@@ -53,8 +53,8 @@ func (f *Format) encodeArgsMX(up bool, unit float32) encodeArgs {
 	return r
 }
 
-// scalesMX adds to the tally the scales of the MX32 blocks with the least nonzero amax, passed
-// as that amax less 1, and with the greatest.
+// scalesMX adds two scales to the tally: those of the MX32 blocks with the least nonzero amax,
+// which is passed minus 1, and with the greatest.
 func (t *Tally) scalesMX(f *Format, least, most uint32, up bool) {
 	if most > 0 {
 		t.scale(f.ScaleMX(least+1, up).Reciprocal(), 1)
@@ -62,11 +62,11 @@ func (t *Tally) scalesMX(f *Format, least, most uint32, up bool) {
 	}
 }
 
-// exact reports whether the assembly can multiply by a scale: the power of two must not make a
-// relevant product subnormal.
+// exact reports whether the assembly can multiply by a scale: the format's power of two must not
+// make a relevant product subnormal.
 func exact(scale float32) bool { return scale >= 0x1p-95 && scale <= math.MaxFloat32 }
 
-// encodePiece encodes whole groups. It reports false if an element is not finite.
+// encodePiece encodes whole groups. ok is false if an element is not finite.
 func encodePiece(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally, ok bool) {
 	var zeros uint32
 	if random != nil {
@@ -88,7 +88,7 @@ func encodePiece(dst []byte, src []float32, random []uint32, f *Format, scale fl
 	return t, true
 }
 
-// encodeArgsNV holds the arguments with which the assembly encodes blocks of NV16.
+// encodeArgsNV holds the arguments with which the assembly encodes NV16 blocks.
 type encodeArgsNV struct {
 	sixth, inverse        float32
 	most, normal, ulp     float32 // of E4M3
@@ -96,7 +96,7 @@ type encodeArgsNV struct {
 	greatest, adjust, cut float32
 }
 
-// encodeArgsOfNV returns the arguments for blocks of NV16, with scales multiplied by unit.
+// encodeArgsOfNV returns the arguments for NV16 blocks, with scales multiplied by unit.
 func encodeArgsOfNV(tensor, sixth, unit float32) encodeArgsNV {
 	e4m3 := E4M3.encodeArgs(1)
 	return encodeArgsNV{

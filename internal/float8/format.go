@@ -10,9 +10,9 @@ type Format struct {
 	Mantissa, Bias int
 	// Sign is the sign bit.
 	Sign byte
-	// Max is the code of the greatest finite value, Inf the code of infinity, and NaN the code
-	// of the quiet NaN that encoding produces. Inf is 0 if the format has no infinity. NaN
-	// equals Max if the format has no NaN: a NaN then becomes the greatest finite value.
+	// Max is the code of the greatest finite value, Inf the code of infinity, and NaN the code of
+	// the quiet NaN that encoding produces. Inf is 0 if the format has no infinity. If the format
+	// has no NaN, NaN equals Max: a NaN then becomes the greatest finite value.
 	Max, Inf, NaN byte
 }
 
@@ -53,10 +53,10 @@ func (f *Format) magnitude(code byte) float32 {
 	return float32(mantissa) * math.Float32frombits(unit)
 }
 
-// tables holds the values of the codes of each element format, indexed by Mantissa.
+// tables holds the values of each element format's codes, indexed by Mantissa.
 var tables = [4][256]float32{1: E2M1.Table(), 2: E5M2.Table(), 3: E4M3.Table()}
 
-// values returns the table of an element format.
+// values returns an element format's table.
 func (f *Format) values() *[256]float32 { return &tables[f.Mantissa] }
 
 // Greatest returns the greatest finite value.

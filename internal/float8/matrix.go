@@ -12,10 +12,10 @@ type Scaling uint8
 // The scalings. Blocks at the end of a row and tiles at the edges may be smaller.
 const (
 	PerTensor Scaling = iota // all elements
-	Rows128                  // 128 elements of a row
-	Tiles128                 // 128 by 128 elements
-	MX32                     // 32 elements of a row: a power of two
-	NV16                     // 16 elements of a row: an E4M3, and one float32 for all
+	Rows128                  // every 128 elements of a row
+	Tiles128                 // every tile of 128 by 128 elements
+	MX32                     // every 32 elements of a row; scales are powers of two
+	NV16                     // every 16 elements of a row share an E4M3 scale, and all elements one float32
 )
 
 // Matrix is a quantized matrix, stored row by row.
@@ -23,11 +23,11 @@ type Matrix struct {
 	Format     *Format
 	Scaling    Scaling
 	Rows, Cols int
-	// Codes has Stride bytes for each row. In E2M1 a byte holds two codes, the first in its low
+	// Codes holds Stride bytes for each row. In E2M1 a byte holds two codes, the first in its low
 	// half.
 	Codes  []byte
 	Stride int
-	// Factors holds the factors by which decoding multiplies: a single one, or one for each
+	// Factors holds the factors by which decoding multiplies: a single factor, or one for each
 	// block or tile, row by row. It is empty in MX32.
 	Factors []float32
 	// Scales holds the scale of each block in MX32 (E8M0) and NV16 (E4M3).
@@ -36,8 +36,8 @@ type Matrix struct {
 	Across int
 }
 
-// Layout has the offsets of the parts of a matrix in its memory, after the codes, and its size, in
-// bytes. They are the largest int if they overflow one.
+// Layout holds, in bytes, the offsets of the parts that follow the codes in a matrix's memory,
+// and the size of that memory. Values that overflow an int are the largest int.
 type Layout struct{ Factors, Scales, Size int }
 
 // LayoutOf returns the layout of a matrix: its codes, then, from the next multiple of 4, its
@@ -47,7 +47,7 @@ func LayoutOf(s Scaling, f *Format, rows, cols int) Layout {
 	return layout
 }
 
-// shape returns a matrix without its memory, and its layout.
+// shape returns a matrix without its memory, and the layout of that memory.
 func shape(s Scaling, f *Format, rows, cols int) (m Matrix, l Layout) {
 	m = Matrix{Format: f, Scaling: s, Rows: rows, Cols: cols, Stride: cols, Across: blocksOf(cols, s.block())}
 	if f.Mantissa == E2M1.Mantissa {
@@ -70,7 +70,7 @@ func shape(s Scaling, f *Format, rows, cols int) (m Matrix, l Layout) {
 	return m, l
 }
 
-// block returns the number of elements of a row that share a scale.
+// block returns how many elements of a row share a scale.
 func (s Scaling) block() int { return [...]int{math.MaxInt, BlockRow, BlockTile, BlockMX, BlockNV}[s] }
 
 // blocksOf returns the number of blocks that n elements occupy.
@@ -93,8 +93,8 @@ func boundedSum(a, b int) int {
 	return a + b
 }
 
-// Open returns the matrix stored in data, which has the size of its layout and begins at a multiple
-// of 4.
+// Open returns the matrix stored in data, whose size is that of the layout and whose address is a
+// multiple of 4.
 func Open(data []byte, s Scaling, f *Format, rows, cols int) Matrix {
 	m, l := shape(s, f, rows, cols)
 	m.Codes, m.Scales = data[:rows*m.Stride], data[l.Scales:l.Size:l.Size]
@@ -104,13 +104,12 @@ func Open(data []byte, s Scaling, f *Format, rows, cols int) Matrix {
 	return m
 }
 
-// flat reports that no block is short, so that the rows can be treated as one.
+// flat reports whether all blocks are full, so that the rows can be treated as a single row.
 func (m *Matrix) flat() bool {
 	return m.Scaling == PerTensor || m.Scaling != Tiles128 && m.Cols%m.Scaling.block() == 0
 }
 
-// from returns the codes of a row and of the rows after it, starting at element at, which is
-// even in E2M1.
+// from returns the codes from element at of a row to the end of the matrix. In E2M1, at is even.
 func (m *Matrix) from(row, at int) []byte {
 	if m.Format.Mantissa == E2M1.Mantissa {
 		at /= 2
@@ -118,8 +117,8 @@ func (m *Matrix) from(row, at int) []byte {
 	return m.Codes[row*m.Stride+at:]
 }
 
-// factors returns the factors of a row and of the rows after it, starting at an element that
-// begins a block.
+// factors returns the factors from element at of a row to the end of the matrix. A block begins
+// at that element.
 func (m *Matrix) factors(row, at int) []float32 {
 	switch m.Scaling {
 	case Rows128:
@@ -130,8 +129,8 @@ func (m *Matrix) factors(row, at int) []float32 {
 	return m.Factors
 }
 
-// scales returns the block scales of a row and of the rows after it, starting at an element
-// that begins a block.
+// scales returns the block scales from element at of a row to the end of the matrix. A block
+// begins at that element.
 func (m *Matrix) scales(row, at int) []byte {
 	return m.Scales[row*m.Across+at/m.Scaling.block():]
 }

@@ -1,38 +1,38 @@
 package float8
 
-// The product of quantized matrices is defined such that every processor computes the same
-// bits. K is divided into spans of 128 elements, or of 32 if an operand is in MX32. The
-// products of a span are summed from 0, in ascending order, in float32. Their factors are the
-// decoded codes, in NV16 multiplied by the scale of their block. These have so few bits that
-// each product is exact, and an addition rounds once no matter whether it is fused with the
-// product. The sum of a span is multiplied by the factor of A, then by the factor of B, and is
-// added to the element of C: three roundings. The scales are thus applied at the same point at
-// which tensor cores promote their sums (DeepSeek-V3), and no decoded value is ever rounded.
+// The product of quantized matrices is defined such that every processor computes the same bits.
+// K is divided into spans of 128 elements, or of 32 if an operand is in MX32. The products of a
+// span are summed from 0, in ascending order, in float32. Their factors are the decoded codes,
+// multiplied in NV16 by the block's scale. These factors have so few bits that each product is
+// exact, and an addition rounds once whether or not it is fused with the product. A span's sum is
+// multiplied by A's factor, then by B's, and is then added to the element of C: three roundings.
+// The scales are thus applied at the same point at which tensor cores promote their sums
+// (DeepSeek-V3), and no decoded value is ever rounded.
 
-// Scratch returns the number of float32 that a Multiply needs as scratch if C has n columns and
-// K is k.
+// Scratch returns the number of float32 elements that Multiply needs as scratch if C has n
+// columns and K is k.
 func Scratch(n, k int) int {
 	deep, wide := blockSides(n, k)
 	return maxRows*(maxDepth+maxSpans) + wide*(deep+maxSpans)
 }
 
-// blockSides returns the sides of a block of B, rounded up to whole units of packing.
+// blockSides returns the dimensions of a block of B, rounded up to whole packing units.
 func blockSides(n, k int) (deep, wide int) {
 	return blocksOf(min(k, maxDepth), packed) * packed, blocksOf(min(n, maxWidth), maxCols) * maxCols
 }
 
-// A block of B stays decoded in the second-level cache, a tile of a few rows of A in the
+// A decoded block of B stays in the second-level cache, and a tile of a few rows of A in the
 // first-level cache.
 const (
-	maxDepth = 256 // of K: whole spans
+	maxDepth = 256 // elements along K; consists of whole spans
 	maxWidth = 512 // columns of C
-	maxRows  = 14  // of the tallest tile
-	maxCols  = 32  // of the widest tile
+	maxRows  = 14  // rows of the tallest tile
+	maxCols  = 32  // columns of the widest tile
 	maxSpans = maxDepth / BlockMX
-	packed   = 16 // of K per step of packing, in assembly
+	packed   = 16 // elements along K per packing step in assembly
 )
 
-// tileShapes are the rows and columns of C that each set computes at a time.
+// tileShapes gives the numbers of rows and columns of C that each set computes at a time.
 var tileShapes = [...]struct{ rows, cols int }{Portable: {4, 4}, AVX2: {6, 16}, AVX512: {14, maxCols}}
 
 // span returns the number of products of A and B that are summed before their scales are
@@ -44,10 +44,10 @@ func span(a, b *Matrix) int {
 	return BlockRow
 }
 
-// Multiply adds to c the product of a and the transpose of b, for rows×cols elements from row
-// and col on. If first is set, it overwrites them instead. Both matrices are scaled along their
-// columns, and have the same number of columns. c has a stride of stride elements between rows.
-// scratch has at least the length that Scratch returns for cols or more columns.
+// Multiply adds the product of a and the transpose of b to c, for the rows×cols elements that
+// begin at row and col. If first is set, it overwrites them instead. Both matrices are scaled
+// along their columns, and have the same number of columns. Rows of c are stride elements apart.
+// scratch is at least as long as Scratch returns for cols or more columns.
 func (s Set) Multiply(c []float32, stride int, a, b *Matrix, row, rows, col, cols int, first bool, scratch []float32) {
 	p := newBlocks(s, scratch, cols, a.Cols, span(a, b))
 	for j := 0; j < cols; j += maxWidth {
@@ -66,18 +66,18 @@ func (s Set) Multiply(c []float32, stride int, a, b *Matrix, row, rows, col, col
 	}
 }
 
-// evenly returns the first of several shares of n that are at most limit and differ by at most
-// one.
+// evenly divides n into shares that are at most limit and differ by at most one, and returns the
+// first.
 func evenly(n, limit int) int {
 	shares := blocksOf(n, limit)
 	return blocksOf(n, shares)
 }
 
-// blocks are decoded pieces of A and B.
+// blocks holds decoded pieces of A and B.
 type blocks struct {
 	set              Set
 	rows, cols, span int
-	depth, deep      int       // of K, used and allocated
+	depth, deep      int       // elements along K, used and allocated
 	a                []float32 // rows of maxDepth elements
 	aFactors         []float32 // rows of maxSpans factors
 	b                []float32 // panels of cols columns and deep rows
@@ -97,7 +97,7 @@ func newBlocks(s Set, scratch []float32, n, k, span int) blocks {
 	return p
 }
 
-// packA decodes rows of A from column k on.
+// packA decodes a piece of rows of A that begins at column k.
 func (p *blocks) packA(m *Matrix, row, rows, k int) {
 	for i := range rows {
 		p.set.rawRow(p.a[i*maxDepth:][:p.depth], m, row+i, k)
@@ -105,8 +105,8 @@ func (p *blocks) packA(m *Matrix, row, rows, k int) {
 	}
 }
 
-// packB decodes rows of B from column k on, which become columns of panels. The unused columns
-// of the last panel are undefined.
+// packB decodes a piece of rows of B that begins at column k. The rows become columns of panels.
+// Unused columns of the last panel are undefined.
 func (p *blocks) packB(m *Matrix, row, rows, k int) {
 	for j := 0; j < rows; j += p.cols {
 		n := min(p.cols, rows-j)

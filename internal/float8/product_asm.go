@@ -4,7 +4,7 @@ package float8
 
 import "unsafe"
 
-// tileArgs holds the arguments of one call of the assembly; see product_avx512_amd64.s. The
+// tileArgs holds the arguments of one call to the assembly; see product_avx512_amd64.s. The
 // strides of C and D are in bytes.
 type tileArgs struct {
 	a, aFactors *float32
@@ -107,8 +107,8 @@ func tile512(s *tileArgs, rows int)
 //go:noescape
 func tile256(s *tileArgs, rows int)
 
-// pack512 decodes 32 rows. pack256 decodes eight rows, which become eight columns of a panel of
-// 16.
+// pack512 decodes 32 rows. pack256 decodes eight rows, which become eight columns of a 16-column
+// panel.
 
 //go:noescape
 func pack512(dst *float32, codes *byte, stride, blocks int, e4m3 bool)

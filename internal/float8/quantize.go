@@ -8,17 +8,17 @@ import (
 
 // Rule specifies how a matrix is quantized. Values that are too large saturate.
 type Rule struct {
-	// Scale is the factor of the elements in PerTensor, and the scale of the tensor in NV16
-	// (TensorNV). The other scalings compute theirs.
+	// Scale is the factor of the elements in PerTensor, and the tensor's scale (TensorNV) in
+	// NV16. The other scalings compute their scales.
 	Scale float32
-	// Epsilon is the lower bound of an amax in Rows128 and Tiles128. Their scales are powers of
+	// Epsilon is the lower bound of an amax in Rows128 and Tiles128, whose scales are powers of
 	// two unless AnyScale is set.
 	Epsilon  float32
 	AnyScale bool
 	// Down rounds scales down to a power of two in MX32.
 	Down bool
-	// Random rounds stochastically: element i of the source takes number i%4 of draw i/4. nil
-	// rounds to nearest.
+	// Random, if not nil, makes rounding stochastic: element i of the source takes number i%4 of
+	// draw i/4. If it is nil, rounding is to nearest.
 	Random *vector.Philox
 }
 
@@ -26,8 +26,9 @@ type Rule struct {
 // in pieces. It is a multiple of every block.
 const strip = 128
 
-// QuantizeRows quantizes rows from to to of x, in Tiles128 whole tiles of rows. The call for
-// the first row also sets the values that the matrix has once.
+// QuantizeRows quantizes the rows of x in the range [from, to). In Tiles128 the range must
+// consist of whole tiles. The call for the first row also sets the values that exist once for the
+// whole matrix.
 func (s Set) QuantizeRows(m *Matrix, x []float32, rule *Rule, from, to int) (t Tally) {
 	if from == to {
 		return t
@@ -56,8 +57,8 @@ func (s Set) QuantizeRows(m *Matrix, x []float32, rule *Rule, from, to int) (t T
 	return t
 }
 
-// row quantizes a part of a row of the source x, and of the rows after it if no block is short.
-// random is scratch for random numbers.
+// row quantizes a part of a row of the source x; if all blocks are full, the part may extend over
+// the rows that follow. random is scratch for random numbers.
 func (s Set) row(m *Matrix, x []float32, rule *Rule, random *[piece]uint32, scale float32, r, from, to int) (t Tally) {
 	src := x[r*m.Cols:][:to]
 	if rule.Random == nil {
@@ -84,8 +85,8 @@ func (m *Matrix) matrixScale(rule *Rule, first int, t *Tally) float32 {
 	return rule.Scale
 }
 
-// tile returns and stores the scale of a tile: rows×cols elements of x, at the row and column
-// of m at which the tile begins.
+// tile computes, stores and returns the scale of a tile of rows×cols elements of x. The tile
+// begins at the given row and column of m.
 func (s Set) tile(m *Matrix, x []float32, stride, rows, cols int, rule *Rule, row, col int, t *Tally) float32 {
 	var bits uint32
 	for i := range rows {

@@ -9,7 +9,7 @@ import (
 // Stochastic rounding uses number i%4 of block i/4 of the draws for element i of a source, no
 // matter where the element is stored.
 
-// fill sets dst to the random numbers of the elements from index from on.
+// fill sets dst to the random numbers of the elements that begin at index from.
 func (s Set) fill(dst []uint32, draws *vector.Philox, from int) {
 	const quad = 16
 	if from%4 == 0 {
@@ -53,7 +53,7 @@ func encodeEachRandom(dst []byte, src []float32, random []uint32, f *Format, sca
 		amax = max(amax, before)
 		code := (a+random[i]>>(32-dropped))>>dropped - offset
 		below := min(dropped+uint(max(0, least-int(a>>mantissaBits))), 63)
-		steps := uint64(a&(1<<mantissaBits-1)|1<<mantissaBits) << 32 >> below // units of the format, times 2^32
+		steps := uint64(a&(1<<mantissaBits-1)|1<<mantissaBits) << 32 >> below // magnitude in units of the format, times 2^32
 		small := uint32((steps + uint64(random[i])) >> 32)
 		if a < normal {
 			code = small

@@ -2,9 +2,9 @@
 
 package float8
 
-// roundTable holds the constants with which the assembly rounds to a format, in every lane of a
-// register: the greatest value, the biased exponent of the smallest normal one, the number of
-// bits that are dropped from a significand, and the number of bits of the mantissa.
+// roundTable holds the constants with which the assembly rounds to a format, repeated in every
+// lane of a register: the greatest value, the biased exponent of the smallest normal value, the
+// number of bits that are dropped from a significand, and the number of mantissa bits.
 type roundTable struct {
 	most           [8]float32
 	least, dropped [8]uint32

@@ -2,8 +2,8 @@ package float8
 
 import "math"
 
-// ScaleOf returns the scale with which values up to a magnitude of amax use the full range of a
-// format whose greatest value is most: most/amax rounded to nearest, or with powerOf2 the
+// ScaleOf returns the scale with which values of magnitude up to amax use the full range of a
+// format whose greatest value is most: most/amax rounded to nearest or, if powerOf2 is set, the
 // greatest power of two at or below it. An amax below epsilon counts as epsilon. The scale is 1
 // if amax is zero, infinite or NaN, and the greatest finite float32 if the quotient overflows.
 func ScaleOf(amax, most, epsilon float32, powerOf2 bool) float32 {
@@ -23,11 +23,12 @@ func ScaleOf(amax, most, epsilon float32, powerOf2 bool) float32 {
 	return scale
 }
 
-// ScaleMX returns the scale of a block in MXFP8 whose greatest magnitude is amax (a bit
-// pattern). With up it is the least power of two with which no value exceeds the greatest value
-// of the format, as in hardware. Otherwise it is OCP's minimal rule, the greatest power of two
-// in amax over the greatest power of two in the format, with which some values may exceed it.
-// Infinity and NaN give NaN. The quotient is exact: it involves no rounded reciprocal.
+// ScaleMX returns the scale of a block in MXFP8 whose greatest magnitude is amax (a bit pattern).
+// If up is set, it is the least power of two with which no value exceeds the format's greatest
+// value, as in hardware. Otherwise it follows OCP's minimal rule: the greatest power of two in
+// amax over the greatest power of two in the format, so that some values may exceed the greatest
+// one. Infinity and NaN give NaN. The quotient is exact, because it involves no rounded
+// reciprocal.
 func (f *Format) ScaleMX(amax uint32, up bool) E8M0 {
 	if amax >= infinity {
 		return NaNScale

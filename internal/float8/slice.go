@@ -10,20 +10,20 @@ type Tally struct {
 	// Saturated counts the finite values above the greatest finite one, Underflowed the nonzero
 	// values that became zero, and NonFinite the infinities and NaNs.
 	Saturated, Underflowed, NonFinite int
-	// Least and Most are the bit patterns of the least and the greatest scale that quantizing a
-	// matrix has multiplied by, or 0 if there was none. Blocks and tiles that are all zero, or
+	// Least and Most are the bit patterns of the least and the greatest scale by which a matrix's
+	// elements were multiplied, or 0 if there was none. Blocks and tiles that are all zero, or
 	// not finite, have no scale.
 	Least, Most uint32
 }
 
-// scale adds the scale for an amax.
+// scale adds x, the scale computed for amax.
 func (t *Tally) scale(x, amax float32) {
 	if amax > 0 && amax <= math.MaxFloat32 {
 		t.Merge(Tally{Least: math.Float32bits(x), Most: math.Float32bits(x)})
 	}
 }
 
-// Merge adds another tally. The order of merges does not matter.
+// Merge merges another tally into t. The order of merges does not matter.
 func (t *Tally) Merge(other Tally) {
 	t.Amax = max(t.Amax, other.Amax)
 	t.Saturated += other.Saturated
@@ -38,17 +38,17 @@ func (t *Tally) Merge(other Tally) {
 // Greatest returns Amax as a number.
 func (t *Tally) Greatest() float32 { return math.Float32frombits(t.Amax) }
 
-// The assembly works on groups of 64 elements, and on pieces that stay in the first-level
-// cache: the counts that it does not compute itself are computed on a piece, if there is
+// The assembly works on groups of 64 elements, and on pieces that stay in the first-level cache:
+// counts that it does not compute itself are computed afterwards on the piece, if there is
 // anything to count.
 const (
 	group = 64
 	piece = 4096
 )
 
-// Encode encodes src times scale, with the product rounded to a float32, into dst, which has
-// the length of src and does not overlap it. It saturates. It rounds to nearest if random is nil,
-// and otherwise stochastically, with a random number for each element.
+// Encode encodes src times scale, with the product rounded to a float32, into dst, which has the
+// same length as src and does not overlap it. It saturates. It rounds to nearest if random is
+// nil, and otherwise stochastically, with a random number for each element.
 func (s Set) Encode(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally) {
 	dst = dst[:len(src)]
 	if s == Portable || random == nil && !exact(scale) || math.Float32bits(scale) >= infinity {
@@ -74,7 +74,7 @@ func (s Set) Encode(dst []byte, src []float32, random []uint32, f *Format, scale
 	return t
 }
 
-// drawn returns a range of the random numbers, or nil if there are none.
+// drawn returns random[from:end], or nil if random is nil.
 func drawn(random []uint32, from, end int) []uint32 {
 	if random == nil {
 		return nil
@@ -170,7 +170,8 @@ func saturated(value, scale float32) float32 {
 	return x
 }
 
-// Decode decodes src times scale into dst, which has the length of src. It saturates.
+// Decode decodes src, multiplies by scale and writes the result to dst, which has the same length
+// as src. It saturates.
 func (s Set) Decode(dst []float32, src []byte, f *Format, scale float32) {
 	const group = 32
 	dst = dst[:len(src)]

@@ -9,7 +9,7 @@ func streams(dst []byte, stride int) bool {
 	return (uintptr(unsafe.Pointer(unsafe.SliceData(dst)))|uintptr(stride))%line == 0
 }
 
-// stream copies rows of bytes, which are whole lines, past the caches.
+// stream copies rows of bytes, each consisting of whole lines, past the caches.
 func stream(dst []byte, stride int, src []byte, srcStride, rows, bytes int) {
 	streamRows256(&dst[0], stride, &src[0], srcStride, rows, bytes/line)
 }

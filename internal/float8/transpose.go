@@ -1,7 +1,7 @@
 package float8
 
 // transpose writes the transpose of rows×cols elements of src to dst. The strides are the
-// numbers of elements between rows.
+// distances between rows, in elements.
 func (s Set) transpose(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
 	for i := 0; i < rows; i += 8 {
 		to, from, done := dst[i:], src[i*srcStride:], 0
