@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// forms are the instructions that assemble supports, without register numbers and immediates,
-// each preceded by its encoding with zeros in their place.
+// forms lists the instructions that assemble supports, without register numbers and immediates.
+// Each is preceded by its encoding, which has zeros in their place.
 //
 //go:embed encodings.txt
 var forms string
@@ -33,7 +33,7 @@ var (
 	immediate = regexp.MustCompile(`#(-?\w+)$`)
 )
 
-// assemble returns the encoding of an instruction in the syntax of the manual.
+// assemble returns the encoding of an instruction that is written in the manual's syntax.
 func assemble(text string) (uint32, error) {
 	name, _, _ := strings.Cut(text, " ")
 	var regs []uint32

@@ -57,8 +57,8 @@ func (w *writer) statement(s statement) {
 	delete(w.loaded, n)
 }
 
-// three writes an instruction with three registers, one of which may be an element that is used
-// for all lanes.
+// three writes an instruction with three registers, one of which may be replaced by a single
+// element that is used for all lanes.
 func (w *writer) three(name, kind string, d, a, b int, first, second string) {
 	one := func(arg string) bool { n, _, ok := number(arg); return ok && w.lane[n] }
 	switch {
@@ -82,7 +82,7 @@ func (w *writer) move(src, dst string) {
 	case load:
 		r := w.regs[from]
 		m := static.FindStringSubmatch(src)
-		equal := m != nil && w.uniform(m[1]) // which is a single register
+		equal := m != nil && w.uniform(m[1]) // a uniform symbol takes a single register
 		if !wide || equal {
 			r[1] = r[0]
 		}
@@ -101,7 +101,7 @@ func (w *writer) move(src, dst string) {
 	}
 }
 
-// shift writes a shift by a number, or by the same register for all elements.
+// shift writes a shift by a number, or by a register that gives one count for all elements.
 func (w *writer) shift(s statement, d pair) {
 	name, kind, _ := strings.Cut(shifts[s.op], " ")
 	x := w.source(s.args[1], true)
@@ -124,10 +124,10 @@ func (w *writer) shift(s statement, d pair) {
 	}
 }
 
-// templates are the translations to several instructions, or to one with other operands. In
+// templates holds the translations to several instructions, or to one with other operands. In
 // each half, $d is the destination, and $0, $1 and $2 are the operands in order; $t and $u are
-// scratch, and $t is $d if $d is not read any more. Translations of whole registers use $l and
-// $h for the halves of the destination, and likewise for operands.
+// scratch registers, and $t is $d if $d is no longer read. Translations of whole registers use $l
+// and $h for the halves of the destination, and likewise for operands.
 var templates = map[string]string{
 	"VFMADD213PS": "mov $t.16b, $0.16b; fmla $t.4s, $1.4s, $d.4s; mov $d.16b, $t.16b",
 	"VFMSUB213PS": "fneg $t.4s, $0.4s; fmla $t.4s, $1.4s, $d.4s; mov $d.16b, $t.16b",
@@ -151,7 +151,7 @@ var templates = map[string]string{
 	"VPMULUDQ":   "xtn $t.2s, $1.2d; xtn $u.2s, $0.2d; umull $d.2d, $t.2s, $u.2s",
 	"VPACKUSDW":  "sqxtun $t.4h, $1.4s; sqxtun2 $t.8h, $0.4s; mov $d.16b, $t.16b",
 	"VPACKUSWB":  "sqxtun $t.8b, $1.8h; sqxtun2 $t.16b, $0.8h; mov $d.16b, $t.16b",
-	"VPMADDUBSW": "mul $u.16b, $1.16b, $0.16b; uaddlp $d.8h, $u.16b", // of products that fit in a byte
+	"VPMADDUBSW": "mul $u.16b, $1.16b, $0.16b; uaddlp $d.8h, $u.16b", // only for products that fit in a byte
 	// Shifts by 32 and more give 0.
 	"VPSRLVD": "movi $u.4s, #0x20; umin $u.4s, $u.4s, $0.4s; neg $u.4s, $u.4s; ushl $d.4s, $1.4s, $u.4s",
 	"VPSLLVD": "movi $u.4s, #0x20; umin $u.4s, $u.4s, $0.4s; ushl $d.4s, $1.4s, $u.4s",
@@ -173,8 +173,7 @@ var templates = map[string]string{
 
 var placeholder = regexp.MustCompile(`\$([dtulh]|[012][lh]?)\b`)
 
-// template writes the translation of an instruction that has a template, and reports whether it
-// has one.
+// template reports whether an instruction has a template, and if so writes its translation.
 func (w *writer) template(s statement, d pair, srcs []string, dst string, wide bool) bool {
 	key := s.op
 	if s.op == "VPERMD" {
@@ -299,7 +298,7 @@ func (w *writer) special(s statement, d pair, srcs []string, dst string, wide bo
 	case "VPMOVMSKB": // POPCNTL must follow
 		a, t, u := w.source(srcs[0], true), w.temp(), w.temp()
 		w.v("ushr v%[1]d.16b, v%[2]d.16b, #7\nushr v%[3]d.16b, v%[4]d.16b, #7\nadd v%[1]d.16b, v%[1]d.16b, v%[3]d.16b\naddv b%[1]d, v%[1]d.16b\nfmov w%[5]d, s%[1]d", t, a[0], u, a[1], gp(dst))
-	case "VMOVMSKPS": // TESTL must follow: are any bits set
+	case "VMOVMSKPS": // TESTL must follow: together they test whether any bit is set
 		a, t := w.source(srcs[0], true), w.temp()
 		w.v("orr v%[1]d.16b, v%[2]d.16b, v%[3]d.16b\nsshr v%[1]d.4s, v%[1]d.4s, #31\numaxv s%[1]d, v%[1]d.4s\nfmov w%[4]d, s%[1]d", t, a[0], a[1], gp(dst))
 	default:
@@ -309,7 +308,7 @@ func (w *writer) special(s statement, d pair, srcs []string, dst string, wide bo
 	}
 }
 
-// masked moves the first CX bytes of a register, fewer than 32, from or to memory.
+// masked writes the move of the first CX bytes of a register, fewer than 32, from or to memory.
 func (w *writer) masked(srcs []string, dst string) {
 	w.labels++
 	n, _, load := number(dst)
@@ -420,7 +419,8 @@ func (w *writer) integer(s statement) {
 	}
 }
 
-// dispatch jumps to the function of a table that the argument rows selects, counted from 1.
+// dispatch writes a jump to the function in a table that the argument rows selects, counting from
+// 1.
 func (w *writer) dispatch(targets []string) {
 	w.line("MOVD rows+8(FP), R0")
 	for i, target := range targets {

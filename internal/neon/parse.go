@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// statement is an instruction, or a label without one.
+// statement is an instruction, or a label without an instruction.
 type statement struct {
 	label, op string
 	args      []string
@@ -25,8 +25,8 @@ type function struct {
 // program is a source with its macros expanded.
 type program struct {
 	functions []function
-	data      map[string][]uint32 // contents of symbols, in words
-	tables    map[string][]string // symbols that hold addresses of functions
+	data      map[string][]uint32 // the contents of symbols, in words
+	tables    map[string][]string // the functions whose addresses a symbol holds
 }
 
 type macro struct {
@@ -43,7 +43,7 @@ var (
 	sum      = regexp.MustCompile(`\((\d+)\+(\d+)\)`)
 )
 
-// parse reads assembly of amd64.
+// parse reads amd64 assembly.
 func parse(source string) program {
 	p := program{data: map[string][]uint32{}, tables: map[string][]string{}}
 	macros := map[string]macro{}
@@ -96,7 +96,7 @@ func split(list string) []string {
 	return items
 }
 
-// statements appends the statements of a line, with its macros expanded, to the last function.
+// statements expands a line's macros and appends its statements to the last function.
 func (p *program) statements(text string, macros map[string]macro) {
 	for _, part := range strings.FieldsFunc(text, func(r rune) bool { return r == ';' || r == '\n' }) {
 		part = strings.TrimSpace(part)
@@ -161,8 +161,8 @@ func (p *program) uniform(symbol string) bool {
 	return len(slices.Compact(slices.Clone(p.data[symbol]))) == 1
 }
 
-// constants returns the offset of each symbol in the translation's table of constants, in which
-// a uniform symbol takes 16 bytes, and the text of the table.
+// constants returns the text of the translation's table of constants and the offset of each
+// symbol in it. A uniform symbol takes 16 bytes.
 func (p *program) constants(used map[string]bool) (at map[string]int, text string) {
 	at = map[string]int{}
 	var out strings.Builder

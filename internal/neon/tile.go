@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// The products of tiles: up to 6 rows of C and up to 16 columns, with four registers for a row,
-// so that 24 sums hide the latency of a multiply-add (4 cycles, 4 per cycle). v24 to v27 hold a
-// row of B, v28 to v31 in turn elements of A; a multiply-add selects one of these by its index,
-// so that no register has to be filled with copies of it. A tile narrower than 16 columns is
-// divided into parts of 8, 4, 2 and 1 columns, so that nothing beyond it is read.
+// A tile product computes up to 6 rows and 16 columns of C, with four registers for each row, so
+// that 24 registers of sums hide the latency of multiply-adds (4 cycles, 4 per cycle). v24 to v27
+// hold a row of B, and v28 to v31 take turns holding elements of A. A multiply-add selects one of
+// these elements by its index, so that no register has to be filled with copies of it. A tile
+// narrower than 16 columns is divided into parts of 8, 4, 2 and 1 columns, so that no memory
+// beyond it is read.
 //
 // Registers of all tiles:
 //
@@ -25,7 +26,7 @@ type block struct {
 	rows, width int
 }
 
-// row loads or stores the registers from first on for a row of the block.
+// row loads or stores a row of the block in the registers that begin at first.
 func (b *block) row(move string, first int, base string) {
 	switch b.width {
 	case 1, 2, 4:
@@ -93,8 +94,8 @@ func (b *block) step(first, last int, tight bool) {
 	b.line("ADD R13, R0")
 }
 
-// loop repeats the step R2 times, at least once. It prefetches row k+8 of B, and if ahead is
-// set the lines at R15.
+// loop repeats the step R2 times, at least once. It prefetches row k+8 of B and, if ahead is set,
+// the lines at R15.
 func (b *block) loop(label string, tight, ahead bool) {
 	b.label("%s", label)
 	if ahead {
@@ -127,8 +128,8 @@ func (b *block) multiples() {
 	}
 }
 
-// edges writes the parts of a tile of R20 columns, fewer than 16. For each width, compute
-// writes the code between setting the registers of A and B (R6) and advancing both.
+// edges writes the code for the parts of a tile with R20 columns, fewer than 16. For each width,
+// compute writes the code between the setting of the registers of A and B (R6) and their advance.
 func edges(rows int, compute func(b *block)) string {
 	var out strings.Builder
 	for bit, width := 3, 8; bit >= 0; bit, width = bit-1, width/2 {
@@ -141,7 +142,7 @@ func edges(rows int, compute func(b *block)) string {
 	return out.String()
 }
 
-// Sweep returns the functions of package product: for each number of rows a function that adds
+// Sweep returns the functions for package product: for each number of rows, a function that adds
 // the product of a tile of A and a block of B to C, as described at sweepArgs, and one that
 // selects the function.
 func Sweep() (text string, err error) {
@@ -209,8 +210,9 @@ func Sweep() (text string, err error) {
 	return out.String() + w.out.String(), nil
 }
 
-// Tile returns the body of a function of package vector for rows of C, with the arguments at
-// their offsets: head and tail are the lengths of the triangles of A at its beginning and end.
+// Tile returns the body of a function for package vector that computes the given number of rows
+// of C. argument returns where an argument is stored; the arguments head and tail are the lengths
+// of the triangles at the beginning and the end of A.
 func Tile(rows int, argument func(name string) string) string {
 	b := &block{rows: rows, width: 16}
 	for _, m := range []struct {

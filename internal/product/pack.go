@@ -2,18 +2,20 @@ package product
 
 import "github.com/weir-ml/weir/internal/vector"
 
-// shouldPack reports whether to pack B: if it is stored transposed; if so many tiles of A read it
-// that the copy is cheap in comparison; if several tiles read it and it does not stay in a
-// cache in place; or if a few tiles read it and it is large, because strided access is slow far
-// from the processor. Otherwise a copy costs more than it saves. The thresholds are measured.
+// shouldPack reports whether to pack B: if it is stored transposed; if it is read by so many
+// tiles of A that the copy is cheap in comparison; if it is read by several tiles and does not
+// stay in a cache in place; or if it is read by a few tiles and is large, because strided access
+// is slow beyond the near caches. Otherwise a copy costs more than it saves. The thresholds are
+// measured.
 func (p *Product) shouldPack(m, n, k int, b Matrix) bool {
 	const few, some, many, large = 2, 6, 24, 1 << 20
 	tiles := (m + shapes[p.Set].rows - 1) / shapes[p.Set].rows
 	return b.Trans || tiles > many || tiles > some && !p.staysCached(n, k, b) || tiles > few && n*k > large
 }
 
-// staysCached reports whether a block of b stays in a cache in place once the first tile of A has
-// read it. Short tiles reuse it so often that it has to be packed close to the processor.
+// staysCached reports whether a block of b that is read in place stays in a cache once the first
+// tile of A has read it. Short tiles reuse a block so often that it has to be packed into a cache
+// close to the processor.
 func (p *Product) staysCached(n, k int, b Matrix) bool {
 	const most = maxDepth * maxWidth // the size of a packed block
 	return small(n, k, b) && p.Set != vector.Portable || min(k, maxDepth)*b.Stride <= most && p.Set == vector.AVX512
@@ -36,10 +38,11 @@ type tile struct {
 type block struct {
 	data         []float32
 	depth, panel int
-	near         bool // in a cache: the sweep need not prefetch it
+	near         bool // in a cache, so the sweep need not prefetch it
 
-	// The sweep prefetches two cache lines for each l of each panel, from element p·aheadPanel
-	// + l·aheadStep on. nil: its own next panel, unless near is set.
+	// For each l of each panel, the sweep prefetches two cache lines that begin at element
+	// p·aheadPanel + l·aheadStep. If ahead is nil, it prefetches its own next panel, unless near
+	// is set.
 	ahead                 []float32
 	aheadStep, aheadPanel int
 }
@@ -47,7 +50,7 @@ type block struct {
 // directWidth is the number of columns of C up to which a tile of A is read in place.
 const directWidth = 128
 
-// tile returns the first rows of a, packed if that pays. It is valid until the next call.
+// tile returns the first rows of a, packed if that pays off. It is valid until the next call.
 func (p *Product) tile(a Matrix, rows, depth, width int) tile {
 	const close = 8 << 10 // the largest extent of a tile that is read in place, in elements
 	if p.Set == vector.Portable || width <= directWidth || rows < 4 || a.Trans && depth*a.Stride <= close {
@@ -67,7 +70,7 @@ func (p *Product) tile(a Matrix, rows, depth, width int) tile {
 	return tile{p.a, 1, rows}
 }
 
-// direct returns a in place.
+// direct returns a tile that refers to a in place.
 func direct(a Matrix) tile {
 	row, depth := a.steps()
 	return tile{a.Data, row, depth}
@@ -90,8 +93,8 @@ func (p *Product) block(b Matrix, depth, width int, pack bool) block {
 	return block{data: p.b, depth: panel, panel: panel * depth, near: true}
 }
 
-// gather packs a block of a matrix that is stored transposed: 8 columns at a time, and only as
-// much of a panel as fits in the first-level cache.
+// gather packs a block of a matrix that is stored transposed, 8 columns at a time, and never more
+// of a panel at once than fits in the first-level cache.
 func (p *Product) gather(b Matrix, depth, width, panel int) {
 	const fits = 64
 	for j := 0; j < width; j += panel {

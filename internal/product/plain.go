@@ -1,8 +1,8 @@
 package product
 
-// sweepPlain is the sweep in Go: tiles of 4×4 sums, and the rest element by element. The
-// conversions prevent the compiler from fusing a product and its addition, so that the bits are
-// the same on every architecture.
+// sweepPlain is the sweep in Go. It computes tiles of 4×4 sums, and the rest element by element.
+// The conversions prevent the compiler from fusing a product and its addition, so that the bits
+// are the same on every architecture.
 func sweepPlain(rows, depth, width int, a tile, b block, c []float32, stride int, add bool) {
 	const side = 4
 	for j := 0; j < width; j += side {
@@ -67,7 +67,7 @@ func copyPlain(dst []float32, dstStride int, src []float32, srcStride, rows, col
 	}
 }
 
-// spreadPlain copies a row to panels of panel columns, dstPanel elements apart.
+// spreadPlain copies a row into panels of panel columns that are dstPanel elements apart.
 func spreadPlain(dst []float32, dstPanel int, src []float32, panel int) {
 	for at := 0; ; at += dstPanel {
 		copy(dst[at:][:panel], src)

@@ -31,30 +31,31 @@ func (x Matrix) steps() (row, col int) {
 	return x.Stride, 1
 }
 
-// end returns the number of elements from the first to the last of rows×cols.
+// end returns the number of stored elements from the first to the last element of a rows×cols
+// operand.
 func (x Matrix) end(rows, cols int) int {
 	row, col := x.steps()
 	return (rows-1)*row + (cols-1)*col + 1
 }
 
-// The block of B is 3/4 MiB, which leaves space for the rest in a second-level cache of 1 MiB.
+// The block of B is 3/4 MiB, which leaves space for other data in a second-level cache of 1 MiB.
 const (
 	maxDepth = 384
 	maxWidth = 512
-	maxRows  = 14 // of the tallest tile
+	maxRows  = 14 // rows of the tallest tile
 )
 
-// The tile and the panel of each instruction set.
+// shapes gives the rows of a tile and the columns of a panel for each instruction set.
 var shapes = [...]struct{ rows, panel int }{
 	vector.Portable: {4, 4},
 	vector.AVX2:     {6, 16},
 	vector.AVX512:   {14, 32},
 }
 
-// Product multiplies on one thread. It owns the scratch memory of the blocks, 0.8 MiB
-// regardless of the shapes, and is not for concurrent use.
+// Product multiplies on one thread. It owns the scratch memory for the blocks, which takes 0.8
+// MiB regardless of the shapes. It is not safe for concurrent use.
 type Product struct {
-	// Set is the instruction set, which may change between calls. The processor must have it.
+	// Set is the instruction set, which may change between calls. The processor must support it.
 	Set vector.Set
 
 	a    []float32 // a packed tile of A: its rows for each k
@@ -63,12 +64,12 @@ type Product struct {
 	args sweepArgs
 }
 
-// New returns a Product.
+// New returns a Product that uses the given instruction set.
 func New(set vector.Set) *Product {
 	return &Product{Set: set, a: aligned(maxDepth * maxRows), b: aligned(maxDepth * maxWidth), c: aligned(maxRows * transposedRows)}
 }
 
-// aligned returns n elements that begin at a cache line.
+// aligned returns n elements, the first of which is aligned to a cache line.
 func aligned(n int) []float32 {
 	const line = 64
 	x := make([]float32, n+line/4)
@@ -101,7 +102,7 @@ func (p *Product) Multiply(m, n, k int, a, b Matrix, c []float32, stride int, ac
 				tile := p.tile(a.From(i0, k0), rows, depth, width)
 				block.near = pack || stays && i0 > 0
 				at := i0*stride + j0
-				after := at // for the last tile, the tile itself
+				after := at // the last tile is followed by itself
 				if i0 += rows; i0 < m {
 					after = i0*stride + j0
 				}
@@ -113,8 +114,8 @@ func (p *Product) Multiply(m, n, k int, a, b Matrix, c []float32, stride int, ac
 	}
 }
 
-// share returns the first of nearly equal shares of n. Each is at most limit, and all but the
-// last are multiples of step, which divides limit.
+// share divides n into nearly equal shares and returns the first. Each share is at most limit,
+// and all but the last are multiples of step, which divides limit.
 func share(n, limit, step int) int {
 	if n <= limit {
 		return n // avoids the division

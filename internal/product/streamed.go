@@ -2,9 +2,9 @@ package product
 
 import "github.com/weir-ml/weir/internal/vector"
 
-// shouldStream reports whether to read B as a stream: if it is not packed although several tiles of
-// A read it, is not small, and its rows can be prefetched in time. With few tiles, loading and
-// storing C for each block costs as much as the stream saves.
+// shouldStream reports whether to read B as a stream: if it is not packed although several tiles
+// of A read it, is not small, and its rows can be prefetched in time. If there are few tiles,
+// loading and storing C for each block costs as much as streaming saves.
 func (p *Product) shouldStream(m, n, k int, b Matrix) bool {
 	const few, short = 4, 48
 	return p.Set == vector.AVX512 && m > few*shapes[p.Set].rows && !small(n, k, b) && (contiguous(n, b) || p.fetchable(m, n) >= short)
@@ -13,17 +13,17 @@ func (p *Product) shouldStream(m, n, k int, b Matrix) bool {
 // contiguous reports whether the first n columns of b are all, or nearly all, of its columns.
 func contiguous(n int, b Matrix) bool { return b.Stride <= n+n/8 }
 
-// fetchable returns the number of rows of B, which are not contiguous, that the tiles of m×n
-// of C prefetch: every tile except the first prefetches one row in each panel.
+// fetchable returns how many rows of a non-contiguous B are prefetched by the tiles of an m×n C:
+// every tile except the first prefetches one row in each panel.
 func (p *Product) fetchable(m, n int) int {
 	shape := shapes[p.Set]
 	return (m - 1) / shape.rows * ((n + shape.panel - 1) / shape.panel)
 }
 
-// multiplyStreamed is Multiply for few rows and a B that is not packed. A block of B is a few of its
-// whole rows: while the tiles of A sweep over one block, they prefetch the next one, line by
-// line, at an even pace. The first tile of a block prefetches the first block itself, panel by
-// panel.
+// multiplyStreamed is Multiply for few rows and a B that is not packed. A block consists of a few
+// whole rows of B: while the tiles of A sweep over one block, they prefetch the next one, line by
+// line, at an even pace. The first block is prefetched panel by panel, by the first tile that
+// reads it.
 func (p *Product) multiplyStreamed(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
 	shape := shapes[p.Set]
 	tiles, panels := (m+shape.rows-1)/shape.rows, (n+shape.panel-1)/shape.panel
@@ -34,7 +34,7 @@ func (p *Product) multiplyStreamed(m, n, k int, a, b Matrix, c []float32, stride
 	for k0 := 0; k0 < k; {
 		depth := share(k-k0, most, 8)
 		block := block{data: b.From(k0, 0).Data, depth: b.Stride, panel: shape.panel}
-		late := 0 // tiles that do not prefetch the next block
+		late := 0 // number of tiles that do not prefetch the next block
 		if k0 == 0 {
 			late = 1
 		}
@@ -56,7 +56,7 @@ func (p *Product) multiplyStreamed(m, n, k int, a, b Matrix, c []float32, stride
 				block.ahead = next[at:]
 			}
 			tile, at := p.tile(a.From(i0, k0), rows, depth, n), i0*stride
-			after := 0 // the first tile follows the last one
+			after := 0 // the last tile is followed by the first one
 			if i0 += rows; i0 < m {
 				after = i0 * stride
 			}

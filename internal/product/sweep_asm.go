@@ -53,8 +53,8 @@ func (p *Product) transpose(dst []float32, dstStride int, src []float32, srcStri
 	}
 }
 
-// copyRows copies rows×cols elements, with cols at most 16. It copies the remainder of a
-// vector with a second vector that overlaps it.
+// copyRows copies rows×cols elements, with cols at most 16. A remainder that does not fill a
+// vector is copied as a second vector, which overlaps the first.
 func (p *Product) copyRows(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
 	switch {
 	case p.Set == vector.Portable || cols < 4:
@@ -68,7 +68,7 @@ func (p *Product) copyRows(dst []float32, dstStride int, src []float32, srcStrid
 	}
 }
 
-// spread copies a row to panels of panel columns, dstPanel elements apart.
+// spread copies a row into panels of panel columns that are dstPanel elements apart.
 func (p *Product) spread(dst []float32, dstPanel int, src []float32, srcStride, panel int) {
 	const ahead = 4 // rows; the processor would not prefetch them by itself
 	whole := 0
@@ -112,5 +112,5 @@ func spread16(dst *float32, dstPanel int, src *float32, panels, ahead int)
 //go:noescape
 func spread32(dst *float32, dstPanel int, src *float32, panels, ahead int)
 
-// address returns the address of x, which may be outside of all memory.
+// address returns the address of x, which need not point to allocated memory.
 func address(x *float32) uintptr { return uintptr(unsafe.Pointer(x)) }

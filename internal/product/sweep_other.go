@@ -2,7 +2,7 @@
 
 package product
 
-// The functions of sweep_asm.go in plain Go.
+// This file implements the functions of sweep_asm.go in plain Go.
 
 func (p *Product) sweep(rows, depth, width int, a tile, b block, c, _ []float32, stride int, add bool) {
 	sweepPlain(rows, depth, width, a, b, c, stride, add)

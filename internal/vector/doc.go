@@ -3,9 +3,9 @@
 // Go elsewhere.
 //
 // Every function accesses only its slices and allocates nothing. The bits of an element do not
-// depend on its position, at the beginning of a slice or in its tail, nor on the length. The
-// order of a sum depends on the length alone: elements i, i+8, i+16, ... are added to number i
-// of eight partial sums, which are then added in halves.
+// depend on the length of the slice or on the element's position, be it at the beginning or in
+// the tail. The order of a sum depends on the length alone: elements i, i+8, i+16, ... are added
+// to partial sum i of eight, and the eight are then added pairwise by halves.
 //
 // AVX2, AVX512 and NEON give the same bits. Portable gives the same bits on every architecture,
 // but different ones, because the assembly rounds a product and a sum once and plain Go rounds
@@ -13,8 +13,8 @@
 // on arm64 and others. Sums in float64 ([Set.Total], [Set.Squares], [Set.Dot]) and
 // [Set.Dropout] are the same in all sets.
 //
-// NaN and infinities propagate as in the formulas. Denormal numbers are computed exactly like
-// others, except for the results of exponentials: below the smallest normal number they are 0.
+// NaN and infinities propagate as in the formulas. Denormal numbers are treated like all others,
+// except that the result of an exponential is 0 if it would be below the smallest normal number.
 package vector
 
 //go:generate go run ./gen

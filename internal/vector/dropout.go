@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// Dropout sets y[i] to x[i]/keep, or to 0 if draw i is below limit. The draws are those of
-// block and the blocks after it, four of each. y may be x. The bits are the same in every set.
+// Dropout sets y[i] to x[i]/keep, or to 0 if draw i is below limit. The draws are those of block
+// and of the blocks after it, four per block. y may be x. The bits are the same in every set.
 func (s Set) Dropout(y, x []float32, draws Philox, block uint64, limit uint32, keep float32) {
 	x = x[:len(y)]
 	done := s.whole(len(y))

@@ -1,7 +1,7 @@
 package vector
 
 // Add adds src to dst. In this function and those below, the first slice determines the length.
-// The others may be longer; the rest is ignored.
+// The others may be longer; their remaining elements are ignored.
 func (s Set) Add(dst, src []float32) {
 	src = src[:len(dst)]
 	if s != Portable {
@@ -37,7 +37,8 @@ func (s Set) Scale(dst, src []float32, a float32) {
 	}
 }
 
-// Larger sets top to the larger of top and x. If x is NaN it leaves top.
+// Larger sets each element of top to the larger of itself and the corresponding element of x.
+// Where x is NaN, it leaves top unchanged.
 func (s Set) Larger(top, x []float32) {
 	x = x[:len(top)]
 	if s != Portable {

@@ -2,9 +2,9 @@ package vector
 
 import "math"
 
-// The exponential of all functions in this file has a relative error of at most 2^-22 from
-// -87.33654 to 88.37. Below that range, where e^x is less than the smallest normal number, it
-// is 0; above, where e^x is at least 2^127.5, it is +Inf. NaN stays NaN.
+// The exponentials that the functions in this file compute have a relative error of at most 2^-22
+// from -87.33654 to 88.37. Below that range, where e^x is less than the smallest normal number,
+// the result is 0; above it, where e^x is at least 2^127.5, the result is +Inf. NaN stays NaN.
 //
 // x = n·ln 2 + r with |r| <= ln 2/2 and e^x = 2^n·e^r, where e^r is a polynomial of degree
 // six. n is taken from the low bits of x·log2(e) + 1.5·2^23 and added directly to the
@@ -35,7 +35,7 @@ func (s Set) ExpAdd(x, top, total []float32) {
 	}
 }
 
-// ExpGrad sets p to e^(p-lse), and ds to scale·p·(ds-delta) with the new p.
+// ExpGrad sets p to e^(p-lse), and ds to scale·p·(ds-delta), using the new p.
 func (s Set) ExpGrad(p, ds, lse, delta []float32, scale float32) {
 	ds, lse, delta = ds[:len(p)], lse[:len(p)], delta[:len(p)]
 	if s != Portable {
@@ -65,7 +65,7 @@ func (s Set) Rescale(scale, top, next, sum []float32) {
 	}
 }
 
-// SumExp returns Σ e^(x-shift): each in float32, the sum in float64.
+// SumExp returns Σ e^(x-shift). The exponentials are computed in float32, and the sum in float64.
 func (s Set) SumExp(x []float32, shift float32) float64 {
 	if s != Portable {
 		return sumExp(s, first(x), len(x), shift)
@@ -102,7 +102,7 @@ const (
 	roundInt = 1<<23 + 1<<22 // added to |t| < 2^22, it leaves round(t) in the low bits
 )
 
-// expTable has the bits of 2^(i/64), with i subtracted at the bits to which exp adds n.
+// expTable holds the bits of 2^(i/64), with i subtracted at the bits to which exp adds n.
 var expTable = func() (table [64]uint32) {
 	for i := range table {
 		table[i] = math.Float32bits(float32(math.Exp2(float64(i)/64))) - uint32(i)<<17

@@ -10,8 +10,8 @@ const (
 	gelu3 = gelu1 * 0.044715
 )
 
-// GELU sets y to gelu(x), to within 2^-21·|x|; y may be x. It computes max(x, 0) -
-// |x|·σ(-|2u|), which is x·σ(2u) without a branch on the sign, which would be hard to
+// GELU sets y to gelu(x), with an error of at most 2^-21·|x|; y may be x. It computes max(x, 0) -
+// |x|·σ(-|2u|), which equals x·σ(2u) but needs no branch on the sign, which would be hard to
 // predict. The result for an infinity is NaN.
 func (s Set) GELU(y, x []float32) {
 	x = x[:len(y)]
@@ -29,7 +29,7 @@ func (s Set) GELU(y, x []float32) {
 // abs returns |x|.
 func abs(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
 
-// GELUGrad sets dx to dy·gelu'(x), to within 2^-20 of dy; dx may be dy. The
+// GELUGrad sets dx to dy·gelu'(x), with an error of at most 2^-20·|dy|; dx may be dy. The
 // derivative is σ(2u) + x·σ(2u)·σ(-2u)·(2u)'.
 func (s Set) GELUGrad(dx, dy, x []float32) {
 	dy, x = dy[:len(dx)], x[:len(dx)]

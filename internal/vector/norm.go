@@ -1,6 +1,6 @@
 package vector
 
-// Normalise sets y to (x - mean)·rstd·gamma + beta, with an error of four roundings.
+// Normalise sets y to (x - mean)·rstd·gamma + beta, with an error of at most four roundings.
 func (s Set) Normalise(y, x, gamma, beta []float32, mean, rstd float32) {
 	x, gamma, beta = x[:len(y)], gamma[:len(y)], beta[:len(y)]
 	if s != Portable {
@@ -12,8 +12,8 @@ func (s Set) Normalise(y, x, gamma, beta []float32, mean, rstd float32) {
 	}
 }
 
-// NormSums returns Σ g and Σ g·(x - mean)·rstd with g = dy·gamma: each term in
-// float32, the sums in float64.
+// NormSums returns Σ g and Σ g·(x - mean)·rstd with g = dy·gamma. The terms are computed in
+// float32, and the sums in float64.
 func (s Set) NormSums(dy, x, gamma []float32, mean, rstd float32) (g, gn float64) {
 	x, gamma = x[:len(dy)], gamma[:len(dy)]
 	if s != Portable {

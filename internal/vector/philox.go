@@ -24,8 +24,8 @@ func (p Philox) Draw(block uint64) (a, b, c, d uint32) {
 	return c0, c1, c2, c3
 }
 
-// Draws sets dst, whose length is a multiple of 4, to the draws of block and the three blocks
-// after it, then of the four blocks from block+step on, and so on. With a step of 4 the blocks
+// Draws sets dst, whose length is a multiple of 4, to the draws of the four blocks that begin at
+// block, then those of the four that begin at block+step, and so on. With a step of 4 the blocks
 // are consecutive. The bits are the same in every set.
 func (s Set) Draws(dst []uint32, philox Philox, block, step uint64) {
 	done := s.whole(len(dst))
@@ -37,8 +37,8 @@ func (s Set) Draws(dst []uint32, philox Philox, block, step uint64) {
 	}
 }
 
-// whole returns the number of draws, out of n, in whole groups for the assembly, of two
-// registers each.
+// whole returns how many of n draws form whole groups for the assembly, which takes two registers
+// at a time.
 func (s Set) whole(n int) int {
 	if s == Portable {
 		return 0

@@ -1,10 +1,10 @@
 package vector
 
-// Form says which elements of A take part in a product of tiles. The others are not read, so
-// that their factors may be NaN.
+// Form says which elements of A take part in a product of tiles. The others are not read, and the
+// factors that they would multiply may be NaN.
 type Form uint8
 
-// The forms. Lower and Upper include the diagonal, and A is square.
+// The forms. Lower and Upper include the diagonal and require a square A.
 const (
 	Full Form = iota
 	Lower
@@ -17,10 +17,10 @@ type Matrix struct {
 	Row, Col int
 }
 
-// MulAdd sets c to a·b, or adds it to c: a is m×k, b is k×n with a distance of 1 between
-// columns, c is m×n with a distance of ldc between rows. An element of c is one sum in
-// ascending order of k, regardless of its position. MulAdd packs nothing, and is meant for
-// operands that fit in the first-level cache.
+// MulAdd sets c to a·b, or adds it to c: a is m×k, b is k×n with Col equal to 1, and c is m×n
+// with ldc elements between rows. An element of c is one sum in ascending order of k, regardless
+// of its position. MulAdd packs nothing, and is meant for operands that fit in the first-level
+// cache.
 func (s Set) MulAdd(c []float32, ldc int, a, b Matrix, m, n, k int, form Form, accumulate bool) {
 	if m == 0 || n == 0 || k == 0 {
 		return
@@ -33,8 +33,8 @@ func (s Set) MulAdd(c []float32, ldc int, a, b Matrix, m, n, k int, form Form, a
 	}
 }
 
-// mulAdd divides c into columns of two registers, these into tiles of as many rows as fit in
-// the other registers, and the rest into single rows.
+// mulAdd divides c into column strips two registers wide, each strip into tiles with as many rows
+// as fit in the other registers, and the remainder into single rows.
 func (s Set) mulAdd(c []float32, ldc int, a, b Matrix, m, n, k int, form Form, accumulate bool) {
 	rows, wide := 4*int(s), 16*int(s) // s is AVX2 or AVX512
 	for j := 0; j < n; j += wide {
@@ -59,7 +59,7 @@ func (s Set) mulAdd(c []float32, ldc int, a, b Matrix, m, n, k int, form Form, a
 	}
 }
 
-// rowRange returns the range of columns of row i that take part in a form.
+// rowRange returns the range of columns that take part in row i of a form.
 func rowRange(form Form, i, k int) (begin, end int) {
 	switch form {
 	case Lower:

@@ -8,9 +8,9 @@ import (
 // Set is an instruction set.
 type Set uint8
 
-// The sets, each an extension of the previous one. AVX2 includes FMA and BMI2, AVX512 the parts
-// F, VL, BW and DQ. Using a set that the processor lacks ends the program with an illegal
-// instruction.
+// The sets, each an extension of the previous one. AVX2 includes FMA and BMI2, and AVX512
+// includes the parts F, VL, BW and DQ. Using a set that the processor lacks ends the program with
+// an illegal instruction.
 const (
 	Portable Set = iota
 	AVX2
@@ -18,7 +18,7 @@ const (
 	NEON = AVX2 // the same code on arm64, with pairs of registers
 )
 
-// String returns the name in lower case.
+// String returns the set's name in lower case.
 func (s Set) String() string {
 	switch s {
 	case AVX2:

@@ -1,9 +1,9 @@
 package vector
 
-// eighths are the partial sums of a reduction.
+// eighths holds the eight partial sums of a reduction.
 type eighths [8]float64
 
-// sum adds the partial sums in halves.
+// sum adds the partial sums pairwise by halves.
 func (p *eighths) sum() float64 {
 	a, b, c, d := p[0]+p[4], p[1]+p[5], p[2]+p[6], p[3]+p[7]
 	return (a + c) + (b + d)
@@ -35,7 +35,7 @@ func (s Set) Squares(x []float32, mean float32) float64 {
 	return part.sum()
 }
 
-// Dot returns Σ x·y in float64, of exact products.
+// Dot returns Σ x·y in float64. The products are exact.
 func (s Set) Dot(x, y []float32) float64 {
 	y = y[:len(x)]
 	if s != Portable {

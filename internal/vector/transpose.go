@@ -1,7 +1,7 @@
 package vector
 
-// Transpose writes the transpose of src (rows×cols, lds elements between rows) to dst
-// (cols×rows, ldd elements between rows).
+// Transpose writes the transpose of src (rows×cols, with lds elements between rows) to dst
+// (cols×rows, with ldd elements between rows).
 func (s Set) Transpose(dst []float32, ldd int, src []float32, lds, rows, cols int) {
 	if rows == 0 || cols == 0 {
 		return
@@ -21,7 +21,7 @@ func (s Set) Transpose(dst []float32, ldd int, src []float32, lds, rows, cols in
 	}
 }
 
-// transposePortable takes four rows at a time, so that its writes are contiguous.
+// transposePortable processes four rows at a time, so that its writes are contiguous.
 func transposePortable(dst []float32, ldd int, src []float32, lds, rows, cols int) {
 	i := 0
 	for ; i+4 <= rows; i += 4 {
