@@ -99,8 +99,9 @@
 //     padding (align.go), if some buffers have padding; then with the same alignments, but only if every
 //     allocation is a group of its own.
 //
-// Attempts 1 to 3 are given little work: enough for package placement to place all buffers about once,
-// greedily. Only the best attempt is worth a longer search. Work is counted in placements of buffers, not
+// Attempts 1 and 2 are given little work: enough for package placement to place all buffers about once,
+// greedily. Attempt 3 is given more, because it is the only one that can place every allocation freely.
+// Only the best attempt is worth a longer search. Work is counted in placements of buffers, not
 // in time, so that the results depend on the arguments alone.
 //
 // A proof by package placement that no layout is lower holds only for the groups of one attempt. It is

@@ -72,7 +72,7 @@ func (p *Memory) search(ctx context.Context, rank int, far bool) (*attempt, erro
 	// cycle.
 	few := !slices.ContainsFunc(p.plan.Programs[rank], func(s schedule.Segment) bool { return s.Repeat > longestCycle })
 	if few && shortest.total <= maxUnrolled && !shortest.separate() && !best.lowEnough() {
-		if err := try(false, nil, 4); err != nil {
+		if err := try(false, nil, work/8); err != nil {
 			return nil, err
 		}
 	}
