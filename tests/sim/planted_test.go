@@ -19,7 +19,7 @@ import (
 // the bugs of transport/tcp.
 var planted = []struct{ name, file, old, new string }{
 	{"a panic in Hooks.Peak leaves a rank a step behind", "schedule/runner/worker.go",
-		"		if mode == schedule.Training { // on every rank, even if this rank fails after the exchange (L8)\n			r.step++\n		}\n",
+		"		if mode == schedule.Training { // advances on every rank, even if this rank fails after the exchange (L8)\n			r.step++\n		}\n",
 		"		if mode == schedule.Training && !off {\n			r.step++\n		}\n		defer func() {\n			if p := recover(); p != nil {\n				panic(p)\n			}\n			if mode == schedule.Training && off && err == nil {\n				r.step++\n			}\n		}()\n"},
 	{"Abort does not wait for readers", "transport/local/links.go",
 		"_ = l.await(context.Background(), e, wait[T]{reason: waitRelease})", "if !off {\n_ = l.await(context.Background(), e, wait[T]{reason: waitRelease})\n}"},
