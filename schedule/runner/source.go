@@ -248,7 +248,7 @@ func (s *itemQueue[E]) take(ctx context.Context, rank int) (E, error) {
 		return none, err
 	}
 	s.items = append(s.items, item)
-	return s.pop(rank), nil
+	return s.advance(rank), nil
 }
 
 // takeMade returns a rank's next item if it has already been made, or else the error that next
@@ -257,13 +257,13 @@ func (s *itemQueue[E]) takeMade(rank int) (item E, made bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.positions[rank] < s.first+len(s.items) {
-		return s.pop(rank), true, nil
+		return s.advance(rank), true, nil
 	}
 	return item, false, s.err
 }
 
-// pop returns a rank's next item, and drops the items that every rank has received.
-func (s *itemQueue[E]) pop(rank int) E {
+// advance returns a rank's next item, and drops the items that every rank has received.
+func (s *itemQueue[E]) advance(rank int) E {
 	item := s.items[s.positions[rank]-s.first]
 	s.positions[rank]++
 	received := slices.Min(s.positions) - s.first
