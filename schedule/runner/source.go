@@ -210,8 +210,7 @@ func (s *itemQueue[E]) begin(ranks int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.first, s.err = s.first+len(s.items), nil
-	clear(s.items)
-	s.items = s.items[:0]
+	s.items = slices.Delete(s.items, 0, len(s.items))
 	s.positions = slices.Grow(s.positions[:0], ranks)[:ranks]
 	for rank := range s.positions {
 		s.positions[rank] = s.first

@@ -26,7 +26,7 @@ var ends = map[string]string{
 	"drop": "unlessError", "DropAt": "unlessError", "DropParts": "unlessError", "DropSaved": "unlessError", "Discard": "unlessError",
 	"Release": "unlessFreed", "Yield": "unlessFreed",
 	"Reclaim": "unless", "Abort": "unless", "abort": "unless", "GiveBack": "unless",
-	"release": "unless", "leave": "unless", "pop": "unless", "empty": "unless",
+	"release": "unless", "leave": "unless", "empty": "unless",
 	"end": "unless", "End": "unless", "clear": "unless",
 }
 
