@@ -93,7 +93,7 @@ func boundedSum(a, b int) int {
 	return a + b
 }
 
-// Open returns the matrix stored in data, whose size is that of the layout and whose address is a
+// Open returns the matrix stored in data, which must have the size of the layout and an address that is a
 // multiple of 4.
 func Open(data []byte, s Scaling, f *Format, rows, cols int) Matrix {
 	m, l := shape(s, f, rows, cols)

@@ -16,7 +16,7 @@
 // A finding is certain if the dumps prove it: the awaited rank left a dump, and the awaited operation
 // is not in it. It is likely if it depends on a missing or empty dump, on clocks, or on a send, which
 // need not hold up its rank. If the dumps fit a plan ([Fit]), a rank's operations determine its
-// [Place] in its program, and what it waits for is known exactly.
+// [Place] in its program, which shows exactly which message it waits for.
 //
 // The package has no state and changes nothing. Its reports are values, and the same dumps yield the
 // same report.

@@ -16,7 +16,7 @@ type Growth struct {
 	High          float64 `json:"high"`
 	// PerStep is the growth that remains after each step.
 	PerStep float64 `json:"per_step"`
-	// From is what shows the growth: "books" for the excess of the allocator's book over the
+	// From is the source that shows the growth: "books" for the excess of the allocator's book over the
 	// step's, "level" for the live bytes, or "" if nothing grows.
 	From string `json:"from,omitempty"`
 	// Still reports whether the last quarter of the log grows as well.

@@ -46,7 +46,7 @@ func halved[T any](list []T, join func(into *T, next T)) []T {
 // step's profile.
 const mostCells, mostStepCells = 2048, 4096
 
-// profile summarizes values by position: that of a record in its step, or of a step in the log.
+// profile summarizes values by position, which is the position of a record in its step or of a step in the log.
 type profile struct{ compact[report.Bucket] }
 
 // add adds a value at a position, which is at most one greater than all previous positions.

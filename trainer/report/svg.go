@@ -113,7 +113,7 @@ func (d *drawing) grid() {
 		(d.marginTop+bottom)/2, html.EscapeString(d.figure.Y.Label))
 }
 
-// letter is the maximum mean width of a letter in a label; barLetter is that of a letter under a
+// letter is the maximum mean width of a letter in a label; barLetter is the same for a letter under a
 // bar.
 const letter, barLetter = 6.9, 7.4
 

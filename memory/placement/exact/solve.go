@@ -16,7 +16,7 @@ const firstRounds = 200
 // Solve lays out a problem: first greedily, and then by the exact search, if the problem is
 // small enough. It stops as soon as a layout meets the bound or the capacity, a layout is proven to be
 // minimal, or it is proven that none is within the capacity. The layout has passed placement.Check, and
-// its certificate states what was proven. All errors wrap placement.ErrProblem.
+// its certificate states the proof. All errors wrap placement.ErrProblem.
 func Solve(ctx context.Context, p *placement.Problem, options placement.Options) (*placement.Solution, error) {
 	if options.Time > 0 {
 		var cancel context.CancelFunc
