@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/ebitengine/purego v0.11.3
+	github.com/go-json-experiment/json v1.27.2
 	github.com/jotaen/kong-completion v0.0.7
 	github.com/posener/complete v1.2.3
 	github.com/rs/zerolog v1.35.1

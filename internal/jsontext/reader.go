@@ -2,13 +2,13 @@ package jsontext
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
-	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // ErrLong is returned for a text that exceeds its limit.
@@ -19,11 +19,9 @@ type Reader struct {
 	name    string // name of the file, or ""
 	content string // what faults call the text
 	text    []byte
-	valid   int               // length of the part that is JSON
-	syntax  *json.SyntaxError // the syntax error at valid; nil if all of the text is JSON
-	at      int               // offset of the first byte not yet taken
-	start   int               // offset of the last token taken
-	field   string            // the last field taken
+	in      *jsontext.Decoder
+	start   int    // offset of the last token taken
+	field   string // the last field taken
 	fault   *Fault
 }
 
@@ -54,62 +52,64 @@ func New(r io.Reader, most int64, content string) (*Reader, error) {
 
 // Of returns a reader of a text. name is the name of its file, or "". The reader borrows the text.
 func Of(text []byte, name, content string) *Reader {
-	d := &Reader{text: text, name: name, content: content, valid: len(text)}
-	if json.Valid(text) {
-		return d
-	}
-	var all json.RawMessage
-	if syntax, wrong := errors.AsType[*json.SyntaxError](json.Unmarshal(text, &all)); wrong {
-		d.syntax = syntax
-		if !strings.HasPrefix(syntax.Error(), endsEarly) {
-			d.valid = int(syntax.Offset) - 1
-		}
-	}
-	return d
+	// Object itself reports a repeated name, and a text may have one in a value that is skipped.
+	in := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	return &Reader{text: text, name: name, content: content, in: in}
 }
 
-// endsEarly is the beginning of encoding/json's error for a text that ends too early.
-const endsEarly = "unexpected end"
-
-// invalid records, at the end of the valid text, the fault that encoding/json found.
-func (d *Reader) invalid() {
-	if d.fault != nil {
+// invalid records the fault of syntax at which the decoder stopped. The decoder's state says what was
+// expected there: the text of its error differs between versions.
+func (d *Reader) invalid(err error) {
+	syntax, ok := errors.AsType[*jsontext.SyntacticError](err)
+	if !ok || errors.Is(err, io.ErrUnexpectedEOF) {
+		d.start = len(d.text)
+		d.fail("the end of the text", "expected more of %s", d.content)
 		return
 	}
-	d.start = d.valid
-	switch text := d.syntax.Error(); {
-	case strings.HasPrefix(text, endsEarly):
-		d.fail("the end of the text", "expected more of %s", d.content)
-	case strings.HasSuffix(text, "after top-level value"):
-		d.fail("something behind "+d.content, "expected the end of the text")
-	default:
-		rest := d.text[d.valid:]
-		if n := bytes.IndexAny(rest, " \t\r\n,:]}"); n >= 0 {
-			rest = rest[:max(n, 1)]
-		}
-		expected := "true, false or null"
-		for _, reason := range reasons {
-			if strings.HasSuffix(text, reason.of) {
-				expected = reason.expected
-			}
-		}
-		d.fail(strconv.Quote(shorten(string(rest))), "expected %s", expected)
+	d.start = int(syntax.ByteOffset)
+	read := d.text[d.in.InputOffset():d.start]
+	token := bytes.TrimLeft(read, separators)
+	delimited := len(bytes.TrimRight(read[:len(read)-len(token)], space)) > 0
+	depth := d.in.StackDepth()
+	kind, n := d.in.StackIndex(depth)
+	value := kind != '{' || n%2 == 1
+	if d.text[d.start] == ',' && !delimited && n > 0 && (kind == '[' || !value) { // The decoder stops at a comma that nothing follows.
+		rest := bytes.TrimLeft(d.text[d.start+1:], space)
+		d.start, delimited = len(d.text)-len(rest), true
 	}
+	var expected string
+	switch {
+	case len(token) > 0 && token[0] == '"' && d.text[d.start] == '\\':
+		expected = "an escape of JSON, such as \\n or \\u00e9"
+	case len(token) > 0 && token[0] == '"':
+		expected = "the rest of a string, without control characters"
+	case len(token) > 0 && token[0] >= 'a':
+		expected = "true, false or null"
+	case len(token) > 0:
+		expected = "a digit"
+	case depth == deepest:
+		expected = "values that are less deep inside of others"
+	case kind == '{' && value && !delimited:
+		expected = "a colon"
+	case n > 0 && !delimited:
+		expected = "a comma or " + string(kind+2) // '[' and '{' are two before their ends.
+	case value:
+		expected = "a value"
+	default:
+		expected = "the name of a field, in quotes"
+	}
+	rest := d.text[d.start:]
+	if n := bytes.IndexAny(rest, separators+"]}"); n >= 0 {
+		rest = rest[:max(n, 1)]
+	}
+	d.fail(strconv.Quote(shorten(string(rest))), "expected %s", expected)
 }
 
-// reasons lists endings of encoding/json's errors, each with the text that was expected.
-var reasons = []struct{ of, expected string }{
-	{"beginning of value", "a value"},
-	{"beginning of object key string", "the name of a field, in quotes"},
-	{"after object key", "a colon"},
-	{"after object key:value pair", "a comma or }"},
-	{"after array element", "a comma or ]"},
-	{"in string literal", "the rest of a string, without control characters"},
-	{"escape code", "an escape of JSON, such as \\n"},
-	{"character escape", "four hexadecimal digits"},
-	{"numeric literal", "a digit"},
-	{"max depth", "values that are less deep inside of others"},
-}
+const (
+	space      = " \t\r\n"
+	separators = space + ",:"
+	deepest    = 10000 // the decoder's limit
+)
 
 // Fault returns the first fault, or nil.
 func (d *Reader) Fault() *Fault { return d.fault }
@@ -123,88 +123,52 @@ func (d *Reader) Ahead() int {
 	return d.start
 }
 
-// next goes to the next token and returns its first byte, or 0 after a fault.
-func (d *Reader) next() byte {
-	for d.at < d.valid && strings.IndexByte(" \t\r\n,:", d.text[d.at]) >= 0 {
-		d.at++
-	}
-	switch {
-	case d.fault != nil:
-		return 0
-	case d.at == d.valid:
-		d.invalid()
+// next goes to the next token and returns its kind, or 0 after a fault.
+func (d *Reader) next() jsontext.Kind {
+	if d.fault != nil {
 		return 0
 	}
-	d.start = d.at
-	return d.text[d.at]
+	kind := d.in.PeekKind()
+	if kind == jsontext.KindInvalid {
+		_, err := d.in.ReadToken()
+		d.invalid(err)
+		return 0
+	}
+	d.start = len(d.text) - len(bytes.TrimLeft(d.text[d.in.InputOffset():], separators))
+	return kind
 }
 
-// take takes the next token and returns its text, or nil after a fault.
-func (d *Reader) take() []byte {
-	c := d.next()
-	if c == 0 {
-		return nil
-	}
-	rest := d.text[d.at:d.valid]
-	n := 1
-	switch c {
-	case '{', '}', '[', ']':
-	case '"':
-		for n < len(rest) && rest[n] != '"' {
-			if rest[n] == '\\' {
-				n++
-			}
-			n++
-		}
-		if n++; n > len(rest) {
-			d.at = d.valid
-			d.invalid()
-			return nil
-		}
-	default:
-		if n = bytes.IndexAny(rest, " \t\r\n,:]}"); n < 0 {
-			n = len(rest)
-		}
-	}
-	d.at += n
-	return rest[:n]
-}
-
-// word takes a string, or the name of a field.
-func (d *Reader) word() (word string) {
-	token := d.take()
-	if token == nil {
+// take takes the next token and returns its text, a string without quotes, or "" after a fault.
+func (d *Reader) take() string {
+	if d.next() == 0 {
 		return ""
 	}
-	if token = token[1 : len(token)-1]; !bytes.ContainsFunc(token, func(c rune) bool { return c == '\\' || c > '~' }) {
-		return string(token)
+	token, err := d.in.ReadToken()
+	if err != nil {
+		d.invalid(err)
+		return ""
 	}
-	_ = json.Unmarshal(d.text[d.start:d.at], &word) // It is a valid string.
-	return word
+	return token.String()
 }
 
-// Raw skips a value and returns its text, which the reader owns.
+// Raw skips a value and returns its text, which the reader owns, or nil after a fault.
 func (d *Reader) Raw() []byte {
 	begin := d.Ahead()
-	for depth := 0; d.fault == nil; {
-		switch token := d.take(); {
-		case token == nil:
-		case token[0] == '{' || token[0] == '[':
-			depth++
-		case token[0] == '}' || token[0] == ']':
-			depth--
-		}
-		if depth == 0 {
-			break
-		}
+	if d.fault != nil {
+		return nil
 	}
-	return d.text[begin:d.at]
+	if err := d.in.SkipValue(); err != nil {
+		d.invalid(err)
+		return nil
+	}
+	return d.text[begin:d.in.InputOffset()]
 }
 
 // End reports a fault if text follows the last value, or if the schema was not given.
 func (d *Reader) End(schema int, given bool) {
-	if d.syntax != nil {
-		d.invalid()
+	if rest := bytes.TrimLeft(d.text[d.in.InputOffset():], space); d.fault == nil && len(rest) > 0 {
+		d.start = len(d.text) - len(rest)
+		d.fail("something behind "+d.content, "expected the end of the text")
 	}
 	if !given {
 		d.start = 0
@@ -222,7 +186,7 @@ func (d *Reader) Object(value func(field string)) {
 	var few [16]string
 	seen, more := few[:0], map[string]bool{} // most objects have few fields
 	for d.next() == '"' {
-		field := d.word()
+		field := d.take()
 		if slices.Contains(seen, field) || more[field] {
 			d.Found(field, "which is there already: give it once")
 			return
@@ -257,11 +221,11 @@ func (d *Reader) List(most int, value func()) {
 
 // Whole takes a whole number from low to high.
 func (d *Reader) Whole(name string, low, high int64) int64 {
-	if c := d.next(); c != '-' && (c < '0' || c > '9') {
+	if d.next() != '0' {
 		d.other("expected %s as a whole number from %d to %d", name, low, high)
 		return low
 	}
-	number := string(d.take())
+	number := d.take()
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n < low || n > high {
 		d.fail(shorten(number), "expected %s as a whole number from %d to %d", name, low, high)
@@ -276,7 +240,7 @@ func (d *Reader) Word() string {
 		d.other("expected a string")
 		return ""
 	}
-	return d.word()
+	return d.take()
 }
 
 // Flag takes true or false.
@@ -285,7 +249,7 @@ func (d *Reader) Flag() bool {
 		d.other("expected true or false")
 		return false
 	}
-	return d.take()[0] == 't'
+	return d.take() == "true"
 }
 
 // Unknown reports that the field that was just taken is unknown.
@@ -310,9 +274,9 @@ func (d *Reader) Wrong(offset int, text string) {
 func (d *Reader) other(format string, args ...any) {
 	var found string
 	if d.next() == '"' {
-		found = strconv.Quote(shorten(d.word()))
+		found = strconv.Quote(shorten(d.take()))
 	} else {
-		found = shorten(string(d.take()))
+		found = shorten(d.take())
 	}
 	d.fail(found, format, args...)
 }

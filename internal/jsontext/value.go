@@ -130,7 +130,7 @@ func lines(b *bytes.Buffer, text []byte, depth int) {
 		b.Write(text)
 		return
 	}
-	d := &Reader{text: text, valid: len(text)}
+	d := Of(text, "", "")
 	separator, indent := "", "\n"+strings.Repeat("  ", depth)
 	next := func() {
 		b.WriteString(separator + indent + "  ")

@@ -33,7 +33,7 @@ var rooms = []struct {
 	{"internal/product", 1, nil},
 	{"internal/fmapeak", 1, nil},
 	{"internal/float8", 1, nil},
-	{"internal/jsontext", 1, nil},
+	{"internal/jsontext", 1, []string{"github.com/go-json-experiment/json"}}, // a part of the standard library from Go 1.27 on
 	{"internal/chrometrace", 0, nil},
 	{"internal/pickle", 0, nil},
 	{"internal/unzip", 0, nil},

@@ -135,7 +135,7 @@ func (p *parser) text() error {
 	own := string(text)
 	if bytes.IndexByte(text, '\\') >= 0 {
 		if err := json.Unmarshal(p.word, &own); err != nil {
-			return p.fault(at, "a text that is not valid: %v", err)
+			return p.fault(at, "a text with an escape or a control character that JSON does not allow: expected escapes such as \\n")
 		}
 	}
 	if err := p.Hold(int64(len(own))); err != nil {

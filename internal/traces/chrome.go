@@ -72,7 +72,7 @@ func (f *file) top() error {
 		if err != nil || text == nil {
 			return err
 		}
-		return f.decode(text, field)
+		return f.decode(name, text, field)
 	})
 	switch {
 	case err != nil:

@@ -34,7 +34,7 @@ func (f *file) resource(text []byte) error {
 			} `json:"spans"`
 		} `json:"scopeSpans"`
 	}
-	if err := f.decode(text, &batch); err != nil {
+	if err := f.decode("resourceSpans", text, &batch); err != nil {
 		return err
 	}
 	common := byKey(batch.Resource.Attributes)

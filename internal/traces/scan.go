@@ -190,10 +190,22 @@ func (s *scanner) list(most int, value func(text []byte) error) error {
 	})
 }
 
-// decode decodes the text of a value.
-func (s *scanner) decode(text []byte, v any) error {
-	if err := json.Unmarshal(text, v); err != nil {
-		return s.fault("%v", err)
+// decode decodes the text of a field's value.
+func (s *scanner) decode(field string, text []byte, v any) error {
+	if json.Unmarshal(text, v) != nil {
+		return s.fault("found %s %.60q, expected %s", field, text, forms[field])
 	}
 	return nil
+}
+
+// forms says what the value of each decoded field is.
+var forms = map[string]string{
+	"baseTimeNanoseconds": "a whole number",
+	"distributedInfo":     "an object whose rank and world_size are whole numbers",
+	"resourceSpans":       "a list of batches of spans, as OTLP writes them in JSON",
+	"name":                "a string",
+	"start_time":          "a time, such as \"2026-11-29T12:00:00Z\"",
+	"end_time":            "a time, such as \"2026-11-29T12:00:00Z\"",
+	"attributes":          "an object",
+	"resource":            "an object with attributes",
 }

@@ -125,7 +125,11 @@ func TestHostile(t *testing.T) {
 		"events no list": {strings.NewReader(`{"traceEvents":{}}`), "expected a list"},
 		"closed twice":   {strings.NewReader(`{"x":]}`), "expected a value"},
 		"base":           {strings.NewReader(`{"baseTimeNanoseconds":-1}`), "baseTimeNanoseconds"},
-		"times":          {strings.NewReader(`{"resourceSpans":[{"scopeSpans":7}]}`), "cannot unmarshal"},
+		"times":          {strings.NewReader(`{"resourceSpans":[{"scopeSpans":7}]}`), `found resourceSpans "{\"scopeSpans\":7}", expected a list of batches`},
+		"a fraction":     {strings.NewReader(`{"baseTimeNanoseconds":1.5}`), `found baseTimeNanoseconds "1.5", expected a whole number`},
+		"a rank":         {strings.NewReader(`{"distributedInfo":{"rank":"0"}}`), `found distributedInfo "{\"rank\":\"0\"}", expected an object whose rank`},
+		"a time":         {strings.NewReader(`{"name":"x","start_time":"noon"}`), `found start_time "\"noon\"", expected a time, such as`},
+		"an escape":      {strings.NewReader(`{"name":"\x"}`), `found name "\"\\x\"", expected a string`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
