@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/schedule/lower"
@@ -10,7 +12,7 @@ import (
 type convertCmd struct {
 	File         string `arg:"" help:"The plan file, or - for standard input." predictor:"file"`
 	From         string `help:"Form of the file: auto, text, compute, comms, order or json." enum:"auto,text,compute,comms,order,json" default:"auto"`
-	To           string `help:"Form to write: text, compute, comms, order or json; by default that of the file, byte for byte." enum:"same,text,compute,comms,order,json" default:"same"`
+	To           string `help:"Form to write: text, compute, comms, order or json, with today's letters; by default the file itself, byte for byte." enum:"same,text,compute,comms,order,json" default:"same"`
 	Letters      string `help:"PyTorch's letters in the file: auto, today or old." enum:"auto,today,old" default:"auto"`
 	Ranks        *int   `help:"Number of ranks, if the file does not show it." placeholder:"P"`
 	Stages       *int   `help:"Number of stages, if the file does not show it." placeholder:"S"`
@@ -18,6 +20,7 @@ type convertCmd struct {
 	Capacity     int    `help:"Messages that a link holds, for a plan that gets its transfers here (--to comms); 0 works with any capacity, -1 is no limit." default:"0" placeholder:"N"`
 	Near         bool   `help:"Leave out the copies to far memory, which only text and json can express."`
 	JSON         bool   `help:"The same as --to json."`
+	Output       string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
 }
 
 // Run writes the plan.
@@ -36,25 +39,26 @@ func (c *convertCmd) Run(s *streams) error {
 	if !ok {
 		to = file.Format
 	}
+	plan := file.Plan
 	switch {
-	case to == file.Format && !c.Near:
-		_, err = file.WriteTo(s.out)
+	case to == file.Format && !c.Near && (c.To == "same" || !file.OldLetters):
+		return s.write(c.Output, func(w io.Writer) error {
+			_, err := file.WriteTo(w)
+			return err
+		})
 	case to == format.JSON:
-		err = format.WriteJSON(s.out, file.Plan, file.Costs)
-	case to == format.Comms && file.Plan.Placement.Ranks > 1:
-		if _, err := prove(file.Plan, file, schedule.Unlimited); err != nil {
+		return s.write(c.Output, func(w io.Writer) error { return format.WriteJSON(w, plan, file.Costs) })
+	case to == format.Comms && plan.Placement.Ranks > 1:
+		if _, err := prove(plan, file, schedule.Unlimited); err != nil {
 			return err
 		}
-		plan, err := lower.For(schedule.PyTorch, file.Plan, c.Capacity)
+		plan, err = lower.For(schedule.PyTorch, plan, c.Capacity)
 		if err == nil && !plan.HasTransfers() {
 			plan, err = lower.Transfers(plan, c.Capacity)
 		}
 		if err != nil {
 			return err
 		}
-		return format.Write(s.out, plan, to)
-	default:
-		err = format.Write(s.out, file.Plan, to)
 	}
-	return err
+	return s.write(c.Output, func(w io.Writer) error { return format.Write(w, plan, to) })
 }

@@ -3,6 +3,7 @@ package main
 import (
 	_ "embed"
 	"strings"
+	"unicode"
 )
 
 // errorTable has a paragraph for each sentinel of the library: its name and package, its text, the
@@ -11,20 +12,63 @@ import (
 //go:embed errors.txt
 var errorTable string
 
+// sentinel is a paragraph of errors.txt.
+type sentinel struct{ name, message, paragraph string }
+
+func sentinels() (all []sentinel) {
+	for paragraph := range strings.SplitSeq(strings.TrimSpace(errorTable), "\n\n") {
+		name, rest, _ := strings.Cut(paragraph, ", package ")
+		all = append(all, sentinel{name, strings.Split(rest, "\n")[1], paragraph})
+	}
+	return all
+}
+
 // explain returns the paragraphs of errors.txt for an error: by its name, with or without the
 // package, or by a text that contains the sentinel's. For "errors" it returns all names.
 func explain(text string) string {
 	var found, names []string
-	for paragraph := range strings.SplitSeq(strings.TrimSpace(errorTable), "\n\n") {
-		name, rest, _ := strings.Cut(paragraph, ", package ")
-		message := strings.Split(rest, "\n")[1]
-		names = append(names, name)
-		if _, short, _ := strings.Cut(name, "."); text == name || text == short || strings.Contains(text, message) {
-			found = append(found, paragraph)
+	for _, e := range sentinels() {
+		names = append(names, e.name)
+		if _, short, _ := strings.Cut(e.name, "."); text == e.name || text == short || strings.Contains(text, e.message) {
+			found = append(found, e.paragraph)
 		}
 	}
 	if text == "errors" {
 		return strings.Join(names, "\n")
+	}
+	return strings.Join(found, "\n\n")
+}
+
+// explainExcerpt returns the paragraphs of the errors that share the longest run of words with an
+// excerpt of an error's text: all of the error's own text, which follows its package, all of the
+// excerpt, or three words.
+func explainExcerpt(excerpt string) string {
+	words := func(text string) []string {
+		return strings.FieldsFunc(strings.ToLower(text), func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsNumber(c) })
+	}
+	given, longest := words(excerpt), 1
+	var found []string
+	for _, e := range sentinels() {
+		if pkg, text, named := strings.Cut(e.message, ": "); named && !strings.Contains(pkg, " ") {
+			e.message = text
+		}
+		own, run := words(e.message), 0
+		for i := range given {
+			for j := range own {
+				n := 0
+				for i+n < len(given) && j+n < len(own) && given[i+n] == own[j+n] {
+					n++
+				}
+				run = max(run, n)
+			}
+		}
+		if run < longest || run < len(own) && run < min(3, max(2, len(given))) {
+			continue
+		}
+		if run > longest {
+			found, longest = nil, run
+		}
+		found = append(found, e.paragraph)
 	}
 	return strings.Join(found, "\n\n")
 }

@@ -71,3 +71,38 @@ func TestEveryErrorIsExplained(t *testing.T) {
 	require.Contains(t, explain("ErrShape"), "kernels.ErrShape")
 	require.Contains(t, explain("runner: rank 0 action 0B0: batchctx: leak: 64 bytes"), "batchctx.ErrLeak")
 }
+
+// An excerpt of an error's text is explained: words of the sentinel's text, from its middle to what
+// follows it, without its package, in other letters.
+func TestExcerptsOfErrorsAreExplained(t *testing.T) {
+	for excerpt, names := range map[string]string{
+		"nothing was saved":                          "batchctx.ErrEmpty",
+		"nothing was saved there: slot \"probs\"":    "batchctx.ErrEmpty",
+		"was saved there: slot \"probs\" of stage 3": "batchctx.ErrEmpty",
+		"Nothing Was Saved There":                    "batchctx.ErrEmpty",
+		"rank 1: is in far memory: slot \"x\"":       "batchctx.ErrAway",
+		"leak":                                       "batchctx.ErrLeak",
+		"leak: 64 bytes of class saved":              "batchctx.ErrLeak",
+		"nothing":                                    "",
+		"the place is occupied":                      "batchctx.ErrOccupied",
+		"a loss or a gradient is not finite":         "runner.ErrSkipped",
+		"out of memory":                              "cachingsim.ErrOutOfMemory driver.ErrOutOfMemory memory.ErrOutOfMemory",
+		"out of memory on rank 3":                    "cachingsim.ErrOutOfMemory driver.ErrOutOfMemory memory.ErrOutOfMemory",
+		"no such command is here":                    "",
+		"...":                                        "",
+	} {
+		stdout, stderr, status := weir("", append([]string{"help"}, strings.Fields(excerpt)...)...)
+		if names == "" {
+			require.Equal(t, misused, status, excerpt)
+			require.Contains(t, stderr, "give a command, or an error that weir help errors lists")
+			continue
+		}
+		require.Zero(t, status, excerpt+stderr)
+		var found []string
+		for paragraph := range strings.SplitSeq(stdout, "\n\n") {
+			name, _, _ := strings.Cut(paragraph, ",")
+			found = append(found, name)
+		}
+		require.Equal(t, strings.Fields(names), found, excerpt)
+	}
+}

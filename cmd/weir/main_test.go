@@ -395,6 +395,50 @@ func TestNamesWithCapacity(t *testing.T) {
 	require.NotEqual(t, sim("1"), sim("0"), "rendezvous costs time here")
 }
 
+// Old letters are written as today's where a form is asked for, and stay where none is: PyTorch 2.15
+// reads 0B0 as a full backward.
+func TestConvertWritesTodaysLetters(t *testing.T) {
+	for old, today := range map[string]string{
+		"0F0,0B0,0W0\n":          "0F0,0I0,0W0\n",
+		"0F0,,0F1,0BW0,0BW1\r\n": "0F0,0F1,0B0,0B1\n",
+		"0F0,0SEND_F0,0RECV_B0,0B0,0W0\n1RECV_F0,1F0,1B0,1SEND_B0,1W0\n": "0F0,0SEND_F0,0RECV_B0,0I0,0W0\n1RECV_F0,1F0,1I0,1SEND_B0,1W0\n",
+	} {
+		form := "compute"
+		if strings.Contains(old, "SEND") {
+			form = "comms"
+		}
+		same, _, status := weir(old, "convert", "-")
+		require.Zero(t, status)
+		require.Equal(t, old, same)
+		converted, stderr, status := weir(old, "convert", "-", "--to", form)
+		require.Zero(t, status, stderr)
+		require.Equal(t, today, converted)
+	}
+}
+
+// Convert writes to a file, which may be the one that it reads, and leaves it whole if it fails.
+func TestConvertWritesAFile(t *testing.T) {
+	folder := t.TempDir()
+	plan, other := filepath.Join(folder, "plan.csv"), filepath.Join(folder, "plan.json")
+	require.NoError(t, os.WriteFile(plan, []byte("0F0,0B0\n"), 0o600))
+	for _, args := range [][]string{
+		{"convert", plan, "--json", "-o", other}, {"convert", other, "--to", "compute", "-o", other}, {"convert", other, "-o", plan},
+	} {
+		stdout, stderr, status := weir("", args...)
+		require.Zero(t, status, stderr)
+		require.Empty(t, stdout+stderr)
+	}
+	content, err := os.ReadFile(plan)
+	require.NoError(t, err)
+	require.Equal(t, "0F0,0B0\n", string(content))
+	require.NoError(t, os.WriteFile(other, []byte("0F0,0B1\n"), 0o600))
+	_, _, status := weir("", "convert", other, "--to", "comms", "--ranks", "2", "-o", plan)
+	require.NotZero(t, status)
+	content, err = os.ReadFile(plan)
+	require.NoError(t, err)
+	require.Equal(t, "0F0,0B0\n", string(content))
+}
+
 // A compute-only file gets its transfers from convert.
 func TestConvertLowers(t *testing.T) {
 	compute, _, _ := weir("", "plan", "zb-v", "--ranks", "2", "--microbatches", "4", "--to", "compute")

@@ -15,18 +15,20 @@ import (
 
 // helpCmd shows the help of a command, as the flag --help does, or explains an error.
 type helpCmd struct {
-	Command []string `arg:"" optional:"" help:"The command, such as mem plan; or an error of the library, by its name (ErrLeak) or its text; or errors, for their names."`
+	Command []string `arg:"" optional:"" help:"The command, such as mem plan; or an error of the library, by its name (ErrLeak), its text or an excerpt; or errors, for their names."`
 }
 
 // Run prints the help.
 func (c *helpCmd) Run(s *streams, parser *kong.Kong) error {
-	if text := explain(strings.Join(c.Command, " ")); text != "" {
-		fmt.Fprintln(s.text, text)
-		return nil
+	text := strings.Join(c.Command, " ")
+	explained := explain(text)
+	if explained == "" {
+		_, err := parser.Parse(append(c.Command, "--help")) // It prints the help of a command and exits.
+		if explained = explainExcerpt(text); explained == "" {
+			return usage("%w: give a command, or an error that weir help errors lists", err)
+		}
 	}
-	if _, err := parser.Parse(append(c.Command, "--help")); err != nil {
-		return usage("%w: give a command, or an error that weir help errors lists", err)
-	}
+	fmt.Fprintln(s.text, explained)
 	return nil
 }
 
