@@ -224,7 +224,11 @@ func fail(stderr io.Writer, err error) int {
 		if len(line) > 2*half { // The line quotes a long argument; the advice is at its end.
 			line = line[:half] + "..." + line[len(line)-half:]
 		}
-		fmt.Fprintf(stderr, "weir: %s\n", plain(trimKinds(line, errUsage.Error())))
+		prefix := "weir: "
+		if strings.HasPrefix(line, " ") { // An indented line is code to copy.
+			prefix = ""
+		}
+		fmt.Fprintf(stderr, "%s%s\n", prefix, plain(trimKinds(line, errUsage.Error())))
 	}
 	return misused
 }

@@ -222,7 +222,7 @@ func traceTable(w io.Writer, r *timing.Report) {
 	switch s := r.Straggler; {
 	case r.Simulated == nil:
 	case s == nil:
-		fmt.Fprint(w, "\nNo rank and no link holds the step up: none would save 1 % if it were as fast as the others.\n")
+		fmt.Fprint(w, "\nNo rank and no link holds the step up: none takes 10 % longer than the others and would save 2 % if it were as fast.\n")
 	case s.Link != nil:
 		fmt.Fprintf(w, "\nThe link from rank %d to rank %d is slow: a message takes %s, %.1f times the median of the other links.\n", s.Link.From, s.Link.To, span(s.Link.Copying), s.Factor)
 	default:

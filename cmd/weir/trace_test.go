@@ -121,6 +121,14 @@ func TestTraceStatus(t *testing.T) {
 	require.Contains(t, byName, "Rank 3 left the plan at 3B0, where the plan has 3F1.")
 
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "rank0.json"), []byte(`{"traceEvents":[{"ph":"X"]}`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "rank1.json"), []byte(`{"traceEvents":[{"ph":"X","cat":"user_annotation","name":"gloo:send","pid":1,"tid":1,"ts":1,"dur":1}]}`), 0o600))
+	_, stderr, status = weir("", "trace", folder+"/rank1.json")
+	require.Equal(t, misused, status)
+	require.Contains(t, stderr, "PyTorch 2.15 names the actions of its schedules except those of Schedule1F1B")
+	page, err := os.ReadFile("../../docs/trace.md")
+	require.NoError(t, err)
+	_, lines, _ := strings.Cut(stderr, "record anew:\n")
+	require.Contains(t, string(page), lines, "the lines can be copied from the message")
 	empty := t.TempDir()
 	for _, c := range []struct {
 		args   string

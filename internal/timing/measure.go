@@ -9,7 +9,7 @@ import (
 type measured struct {
 	took    map[stageKind][]sample
 	medians map[stageKind]int64 // the medians of took, which the report computes
-	joined  map[int][]int64     // the times of joined pairs, by the stage of the first action
+	joined  map[int][]sample    // the times of joined pairs, by the stage of the first action
 	gaps    [][]gap             // by rank
 	// ahead is, by rank, the largest number of the rank's messages that had not been taken when
 	// it began an action. With more of them, it may have to wait until one is taken.
@@ -21,8 +21,8 @@ type measured struct {
 
 // sample is the time of a computation.
 type sample struct {
-	microbatch int
-	took       int64
+	step, microbatch int
+	took             int64
 }
 
 // gap is the time before an action that could have begun, because its rank was free and its input
@@ -42,18 +42,18 @@ type rankTimes struct {
 
 // measure measures all steps.
 func (u *run) measure() *measured {
-	typical := u.typical()
+	typical, longest := u.typical()
 	var m *measured
 	ahead := make([]int, len(u.traces))
 	for range 2 { // The first pass computes ahead.
 		m = &measured{
-			took: map[stageKind][]sample{}, medians: map[stageKind]int64{}, joined: map[int][]int64{}, gaps: make([][]gap, len(u.traces)),
+			took: map[stageKind][]sample{}, medians: map[stageKind]int64{}, joined: map[int][]sample{}, gaps: make([][]gap, len(u.traces)),
 			ahead: ahead, links: map[[2]int]*Link{}, aside: make([]bool, len(u.traces)),
 		}
-		for _, s := range u.steps {
+		for step, s := range u.steps {
 			var times []rankTimes
 			for _, events := range s {
-				times = append(times, m.rank(events, typical))
+				times = append(times, m.rank(step, events, typical, longest))
 			}
 			m.perRank = append(m.perRank, times)
 		}
@@ -66,29 +66,32 @@ func (u *run) measure() *measured {
 	return m
 }
 
-// typical returns the median times of computations whose spans include no wait. If all spans of a
-// kind include a wait, its time is the shortest one from the end of the input's computation to the
-// end of the span.
-func (u *run) typical() map[stageKind]int64 {
-	clean, typical := map[stageKind][]int64{}, map[stageKind]int64{}
+// typical returns the median times of computations whose spans include no wait, and the times that only
+// one in twenty of them exceeds. If all spans of a kind include a wait, both are the shortest time from the
+// end of the input's computation to the end of the span.
+func (u *run) typical() (typical, longest map[stageKind]int64) {
+	clean := map[stageKind][]int64{}
+	typical, longest = map[stageKind]int64{}, map[stageKind]int64{}
 	for e := range u.events() {
 		key := e.stageKind()
 		if e.start >= e.ready() {
 			clean[key] = append(clean[key], e.end-e.start)
 		} else if old, known := typical[key]; !known || e.end-e.ready() < old {
 			typical[key] = max(e.end-e.ready(), 0)
+			longest[key] = typical[key]
 		}
 	}
 	for key, list := range clean {
-		typical[key] = median(list)
+		slices.Sort(list)
+		typical[key], longest[key] = list[(len(list)-1)/2], list[len(list)-1-len(list)/20]
 	}
-	return typical
+	return typical, longest
 }
 
 const mostAhead = 64 // the number of a rank's last messages that count in measured.ahead
 
 // rank measures one rank's step.
-func (m *measured) rank(events []event, typical map[stageKind]int64) rankTimes {
+func (m *measured) rank(step int, events []event, typical, longest map[stageKind]int64) rankTimes {
 	rank, times := events[0].rank, rankTimes{first: math.MaxInt64}
 	free := int64(math.MinInt64)   // the time at which the rank became free
 	worked := int64(math.MinInt64) // the end of the rank's last computation
@@ -111,10 +114,11 @@ func (m *measured) rank(events []event, typical map[stageKind]int64) rankTimes {
 			continue
 		}
 		ready, begin := e.ready(), e.start
+		earliest := begin
 		if begin < ready { // The span includes the wait.
-			begin = max(ready, e.end-typical[e.stageKind()])
+			begin = min(max(ready, e.end-typical[e.stageKind()]), e.end)
+			earliest = min(max(ready, e.end-longest[e.stageKind()]), e.end)
 		}
-		begin = min(begin, e.end)
 		received := worked
 		held := ahead(free) > m.ahead[rank]
 		if held { // The rank may wait until one of its messages is taken, and receives no message until then.
@@ -123,17 +127,18 @@ func (m *measured) rank(events []event, typical map[stageKind]int64) rankTimes {
 		before := gap{from: rank}
 		if e.input != nil && e.input.rank != rank {
 			before.from, before.link = e.input.rank, m.link(e)
-			times.Wire += before.link.message(e, begin, received)
+			times.Wire += before.link.message(e, begin, earliest, received)
 			before.slack = free - ready
 		}
 		if free > math.MinInt64 && free >= ready && !e.joined && !held {
 			before.took = max(begin-free, 0)
 			m.gaps[rank] = append(m.gaps[rank], before)
 		}
+		one := sample{step, e.action.Microbatch(), e.end - begin}
 		if next := i + 1; next < len(events) && events[next].joined {
-			m.joined[e.action.Stage()] = append(m.joined[e.action.Stage()], e.end-begin)
+			m.joined[e.action.Stage()] = append(m.joined[e.action.Stage()], one)
 		} else if !e.joined {
-			m.took[e.stageKind()] = append(m.took[e.stageKind()], sample{e.action.Microbatch(), e.end - begin})
+			m.took[e.stageKind()] = append(m.took[e.stageKind()], one)
 		}
 		if !e.joined {
 			times.Busy += e.end - begin
@@ -159,12 +164,13 @@ func (m *measured) link(e *event) *Link {
 }
 
 // message adds the message that an action takes when it begins, and returns the time that the
-// rank waited while the message was copied. received is the time from which the rank could
-// receive it.
-func (l *Link) message(e *event, begin, received int64) int64 {
+// rank waited while the message was copied. If the span of the action includes the wait, begin is an
+// estimate, and the action began at earliest if it took unusually long. received is the time from which
+// the rank could receive the message.
+func (l *Link) message(e *event, begin, earliest, received int64) int64 {
 	sent, end, timed := e.input.end, begin, e.input.end >= received // A message that had arrived earlier cannot be timed.
 	if r := e.receive; r != nil {
-		received, end, timed, l.spans = r.start, r.end, true, true
+		received, end, earliest, timed, l.spans = r.start, r.end, r.end, true, true
 	}
 	if e.send != nil {
 		sent = e.send.start
@@ -175,6 +181,7 @@ func (l *Link) message(e *event, begin, received int64) int64 {
 	}
 	copying := max(end-max(sent, received), 0)
 	l.copies, l.Copied = append(l.copies, copying), l.Copied+copying
+	l.least = append(l.least, max(earliest-max(sent, received), 0))
 	if received > math.MinInt64 {
 		l.Waiting += max(sent-received, 0)
 	}
@@ -209,11 +216,12 @@ func (m *measured) makespan(step int) int64 {
 	return last - first
 }
 
-// median returns the upper median, or 0 for an empty list.
+// median returns the median, or 0 for an empty list. It is the lower one of two, since disturbances make
+// times longer.
 func median(list []int64) int64 {
 	if len(list) == 0 {
 		return 0
 	}
 	list = slices.Sorted(slices.Values(list))
-	return list[len(list)/2]
+	return list[(len(list)-1)/2]
 }

@@ -111,6 +111,7 @@ type Link struct {
 	Occupies bool `json:"occupies,omitempty"`
 
 	copies []int64 // the times of all timed messages
+	least  []int64 // the least times that they can have taken
 	spans  bool    // the receives have spans
 }
 
@@ -150,7 +151,7 @@ func Analyze(r Request) (*Report, error) {
 		out.Steps, order = append(out.Steps, m.makespan(n)), append(order, n)
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(out.Steps[a], out.Steps[b]) })
-	out.Shown = order[len(order)/2]
+	out.Shown = order[(len(order)-1)/2] // The shorter one of two, since disturbances make steps longer.
 	out.ranks(u, m)
 	out.costs(u, m)
 	out.links(m)
@@ -168,7 +169,7 @@ func Analyze(r Request) (*Report, error) {
 		out.Refused = "the recorded actions are not a complete step; record one from beginning to end on every rank: " + err.Error()
 		return out, nil
 	}
-	return out, out.simulate(model)
+	return out, out.simulate(u, m, model)
 }
 
 // ranks fills in the measured times of the step.
@@ -188,10 +189,9 @@ func (r *Report) ranks(u *run, m *measured) {
 func (r *Report) costs(u *run, m *measured) {
 	keys := slices.SortedFunc(maps.Keys(m.took), func(a, b stageKind) int { return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.kind, b.kind)) })
 	for _, key := range keys {
-		var all []int64
+		all := took(m.took[key])
 		byMicrobatch := make([][]int64, r.Microbatches)
 		for _, s := range m.took[key] {
-			all = append(all, s.took)
 			byMicrobatch[s.microbatch] = append(byMicrobatch[s.microbatch], s.took)
 		}
 		slices.Sort(all)
@@ -236,7 +236,7 @@ func (r *Report) model(u *run, m *measured, bytes *simulate.Costs, links []Link)
 			s = bytes.Stages[min(stage%depth, len(bytes.Stages)-1)]
 		}
 		rank := u.plan.Placement.Rank[stage]
-		took := func(kind schedule.Kind, before int) int64 {
+		cost := func(kind schedule.Kind, before int) int64 {
 			time, known := m.medians[stageKind{stage, kind}]
 			if known {
 				time += r.PerRank[rank].Gap
@@ -246,9 +246,9 @@ func (r *Report) model(u *run, m *measured, bytes *simulate.Costs, links []Link)
 			}
 			return time
 		}
-		s.F, s.I, s.W, s.B, s.Joined = took(schedule.F, stage-1), took(schedule.I, stage+1), took(schedule.W, -1), took(schedule.B, stage+1), 0
+		s.F, s.I, s.W, s.B, s.Joined = cost(schedule.F, stage-1), cost(schedule.I, stage+1), cost(schedule.W, -1), cost(schedule.B, stage+1), 0
 		if list := m.joined[stage]; len(list) > 0 {
-			s.Joined = median(list) + r.PerRank[rank].Gap
+			s.Joined = median(took(list)) + r.PerRank[rank].Gap
 		}
 		if s.B > 0 && s.I == 0 && s.W == 0 {
 			s.I, s.W, r.Halved = s.B/2, s.B-s.B/2, true
@@ -293,7 +293,7 @@ func (r *Report) departures(u *run) {
 }
 
 // simulate fills in the simulated times, and finds the straggler.
-func (r *Report) simulate(model func([]Link) *simulate.Costs) error {
+func (r *Report) simulate(u *run, m *measured, model func([]Link) *simulate.Costs) error {
 	report, err := simulate.Run(r.Plan, r.Model, r.Plan.Capacity)
 	if err != nil {
 		r.Refused = err.Error()
@@ -304,19 +304,21 @@ func (r *Report) simulate(model func([]Link) *simulate.Costs) error {
 		s := &report.Ranks[rank]
 		r.PerRank[rank].Simulated = &RankTimes{s.Busy, s.Wait, s.Communication}
 	}
-	return r.straggler(report, model)
+	return r.straggler(report, m.work(u.plan.Placement), model)
 }
 
 const (
 	mostTried   = 4    // the number of ranks, and of links, that are tried as stragglers
-	leastSaved  = 0.01 // the minimum saving of a straggler, as a fraction of the makespan
-	leastFactor = 1.05 // the minimum Factor of a straggler
+	leastSaved  = 0.02 // the minimum saving of a straggler, as a fraction of the makespan
+	leastFactor = 1.1  // the minimum Factor of a straggler
 )
 
 // straggler finds the rank or link whose time, if it equaled the median of the others, would
-// shorten the step most.
-func (r *Report) straggler(report *simulate.Report, model func([]Link) *simulate.Costs) error {
-	best := float64(report.Makespan) * (1 - leastSaved)
+// shorten the step most. Copies are short and partly estimated, so a link must save more than the
+// difference between the simulated and the measured makespan.
+func (r *Report) straggler(report *simulate.Report, w *work, model func([]Link) *simulate.Costs) error {
+	most := float64(report.Makespan) * (1 - leastSaved)
+	best := min(most, float64(report.Makespan)-math.Abs(float64(report.Makespan-r.Measured.Makespan)))
 	try := func(costs *simulate.Costs, s Straggler) error {
 		faster, err := simulate.Run(r.Plan, costs, r.Plan.Capacity)
 		if err != nil {
@@ -328,21 +330,24 @@ func (r *Report) straggler(report *simulate.Report, model func([]Link) *simulate
 		}
 		return nil
 	}
-	var work, copying []int64
-	for _, rank := range r.PerRank {
-		work = append(work, rank.Busy)
-	}
+	var least, copying []typicalTime
 	for _, l := range r.Links {
-		copying = append(copying, max(l.Copying, 0))
+		least, copying = append(least, typicalOf(l.least)), append(copying, typicalOf(l.copies))
 	}
-	for i, factor := range longest(copying) {
+	for i, factor := range longest(least, copying) {
 		links := slices.Clone(r.Links)
-		links[i].Copying = int64(math.Round(float64(copying[i]) / factor))
+		links[i].Copying = int64(math.Round(float64(links[i].Copying) / factor))
 		if err := try(model(links), Straggler{Rank: -1, Link: &r.Links[i], Factor: factor}); err != nil {
 			return err
 		}
 	}
-	for rank, factor := range longest(work) {
+	if r.Straggler == nil {
+		best = most
+	}
+	for rank, factor := range longest(w.typical, w.typical) {
+		if !w.usuallyLonger(rank) {
+			continue
+		}
 		costs := *r.Model
 		costs.Stages = slices.Clone(costs.Stages)
 		for _, stage := range r.Plan.Placement.On(rank) {
@@ -358,20 +363,100 @@ func (r *Report) straggler(report *simulate.Report, model func([]Link) *simulate
 	return nil
 }
 
-// longest yields the indices of the longest times and their ratios to the median of the others, if
-// the ratio is at least leastFactor.
-func longest(times []int64) iter.Seq2[int, float64] {
+// typicalTime is the time that only one in twenty undercuts, and the median. Other work on a machine makes
+// times longer and never shorter, so what is slow by itself is slow in both.
+type typicalTime [2]int64
+
+const shortest, middle = 0, 1 // the parts of a typicalTime
+
+func typicalOf(times []int64) typicalTime {
+	if len(times) == 0 {
+		return typicalTime{}
+	}
+	times = slices.Sorted(slices.Values(times))
+	return typicalTime{shortest: times[(len(times)-1)/20], middle: times[(len(times)-1)/2]}
+}
+
+// took returns the times of samples.
+func took(samples []sample) (times []int64) {
+	for _, s := range samples {
+		times = append(times, s.took)
+	}
+	return times
+}
+
+// work is the time that ranks compute. One long action or step hardly changes it.
+type work struct {
+	typical []typicalTime      // by rank, in all steps, if each of its actions takes its typical time
+	single  map[[2]int][]int64 // by rank, for each step and microbatch
+}
+
+func (m *measured) work(p schedule.Placement) *work {
+	w := &work{make([]typicalTime, p.Ranks), map[[2]int][]int64{}}
+	add := func(stage int, samples []sample) {
+		rank := p.Rank[stage]
+		for part, time := range typicalOf(took(samples)) {
+			w.typical[rank][part] += time * int64(len(samples))
+		}
+		for _, s := range samples {
+			key := [2]int{s.step, s.microbatch}
+			if w.single[key] == nil {
+				w.single[key] = make([]int64, p.Ranks)
+			}
+			w.single[key][rank] += s.took
+		}
+	}
+	for key, samples := range m.took {
+		add(key.stage, samples)
+	}
+	for stage, samples := range m.joined {
+		add(stage, samples)
+	}
+	return w
+}
+
+// usuallyLonger reports whether a rank takes longer than the median of the others, by leastFactor, for
+// three of four microbatches.
+func (w *work) usuallyLonger(rank int) bool {
+	longer := 0
+	for _, times := range w.single {
+		others := median(slices.Delete(slices.Clone(times), rank, rank+1))
+		if float64(times[rank]) >= leastFactor*float64(others) {
+			longer++
+		}
+	}
+	return 4*longer >= 3*len(w.single)
+}
+
+// longest yields the indices of the longest times and their ratios to the medians of the others' usual
+// times: the less of the ratios of both parts, if it is at least leastFactor.
+func longest(times, usual []typicalTime) iter.Seq2[int, float64] {
 	var places []int
 	for i := range times {
 		places = append(places, i)
 	}
-	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(times[b], times[a]) })
+	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(times[b][middle], times[a][middle]) })
 	return func(yield func(int, float64) bool) {
 		for _, i := range places[:min(len(places), mostTried)] {
-			usual := median(slices.Delete(slices.Clone(times), i, i+1))
-			if factor := float64(times[i]) / float64(usual); usual > 0 && factor >= leastFactor && !yield(i, factor) {
+			factor := min(ratio(times, usual, i, shortest), ratio(times, usual, i, middle))
+			if factor >= leastFactor && !math.IsInf(factor, 1) && !yield(i, factor) {
 				return
 			}
 		}
 	}
+}
+
+// ratio returns the ratio of a part of the time with an index to the median of the others' usual times. It
+// is infinite if these are 0.
+func ratio(times, usual []typicalTime, i, part int) float64 {
+	var others []int64
+	for j := range usual {
+		if j != i {
+			others = append(others, usual[j][part])
+		}
+	}
+	if of := median(others); of > 0 {
+		return float64(times[i][part]) / float64(of)
+	}
+	return math.Inf(1)
 }

@@ -47,6 +47,11 @@ type run struct {
 // may be nil.
 func newRun(r *Request) (*run, error) {
 	u := &run{}
+	for _, t := range r.Traces {
+		if t.Launches != nil {
+			return nil, launchError(t)
+		}
+	}
 	all, err := staged(r)
 	if err != nil {
 		return nil, err
@@ -71,6 +76,15 @@ func newRun(r *Request) (*run, error) {
 		return nil, fmt.Errorf("%w: the traces have %s and microbatch %d, but a step has only %s: every stage must run every microbatch, starting at 0", ErrRun, units.Number(stages, "stage"), u.plan.Microbatches-1, units.Number(actions, "action"))
 	}
 	return u, nil
+}
+
+// launchError describes a trace whose spans time the launches of computations.
+func launchError(t *traces.Trace) error {
+	remedy := "record with a profiler that annotates the device (gpu_user_annotation), or call torch.accelerator.synchronize() at the end of every action and record ProfilerActivity.CPU alone"
+	if t.Annotated {
+		remedy = "torch.profiler annotates only what the thread of the action launches: record steps in torch.autograd.set_multithreading_enabled(False), so that this thread launches the backwards too"
+	}
+	return fmt.Errorf("%w: in %s only the host has annotations of %v, while kernels run on a device: their spans time launches, not the work; %s", ErrRun, t.File, t.Launches, remedy)
 }
 
 // staged returns the traces with a stage in every span. The stages missing from a trace are derived

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -148,6 +149,96 @@ func TestStraggler(t *testing.T) {
 		}
 		r := analyzed(t, simulated(t, p, even(), 1))
 		require.Nil(t, r.Straggler, "%s", name)
+	}
+}
+
+// steps joins the steps of several simulations.
+func steps(all ...*tracetest.Steps) *tracetest.Steps {
+	out := &tracetest.Steps{Plan: all[0].Plan, Events: make([][]simulate.Event, len(all[0].Events))}
+	offset := int64(0)
+	for _, s := range all {
+		end := offset
+		for rank := range s.Events {
+			s.Shift(rank, offset)
+			out.Events[rank] = append(out.Events[rank], s.Events[rank]...)
+			end = max(end, s.Events[rank][len(s.Events[rank])-1].End)
+		}
+		offset = end + ms
+	}
+	return out
+}
+
+// equalStages returns costs of equal stages, with hops of 2 ms.
+func equalStages(stages int) *simulate.Costs {
+	return &simulate.Costs{Unit: "ns", Latency: 2 * ms, Stages: slices.Repeat([]simulate.StageCosts{{F: 10 * ms, I: 11 * ms, W: 7 * ms, B: 18 * ms}}, stages)}
+}
+
+// A long step of one rank does not make it the slow one: its medians, or half of its times, are those
+// of the others. A rank that is slow in every step is named beside it.
+func TestLongStepIsNotSlowRank(t *testing.T) {
+	p := plan(t, "1f1b", 4, 4, 8)
+	for _, slow := range []bool{false, true} {
+		for name, disturbed := range map[string]func(schedule.Action) bool{
+			"one action": func(a schedule.Action) bool { return a == schedule.Act(schedule.B, 3, 4) },
+			"all":        func(a schedule.Action) bool { return a.Stage() == 3 },
+		} {
+			var all []*tracetest.Steps
+			for n := range 2 {
+				costs := equalStages(4)
+				if slow {
+					tracetest.Slow(p, costs, 2, 1.5)
+				}
+				if n == 1 {
+					costs.Each = func(a schedule.Action) int64 {
+						s := costs.Stages[a.Stage()]
+						took := map[schedule.Kind]int64{schedule.F: s.F, schedule.B: s.B}[a.Kind()]
+						if disturbed(a) {
+							took *= 36
+						}
+						return took
+					}
+				}
+				all = append(all, simulated(t, p, costs, 1))
+			}
+			r := analyzed(t, steps(all...))
+			require.Equal(t, 0, r.Shown, name)
+			if !slow {
+				require.Nil(t, r.Straggler, name)
+				continue
+			}
+			require.NotNil(t, r.Straggler, name)
+			require.Equal(t, 2, r.Straggler.Rank, name)
+			require.InDelta(t, 1.5, r.Straggler.Factor, 0.01)
+		}
+	}
+}
+
+// A rank that takes 6 % longer on a machine whose times vary, and a link that would save about 1 %, are
+// no findings.
+func TestSmallDifferencesAreNoFindings(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 7))
+	for _, name := range []string{"1f1b", "zb-h1", "interleaved", "zb-v"} {
+		p := plan(t, name, 4, max(map[string]int{"interleaved": 8, "zb-v": 8}[name], 4), 16)
+		for rank := range 4 {
+			var all []*tracetest.Steps
+			for range 3 {
+				costs := equalStages(p.Placement.Stages())
+				tracetest.Slow(p, costs, rank, 1.06)
+				costs.Each = func(a schedule.Action) int64 {
+					s := costs.Stages[a.Stage()]
+					took := map[schedule.Kind]int64{schedule.F: s.F, schedule.B: s.B, schedule.I: s.I, schedule.W: s.W}[a.Kind()]
+					return took + int64(float64(took)*random.ExpFloat64()*0.2)
+				}
+				all = append(all, simulated(t, p, costs, 1))
+			}
+			require.Nil(t, analyzed(t, steps(all...)).Straggler, "%s, rank %d", name, rank)
+		}
+		costs := equalStages(p.Placement.Stages())
+		even := analyzed(t, simulated(t, p, costs, 1)).Measured.Makespan
+		costs.Links = []simulate.LinkCosts{{From: 0, To: 1, Latency: costs.Latency + even/400}}
+		r := analyzed(t, simulated(t, p, costs, 1))
+		require.Less(t, float64(r.Measured.Makespan), 1.02*float64(even), name)
+		require.Nil(t, r.Straggler, name)
 	}
 }
 
@@ -381,6 +472,25 @@ func TestHostile(t *testing.T) {
 		_, err = timing.Analyze(timing.Request{Traces: all})
 		require.ErrorIs(t, err, timing.ErrRun, text)
 		require.ErrorContains(t, err, want)
+	}
+}
+
+// Spans that time launches are no times of computations: the error says which, and what to do.
+func TestLaunchesAreNotTimed(t *testing.T) {
+	p := plan(t, "1f1b", 2, 2, 4)
+	for _, c := range []struct {
+		trace traces.Trace
+		want  string
+	}{
+		{traces.Trace{Launches: []schedule.Kind{schedule.F, schedule.B}}, "only the host has annotations of [F B], while kernels run on a device: their spans time launches, not the work; record with a profiler that annotates the device"},
+		{traces.Trace{Launches: []schedule.Kind{schedule.B}, Annotated: true}, "only the host has annotations of [B]"},
+		{traces.Trace{Launches: []schedule.Kind{schedule.B}, Annotated: true}, "set_multithreading_enabled(False)"},
+	} {
+		all := kineto(t, simulated(t, p, uneven(2), 1), "user_annotation")
+		all[1].Launches, all[1].Annotated = c.trace.Launches, c.trace.Annotated
+		_, err := timing.Analyze(timing.Request{Traces: all})
+		require.ErrorIs(t, err, timing.ErrRun)
+		require.ErrorContains(t, err, c.want)
 	}
 }
 

@@ -87,50 +87,85 @@ func (f *file) top() error {
 	return nil
 }
 
-// event is an event in Chrome's format, whose times are in microseconds.
+// event is an event in Chrome's format.
 type event struct {
 	Phase    string          `json:"ph"`
 	Name     string          `json:"name"`
 	Category string          `json:"cat"`
 	Process  json.RawMessage `json:"pid"`
-	Start    float64         `json:"ts"`
-	Length   float64         `json:"dur"`
+	Thread   json.RawMessage `json:"tid"`
+	Start    microseconds    `json:"ts"`
+	Length   microseconds    `json:"dur"`
 }
 
-// event reads an event, if it is an action.
+// microseconds is a time, or NaN if the text is not one. Ascend's profiler writes it as a string.
+type microseconds float64
+
+// UnmarshalJSON implements json.Unmarshaler. It succeeds for any text.
+func (m *microseconds) UnmarshalJSON(text []byte) error {
+	if json.Unmarshal(bytes.Trim(text, `"`), (*float64)(m)) != nil {
+		*m = microseconds(math.NaN())
+	}
+	return nil
+}
+
+// event reads an event, if it is an action or a kernel.
 func (f *file) event(text []byte) error {
-	if !mayBeAction(text) {
+	kernel := bytes.HasPrefix(afterKey(text, `"cat"`), []byte(`"kernel"`))
+	f.kernels = f.kernels || kernel || bytes.Contains(text, []byte(`"Task Type"`)) // a kernel in Ascend's traces
+	collective := kernel && bytes.Contains(text, []byte("ccl"))                    // NVIDIA's ncclDevKernel_, AMD's rcclKernel
+	if !collective && !mayBeAction(text) {
 		return nil
 	}
 	var e event
-	if json.Unmarshal(text, &e) != nil || e.Phase != "X" { // Other events may have fields of other types.
-		return nil
+	err := json.Unmarshal(text, &e)
+	if _, other := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !other { // Other events may have fields of other types.
+		return f.fault("%v", err)
 	}
-	spans, from, length := named(e.Name), 1e3*e.Start, 1e3*e.Length
-	if len(spans) == 0 || !(math.Abs(from) < maxTime && length >= 0 && length < maxTime) {
+	spans, from, length := named(e.Name), 1e3*float64(e.Start), 1e3*float64(e.Length)
+	stream := string(e.Process) + " " + string(e.Thread)
+	switch {
+	case e.Phase != "X":
 		return nil
-	}
-	var to *[]Span
-	switch e.Category {
-	case "gpu_user_annotation":
-		to = &f.device
-	case "user_annotation", "cpu_op":
-		to = &f.host
-	default:
-		rank, err := strconv.Atoi(string(e.Process))
-		if err != nil || rank < 0 || rank > maxRank {
-			return nil // Weir's processes are the ranks.
-		}
-		to = &f.of(rank).Spans
+	case collective && communicates.MatchString(e.Name):
+		f.transferring[stream] = true
+		return nil
+	case len(spans) == 0:
+		return nil
+	case !(math.Abs(from) < maxTime && length >= 0 && length < maxTime):
+		return f.fault("%s has no valid ts and dur, which are numbers of microseconds", e.Name)
 	}
 	for _, s := range spans {
 		s.Start = int64(math.Round(from))
 		s.End = s.Start + int64(math.Round(length))
-		if err := f.add(to, s); err != nil {
+		switch e.Category {
+		case "gpu_user_annotation":
+			list := f.device[stream]
+			err = f.add(&list, s)
+			f.device[stream] = list
+		case "user_annotation", "cpu_op":
+			err = f.add(&f.host, s)
+		default:
+			rank, wrong := strconv.Atoi(string(e.Process))
+			if wrong != nil || rank < 0 || rank > maxRank {
+				return nil // Weir's processes are the ranks.
+			}
+			err = f.add(&f.of(rank).Spans, s)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// communicates matches the names of kernels that communicate.
+var communicates = regexp.MustCompile(`^[nr]ccl`)
+
+// afterKey returns the text of an object from the value of the first field with a key, in quotes.
+func afterKey(text []byte, key string) []byte {
+	_, rest, _ := bytes.Cut(text, []byte(key))
+	return bytes.TrimLeft(rest, ": \t\r\n")
 }
 
 // mayBeAction reports whether one of the names in an event is the name of an action. Most of

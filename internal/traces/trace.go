@@ -2,15 +2,18 @@ package traces
 
 import (
 	"cmp"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/weir-ml/weir/internal/unzip"
 	"github.com/weir-ml/weir/schedule"
@@ -33,6 +36,11 @@ type Trace struct {
 	World int    // number of ranks of the job; 0 if the trace does not say
 	Host  string // "" if the trace does not say
 	Spans []Span
+	// Launches are the computations that have spans on the host alone although kernels run on a device:
+	// these spans time launches, not the work. It is nil if there are none. Annotated tells whether
+	// other computations have spans on the device.
+	Launches  []schedule.Kind
+	Annotated bool
 }
 
 const (
@@ -66,10 +74,15 @@ func Read(names ...string) ([]*Trace, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%w: no span is named after an action, as PP:2F7 is: newer versions of PyTorch annotate the actions of a pipeline, and record_function does it in older ones", ErrTrace)
+		_, lines, _ := strings.Cut(annotate, "torch.profiler.\"\"\"\n")
+		return nil, fmt.Errorf("%w: no span is named after an action, as PP:2F7 is. PyTorch 2.15 names the actions of its schedules except those of Schedule1F1B; 2.6 names those of GPipe alone. "+
+			"These lines name them; run them for every stage before the first step, and record anew:\n%s", ErrTrace, strings.TrimRight(lines, "\n"))
 	}
 	return all, nil
 }
+
+//go:embed annotate.py
+var annotate string
 
 var endings = regexp.MustCompile(`\.(json|jsonl)(\.gz)?$`)
 
@@ -89,7 +102,7 @@ func ReadFrom(name string, r io.Reader) ([]*Trace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", name, ErrTrace, err)
 	}
-	f := &file{scanner: scanner{in: in}, ranks: map[int]*Trace{}, counts: map[int][2]int{}}
+	f := &file{scanner: scanner{in: in}, device: map[string][]Span{}, transferring: map[string]bool{}, ranks: map[int]*Trace{}, counts: map[int][2]int{}}
 	if err := f.read(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -101,9 +114,12 @@ type file struct {
 	scanner
 	header
 	spans int // the number of spans in all lists
-	// host and device hold Kineto's annotations. ranks holds the spans of files with several
-	// ranks.
-	host, device []Span
+	// host and device hold Kineto's annotations, those of a device by its stream. ranks holds the
+	// spans of files with several ranks.
+	host         []Span
+	device       map[string][]Span
+	transferring map[string]bool // streams with kernels that communicate
+	kernels      bool            // the file has kernels of a device
 	ranks        map[int]*Trace
 	counts       map[int][2]int // the numbers of Megatron's forwards and backwards since the last forward of microbatch 0, by rank
 }
@@ -127,13 +143,22 @@ func (f *file) add(list *[]Span, s Span) error {
 
 // traces returns the traces that were read, with their spans in order.
 func (f *file) traces(name string) (all []*Trace, err error) {
-	spans := f.device
-	if !slices.ContainsFunc(spans, func(s Span) bool { return s.Kind.Compute() }) {
+	host, spans := f.host, f.onDevice()
+	if staged := func(s Span) bool { return s.Stage >= 0 }; slices.ContainsFunc(host, staged) {
+		// PyTorch's GPipe names its actions without a stage, and annotate.py names them again.
+		host = slices.DeleteFunc(host, func(s Span) bool { return !staged(s) })
+	}
+	annotated := slices.ContainsFunc(spans, Span.computes)
+	var launches []schedule.Kind
+	if f.kernels || annotated {
+		launches = unannotated(host, spans)
+	}
+	if !annotated {
 		// A host posts its transfers and continues, so its spans do not time them.
-		spans = slices.DeleteFunc(f.host, func(s Span) bool { return !s.Kind.Compute() })
+		spans = slices.DeleteFunc(host, func(s Span) bool { return !s.computes() })
 	}
 	if len(spans) > 0 {
-		t := &Trace{Rank: rankOf(name), World: f.job.World, Host: hostOf(name), Spans: spans}
+		t := &Trace{Rank: rankOf(name), World: f.job.World, Host: hostOf(name), Spans: spans, Launches: launches, Annotated: annotated}
 		if f.job.Rank != nil {
 			t.Rank = *f.job.Rank
 		}
@@ -153,19 +178,90 @@ func (f *file) traces(name string) (all []*Trace, err error) {
 	return all, nil
 }
 
-// sort sorts the spans, and merges overlapping spans of the same action: a device has an
-// annotation for each of its streams.
+func (s Span) computes() bool { return s.Kind.Compute() }
+
+// action returns the span without its times.
+func (s Span) action() Span { return Span{Kind: s.Kind, Stage: s.Stage, Microbatch: s.Microbatch} }
+
+// unannotated returns the kinds of computations that have spans on the host but not on the device. It
+// leaves out the I of stage 0: that stage has no gradient of an input to compute.
+func unannotated(host, device []Span) (list []schedule.Kind) {
+	has := map[schedule.Kind]bool{}
+	for _, s := range device {
+		has[s.Kind] = true
+	}
+	for _, s := range host {
+		if first := s.Kind == schedule.I && s.Stage == 0; s.computes() && !first && !has[s.Kind] {
+			has[s.Kind], list = true, append(list, s.Kind)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// onDevice returns the device's annotations, one for each action. An action has an annotation on every
+// stream that runs a kernel of it: the one on the stream that computes most counts, together with those
+// that overlap it on other streams that compute. On streams that communicate, gradients are reduced after
+// the action. If the host has an I of stage 0 for which the device ran no kernel, an empty span stands
+// for it in front of its W.
+func (f *file) onDevice() (spans []Span) {
+	order := slices.SortedFunc(maps.Keys(f.device), func(a, b string) int {
+		x, y := f.computing(a), f.computing(b)
+		return cmp.Or(slices.Compare(y[:], x[:]), cmp.Compare(a, b))
+	})
+	at := map[Span][]int{} // indices of spans by action
+	for _, stream := range order {
+		own := &Trace{Spans: f.device[stream]}
+		own.sort()
+		known := len(spans)
+		for _, s := range own.Spans {
+			same := at[s.action()]
+			if len(same) == 0 || same[0] >= known { // No earlier stream has the action.
+				at[s.action()] = append(same, len(spans))
+				spans = append(spans, s)
+				continue
+			}
+			i, _ := slices.BinarySearchFunc(same, s.Start, func(i int, start int64) int { return cmp.Compare(spans[i].End, start+1) })
+			if i < len(same) && spans[same[i]].Start < s.End && !f.transferring[stream] {
+				it := &spans[same[i]]
+				it.Start, it.End = min(it.Start, s.Start), max(it.End, s.End)
+			}
+		}
+	}
+	if first := (Span{Kind: schedule.I}); slices.ContainsFunc(f.host, func(s Span) bool { return s.Kind == first.Kind && s.Stage == 0 }) {
+		for _, s := range spans {
+			if first.Microbatch = s.Microbatch; s.Kind == schedule.W && s.Stage == 0 && at[first] == nil {
+				spans = append(spans, Span{schedule.I, 0, s.Microbatch, s.Start, s.Start})
+			}
+		}
+	}
+	return spans
+}
+
+// computing returns whether a stream communicates (0) or not (1), how many computations it has, and their time.
+func (f *file) computing(stream string) (n [3]int64) {
+	if !f.transferring[stream] {
+		n[0] = 1
+	}
+	for _, s := range f.device[stream] {
+		if s.computes() {
+			n[1], n[2] = n[1]+1, n[2]+s.End-s.Start
+		}
+	}
+	return n
+}
+
+// sort sorts the spans, and merges overlapping spans of the same action, which were annotated twice.
 func (t *Trace) sort() {
 	slices.SortStableFunc(t.Spans, func(a, b Span) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End)) })
 	last := map[Span]int{} // the index of the last span of an action
 	merged := t.Spans[:0]
 	for _, s := range t.Spans {
-		action := Span{Kind: s.Kind, Stage: s.Stage, Microbatch: s.Microbatch}
-		if i, known := last[action]; known && s.Start < merged[i].End && s.Microbatch >= 0 {
+		if i, known := last[s.action()]; known && s.Start < merged[i].End && s.Microbatch >= 0 {
 			merged[i].End = max(merged[i].End, s.End)
 			continue
 		}
-		last[action] = len(merged)
+		last[s.action()] = len(merged)
 		merged = append(merged, s)
 	}
 	t.Spans = merged

@@ -70,6 +70,90 @@ func TestDeviceBeforeHost(t *testing.T) {
 	}, got)
 }
 
+// Ascend's profiler (torch_npu 2.14, create_x_event in _trace_event_manager.py) writes ts as a string. A time
+// that cannot be read is an error: the action must not be missing in silence.
+func TestTimesAsStrings(t *testing.T) {
+	got := one(t, `{"ph":"X","name":"PP:2F7","pid":81,"tid":81,"ts":"2493828094901.425","dur":10000.5,"cat":"cpu_op","args":{}}`)
+	require.Equal(t, []traces.Span{{Kind: schedule.F, Stage: 2, Microbatch: 7, Start: 2493828094901425, End: 2493828104901925}}, got)
+	for _, times := range []string{`"ts":"soon","dur":1`, `"ts":1,"dur":"long"`, `"ts":[1],"dur":1`, `"ts":1,"dur":-1`, `"ts":1e300,"dur":1`} {
+		_, err := traces.ReadFrom("rank3.json", strings.NewReader(`[{"ph":"X","cat":"user_annotation","name":"PP:2F7","pid":1,`+times+`}]`))
+		require.ErrorIs(t, err, traces.ErrTrace)
+		require.ErrorContains(t, err, "PP:2F7 has no valid ts and dur", times)
+	}
+	require.Empty(t, one(t, `{"ph":"i","name":"PP:2F7","ts":"now"}, {"ph":"M","name":"thread_name","ts":"","args":{"name":"2F7"}}`), "they are no spans")
+	_, err := traces.ReadFrom("rank3.json", strings.NewReader(`[{"ph":"X","name":"PP:2F7","ts":1,"dur":1,"args":{"loss":NaN}}]`))
+	require.ErrorContains(t, err, "invalid character", "Python's json writes NaN")
+}
+
+// An action counts once if several streams have an annotation of it: FSDP reduces gradients on a stream of
+// its own behind the computation.
+func TestStreamsOfOneAction(t *testing.T) {
+	event := func(stream int, name string, start, length float64) string {
+		return fmt.Sprintf(`{"ph":"X","cat":"gpu_user_annotation","name":%q,"pid":0,"tid":%d,"ts":%v,"dur":%v}`, name, stream, start, length)
+	}
+	want := []traces.Span{
+		{Kind: schedule.F, Stage: 1, Start: 0, End: 10_000}, {Kind: schedule.B, Stage: 1, Start: 10_000, End: 30_000},
+		{Kind: schedule.F, Stage: 1, Start: 50_000, End: 60_000}, {Kind: schedule.B, Stage: 1, Start: 60_000, End: 80_000},
+	}
+	var computing, reducing []string
+	for _, step := range []float64{0, 50} {
+		computing = append(computing, event(7, "PP:1F0", step, 10), event(7, "PP:1B0", step+10, 20))
+		reducing = append(reducing, event(20, "PP:1B0", step+31, 4))
+	}
+	require.Equal(t, want, one(t, strings.Join(append(reducing, computing...), ",")))
+
+	// A stream with kernels of NCCL communicates, even if its annotations are longer and overlap.
+	kernel := `{"ph":"X","cat":"kernel","name":"ncclDevKernel_ReduceScatter_Sum_bf16","pid":0,"tid":20,"ts":5,"dur":44}`
+	overlapping := []string{kernel, event(20, "PP:1F0", 0, 12), event(20, "PP:1B0", 12, 37), event(20, "PP:1F0", 50, 12), event(20, "PP:1B0", 62, 37)}
+	require.Equal(t, want, one(t, strings.Join(append(overlapping, computing...), ",")))
+
+	// Computations on another stream belong to the action while they overlap.
+	require.Equal(t, append([]traces.Span{{Kind: schedule.F, Stage: 1, End: 11_000}}, want[1:]...), one(t, strings.Join(append(computing, event(9, "PP:1F0", 4, 7)), ",")))
+}
+
+// Host spans beside kernels time launches. torch.profiler annotates on the device only what the thread of
+// the record_function launches, and autograd launches the backward on another (pytorch/kineto#1132).
+func TestLaunches(t *testing.T) {
+	const (
+		f, b   = `{"ph":"X","cat":"user_annotation","name":"PP:0F0","ts":1,"dur":1,"pid":9,"tid":9},`, `{"ph":"X","cat":"user_annotation","name":"PP:0B0","ts":3,"dur":1,"pid":9,"tid":9},`
+		device = `{"ph":"X","cat":"gpu_user_annotation","name":"PP:0F0","ts":10,"dur":5,"pid":0,"tid":7},`
+		i, w   = `{"ph":"X","cat":"user_annotation","name":"PP:0I0","ts":3,"dur":1,"pid":9,"tid":9},`, `{"ph":"X","cat":"user_annotation","name":"PP:0W0","ts":5,"dur":1,"pid":9,"tid":9},`
+		later  = `{"ph":"X","cat":"gpu_user_annotation","name":"PP:0W0","ts":20,"dur":5,"pid":0,"tid":7},`
+		kernel = `{"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":10,"dur":5}`
+		ascend = `{"ph":"X","name":"MatMulV2","pid":3,"tid":7,"ts":"10.0","dur":5,"args":{"Task Type":"AI_CORE"}}`
+		op     = `{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":9,"tid":9,"ts":1,"dur":1,"args":{"kernel":"kernel"}}`
+	)
+	for name, c := range map[string]struct {
+		events    string
+		launches  []schedule.Kind
+		annotated bool
+	}{
+		"a processor":           {f + b + op, nil, false},
+		"host alone":            {f + b + kernel, []schedule.Kind{schedule.F, schedule.B}, false},
+		"Ascend":                {f + b + ascend, []schedule.Kind{schedule.F, schedule.B}, false},
+		"forwards on device":    {f + b + device + op, []schedule.Kind{schedule.B}, true},
+		"evaluation on device":  {f + device + kernel, nil, true},
+		"I of the first stage":  {f + i + w + device + later + kernel, nil, true},
+		"W of the device alone": {w + device + later + kernel, nil, true},
+	} {
+		all, err := traces.ReadFrom("rank0.json", strings.NewReader("["+c.events+"]"))
+		require.NoError(t, err, name)
+		require.Len(t, all, 1, name)
+		require.Equal(t, c.launches, all[0].Launches, name)
+		require.Equal(t, c.annotated, all[0].Annotated, name)
+		if name == "I of the first stage" {
+			require.Equal(t, []traces.Span{{Kind: schedule.F, Start: 10_000, End: 15_000}, {Kind: schedule.I, Start: 20_000, End: 20_000}, {Kind: schedule.W, Start: 20_000, End: 25_000}}, all[0].Spans)
+		}
+	}
+}
+
+// annotate.py names the actions of PyTorch 2.15's GPipe a second time.
+func TestNamedTwice(t *testing.T) {
+	got := one(t, `{"ph":"X","cat":"user_annotation","name":"Forward 7","ts":1,"dur":9,"pid":1},
+		{"ph":"X","cat":"user_annotation","name":"PP:2F7","ts":3,"dur":5,"pid":1}, {"ph":"X","cat":"user_annotation","name":"PP:2F7","ts":2,"dur":7,"pid":1}`)
+	require.Equal(t, []traces.Span{{Kind: schedule.F, Stage: 2, Microbatch: 7, Start: 2000, End: 9000}}, got)
+}
+
 // Spans as Python's console exporter of OpenTelemetry prints them.
 func TestConsole(t *testing.T) {
 	var b strings.Builder

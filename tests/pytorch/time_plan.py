@@ -10,8 +10,7 @@ median and the minimum of the steps in the unit of the costs, like weir sim: oth
 machine only makes a step longer.
 
 With --traces FOLDER every rank writes the records of torch.profiler for the last three steps
-to the folder, for weir trace. Every action is annotated as in newer versions of PyTorch,
-"PP:2F7".
+to the folder, for weir trace. Every action is annotated, "PP:2F7".
 
 makespans.sh in this folder measures several plans, with and without a cost of hops, and
 starts the ranks itself with --rank and --folder; --summary prints their measurements. The
@@ -38,21 +37,6 @@ def read_costs(path):
     return costs, SECONDS[costs["unit"]] / costs.get("scale", 1)
 
 
-def annotate(stage, record_function):
-    """Gives every computation of a stage the annotation of its action."""
-    def wrap(name, letter):
-        call = getattr(stage, name)
-
-        def annotated(microbatch, *args, **kwargs):
-            with record_function(f"PP:{stage.stage_index}{letter(kwargs)}{microbatch}"):
-                return call(microbatch, *args, **kwargs)
-        setattr(stage, name, annotated)
-
-    wrap("forward_one_chunk", lambda kwargs: "F")
-    wrap("backward_one_chunk", lambda kwargs: "B" if kwargs.get("full_backward", True) else "I")
-    wrap("backward_weight_one_chunk", lambda kwargs: "W")
-
-
 def run(args):
     """Runs the rank, and writes the start and the end of each of its steps to the folder."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -60,7 +44,8 @@ def run(args):
     import torch.distributed as dist
     from torch.distributed.pipelining import PipelineStage
 
-    sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), part) for part in ("../../python", ".")]
+    sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), part) for part in ("../../python", "../../internal/traces", ".")]
+    import annotate
     import weir_pipelining
 
     costs, second = read_costs(args.costs)
@@ -101,7 +86,7 @@ def run(args):
     stages = [PipelineStage(Stage(per_stage[s]), s, plan.stages, torch.device("cpu"), input_args=like, output_args=like)
               for s in plan.on(args.rank)]
     for stage in stages if args.traces else []:
-        annotate(stage, torch.profiler.record_function)
+        annotate.annotate(stage)
     schedule = plan.schedule(stages, lambda output, target: output.mean())
     inputs, targets = torch.ones(plan.microbatches, floats), torch.ones(plan.microbatches, 1)
     spans = []
