@@ -307,7 +307,7 @@ func openSnapshot(name string) (*snapshot.Snapshot, error) {
 	}
 	defer file.Close() // It was only read.
 	var first [1]byte
-	if n, _ := file.ReadAt(first[:], 0); n == 0 || first[0] != 0x80 { // the first byte of a pickle
+	if n, _ := file.ReadAt(first[:], 0); n == 0 || first[0] != 0x80 && first[0] != 0x1f { // the first bytes of a pickle and of gzip
 		return nil, nil
 	}
 	snap, err := snapshot.Read(file, snapshot.Limits{})

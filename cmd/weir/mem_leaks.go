@@ -16,7 +16,7 @@ import (
 
 // memLeaksCmd finds growth in a PyTorch memory snapshot.
 type memLeaksCmd struct {
-	File         string `arg:"" name:"snapshot" predictor:"file" help:"A snapshot written by torch.cuda.memory._dump_snapshot, or - for standard input."`
+	File         string `arg:"" name:"snapshot" predictor:"file" help:"A snapshot written by torch.cuda.memory._dump_snapshot, possibly compressed by gzip, or - for standard input."`
 	Microbatches int    `help:"Number of microbatches in the trace, over all its steps; by default it is detected." placeholder:"M"`
 	Top          int    `help:"Number of groups to show of live blocks that do not grow." default:"5" placeholder:"N"`
 	JSON         bool   `help:"Print the findings as JSON."`
@@ -79,7 +79,7 @@ func (c *memLeaksCmd) printDevice(w io.Writer, d *leaks.Device) {
 	fmt.Fprintf(w, "device %d: %s events, %s live of %s reserved\n", d.Device, units.Count(int64(d.Entries)), units.Size(d.Live), units.Size(d.Reserved))
 	c.printPeriod(w, d)
 	if len(d.Growing) > 0 {
-		fmt.Fprintf(w, "\ngrows by %s with every microbatch:\n", units.Size(d.Total()))
+		fmt.Fprintf(w, "\ngrows by %s a microbatch:\n", units.Size(d.Total()))
 		fmt.Fprintln(w, "each\tin microbatches\tsince\tlive now\tplace\tallocated at\tcalled from")
 		for _, g := range d.Growing {
 			fmt.Fprintf(w, "%s\t%d of %d\t%d\t%s\t%d of %d\t%s\t%s\n", units.Size(g.Each), g.Count, d.Microbatches, g.First, blockCount(&g), g.Place+1, g.Of, g.Site, g.Site.Caller())
@@ -135,6 +135,9 @@ func (c *memLeaksCmd) printPeriod(w io.Writer, d *leaks.Device) {
 // blockCount returns the number and size of the live blocks of a group.
 func blockCount(g *leaks.Group) string {
 	text := fmt.Sprintf("%d x %s", g.Blocks, units.Size(g.Size))
+	if g.Most > g.Size {
+		text = fmt.Sprintf("%d of %s to %s", g.Blocks, units.Size(g.Size), units.Size(g.Most))
+	}
 	if g.Before > 0 {
 		text += fmt.Sprintf(" (and %d from before the trace)", g.Before)
 	}

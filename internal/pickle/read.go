@@ -208,11 +208,14 @@ func (d *Data) step(at int64, op byte) error {
 	case OpLongGet:
 		return d.recall(at, 4)
 	}
-	if name, ok := calling[op]; ok {
-		return d.fault(at, "opcode %s would run code; a %s has none, and nothing of it is run", name, d.Content)
+	if rest, _ := d.r.Peek(3); at == 0 && op == 'P' && string(rest) == "K\x03\x04" {
+		return d.fault(at, "the file is a zip archive, as torch.save writes: unzip -p FILE '*/data.pkl' writes the pickle in it, or let %s write one", d.Writer)
 	}
 	if at == 0 {
 		return d.fault(at, "the file begins with 0x%02x, and a pickle with 0x%02x: %s writes one", op, OpProto, d.Writer)
+	}
+	if name, ok := calling[op]; ok {
+		return d.fault(at, "opcode %s would run code; a %s has none, and nothing of it is run", name, d.Content)
 	}
 	return d.fault(at, "opcode 0x%02x does not occur in a %s", op, d.Content)
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/weir-ml/weir/internal/pickle"
+	"github.com/weir-ml/weir/internal/unzip"
 )
 
 // ErrPickle is wrapped by the errors that Read returns for a file that is not a pickle, would run code,
@@ -24,10 +25,14 @@ type Limits struct {
 	Memory int64
 }
 
-// Read reads a snapshot. It keeps trace entries with unknown actions, and ignores unknown keys.
+// Read reads a snapshot, which may be compressed by gzip. It keeps trace entries with unknown actions, and ignores unknown keys.
 // It reads pickle protocols 2 to 5, as written by PyTorch 2.1 and later.
 func Read(r io.Reader, limits Limits) (*Snapshot, error) {
-	data, err := pickle.Read(r, pickle.Options{
+	in, err := unzip.Open(r)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPickle, err)
+	}
+	data, err := pickle.Read(in, pickle.Options{
 		Memory: limits.Memory, Limit: ": raise Limits.Memory for a file that you trust", Err: ErrPickle,
 		Content: "snapshot", Writer: "torch.cuda.memory._dump_snapshot",
 	})

@@ -2,6 +2,7 @@ package snapshot_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"io"
 	"runtime"
@@ -275,6 +276,30 @@ func TestProtocols(t *testing.T) {
 		}}}, s.Segments, "protocol %d", protocol)
 		require.Equal(t, [][]snapshot.Entry{{{Action: snapshot.Alloc, Address: 139672279580672, Size: 5, Frames: s.Segments[0].Blocks[0].Frames}}, nil}, s.Traces)
 	}
+}
+
+// A compressed snapshot is read like a plain one, and the archive of torch.save is named.
+func TestCompressed(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := z.Write([]byte(pythons[4]))
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	got, err := snapshot.Read(bytes.NewReader(packed.Bytes()), snapshot.Limits{})
+	require.NoError(t, err)
+	want, err := snapshot.Read(strings.NewReader(pythons[4]), snapshot.Limits{})
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	_, err = snapshot.Read(bytes.NewReader(packed.Bytes()[:packed.Len()/2]), snapshot.Limits{})
+	require.ErrorContains(t, err, "the file ends")
+	_, err = snapshot.Read(strings.NewReader("\x1f\x8b of something else"), snapshot.Limits{})
+	require.ErrorIs(t, err, snapshot.ErrPickle)
+
+	_, err = snapshot.Read(strings.NewReader("PK\x03\x04\x00\x00\x08\x08archive/data.pkl"), snapshot.Limits{})
+	require.ErrorIs(t, err, snapshot.ErrPickle)
+	require.ErrorContains(t, err, "byte 0: the file is a zip archive, as torch.save writes: unzip -p FILE '*/data.pkl'")
+	_, err = snapshot.Read(strings.NewReader("P of something else"), snapshot.Limits{})
+	require.ErrorContains(t, err, "byte 0: the file begins with 0x50, and a pickle with 0x80")
 }
 
 func FuzzRead(f *testing.F) {

@@ -2,7 +2,7 @@
 // the number of microbatches, and blocks that keep memory reserved.
 //
 // [Find] follows every allocation of the trace to its end and groups the allocations by call
-// stack and size. It divides the trace into microbatches at the calls of one site, chosen because its
+// stack and size class. It divides the trace into microbatches at the calls of one site, chosen because its
 // calls recur once per microbatch. A group grows if allocations of at least three microbatches are still
 // live at the end, and are older than any freed allocation of the group ever was; allocations that are
 // merely in flight are not that old. The report gives the bytes that each microbatch adds, the first such

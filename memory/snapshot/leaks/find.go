@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/weir-ml/weir/memory/snapshot"
@@ -46,17 +47,20 @@ type Candidate struct {
 	Site         Site `json:"site"`  // the first of these sites
 }
 
-// Group is the set of allocations with one call stack and one size.
+// Group is the set of allocations with one call stack and one size class: sizes of which none is sixteen
+// times the next smaller one or more.
 type Group struct {
 	Site   Site  `json:"site"`
-	Size   int64 `json:"size"`   // per allocation
+	Size   int64 `json:"size"`   // of the smallest allocation
+	Most   int64 `json:"most"`   // of the largest allocation
 	Blocks int   `json:"blocks"` // live at the end
 	Bytes  int64 `json:"bytes"`  // of the live blocks
 	Freed  int   `json:"freed"`  // allocations of the group that were freed
 	Before int   `json:"before"` // additional live blocks with this stack and size that were allocated before the trace
 
 	// If it grows:
-	Each  int64 `json:"each,omitempty"`  // median of the bytes that a microbatch adds
+	Each  int64 `json:"each,omitempty"`  // median of the bytes that a microbatch adds, of those that add
+	Rate  int64 `json:"rate,omitempty"`  // bytes that a microbatch adds on average, over those that do not add too
 	First int   `json:"first,omitempty"` // first microbatch that adds, from 0
 	Count int   `json:"count,omitempty"` // microbatches that added
 	Place int   `json:"place,omitempty"` // index of its first allocation within that microbatch, from 0
@@ -119,7 +123,7 @@ func (h *history) find(options Options) (Device, error) {
 			d.Standing = append(d.Standing, g)
 		}
 	}
-	slices.SortStableFunc(d.Growing, func(a, b Group) int { return cmp.Compare(b.Each, a.Each) })
+	slices.SortStableFunc(d.Growing, func(a, b Group) int { return cmp.Compare(b.Rate, a.Rate) })
 	slices.SortStableFunc(d.Standing, func(a, b Group) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return d, nil
 }
@@ -130,11 +134,12 @@ const enough = 3
 
 // summarize describes a group, and decides whether it grows.
 func (h *history) summarize(of *group, cuts []int) Group {
-	first := &h.allocations[of.allocations[0]]
-	g := Group{Site: siteOf(first.frames), Size: first.size, Before: of.before}
+	one := &h.allocations[of.allocations[0]]
+	g := Group{Site: siteOf(one.frames), Size: one.size, Most: one.size, Before: of.before}
 	longest := 0 // the longest lifetime of a freed allocation, in microbatches
 	for _, i := range of.allocations {
-		if a := &h.allocations[i]; a.freed {
+		a := &h.allocations[i]
+		if g.Size, g.Most = min(g.Size, a.size), max(g.Most, a.size); a.freed {
 			g.Freed++
 			longest = max(longest, microbatch(cuts, a.end-1)-microbatch(cuts, i))
 		} else {
@@ -142,36 +147,61 @@ func (h *history) summarize(of *group, cuts []int) Group {
 			g.Bytes += a.size
 		}
 	}
-	added := map[int]int64{} // bytes, by microbatch
+	judged := len(cuts) // the number of microbatches whose allocations are not merely in flight
+	if g.Freed > 0 {
+		judged = max(len(cuts)-1-longest, 0)
+	}
+	first, added := -1, map[int]int64{}             // the first allocation that remains, and bytes by microbatch
+	sizes, last := map[int64]int{}, map[int64]int{} // the number of microbatches in which a size remains, and one more than the last one
 	for _, i := range of.allocations {
-		mb := microbatch(cuts, i)
-		age := len(cuts) - 1 - mb
-		if h.allocations[i].freed || mb < 0 || g.Freed > 0 && age <= longest {
+		mb, size := microbatch(cuts, i), h.allocations[i].size
+		if h.allocations[i].freed || mb < 0 || mb >= judged {
 			continue
 		}
-		if len(added) == 0 {
-			end := len(h.allocations)
-			if mb+1 < len(cuts) {
-				end = cuts[mb+1]
-			}
-			g.First, g.Place, g.Of = mb, i-cuts[mb], end-cuts[mb]
+		if first < 0 {
+			first = i
 		}
-		added[mb] += h.allocations[i].size
+		if added[mb] += size; last[size] != mb+1 {
+			sizes[size], last[size] = sizes[size]+1, mb+1
+		}
 	}
-	if len(added) < enough {
-		g.First, g.Place, g.Of = 0, 0, 0
+	recurs := false
+	for _, n := range sizes {
+		recurs = recurs || n >= enough
+	}
+	if len(added) < enough || !recurs && tapers(slices.Sorted(maps.Keys(added)), judged) {
 		return g
 	}
-	each := slices.Sorted(maps.Values(added))
+	end := len(h.allocations)
+	if g.First = microbatch(cuts, first); g.First+1 < len(cuts) {
+		end = cuts[g.First+1]
+	}
+	g.Place, g.Of = first-cuts[g.First], end-cuts[g.First]
+	each, adding := slices.Sorted(maps.Values(added)), slices.Sorted(maps.Keys(added))
 	g.Count, g.Each = len(each), each[len(each)/2]
+	for _, n := range each {
+		g.Rate += n
+	}
+	// From the first microbatch that adds to the last one, what one of them added came once less.
+	g.Rate = int64(math.Round(float64(g.Rate) * float64(g.Count-1) / float64(g.Count) / float64(adding[g.Count-1]-adding[0])))
 	return g
 }
 
-// Total returns the bytes that each microbatch adds, over all growing groups.
+// tapers reports whether the microbatches that add ended long before the last of n microbatches. A cache
+// with an entry for every length of a sequence adds ever more rarely.
+func tapers(adding []int, n int) bool {
+	pause := 0
+	for i := 1; i < len(adding); i++ {
+		pause = max(pause, adding[i]-adding[i-1])
+	}
+	return n-1-adding[len(adding)-1] > 2*pause
+}
+
+// Total returns the bytes by which all growing groups grow with each microbatch.
 func (d *Device) Total() int64 {
 	var total int64
 	for _, g := range d.Growing {
-		total += g.Each
+		total += g.Rate
 	}
 	return total
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -93,6 +95,94 @@ func TestHealthy(t *testing.T) {
 		}
 	}
 	require.Empty(t, find(t, s.a.Snapshot(), leaks.Options{}).Growing, "in mid-step")
+}
+
+// lengths trains microbatches whose tensors differ in size, as those of packed sequences do, with two in
+// flight. kept decides which logits are kept, and a cache keeps a table for each new length.
+func lengths(t *testing.T, of func(mb int) int64, microbatches int, kept func(mb int) bool) *training {
+	s, tables := newTraining(t, false), map[int64]bool{}
+	for mb := range microbatches {
+		length := of(mb)
+		saved := []int64{s.malloc(16*length, embedding), s.malloc(24*length, attention)}
+		if !tables[length] {
+			tables[length] = true
+			s.malloc(length, rope)
+		}
+		if loss := s.malloc(164*length, logits); !kept(mb) {
+			saved = append(saved, loss)
+		}
+		if s.inFlight = append(s.inFlight, saved); len(s.inFlight) == 2 {
+			s.backward()
+		}
+	}
+	for len(s.inFlight) > 0 {
+		s.backward()
+	}
+	return s
+}
+
+// A leak is found by its call stack and size class, whatever the length of each microbatch, and a run that
+// keeps nothing is healthy. A cache with a table for every length has as many sizes, but it fills up.
+func TestVariableLengths(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	any, some := make([]int64, 32), []int64{8 << 10, 16 << 10, 24 << 10, 64 << 10}
+	for mb := range any {
+		any[mb] = 1<<10 + random.Int64N(8<<10)
+	}
+	always, never := func(int) bool { return true }, func(int) bool { return false }
+	for name, of := range map[string]func(mb int) int64{
+		"buckets": func(mb int) int64 { return some[mb*mb%7%4] }, "growing": func(mb int) int64 { return int64(1+mb) << 10 },
+		"random": func(mb int) int64 { return any[mb] }, "halved": func(mb int) int64 { return any[mb/2*2%16] },
+	} {
+		for _, microbatches := range []int{8, 32} {
+			var total int64
+			for mb := range microbatches {
+				total += 164 * of(mb)
+			}
+			d := find(t, lengths(t, of, microbatches, always).a.Snapshot(), leaks.Options{Microbatches: microbatches})
+			at := slices.IndexFunc(d.Growing, func(g leaks.Group) bool { return g.Site.String() == "loss.py:31 cross_entropy" })
+			require.GreaterOrEqual(t, at, 0, name)
+			g := d.Growing[at]
+			require.Equal(t, []int{microbatches, microbatches, 0}, []int{g.Count, g.Blocks, g.First}, name)
+			require.InDelta(t, total/int64(microbatches), g.Rate, 1, name)
+			require.Less(t, g.Size, g.Most)
+		}
+		d := find(t, lengths(t, of, 32, never).a.Snapshot(), leaks.Options{Microbatches: 32})
+		for _, g := range d.Growing {
+			require.Equal(t, "rope.py:20 get_table", g.Site.String(), name)
+			require.Contains(t, []string{"growing", "random"}, name, "the cache gets a new length in each microbatch")
+		}
+	}
+}
+
+// The total is what grew by the microbatches in which it did, not the sum of what one of them adds.
+func TestRateOfRareLeak(t *testing.T) {
+	d := find(t, lengths(t, func(int) int64 { return 8 << 10 }, 24, func(mb int) bool { return mb%4 == 0 }).a.Snapshot(), leaks.Options{})
+	require.Len(t, d.Growing, 1)
+	g := d.Growing[0]
+	require.EqualValues(t, 164*8<<10, g.Each)
+	require.EqualValues(t, 164*8<<10/4, g.Rate)
+	require.Equal(t, g.Rate, d.Total())
+}
+
+// Sizes of one stack that are far apart, and all sizes without a stack, are groups of their own: one that is
+// freed late does not hide that another grows.
+func TestSizeClasses(t *testing.T) {
+	s := newTraining(t, false)
+	var late []int64
+	for mb := range 12 {
+		s.malloc(16*mib, embedding)
+		late = append(late, s.malloc(4096, logits))
+		s.malloc(40*mib+int64(mb)*mib, logits)
+	}
+	s.free(late[:11]...)
+	d := find(t, s.a.Snapshot(), leaks.Options{Microbatches: 12})
+	require.Len(t, d.Growing, 2)
+	require.EqualValues(t, 40*mib, d.Growing[0].Size)
+	require.EqualValues(t, 51*mib, d.Growing[0].Most)
+	require.Equal(t, 12, d.Growing[0].Count)
+	require.Len(t, d.Standing, 1)
+	require.EqualValues(t, 4096, d.Standing[0].Bytes)
 }
 
 // TestLayersAreNoMicrobatches trains one batch of 40 layers, with a loop over their parameters

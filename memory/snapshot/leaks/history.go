@@ -1,6 +1,12 @@
 package leaks
 
-import "github.com/weir-ml/weir/memory/snapshot"
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/weir-ml/weir/memory/snapshot"
+)
 
 // history is one device's trace as a list of allocations, each with a start and an end.
 type history struct {
@@ -24,7 +30,7 @@ type allocation struct {
 	end    int // number of allocations before its end, if it was freed
 }
 
-// group is the set of allocations with the same call stack and size.
+// group is the set of allocations with one call stack and one size class.
 type group struct {
 	allocations []int // in the history
 	before      int   // live blocks that were allocated before the trace
@@ -36,26 +42,13 @@ func newHistory(s *snapshot.Snapshot, device int) *history {
 	if device < len(s.Traces) {
 		h.trace = s.Traces[device]
 	}
-	type key struct {
-		stack int
-		size  int64
-	}
-	groups := map[key]*group{}
 	open := map[int64]int{} // allocations by address
 	for i := range h.trace {
 		e := &h.trace[i]
 		switch e.Action {
 		case snapshot.Alloc:
-			stack := h.stacks.number(e.Frames)
-			g := groups[key{stack, e.Size}]
-			if g == nil {
-				g = &group{}
-				groups[key{stack, e.Size}] = g
-				h.groups = append(h.groups, g)
-			}
-			g.allocations = append(g.allocations, len(h.allocations))
 			open[e.Address] = len(h.allocations)
-			h.allocations = append(h.allocations, allocation{frames: e.Frames, size: e.Size, stack: stack})
+			h.allocations = append(h.allocations, allocation{frames: e.Frames, size: e.Size, stack: h.stacks.number(e.Frames)})
 		case snapshot.FreeCompleted:
 			if at, ok := open[e.Address]; ok {
 				h.allocations[at].freed, h.allocations[at].end = true, len(h.allocations)
@@ -65,6 +58,7 @@ func newHistory(s *snapshot.Snapshot, device int) *history {
 			}
 		}
 	}
+	classes := h.classes()
 	for i := range s.Segments {
 		segment := &s.Segments[i]
 		if segment.Device != device {
@@ -83,10 +77,45 @@ func newHistory(s *snapshot.Snapshot, device int) *history {
 			h.before.Blocks++
 			h.before.Bytes += b.Requested
 			h.before.Full = h.before.Full || len(b.Frames) > 0 && len(h.trace) > 0
-			if g := groups[key{h.stacks.number(b.Frames), b.Requested}]; g != nil {
+			if g := classes[kind{h.stacks.number(b.Frames), b.Requested}]; g != nil {
 				g.before++
 			}
 		}
 	}
 	return h
+}
+
+// kind is a call stack and an exact size.
+type kind struct {
+	stack int
+	size  int64
+}
+
+// apart is the least ratio of consecutive sizes of a call stack that belong to different size classes.
+const apart = 16
+
+// classes groups the allocations by call stack and size class, and returns the group of each stack and size.
+// With packed sequences the size of a tensor differs in each microbatch: the sizes of a stack are one class
+// as long as none is several times the next smaller one. Without a stack, each size is a class.
+func (h *history) classes() map[kind]*group {
+	groups := map[kind]*group{}
+	for i := range h.allocations {
+		groups[kind{h.allocations[i].stack, h.allocations[i].size}] = nil
+	}
+	kinds := slices.SortedFunc(maps.Keys(groups), func(a, b kind) int { return cmp.Or(a.stack-b.stack, cmp.Compare(a.size, b.size)) })
+	for i, k := range kinds {
+		if i > 0 && k.stack != 0 && k.stack == kinds[i-1].stack && k.size/apart < kinds[i-1].size {
+			groups[k] = groups[kinds[i-1]]
+		} else {
+			groups[k] = &group{}
+		}
+	}
+	for i := range h.allocations {
+		g := groups[kind{h.allocations[i].stack, h.allocations[i].size}]
+		if g.allocations == nil {
+			h.groups = append(h.groups, g)
+		}
+		g.allocations = append(g.allocations, i)
+	}
+	return groups
 }
