@@ -39,6 +39,9 @@ func (hangCmd) Help() string {
 	return `The first two lines name the ranks that all others wait for, directly or through others, and say why. The rank of a dump is the number at the end of its name, as in _dump_3 or nccl_trace_rank_3. With a plan each rank is found in its program. The ranks of a running job of Weir say themselves what they do and wait for. The exit status is 1 if a rank is to blame or operations do not match, and 0 if nothing is pending.`
 }
 
+// mostBroken is the number of unreadable files that are named if there is no dump.
+const mostBroken = 40
+
 // Run prints the report.
 func (c *hangCmd) Run(s *streams) error {
 	ending := filepath.Ext(c.Output)
@@ -62,8 +65,11 @@ func (c *hangCmd) Run(s *streams) error {
 	}
 	if len(set.Dumps) == 0 {
 		var found faults
-		for _, b := range set.Broken {
+		for _, b := range set.Broken[:min(len(set.Broken), mostBroken)] {
 			found = append(found, fault{File: b.File, Text: b.Err.Error()})
+		}
+		if more := len(set.Broken) - mostBroken; more > 0 {
+			found = append(found, fault{Text: "and " + units.Number(more, "more file") + " that are no dumps"})
 		}
 		if found == nil {
 			return usage("there is no dump among %s: names of dumps end in their rank, as in _dump_3", units.Number(len(set.Skipped), "file"))

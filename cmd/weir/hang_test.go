@@ -1,6 +1,8 @@
 package main
 
 import (
+	"archive/tar"
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -90,6 +92,14 @@ func TestHangStatus(t *testing.T) {
 	require.Equal(t, misused, status)
 	require.Contains(t, stderr, "there is no dump among 1 file")
 
+	many := tarOf(t, 1000)
+	write("many.tar", many)
+	_, stderr, status = weir("", "hang", filepath.Join(folder, "many.tar"))
+	require.Equal(t, atFault, status)
+	require.Contains(t, stderr, "many.tar:x39: not a flight recorder dump: the file is empty\nand 960 more files that are no dumps\n")
+	require.NotContains(t, stderr, "x40")
+	require.NoError(t, os.Remove(filepath.Join(folder, "many.tar")))
+
 	write("dump_0", []byte("no pickle"))
 	_, stderr, status = weir("", "hang", folder)
 	require.Equal(t, atFault, status)
@@ -106,4 +116,15 @@ func TestHangStatus(t *testing.T) {
 		_, _, status = weir("", args...)
 		require.Equal(t, misused, status, args)
 	}
+}
+
+// tarOf returns an archive of empty files.
+func tarOf(t *testing.T, files int) []byte {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for i := range files {
+		require.NoError(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "x" + strconv.Itoa(i), Mode: 0o600}))
+	}
+	require.NoError(t, w.Close())
+	return out.Bytes()
 }

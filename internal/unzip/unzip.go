@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,10 +22,13 @@ const (
 	unpackedByByte = 200
 )
 
+// Buffer is the size of a bufio.Reader that Open reads from without a buffer of its own.
+const Buffer = 1 << 16
+
 // Open returns the content of a file. It unpacks a gzip file as long as the content is in proportion
 // to the size of the file, and returns ErrBomb beyond that.
 func Open(r io.Reader) (*bufio.Reader, error) {
-	in := bufio.NewReaderSize(r, 1<<16)
+	in := bufio.NewReaderSize(r, Buffer)
 	if head, _ := in.Peek(2); string(head) != "\x1f\x8b" {
 		return in, nil
 	}
@@ -61,8 +65,8 @@ func (g *guarded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Expand returns the files with the given names, in the given folders, and of the given patterns of
-// filepath.Glob, in order. It skips files of a folder that fitting rejects.
+// Expand returns the files with the given names, in the given folders and their subfolders, and of the given
+// patterns of filepath.Glob, in order. It skips files of a folder that fitting rejects.
 func Expand(names []string, fitting func(name string) bool) (files, skipped []string, err error) {
 	for _, name := range names {
 		info, err := os.Stat(name)
@@ -78,21 +82,27 @@ func Expand(names []string, fitting func(name string) bool) (files, skipped []st
 			files = append(files, name)
 			continue
 		}
-		entries, err := os.ReadDir(name)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, entry := range entries {
-			path := filepath.Join(name, entry.Name())
+		err = filepath.WalkDir(name+string(filepath.Separator), func(path string, entry fs.DirEntry, err error) error {
 			switch {
+			case err != nil:
+				return err
+			case len(files)+len(skipped) > mostFiles:
+				return fmt.Errorf("%s has more than %d files: give a folder that has no others", name, mostFiles)
 			case entry.IsDir():
 			case fitting(path):
 				files = append(files, path)
 			default:
 				skipped = append(skipped, path)
 			}
+			return nil
+		})
+		if err != nil {
+			return nil, nil, err
 		}
 	}
 	slices.Sort(files)
 	return slices.Compact(files), skipped, nil
 }
+
+// mostFiles bounds the number of files in folders.
+const mostFiles = 1 << 18
