@@ -48,15 +48,24 @@ type decoder struct {
 	words   map[string]string
 	calls   map[Call]*Call
 	scratch []byte
-	batches []batch        // by entry
-	closed  map[batch]bool // whether the batch's closing entry has completed
+	entries []entry
+	hooked  bool // FlightRecorderHook wrote the dump
 }
 
-// batch identifies operations that are issued together.
+// entry is an entry of the file. Entries of a batch and the one that closes it have equal batches.
+type entry struct {
+	Entry
+	batch
+	op     int64
+	closes bool
+}
+
+// batch is the pair of counts that all entries of a batch of operations share, and that no other
+// operation has. ProcessGroupNCCL.cpp raises one of the counts for each batch: the collective's in PyTorch
+// 2.4 and 2.5, whatever the batch holds, and the one of its kind since 2.6.
 type batch struct {
-	group     int32
-	number    int64
-	transfers bool
+	group                 int32
+	collective, transfers int64
 }
 
 func fault(format string, args ...any) error {
@@ -90,23 +99,113 @@ func (d *decoder) top(v pickle.Value) error {
 	if err := d.Hold(int64(len(items)) * entryBytes); err != nil {
 		return err
 	}
-	d.dump.Entries, d.batches, d.closed = make([]Entry, 0, len(items)), make([]batch, 0, len(items)), map[batch]bool{}
+	d.entries = make([]entry, 0, len(items))
 	for i, item := range items {
 		if item.Kind != pickle.Dict {
 			return fault("entry %d is %v, where a dict belongs", i, item.Kind)
 		}
 		d.entry(item)
 	}
-	for i := range d.dump.Entries { // a batch has the state of the entry that closes it
-		e := &d.dump.Entries[i]
-		e.Completed = e.Completed || d.closed[d.batches[i]]
-	}
+	slices.SortStableFunc(d.entries, func(a, b entry) int { return cmp.Compare(a.Record, b.Record) })
 	d.join(parts["pg_status"])
-	slices.SortStableFunc(d.dump.Entries, func(a, b Entry) int { return cmp.Compare(a.Record, b.Record) })
+	d.settle()
+	d.count()
 	return nil
 }
 
-const entryBytes = 40 + 24 // for an entry and its batch
+const entryBytes = 40 + 88 // for an entry of the dump, and one of the file
+
+// settle gives the parts of each batch the state of the entry that closes it, and keeps all entries but
+// those. PyTorch 2.4 to 2.6 records no parts of a batch of collectives; the entry that closes it stands
+// for them.
+//
+// A dump of active operations alone has all parts, and lacks the closing entries of the batches that have
+// ended, which leaves gaps in the numbers of its records.
+func (d *decoder) settle() {
+	closing, parts := map[batch]*entry{}, map[batch]int{}
+	batched := make([]bool, len(d.dump.Groups)) // groups with batches
+	history := false                            // completed operations are in the dump
+	d.dump.Complete = true
+	for i := range d.entries {
+		e := &d.entries[i]
+		history = history || e.Completed
+		d.dump.Complete = d.dump.Complete && (i == 0 || e.Record == d.entries[i-1].Record+1)
+		if e.closes {
+			closing[e.batch] = e
+		} else {
+			parts[e.batch]++
+		}
+		// A transfer that is not completed although the last completed one has its number is part of a batch, as
+		// is one behind which no transfer was counted.
+		numbered := e.Kind != Collective && (e.transfers == 0 || e.transfers == d.dump.Groups[e.Group].Status.Completed)
+		batched[e.Group] = batched[e.Group] || e.closes || parts[e.batch] > 1 || numbered
+	}
+	d.dump.Complete = d.dump.Complete && history
+	d.dump.first = len(d.entries) > 0 && d.entries[0].Record == 0
+	known := map[batch]int32{}
+	d.dump.Entries = make([]Entry, 0, len(d.entries))
+	kept := d.entries[:0]
+	last, gap := -1, false // of the parts that follow each other, and whether a record is missing after it
+	for i, e := range d.entries {
+		if i > last {
+			for last = i; last+1 < len(d.entries) && d.entries[last+1].batch == e.batch && !d.entries[last+1].closes; last++ {
+			}
+			gap = last+1 == len(d.entries) || d.entries[last+1].Record > d.entries[last].Record+1
+		}
+		if e.closes && parts[e.batch] > 0 {
+			continue
+		}
+		end, closed := closing[e.batch]
+		switch {
+		case closed && !e.closes:
+			e.Completed = e.Completed || end.Completed
+		case history || e.Completed || !gap || !batched[e.Group] || e.Kind == Collective && parts[e.batch] < 2:
+			kept = append(kept, e)
+			continue
+		default:
+			e.Completed, d.dump.Unclosed = true, true
+		}
+		if known[e.batch] == 0 {
+			known[e.batch] = int32(len(known) + 1)
+		}
+		e.Batch = known[e.batch]
+		kept = append(kept, e)
+	}
+	d.entries = kept
+}
+
+// count numbers the operations of each group. Numbers of collectives are those of all members, so they
+// exclude the batches of transfers that raised the count of collectives in PyTorch 2.4 and 2.5. Numbers of
+// transfers count all parts of batches.
+func (d *decoder) count() {
+	type counts struct {
+		last    batch
+		batches int64 // batches of transfers counted as collectives
+		sent    int64 // transfers
+	}
+	of := make([]counts, len(d.dump.Groups))
+	for _, e := range d.entries {
+		c := &of[e.Group]
+		switch {
+		case e.Kind == Collective:
+			e.Number = e.collective - c.batches
+		case d.dump.Whole() || e.transfers == 0:
+			c.sent++
+			e.Number = c.sent
+		case !d.hooked && e.op >= e.collective && e.collective >= 0:
+			e.Number = e.op - e.collective
+		default:
+			e.Number = e.transfers
+		}
+		if e.Kind != Collective && e.Batch > 0 && e.transfers == c.last.transfers && e.collective > c.last.collective {
+			c.batches++
+			d.dump.Groups[e.Group].Uncounted = !d.dump.Whole()
+		}
+		c.last = e.batch
+		d.dump.Entries = append(d.dump.Entries, e.Entry)
+	}
+	d.entries = nil
+}
 
 // ranks reads a list of ranks, or a string that contains a list. It returns nil if one of them cannot
 // be a rank.
@@ -133,12 +232,12 @@ func (d *decoder) ranks(v pickle.Value) (ranks []int) {
 // mostRank is the highest accepted rank.
 const mostRank = 1<<24 - 1
 
-// entry reads an operation, and keeps it unless it closes a batch.
+// entry reads an operation.
 func (d *decoder) entry(v pickle.Value) {
-	e := Entry{Group: -1, Peer: -1}
-	var call Call
-	local, collective, transfers, op := int64(-1), int64(-1), int64(0), int64(-1)
-	name, transfer := "", false
+	e := entry{Entry: Entry{Group: -1, Peer: -1}, batch: batch{-1, -1, 0}, op: -1}
+	var call, output Call
+	var local int64 = -1
+	name, retired := "", false
 	for key, v := range d.Pairs(v) {
 		switch key {
 		case "record_id", "id":
@@ -148,54 +247,64 @@ func (d *decoder) entry(v pickle.Value) {
 		case "process_group":
 			e.Group = d.member(v)
 		case "collective_seq_id", "seq_id":
-			collective = d.number(v)
+			e.collective = d.number(v)
 		case "p2p_seq_id":
-			transfers = d.number(v)
+			e.transfers = d.number(v)
 		case "op_id":
-			op = d.number(v)
+			e.op = d.number(v)
 		case "profiling_name":
 			name = d.word(v)
 		case "input_sizes":
 			call.Sizes = d.word(v, ", ", "x")
 		case "input_dtypes":
 			call.Type = d.word(v, ",")
+		case "output_sizes":
+			output.Sizes = d.word(v, ", ", "x")
+		case "output_dtypes":
+			output.Type = d.word(v, ",")
 		case "state":
 			e.Completed = d.word(v) == "completed"
-		case "is_p2p":
-			transfer = v.Kind == pickle.Boolean && v.Bits != 0
+		case "retired":
+			retired = v.Kind == pickle.Boolean && v.Bits != 0
 		}
 	}
 	if e.Group < 0 {
 		e.Group = d.named(strconv.FormatInt(local, 10))
 	}
-	d.dump.Groups[e.Group].Local = local
+	d.dump.Groups[e.Group].Local, e.group = local, e.Group
+	backend, name, _ := strings.Cut(name, ":")
 	var place int
 	call.Name, call.Kind, place = operation(name)
-	e.Number = collective
-	in := batch{e.Group, collective, false}
-	if call.Kind != Collective || transfer {
-		e.Number = transfers
-		in = batch{e.Group, transfers, true}
-		if op >= collective && collective >= 0 {
-			e.Number = op - collective
-		}
+	e.closes = strings.HasSuffix(name, "coalesced") && call.Type == ""
+	if call.Kind != Collective {
 		e.Peer = d.peer(e.Group, place)
 	}
-	if call.Name == "coalesced" {
-		d.closed[in] = e.Completed
-		return
+	if call.Type == "" || call.Name == "all_gather" { // members of an all_gather may give inputs of their own sizes
+		call.Sizes, call.Type = output.Sizes, cmp.Or(call.Type, output.Type)
+	}
+	// A retired operation of NCCL that has not completed has timed out. Gloo retires each one at its end, or
+	// at its failure. Backends that do not report ends have them retired when they are issued, and nccl2
+	// reports transfers of batches as completed when they are issued.
+	native := backend == "nccl" || backend == "xccl" || backend == "gloo"
+	d.hooked = d.hooked || !native
+	if retired && !e.Completed && !strings.HasPrefix(backend, "nccl") && backend != "xccl" {
+		e.Completed, e.Unseen = true, true
+	} else if e.Completed && call.Kind != Collective && strings.HasPrefix(backend, "nccl") {
+		e.Unseen = !native
+	}
+	if e.Unseen && !native {
+		d.dump.Backend = backend
 	}
 	if d.calls[call] == nil {
 		d.calls[call] = &Call{call.Kind, call.Name, call.Sizes, call.Type}
 	}
 	e.Call = d.calls[call]
-	d.dump.Entries, d.batches = append(d.dump.Entries, e), append(d.batches, in)
+	d.entries = append(d.entries, e)
 }
 
-// operation parses the name of an operation, "nccl:all_reduce" or "nccl:recv 0<-3". The peer of a
-// transfer is given by its place in the group.
-func operation(text string) (name string, kind Kind, peer int) {
-	_, name, _ = strings.Cut(text, ":")
+// operation parses the name of an operation, "all_reduce" or "recv 0<-3". The peer of a transfer is given by
+// its place in the group.
+func operation(name string) (word string, kind Kind, peer int) {
 	word, ends, _ := strings.Cut(name, " ")
 	_, to, sends := strings.Cut(ends, "->")
 	_, from, receives := strings.Cut(ends, "<-")
@@ -267,6 +376,10 @@ func (d *decoder) join(v pickle.Value) {
 		}
 		fields := maps.Collect(d.Pairs(v))
 		status := Status{d.number(fields["last_enqueued_collective"]), d.number(fields["last_completed_collective"])}
+		if d.hooked && status.Enqueued >= 0 { // op_id of any operation, from 0
+			status.Enqueued++
+			status.Completed++
+		}
 		if at := slices.IndexFunc(d.dump.Groups, func(g Group) bool { return g.Local == local }); at >= 0 {
 			d.dump.Groups[at].Status = status
 		} else {

@@ -9,11 +9,19 @@ type Dump struct {
 	// Unjoined contains the status of each group without entries, by the process's own number for
 	// the group.
 	Unjoined map[int64]Status
+	// Complete means that the dump contains all operations from its first one on. A dump of pending
+	// operations alone does not.
+	Complete bool
+	// Unclosed means that operations were taken as completed because the dump lacks the end of their batch.
+	Unclosed bool
+	// Backend names a backend that does not tell when operations end, or when transfers in batches do; "" if
+	// there is none.
+	Backend string
+	first   bool // the dump has the rank's first operation
 }
 
-// Whole reports whether the dump contains the rank's first operation, and therefore its whole
-// history.
-func (d *Dump) Whole() bool { return len(d.Entries) > 0 && d.Entries[0].Record == 0 }
+// Whole reports whether the dump contains the rank's whole history.
+func (d *Dump) Whole() bool { return d.Complete && d.first }
 
 // Group describes a process group, according to the dump of a rank.
 type Group struct {
@@ -22,11 +30,13 @@ type Group struct {
 	Ranks       []int  // ranks of the job, in the order of the group; nil if unknown
 	Local       int64  // the process's own number for the group, -1 if no entry contains it
 	Status      Status
+	// Uncounted means that numbers of the group's collectives also count an unknown number of batches.
+	Uncounted bool
 }
 
 // Status is the progress of a rank in a group: the numbers of the last operation that it issued and
-// of the last one that completed, -1 if unknown. Transfers complete out of order, so earlier ones
-// may be pending.
+// of the last one that completed, -1 if unknown. In a group with transfers, the numbers may be those of
+// transfers, of collectives, or of both. Transfers complete out of order, so earlier ones may be pending.
 type Status struct{ Enqueued, Completed int64 }
 
 // Kind is the kind of an entry's operation.
@@ -47,14 +57,16 @@ type Entry struct {
 	Number int64
 	*Call
 	Group     int32 // index in Dump.Groups
-	Peer      int32 // the rank at the other end of a transfer, numbered in the job; -1 if unknown
+	Peer      int32 // the rank at the other end of a transfer, numbered in the job; -1 if it may be any member
+	Batch     int32 // equal for the operations of a batch, which end together; 0 outside batches
 	Completed bool
+	Unseen    bool // that the operation completed is inferred: the recorder did not see its end
 }
 
 // Call describes an operation. A dump stores equal calls once.
 type Call struct {
 	Kind  Kind
 	Name  string // such as "all_reduce"; "send" or "recv" for a transfer
-	Sizes string // sizes of the input, such as "4096x1x5120"
-	Type  string // type of the input's elements, such as "BFloat16"
+	Sizes string // sizes of the input, such as "4096x1x5120"; of the output for an all_gather, or if there is no input
+	Type  string // type of the elements, such as "BFloat16"
 }

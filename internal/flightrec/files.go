@@ -2,6 +2,7 @@ package flightrec
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
@@ -9,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -29,12 +29,12 @@ type Set struct {
 // Broken is a file that is named like a dump but is not a complete one.
 type Broken struct {
 	File string
-	Rank int // -1 if its name contains none
+	Rank int // -1 if the file is not named like the dumps, or if its name contains no rank
 	Err  error
 }
 
-// Read reads dumps: files, folders of them, patterns of filepath.Glob, and archives (.tar,
-// .tar.gz). The rank of a dump is the number at the end of its name. Read returns an error if a
+// Read reads dumps: files, folders of them with their subfolders, patterns of filepath.Glob, and archives
+// (.tar, .tar.gz). The rank of a dump is the number at the end of its name. Read returns an error if a
 // name does not exist, or if two dumps are from the same rank.
 func Read(names ...string) (*Set, error) {
 	files, skipped, err := unzip.Expand(names, func(name string) bool { return rankOf(name) >= 0 })
@@ -55,6 +55,18 @@ func Read(names ...string) (*Set, error) {
 	s := &Set{Skipped: skipped}
 	for _, one := range got {
 		s.Dumps, s.Broken, s.Skipped = append(s.Dumps, one.Dumps...), append(s.Broken, one.Broken...), append(s.Skipped, one.Skipped...)
+	}
+	if len(s.Dumps) > 0 { // core.17 beside dump_0 is no dump of rank 17
+		stems := map[string]bool{}
+		for _, d := range s.Dumps {
+			stem, _ := split(d.File)
+			stems[stem] = true
+		}
+		for i, b := range s.Broken {
+			if stem, _ := split(b.File); !stems[stem] {
+				s.Broken[i].Rank = -1
+			}
+		}
 	}
 	slices.SortStableFunc(s.Dumps, func(a, b *Dump) int { return a.Rank - b.Rank })
 	for i := 1; i < len(s.Dumps); i++ {
@@ -104,7 +116,8 @@ func (s *Set) Add(name string, r io.Reader) error {
 
 // archive reads the dumps of a tar archive.
 func (s *Set) archive(name string, r io.Reader) error {
-	for t := tar.NewReader(r); ; {
+	t := tar.NewReader(r)
+	for member := bufio.NewReaderSize(t, unzip.Buffer); ; member.Reset(t) {
 		header, err := t.Next()
 		if err == io.EOF {
 			return nil
@@ -120,7 +133,7 @@ func (s *Set) archive(name string, r io.Reader) error {
 			s.Skipped = append(s.Skipped, path)
 			continue
 		}
-		if err := s.Add(path, t); err != nil {
+		if err := s.Add(path, member); err != nil {
 			if errors.Is(err, unzip.ErrBomb) {
 				return err
 			}
@@ -132,17 +145,20 @@ func (s *Set) archive(name string, r io.Reader) error {
 // rankOf returns the number that a file's name ends in, before its extensions, or -1 if there is
 // none.
 func rankOf(name string) int {
-	base := filepath.Base(name)
+	_, rank := split(name)
+	return rank
+}
+
+// split returns the name of a file without its folder, its extensions and the rank that it ends in, and the rank.
+func split(name string) (stem string, rank int) {
+	base := name[strings.LastIndexAny(name, `/\:`)+1:] // a member of an archive follows a colon
 	for _, ending := range []string{".gz", ".json", ".pickle", ".pkl", ".pt", ".bin"} {
 		base = strings.TrimSuffix(base, ending)
 	}
-	digits := len(base)
-	for digits > 0 && base[digits-1] >= '0' && base[digits-1] <= '9' {
-		digits--
-	}
-	rank, err := strconv.Atoi(base[digits:])
+	stem = strings.TrimRight(base, "0123456789")
+	rank, err := strconv.Atoi(base[len(stem):])
 	if err != nil || rank > mostRank {
-		return -1
+		return base, -1
 	}
-	return rank
+	return stem, rank
 }

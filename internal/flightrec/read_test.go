@@ -106,13 +106,79 @@ func TestSpellings(t *testing.T) {
 	require.NoError(t, s.Add("dump_2.json", strings.NewReader(dump)))
 	d := s.Dumps[0]
 	require.Equal(t, []flightrec.Entry{
-		{Record: 7, Number: 7, Peer: 5, Completed: true, Call: &flightrec.Call{Name: "recv", Kind: flightrec.Recv}},
-		{Record: 8, Number: 8, Peer: 3, Completed: true, Call: &flightrec.Call{Name: "send", Kind: flightrec.Send}},
+		{Record: 7, Number: 7, Peer: 5, Batch: 1, Completed: true, Call: &flightrec.Call{Name: "recv", Kind: flightrec.Recv}},
+		{Record: 8, Number: 8, Peer: 3, Batch: 1, Completed: true, Call: &flightrec.Call{Name: "send", Kind: flightrec.Send}},
 		{Record: 10, Number: 5, Group: 1, Peer: -1, Call: &flightrec.Call{Name: "_all_gather_base", Sizes: "2x3, ", Type: "Float,Long"}},
 	}, d.Entries)
 	require.Equal(t, flightrec.Status{Enqueued: 9, Completed: 8}, d.Groups[0].Status)
 	require.Equal(t, "x", d.Groups[0].Description)
 	require.Equal(t, "other", d.Groups[1].Name)
+}
+
+// TestStates reads what the recorders of several backends say of an operation that is retired but not completed, as
+// ProcessGroupGloo.cpp, ProcessGroupNCCL.cpp and FlightRecorderHook.cpp of PyTorch 2.15 use the word, and of one
+// that nccl2 calls completed.
+func TestStates(t *testing.T) {
+	for name, want := range map[string]struct {
+		state             string
+		completed, unseen bool
+		backend           string
+	}{
+		"gloo:all_reduce":  {"scheduled", true, true, ""},      // ended or failed
+		"nccl:all_reduce":  {"scheduled", false, false, ""},    // timed out
+		"mpi:all_reduce":   {"scheduled", true, true, "mpi"},   // issued
+		"nccl2:all_reduce": {"completed", true, false, ""},     // ended
+		"nccl2:send 0->1":  {"completed", true, true, "nccl2"}, // may be issued in a batch
+		"nccl:send 0->1":   {"completed", true, false, ""},
+	} {
+		var s flightrec.Set
+		require.NoError(t, s.Add("dump_0.json", strings.NewReader(`{"entries": [{"process_group": ["0", "x"], "collective_seq_id": 1, "p2p_seq_id": 1, "profiling_name": "`+name+`", "state": "`+want.state+`", "retired": true}]}`)))
+		e := s.Dumps[0].Entries[0]
+		require.Equal(t, want.completed, e.Completed, name)
+		require.Equal(t, want.unseen, e.Unseen, name)
+		require.Equal(t, want.backend, s.Dumps[0].Backend, name)
+	}
+}
+
+// TestReceives reads a receive of FlightRecorderHook, whose size is that of its output, and one from any rank. The
+// status of its dumps has an op_id, from 0.
+func TestReceives(t *testing.T) {
+	const dump = `{"version": "2.10", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}, "pg_status": {"0": {"last_enqueued_collective": 1, "last_completed_collective": -1}},
+		"entries": [
+		{"record_id": 0, "pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": 0, "p2p_seq_id": 1, "op_id": 0, "profiling_name": "nccl2:recv 1<-0", "state": "scheduled", "input_sizes": [], "input_dtypes": [], "output_sizes": [[4, 16]], "output_dtypes": ["Float"], "is_p2p": true},
+		{"record_id": 1, "pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": 0, "p2p_seq_id": 2, "op_id": 1, "profiling_name": "nccl2:recv 1<-?", "state": "scheduled", "input_sizes": [], "input_dtypes": [], "output_sizes": [[]], "output_dtypes": ["Long"], "is_p2p": true}
+	]}`
+	var s flightrec.Set
+	require.NoError(t, s.Add("dump_1.json", strings.NewReader(dump)))
+	d := s.Dumps[0]
+	require.Equal(t, []flightrec.Entry{
+		{Record: 0, Number: 1, Peer: 0, Call: &flightrec.Call{Name: "recv", Kind: flightrec.Recv, Sizes: "4x16", Type: "Float"}},
+		{Record: 1, Number: 2, Peer: -1, Call: &flightrec.Call{Name: "recv", Kind: flightrec.Recv, Type: "Long"}},
+	}, d.Entries)
+	require.Equal(t, flightrec.Status{Enqueued: 2, Completed: 0}, d.Groups[0].Status)
+}
+
+// TestFolders reads the dumps in a folder for each node, and takes no file for a rank that is named unlike the
+// dumps.
+func TestFolders(t *testing.T) {
+	folder := t.TempDir()
+	write := func(name string, b []byte) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(folder, name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), b, 0o600))
+	}
+	write("node0/dump_0", pickled)
+	write("node1/dump_1.json", inJSON)
+	write("node1/dump_2", nil)
+	write("core.17", []byte("\x7fELF"))
+	write("node1/slurm-48213", []byte("slurmstepd: error"))
+	set, err := flightrec.Read(folder)
+	require.NoError(t, err)
+	require.Len(t, set.Dumps, 2)
+	ranks := map[string]int{}
+	for _, b := range set.Broken {
+		ranks[filepath.Base(b.File)] = b.Rank
+	}
+	require.Equal(t, map[string]int{"dump_2": 2, "core.17": -1, "slurm-48213": -1}, ranks)
 }
 
 // TestRanks refuses dumps without a rank, and two dumps of one rank.

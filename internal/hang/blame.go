@@ -4,6 +4,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/weir-ml/weir/internal/flightrec"
 )
 
 // Wait states that one rank waits for another.
@@ -13,6 +15,7 @@ type Wait struct {
 	In      string `json:"in"` // the operation in which the rank waits, such as "recv from rank 3"
 	Group   string `json:"group,omitempty"`
 	Certain bool   `json:"certain"`
+	kind    flightrec.Kind
 }
 
 // waiting is the graph of waits. It maps each rank that waits or is awaited to its waits.

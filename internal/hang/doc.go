@@ -8,14 +8,16 @@
 // blame together, unless a mismatch or the plan shows which of them is at fault.
 //
 // In a dump, a rank waits in the first-issued of its pending operations that can hold it up. A
-// transfer waits for its peer, unless the peer has issued the other end. A collective waits for the
+// transfer waits for its peer, unless the peer has issued the other end, and a batch of transfers for
+// the peers of all those without another end. A receive from any rank waits for all members. A collective waits for the
 // members that have not issued it: those whose first pending number in the group is lower, and those
 // that have none pending but have not completed it. If others have completed a member's pending
 // collective, the member waits for none.
 //
 // A finding is certain if the dumps prove it: the awaited rank left a dump, and the awaited operation
-// is not in it. It is likely if it depends on a missing or empty dump, on clocks, or on a send, which
-// need not hold up its rank. If the dumps fit a plan ([Fit]), a rank's operations determine its
+// is not in it. It is likely if it depends on a missing or empty dump, on clocks, on a send, which
+// need not hold up its rank, on an operation that most members have not issued, or on an end that the
+// recorder did not see. If the dumps fit a plan ([Fit]), a rank's operations determine its
 // [Place] in its program, which shows exactly which message it waits for.
 //
 // The package has no state and changes nothing. Its reports are values, and the same dumps yield the

@@ -23,6 +23,8 @@ type dumpOp struct {
 	Sizes              []int64
 	Type               string
 	p2p                bool
+	closing            *dumpOp   // that closes the batch of this part
+	parts              []*dumpOp // of the batch that this one closes
 	collective, batch  int64
 	op, record         int64
 }
@@ -38,6 +40,10 @@ type dumpRank struct {
 	Pending bool
 	Ring    int
 	Empty   bool
+	// Batches is the version of PyTorch whose numbers batches of transfers have, 2.4 or 2.6; transfers are in none
+	// if it is "".
+	Batches string
+	open    *dumpOp                  // closes the batch that is being issued
 	counts  map[*dumpGroup]*[3]int64 // collectives, transfers, both
 }
 
@@ -68,14 +74,52 @@ func (r *dumpRank) Collective(g *dumpGroup, name string, now int64, sizes ...int
 // Transfer records a send to a rank of the job, or a receive.
 func (r *dumpRank) Transfer(g *dumpGroup, send bool, peer int, now int64, sizes ...int64) *dumpOp {
 	n := r.count(g)
-	n[1]++
+	switch {
+	case r.open != nil:
+	case r.Batches == "2.4":
+		n[0]++
+	default:
+		n[1]++
+	}
 	n[2]++
+	if r.open == nil && r.Batches != "" {
+		r.open = &dumpOp{Group: g, Name: "nccl:coalesced", Created: now}
+	}
 	own, other := slices.Index(g.Ranks, r.Rank), slices.Index(g.Ranks, peer)
 	name := fmt.Sprintf("nccl:recv %d<-%d", own, other)
 	if send {
 		name = fmt.Sprintf("nccl:send %d->%d", own, other)
 	}
-	return r.add(&dumpOp{Group: g, Name: name, Created: now, Sizes: sizes, Type: "BFloat16", p2p: true, collective: n[0], batch: n[1], op: n[2]})
+	op := r.add(&dumpOp{Group: g, Name: name, Created: now, Sizes: sizes, Type: "BFloat16", p2p: true, collective: n[0], batch: n[1], op: n[2], closing: r.open})
+	if r.open != nil {
+		r.open.parts = append(r.open.parts, op)
+		r.open.collective, r.open.batch, r.open.op = n[0], n[1], n[2]
+	}
+	return op
+}
+
+// Close ends the batch that is being issued, as endCoalescing does in ProcessGroupNCCL.cpp: it records an operation
+// without sizes, which is no transfer (isP2POp is false for COALESCED) and has the numbers of the parts. The parts have
+// no events, so they never complete. startCoalescing raises the collectives' number in PyTorch 2.4 and 2.5, and since
+// 2.6 the first transfer in the batch raises that of transfers; op_id counts every part.
+func (r *dumpRank) Close() {
+	if r.open != nil {
+		r.add(r.open)
+		r.open = nil
+	}
+}
+
+// ended returns the time at which an operation completed as the recorder saw it, 0 if it did not.
+func (op *dumpOp) ended() (last int64) {
+	if op.closing != nil {
+		return 0
+	}
+	for _, part := range op.parts {
+		if last = max(last, part.Completed); part.Completed == 0 {
+			return 0
+		}
+	}
+	return max(last, op.Completed)
 }
 
 // dump returns the dump as Python has it.
@@ -91,9 +135,9 @@ func (r *dumpRank) dump(asText bool) map[string]any {
 		config[g.Name] = map[string]any{"name": g.Name, "desc": g.Description, "ranks": strings.ReplaceAll(fmt.Sprint(g.Ranks), " ", ", ")}
 		enqueued, completed := int64(-1), int64(-1)
 		for _, op := range r.Ops {
-			if n := max(op.batch, op.collective); op.Group == g {
+			if n := max(op.batch, op.collective); op.Group == g && op.closing == nil {
 				enqueued = max(enqueued, n)
-				if op.Completed > 0 {
+				if op.ended() > 0 {
 					completed = max(completed, n)
 				}
 			}
@@ -106,7 +150,7 @@ func (r *dumpRank) dump(asText bool) map[string]any {
 	}
 	entries := []any{}
 	for _, op := range ops {
-		if !r.Empty && (!r.Pending || op.Completed == 0) {
+		if !r.Empty && (!r.Pending || op.ended() == 0) {
 			entries = append(entries, r.entry(op))
 		}
 	}
@@ -119,18 +163,22 @@ func (r *dumpRank) dump(asText bool) map[string]any {
 
 func (r *dumpRank) entry(op *dumpOp) map[string]any {
 	state, completed := "scheduled", any(nil)
-	if op.Completed > 0 {
-		state, completed = "completed", op.Completed
+	if ended := op.ended(); ended > 0 {
+		state, completed = "completed", ended
 	}
-	shape := []any{}
-	for _, size := range op.Sizes {
-		shape = append(shape, size)
+	shapes, types := []any{}, []any{}
+	if op.Type != "" {
+		shape := []any{}
+		for _, size := range op.Sizes {
+			shape = append(shape, size)
+		}
+		shapes, types = []any{shape}, []any{op.Type}
 	}
 	return map[string]any{
 		"record_id": op.record, "pg_id": int64(slices.Index(r.Groups, op.Group)), "process_group": []any{op.Group.Name, op.Group.Description},
 		"collective_seq_id": op.collective, "p2p_seq_id": op.batch, "op_id": op.op, "profiling_name": op.Name, "time_created_ns": op.Created,
-		"input_sizes": []any{shape}, "input_dtypes": []any{op.Type}, "output_sizes": []any{shape}, "output_dtypes": []any{op.Type},
-		"state": state, "time_discovered_started_ns": nil, "time_discovered_completed_ns": completed, "retired": op.Completed > 0,
+		"input_sizes": shapes, "input_dtypes": types, "output_sizes": shapes, "output_dtypes": types,
+		"state": state, "time_discovered_started_ns": nil, "time_discovered_completed_ns": completed, "retired": op.ended() > 0,
 		"timeout_ms": int64(600000), "is_p2p": op.p2p, "thread_name": "python3",
 	}
 }

@@ -41,7 +41,8 @@ type Place struct {
 // trail is what a rank's dump shows of its transfers within its pipeline.
 type trail struct {
 	last    []issued // the last transfers; only the pending ones if the dump does not contain all
-	whole   bool     // last contains all of the dump's transfers, with none missing in between
+	whole   bool     // last contains all of the dump's transfers, with none missing in between or after them
+	none    bool     // the rank has issued no transfer
 	count   int      // number of transfers since the job began, 0 if unknown
 	pending map[direction]int
 }
@@ -81,7 +82,7 @@ func (f *Fit) place(j *job, all []script, counts bool) (why string) {
 	for number, ranks := range f.Pipelines {
 		for place, id := range ranks {
 			r := j.byID[id]
-			p := &Place{Pipeline: number, Place: place, rank: r, script: &all[place], trail: r.trail(ranks, counts)}
+			p := &Place{Pipeline: number, Place: place, rank: r, script: &all[place], trail: j.trail(r, ranks, counts)}
 			if len(p.script.transfers) == 0 || !p.candidates() {
 				return fmt.Sprintf("the transfers of rank %d are not those of place %d of the plan", id, place)
 			}
@@ -140,40 +141,52 @@ func (j *job) pipelines(places int) (list [][]int) {
 	return list
 }
 
-// trail returns the rank's transfers with the ranks of its pipeline, in all groups.
-func (r *rank) trail(pipeline []int, counts bool) trail {
-	t := trail{whole: true, pending: map[direction]int{}}
+// trail returns the rank's transfers with the ranks of its pipeline, in all groups. PyTorch 2.15 sends integers
+// between these ranks before the first step: one for each link, and the shapes of what it sends later. No plan
+// has those.
+func (j *job) trail(r *rank, pipeline []int, counts bool) trail {
+	t := trail{pending: map[direction]int{}}
+	gapless, counted := true, true
 	var pending []issued
 	last := map[*group]int64{} // number
+	left := r.pending
 	for i := range r.dump.Entries {
 		e := &r.dump.Entries[i]
+		held := len(left) > 0 && e == left[0]
+		if held {
+			left = left[1:]
+		}
 		place := slices.Index(pipeline, int(e.Peer))
-		if e.Kind == flightrec.Collective || place < 0 {
+		if e.Kind == flightrec.Collective || place < 0 || j.activations && !fraction(e) {
 			continue
 		}
 		g := r.group(e)
 		number, begun := last[g]
-		t.whole = t.whole && (!begun || e.Number == number+1)
+		gapless = gapless && (!begun || e.Number == number+1)
+		counted = counted && !r.dump.Groups[e.Group].Uncounted
 		last[g] = e.Number
 		t.last = append(t.last, issued{direction: direction{e.Kind, place}})
-		if !e.Completed {
+		if held {
 			t.pending[direction{e.Kind, place}]++
 			pending = append(pending, issued{direction{e.Kind, place}, int(e.Number)})
 		}
 	}
-	for _, g := range r.groups { // a dump of pending operations does not show these
-		enqueued := g.members[r.id].status.Enqueued
-		if g.carries && slices.Equal(g.ranks, pipeline) && enqueued > last[g] {
-			last[g], t.whole = enqueued, false
+	t.whole = r.dump.Complete || gapless && len(t.last) > len(pending) // all parts of batches stay in a dump
+	for i, g := range r.groups {                                       // a dump of pending operations does not show these
+		if enqueued := r.dump.Groups[i].Status.Enqueued; !t.whole && g.carries && slices.Equal(g.ranks, pipeline) && enqueued > last[g] {
+			last[g] = enqueued
 		}
 	}
 	for _, number := range last {
 		t.count += int(number)
 	}
-	if !counts {
+	if r.dump.Whole() {
+		t.count, t.none = len(t.last), len(t.last) == 0
+	}
+	if !counts || !counted {
 		t.count = 0
 	}
-	if t.whole = t.whole && len(t.last) > len(pending); t.whole {
+	if t.whole {
 		for i := range t.last {
 			t.last[i].back = len(t.last) - 1 - i
 		}
@@ -186,6 +199,11 @@ func (r *rank) trail(pipeline []int, counts bool) trail {
 		}
 	}
 	return t
+}
+
+// fraction reports whether the elements of a transfer are floating-point numbers.
+func fraction(e *flightrec.Entry) bool {
+	return strings.Contains(e.Type, "Float") || e.Type == "Half" || e.Type == "Double"
 }
 
 // mostDeparted is the maximum number of a rank's last transfers that may depart from the plan's
@@ -201,6 +219,10 @@ func (p *Place) candidates() bool {
 		}
 	}
 	n, last, counted := len(p.script.transfers), p.trail.last, 0
+	if p.trail.none {
+		p.after = []int{0}
+		return true
+	}
 	if p.trail.count > 0 {
 		counted = (p.trail.count-1)%n + 1
 	}
@@ -260,6 +282,9 @@ func (f *Fit) narrow(ranks []int) int {
 			for d, most := range p.script.count {
 				peer, back := f.Places[ranks[d.peer]], direction{flightrec.Send + flightrec.Recv - d.kind, p.Place}
 				own, theirs := p.trail.pending[d], peer.trail.pending[back]
+				if len(p.after) == 1 && len(peer.after) == 1 && p.rank.dump.Whole() && peer.rank.dump.Whole() {
+					continue // counted, and small sends can end before they are received
+				}
 				if p.Departs || peer.Departs || own > 0 && theirs > 0 || p.rank.missing && theirs == 0 || peer.rank.missing && own == 0 {
 					continue // matched but not complete, or unknown
 				}
@@ -284,8 +309,11 @@ func (p *Place) locate(plan *schedule.Plan) {
 	transfers, actions := p.script.transfers, p.script.actions
 	inCollective := p.rank.Entry != nil && p.rank.Kind == flightrec.Collective
 	for _, k := range p.after {
-		last := transfers[k-1]
-		if plan.Runtime == schedule.Weir && p.trail.pending[last.direction] > 0 {
+		var last transfer // the start of the first step if the rank has issued none
+		if k > 0 {
+			last = transfers[k-1]
+		}
+		if k > 0 && plan.Runtime == schedule.Weir && p.trail.pending[last.direction] > 0 {
 			p.add(actions[last.at], actions[last.at], actions[last.at-1])
 			continue
 		}
@@ -356,7 +384,8 @@ func (f *Fit) adopt(j *job) {
 			continue
 		}
 		if p.For == 0 {
-			if !slices.Contains(p.Before, endOfStep) { // no pending operation holds it up
+			gone := slices.ContainsFunc(r.pending, func(e *flightrec.Entry) bool { return e.Peer >= 0 && j.byID[int(e.Peer)].missing })
+			if !gone && !slices.Contains(p.Before, endOfStep) { // no pending operation holds it up
 				r.blocked = blocked{}
 			}
 			continue

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/weir-ml/weir/internal/flightrec"
 )
@@ -14,6 +15,8 @@ type job struct {
 	ranks  []*rank // in ascending order: those with a dump, the members of groups, and the peers of transfers
 	byID   map[int]*rank
 	groups []*group
+	// activations means that floating-point numbers are transferred, so that integers are not what a plan sends.
+	activations bool
 }
 
 // rank is one rank of a job.
@@ -25,7 +28,8 @@ type rank struct {
 	groups    []*group        // in the dump's order
 	pending   []*flightrec.Entry
 	completed *flightrec.Entry // the last completed operation, nil if the dump shows none
-	place     *Place           // the rank's place in the plan, nil if it has none
+	lanes     map[lane][]*flightrec.Entry
+	place     *Place // the rank's place in the plan, nil if it has none
 	blocked
 }
 
@@ -50,10 +54,12 @@ type group struct {
 
 // member is the progress of a rank in the collectives of a group.
 type member struct {
-	first   int64 // the first pending number, -1 if none is pending
-	issued  int64 // the last number issued, -1 if no entry shows it
-	status  flightrec.Status
-	guessed bool // the status was looked up by the group's description
+	first     int64 // the first pending number, -1 if none is pending
+	issued    int64 // the last number issued, -1 if no entry shows it
+	proven    bool  // issued is the last number, or the rank has issued none
+	uncounted bool  // the numbers are not those of other members
+	status    flightrec.Status
+	guessed   bool // the status was looked up by the group's description
 }
 
 // newJob joins the dumps.
@@ -78,7 +84,7 @@ func newJob(set *flightrec.Set) *job {
 					j.rank(id)
 				}
 			}
-			g.members[d.Rank] = &member{first: -1, issued: -1, status: own.Status}
+			g.members[d.Rank] = &member{first: -1, issued: -1, proven: d.Whole(), uncounted: own.Uncounted, status: own.Status}
 			r.groups = append(r.groups, g)
 			if other, found := local[own.Description]; own.Local >= 0 && found && other != own.Local {
 				local[own.Description] = -1
@@ -88,24 +94,17 @@ func newJob(set *flightrec.Set) *job {
 		}
 		for i := range d.Entries {
 			e := &d.Entries[i]
-			if e.Completed {
-				r.completed = e
-			} else {
-				r.pending = append(r.pending, e)
-			}
 			g := r.group(e)
 			if e.Kind != flightrec.Collective {
-				if e.Peer >= 0 {
+				if g.carries = true; e.Peer >= 0 {
 					j.rank(int(e.Peer)) // the group may not list the peer
-					g.carries = true
 				}
+				r.lanes[laneOf(r, e)] = append(r.lanes[laneOf(r, e)], e)
+				j.activations = j.activations || fraction(e)
 				continue
 			}
 			m := g.members[r.id]
-			m.issued = max(m.issued, e.Number)
-			if !e.Completed && (m.first < 0 || e.Number < m.first) {
-				m.first = e.Number
-			}
+			m.issued, m.proven = max(m.issued, e.Number), m.proven || d.Complete
 		}
 	}
 	for _, b := range set.Broken {
@@ -114,6 +113,30 @@ func newJob(set *flightrec.Set) *job {
 		}
 	}
 	j.ranks = slices.SortedFunc(maps.Values(j.byID), func(a, b *rank) int { return cmp.Compare(a.id, b.id) })
+	for _, g := range j.groups {
+		if g.ranks == nil { // Gloo names no members: they are those whose dumps have the group, and all ranks in default_pg
+			for _, r := range j.ranks {
+				if g.members[r.id] != nil || g.kind == "default_pg" {
+					g.ranks = append(g.ranks, r.id)
+				}
+			}
+		}
+	}
+	for _, r := range j.ranks {
+		issued := map[lane]int{}
+		for i := range r.dump.Entries {
+			e := &r.dump.Entries[i]
+			issued[laneOf(r, e)]++
+			if e.Completed && !(e.Unseen && j.early(r, e, issued[laneOf(r, e)])) {
+				r.completed = e
+				continue
+			}
+			r.pending = append(r.pending, e)
+			if m := r.group(e).members[r.id]; e.Kind == flightrec.Collective && (m.first < 0 || e.Number < m.first) {
+				m.first = e.Number
+			}
+		}
+	}
 
 	// A group without entries has no known number of its own. It gets the status for the number
 	// that groups with its description have in other dumps, if its description is unique in its
@@ -125,9 +148,12 @@ func newJob(set *flightrec.Set) *job {
 		}
 		for i, own := range r.dump.Groups {
 			number, found := local[own.Description]
+			m := r.groups[i].members[r.id]
 			if status, unjoined := r.dump.Unjoined[number]; found && unjoined && own.Local < 0 && descriptions[own.Description] == 1 {
-				m := r.groups[i].members[r.id]
 				m.status, m.guessed = status, true
+			}
+			if r.groups[i].carries { // these may be numbers of transfers
+				m.status = flightrec.Status{Enqueued: -1, Completed: -1}
 			}
 		}
 	}
@@ -138,7 +164,7 @@ func newJob(set *flightrec.Set) *job {
 func (j *job) rank(id int) *rank {
 	r := j.byID[id]
 	if r == nil {
-		r = &rank{id: id, dump: &flightrec.Dump{}, missing: true}
+		r = &rank{id: id, dump: &flightrec.Dump{}, missing: true, lanes: map[lane][]*flightrec.Entry{}}
 		j.byID[id] = r
 	}
 	return r
@@ -152,10 +178,12 @@ func (r *rank) describe(e *flightrec.Entry) string { return describe(e) + " of "
 
 // describe names an operation.
 func describe(e *flightrec.Entry) string {
-	switch e.Kind {
-	case flightrec.Send:
+	switch {
+	case e.Kind == flightrec.Send:
 		return fmt.Sprintf("send to rank %d", e.Peer)
-	case flightrec.Recv:
+	case e.Kind == flightrec.Recv && e.Peer < 0:
+		return "recv from any rank"
+	case e.Kind == flightrec.Recv:
 		return fmt.Sprintf("recv from rank %d", e.Peer)
 	}
 	return fmt.Sprintf("%s %d", e.Name, e.Number)
@@ -166,5 +194,38 @@ func (m *member) has(number int64) bool {
 	if m.first >= 0 {
 		return m.first > number
 	}
-	return m.issued >= number || m.status.Completed >= number
+	return m.issued >= number || !m.proven && m.status.Completed >= number
+}
+
+// lacks reports whether it is proven that a member which has not completed a collective has not issued it, or
+// waits in an earlier one.
+func (m *member) lacks(number int64) bool {
+	if m.first >= 0 {
+		return m.first < number
+	}
+	return m.proven || m.status.Enqueued >= 0 && !m.guessed
+}
+
+// early reports whether an operation whose end was not seen cannot have ended, since another end of it has not
+// been issued. It is the nth of its lane.
+func (j *job) early(r *rank, e *flightrec.Entry, n int) bool {
+	g := r.group(e)
+	switch {
+	case e.Kind == flightrec.Collective:
+		return !rooted(e) && slices.ContainsFunc(g.ranks, func(id int) bool {
+			m := g.members[id]
+			return m != nil && m.proven && m.issued < e.Number
+		})
+	case e.Kind != flightrec.Collective && e.Peer >= 0:
+		ends, counted := j.ends(r, e)
+		return counted && n > len(ends)
+	}
+	return false
+}
+
+// rooted reports whether some members of a collective may end before others begin.
+func rooted(e *flightrec.Entry) bool {
+	return slices.ContainsFunc([]string{"broadcast", "reduce", "scatter", "gather"}, func(name string) bool {
+		return strings.Trim(e.Name, "_") == name || strings.HasPrefix(e.Name, "_"+name+"_oop")
+	})
 }

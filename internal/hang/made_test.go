@@ -216,6 +216,7 @@ func (m *made) post(r *madeRank, i item) *dumpOp {
 	}
 	peer := rank[other]*m.pipelines + r.pipeline
 	op := r.Transfer(r.Groups[1], send, peer, m.time(), 4096, 1, 5120)
+	r.Close()
 	r.posted[i] = op
 	own, theirs := [3]int{r.Rank, peer, 0}, [3]int{r.Rank, peer, 1}
 	if !send {

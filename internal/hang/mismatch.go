@@ -15,6 +15,9 @@ type Finding struct {
 	Ranks    []int  `json:"ranks"`
 	Text     string `json:"text"`
 	Mismatch bool   `json:"mismatch"` // ranks disagree about one operation; otherwise, a send has no receive
+	certain  bool   // a minority disagrees with the others
+	group    *group // of a collective
+	number   int64
 }
 
 // mismatches finds, among the pending operations, those that the members of a group issued under
@@ -33,12 +36,19 @@ func (j *job) mismatches() (found []Finding) {
 		}
 	}
 	for _, r := range j.ranks {
+		own := map[operation]string{} // the operations of a batch have one number
 		for i := range r.dump.Entries {
 			e := &r.dump.Entries[i]
-			if ranks := calls[operation{r.group(e), e.Number}]; ranks != nil && e.Kind == flightrec.Collective {
-				text := signature(e)
-				ranks[text] = append(ranks[text], r.id)
+			at := operation{r.group(e), e.Number}
+			if calls[at] != nil && e.Kind == flightrec.Collective && !at.group.members[r.id].uncounted {
+				if own[at] != "" {
+					own[at] += " with "
+				}
+				own[at] += signature(e)
 			}
+		}
+		for at, text := range own {
+			calls[at][text] = append(calls[at][text], r.id)
 		}
 		found = append(found, j.unmatched(r)...)
 	}
@@ -54,7 +64,7 @@ func (j *job) mismatches() (found []Finding) {
 // compare finds the members whose operation differs from the most frequent one, or all members if
 // there is no majority.
 func compare(g *group, number int64, ranks map[string][]int) Finding {
-	f := Finding{Mismatch: true}
+	f := Finding{Mismatch: true, group: g, number: number}
 	var words []string
 	all, most := 0, 0
 	for _, some := range ranks {
@@ -68,6 +78,7 @@ func compare(g *group, number int64, ranks map[string][]int) Finding {
 		}
 	}
 	slices.Sort(f.Ranks)
+	f.certain = 2*most > all
 	f.Text = fmt.Sprintf("operation %d of %s is %s", number, g.name, strings.Join(words, ", and "))
 	return f
 }
@@ -101,11 +112,11 @@ func (j *job) unmatched(r *rank) (found []Finding) {
 		case other == nil:
 			alone[peer.id]++
 		case alone[peer.id] == 0 && (other.Sizes != e.Sizes || other.Type != e.Type):
-			found = append(found, Finding{[]int{r.id, peer.id}, fmt.Sprintf("rank %d sends %s of %s to rank %d, which receives %s of %s", r.id, e.Sizes, e.Type, peer.id, other.Sizes, other.Type), true})
+			found = append(found, Finding{Ranks: []int{r.id, peer.id}, Text: fmt.Sprintf("rank %d sends %s of %s to rank %d, which receives %s of %s", r.id, e.Sizes, e.Type, peer.id, other.Sizes, other.Type), Mismatch: true})
 		}
 	}
 	for peer, n := range alone {
-		found = append(found, Finding{[]int{r.id, peer}, fmt.Sprintf("rank %d: %s to rank %d without a receive", r.id, units.Number(n, "send"), peer), false})
+		found = append(found, Finding{Ranks: []int{r.id, peer}, Text: fmt.Sprintf("rank %d: %s to rank %d without a receive", r.id, units.Number(n, "send"), peer)})
 	}
 	return found
 }

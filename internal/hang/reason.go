@@ -10,8 +10,9 @@ import (
 )
 
 // stopped explains why a rank that waits for no other is to blame.
-func (r *Report) stopped(j *job, rank *rank) Reason {
-	reason := Reason{Ranks: []int{rank.id}, Certain: len(rank.dump.Entries) > 0}
+func (r *Report) stopped(j *job, ranks []int) Reason {
+	rank := j.byID[ranks[0]]
+	reason := Reason{Ranks: []int{rank.id}, Certain: len(rank.dump.Entries) > 0 && !rank.dump.Unclosed && rank.dump.Backend == ""}
 	switch {
 	case rank.broken != nil && rank.missing:
 		reason.Text = "left a dump that cannot be read (" + rank.broken.Error() + ")"
@@ -23,7 +24,11 @@ func (r *Report) stopped(j *job, rank *rank) Reason {
 		reason.Text = fmt.Sprintf("is in %s, which rank %d has completed its send for", rank.describe(rank.Entry), rank.Peer)
 		return reason
 	case rank.overtaken:
+		if f := r.mismatch(rank); f != nil {
+			return Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: f.certain}
+		}
 		reason.Text = fmt.Sprintf("is in %s, which other members have completed", rank.describe(rank.Entry))
+		reason.Certain = reason.Certain && !rooted(rank.Entry)
 		return reason
 	case rank.Entry != nil:
 		reason.Text = fmt.Sprintf("is in %s, and waits for no rank there", rank.describe(rank.Entry))
@@ -41,7 +46,12 @@ func (r *Report) stopped(j *job, rank *rank) Reason {
 	if awaited == nil {
 		return reason
 	}
-	switch reason.Text += ", and has not issued "; j.byID[awaited.Rank].Kind {
+	if waiting := j.byID[awaited.Rank]; rank.missing && waiting.Kind == flightrec.Collective { // a mismatch can end a process
+		if f := r.mismatch(waiting); f != nil {
+			return Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: f.certain}
+		}
+	}
+	switch reason.Text += ", and has not issued "; awaited.kind {
 	case flightrec.Send:
 		reason.Text += fmt.Sprintf("the recv that rank %d sends to", awaited.Rank)
 	case flightrec.Recv:
@@ -59,7 +69,7 @@ func (r *Report) stopped(j *job, rank *rank) Reason {
 func (r *Report) cycle(j *job, ranks []int) Reason {
 	for _, f := range r.Findings {
 		if f.Mismatch && !slices.ContainsFunc(f.Ranks, func(rank int) bool { return !slices.Contains(ranks, rank) }) {
-			return Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: true}
+			return Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: f.certain}
 		}
 	}
 	all := true
@@ -85,7 +95,7 @@ func (r *Report) cycle(j *job, ranks []int) Reason {
 	case all && first.Kind == flightrec.Collective:
 		reason.Text = fmt.Sprintf("are all in %s, which does not end: look at what connects them, and at their devices", first.describe(first.Entry))
 	case all && len(ranks) == 2:
-		reason.Text = "have issued both ends of a transfer between them, which does not end: look at the link between them"
+		reason.Text = "have issued both ends of a transfer between them, which does not end: look at the link between them, and at the tags of the transfer, which dumps do not contain"
 	case departed != nil:
 		reason.Ranks, reason.Certain = departed, true
 		reason.Text = "issued transfers in another order than the plan, so that " + units.Ranks(ranks) + " wait for each other"
@@ -96,6 +106,16 @@ func (r *Report) cycle(j *job, ranks []int) Reason {
 		reason.Text = text + ": one of them issues its transfers in the wrong order"
 	}
 	return reason
+}
+
+// mismatch returns the finding about the collective that a rank is in, or nil.
+func (r *Report) mismatch(rank *rank) *Finding {
+	for i := range r.Findings {
+		if f := &r.Findings[i]; f.group == rank.group(rank.Entry) && f.number == rank.Number {
+			return f
+		}
+	}
+	return nil
 }
 
 // odd reports whether a rank's transfers differ from those that the ranks in the same place in

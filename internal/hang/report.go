@@ -20,6 +20,7 @@ type Report struct {
 	Missing  []int     `json:"missing,omitempty"` // ranks without a dump
 	Empty    []int     `json:"empty,omitempty"`   // ranks whose dump contains no operations
 	States   []State   `json:"states"`
+	Unseen   []string  `json:"unseen,omitempty"`  // backends that do not tell when operations end
 	Broken   []string  `json:"broken,omitempty"`  // files that cannot be read, with the reason
 	Skipped  int       `json:"skipped,omitempty"` // number of files in folders and archives whose names are not those of dumps
 	Fit      *Fit      `json:"plan,omitempty"`
@@ -58,8 +59,11 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 		case len(one.dump.Entries) == 0:
 			r.Empty = append(r.Empty, one.id)
 		}
+		if b := one.dump.Backend; b != "" && !slices.Contains(r.Unseen, b) {
+			r.Unseen = append(r.Unseen, b)
+		}
 		if len(one.pending) > 0 { // a rank continues after it posts a send
-			first := slices.IndexFunc(one.pending, func(e *flightrec.Entry) bool { return e.Kind != flightrec.Send })
+			first := slices.IndexFunc(one.pending, func(e *flightrec.Entry) bool { return e.Kind != flightrec.Send || e.Batch > 0 })
 			j.block(one, one.pending[max(first, 0)])
 		}
 	}
@@ -85,10 +89,12 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 	r.Findings = j.mismatches()
 	g := graph(r.Waits, overtaken...)
 	for _, end := range g.ends() {
-		if len(end) > 1 {
-			r.Reasons = append(r.Reasons, r.cycle(j, end))
-		} else {
-			r.Reasons = append(r.Reasons, r.stopped(j, j.byID[end[0]]))
+		reason := r.cycle
+		if len(end) == 1 {
+			reason = r.stopped
+		}
+		if why := reason(j, end); !slices.ContainsFunc(r.Reasons, func(other Reason) bool { return other.Text == why.Text && slices.Equal(other.Ranks, why.Ranks) }) {
+			r.Reasons = append(r.Reasons, why)
 		}
 	}
 	for _, one := range j.ranks { // ranks that stopped before any other came to wait for them, which only a plan shows

@@ -70,6 +70,10 @@ func one(t *testing.T, scores map[string]*score, rng *rand.Rand, plan *schedule.
 	default:
 		planted = m.plant(rng, kind)
 	}
+	batches := []string{"", "2.4", "2.6"}[rng.IntN(3)]
+	for _, r := range m.ranks {
+		r.Batches = batches
+	}
 	done := m.run()
 	var want []int
 	for _, f := range m.faults {

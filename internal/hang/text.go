@@ -17,6 +17,16 @@ const (
 	mostLines   = 40
 )
 
+// pending returns the number of ranks with pending operations.
+func (r *Report) pending() (n int) {
+	for _, s := range r.States {
+		if s.First != "" {
+			n++
+		}
+	}
+	return n
+}
+
 // Found reports whether anything is wrong.
 func (r *Report) Found() bool {
 	return len(r.Blamed) > 0 || slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Mismatch })
@@ -26,6 +36,9 @@ func (r *Report) Found() bool {
 func (r *Report) Verdict() string {
 	if len(r.Blamed) == 0 {
 		text := "no rank waits for another one: nothing is pending on " + units.Number(r.Ranks-len(r.Missing), "rank")
+		if n := r.pending(); n > 0 && !r.live {
+			text = fmt.Sprintf("no rank is seen to wait for another one, but operations are pending on %d of %s", n, units.Number(r.Ranks-len(r.Missing), "rank"))
+		}
 		if len(r.Missing) > 0 {
 			text += fmt.Sprintf(" of %d, and %d left no dump", r.Ranks, len(r.Missing))
 		}
@@ -110,6 +123,9 @@ func (r *Report) Write(w io.Writer) error {
 	}
 	if len(r.Empty) > 0 {
 		gaps = append(gaps, units.Ranks(r.Empty)+" left a dump without operations")
+	}
+	for _, backend := range r.Unseen {
+		gaps = append(gaps, "backend "+backend+" does not tell when its operations end, or when batched transfers do: a hang in one shows only if another rank has not issued it")
 	}
 	gaps = append(gaps, r.Broken...)
 	if r.Skipped > 0 {

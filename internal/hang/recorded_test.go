@@ -1,0 +1,175 @@
+package hang_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/flightrec"
+	"github.com/weir-ml/weir/internal/hang"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lower"
+)
+
+// TestRecordedJobs judges dumps that PyTorch 2.15.0 wrote of jobs of four ranks on gloo (tests/hang/jobs.py):
+// FlightRecorderHook for most, gloo itself for collective-sleeps and halves-sleep. Those of other-tags are of two
+// ranks whose transfer has two tags.
+func TestRecordedJobs(t *testing.T) {
+	base, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 8})
+	require.NoError(t, err)
+	base.Runtime = schedule.PyTorch
+	plan, err := lower.Transfers(base, 1)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		blamed  []int
+		certain bool
+		text    string
+		place   string // of the blamed rank in 1F1B
+	}{
+		"first-step-sleeps":         {[]int{2}, true, "has not issued the send that rank 1 waits for", "after 2RECV_F2, before 2F2 or 2SEND_F2"},
+		"first-step-sleeps-healthy": {nil, false, "nothing is pending on 4 ranks", ""},
+		"rank-dies":                 {[]int{3}, false, "rank 3 left no dump", ""},
+		"send-skipped":              {[]int{1, 2}, false, "one of them issues its transfers in the wrong order", ""},
+		"mixed-sleeps":              {[]int{2}, true, "has not issued all_reduce", "before the end of the step"},
+		"groups-sleep":              {[]int{3}, true, "has not issued the send that rank 1 waits for", ""},
+		"active-alone":              {[]int{1}, false, "left a dump without a pending operation, and has not issued", ""},
+		"batched-sleeps":            {[]int{2}, false, "has not issued the send that rank 1 waits for", "after 2RECV_F3, before 2F3 or 2SEND_F3"},
+		"batched-sleeps-healthy":    {nil, false, "nothing is pending on 4 ranks", ""},
+		"collective-sleeps":         {[]int{1}, true, "has not issued all_reduce 4 of default_pg (0)", ""},
+		"halves-sleep":              {[]int{3}, true, "has not issued all_reduce 3 of default_pg (0)", ""},
+		"halves-sleep-healthy":      {nil, false, "nothing is pending on 4 ranks", ""},
+		"another-collective":        {[]int{2}, true, "operation 3 of default_pg (0) is all_reduce of Float 8 on ranks 0, 1 and 3, and broadcast of Float 8 on rank 2", ""},
+		"another-size":              {[]int{3}, true, "is all_reduce of Float 1048576 on rank 3, and all_reduce of Float 8 on ranks 0 and 1", ""},
+		"another-order":             {[]int{2}, true, "on rank 2", ""},
+		"wrong-side":                {[]int{2, 3}, false, "rank 2 is in recv from rank 3, rank 3 is in recv from rank 2", ""},
+		"any-source":                {[]int{0}, true, "has not issued barrier", ""},
+		"interleaved-sleeps":        {[]int{2, 3}, false, "wait for each other", ""},
+		"other-tags":                {[]int{0, 1}, false, "look at the link between them, and at the tags of the transfer", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set, err := flightrec.Read("testdata/recorded/" + name + ".tar.gz")
+			require.NoError(t, err)
+			reports := []*hang.Report{hang.Dumps(set)}
+			if c.place != "" {
+				reports = append(reports, hang.Dumps(set, plan))
+				require.True(t, reports[1].Fit.Fits, reports[1].Fit.Why)
+				require.Contains(t, reports[1].Fit.Places[c.blamed[0]].String(), c.place)
+			}
+			for _, r := range reports {
+				require.Equal(t, append([]int{}, c.blamed...), r.Blamed)
+				require.Equal(t, c.certain, r.Certain)
+				require.Contains(t, r.Verdict(), c.text)
+				require.Equal(t, c.blamed != nil, r.Found())
+			}
+		})
+	}
+}
+
+// TestBatches judges batches of transfers in the numbers of ProcessGroupNCCL.cpp, PyTorch 2.4 and 2.5 and
+// 2.6 to 2.10. The dumps are built after its source.
+func TestBatches(t *testing.T) {
+	for _, version := range []string{"2.4", "2.6"} {
+		for _, pending := range []bool{false, true} {
+			for name, c := range map[string]struct {
+				end     func(g *dumpGroup, ranks []*dumpRank) // behind a step that ended
+				blamed  []int
+				certain bool // with all of the history
+				text    string
+			}{
+				"healthy": {func(*dumpGroup, []*dumpRank) {}, []int{}, false, "nothing is pending"},
+				"one sends nothing": {func(g *dumpGroup, ranks []*dumpRank) {
+					ranks[3].Transfer(g, false, 2, 20, 8)
+					ranks[3].Close()
+				}, []int{2}, true, "has not issued the send that rank 3 waits for"},
+				"a batch waits for the part without another end": {func(g *dumpGroup, ranks []*dumpRank) {
+					ranks[2].Transfer(g, false, 1, 20, 8)
+					ranks[2].Transfer(g, false, 3, 20, 8)
+					ranks[2].Close()
+					ranks[1].Transfer(g, true, 2, 20, 8)
+					ranks[1].Close()
+				}, []int{3}, true, "has not issued the send that rank 2 waits for"},
+				"a batch holds up those behind it": {func(g *dumpGroup, ranks []*dumpRank) {
+					ranks[2].Transfer(g, true, 3, 20, 8)
+					ranks[2].Close()
+					ranks[2].Transfer(g, false, 1, 21, 8)
+					ranks[2].Close()
+					ranks[1].Transfer(g, true, 2, 20, 8)
+					ranks[1].Close()
+				}, []int{3}, false, "has not issued the recv that rank 2 sends to"},
+				"collectives are counted without batches": {func(g *dumpGroup, ranks []*dumpRank) {
+					for _, r := range ranks[:3] {
+						r.Collective(g, "all_reduce", 20, 8)
+					}
+				}, []int{3}, true, "has not issued all_reduce 2 of WORLD (0)"},
+			} {
+				t.Run(fmt.Sprintf("%s, pending %v, %s", version, pending, name), func(t *testing.T) {
+					g, ranks := small(4)
+					for _, r := range ranks {
+						r.Batches, r.Pending = version, pending
+						r.Collective(g, "broadcast", 1, 8).Completed = 1
+					}
+					batch := func(rank int, peers ...int) { // a number is a receive from its complement
+						for _, peer := range peers {
+							ranks[rank].Transfer(g, peer >= 0, max(peer, ^peer), 2, 8).Completed = 3
+						}
+						ranks[rank].Close()
+					}
+					for range 2 {
+						batch(0, 1)
+						batch(1, ^0)
+						batch(1, 2, ^2)
+						batch(2, ^1, 1)
+						batch(2, 3)
+						batch(3, ^2)
+					}
+					c.end(g, ranks)
+					r := hang.Dumps(read(t, ranks))
+					if pending && version == "2.4" && name == "collectives are counted without batches" {
+						require.False(t, r.Certain) // the batches before the dump are not counted
+						return
+					}
+					require.Equal(t, c.blamed, r.Blamed)
+					require.Equal(t, c.certain && !pending, r.Certain)
+					require.Contains(t, r.Verdict(), c.text)
+				})
+			}
+		}
+	}
+}
+
+// TestCoalescedCollectives judges batches of collectives, built after ProcessGroupNCCL.cpp: up to PyTorch 2.6 only the
+// operation that closes the batch is recorded, and since 2.7 each one, under one number. Since 2.9 the closing one
+// may be named after the operation that was asked for.
+func TestCoalescedCollectives(t *testing.T) {
+	for _, c := range []struct{ name, closing string }{{"", "coalesced"}, {"_broadcast_oop", "coalesced"}, {"_broadcast_oop", "ALLGATHER_coalesced"}} {
+		for _, issue := range []int{3, 4} {
+			g, ranks := small(4)
+			for i, r := range ranks {
+				r.Collective(g, "all_reduce", 1, 8).Completed = 1
+				if i == issue {
+					continue
+				}
+				n := r.count(g)
+				n[0]++
+				closing := &dumpOp{Group: g, Name: "nccl:" + c.closing, collective: n[0], batch: n[1]}
+				for size := int64(10); c.name != "" && size < 50; size += 10 {
+					n[2]++
+					r.add(&dumpOp{Group: g, Name: "nccl:" + c.name, Sizes: []int64{size}, Type: "BFloat16", collective: n[0], batch: n[1], op: n[2], closing: closing})
+				}
+				closing.op = n[2]
+				r.add(closing)
+			}
+			r := hang.Dumps(read(t, ranks))
+			require.Empty(t, r.Findings)
+			if issue == 3 {
+				require.Equal(t, []int{3}, r.Blamed)
+				require.True(t, r.Certain)
+			} else {
+				require.Equal(t, []int{0, 1, 2, 3}, r.Blamed)
+				require.False(t, r.Certain)
+				require.Contains(t, r.Verdict(), "which does not end")
+			}
+		}
+	}
+}
