@@ -56,8 +56,9 @@ const (
 	Add   = frames.Add
 )
 
-// Use is one use of a parameter by a stage. The uses of a tied parameter share its Name, but each has its
-// own accumulator (L9).
+// Use is one use of a parameter by a stage. The uses of a tied parameter share its Name and its size, and
+// all but one of them set Tied, because two parameters may not have one name. Each use has its own
+// accumulator, and at step end every accumulator holds the total of all uses (L9).
 //
 // Grad is the accumulator, in float32 and of class Resident. The trainer owns it, and it is unused
 // if the parameter is Frozen. Contributes says how often the use contributes to it.

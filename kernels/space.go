@@ -25,15 +25,16 @@ type space struct {
 }
 
 // Alloc returns a buffer of n elements with one plain reference, owned by the caller. Its
-// contents are undefined. The error wraps memory.ErrOutOfMemory if the buffer does not fit, and
+// contents are undefined. A buffer of 0 elements, such as the input of an expert without tokens, takes
+// the memory of one. The error wraps memory.ErrOutOfMemory if the buffer does not fit, and
 // ErrShape if n or t is invalid.
 func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
-	if n <= 0 || n > mostElements || t > Uint8 {
+	if n < 0 || n > mostElements || t > Uint8 {
 		return Buffer{}, impossible("Alloc", t, n)
 	}
 	s.lock()
 	defer s.unlock()
-	h, err := s.arena.Alloc(class, int64(n)*t.Bytes())
+	h, err := s.arena.Alloc(class, int64(max(n, 1))*t.Bytes())
 	if err != nil {
 		return Buffer{}, refused("Alloc", t, n, err)
 	}
@@ -131,6 +132,9 @@ func (s *space) Settle(buffers []Buffer) error {
 	}
 	return s.arena.Settle(s.settled)
 }
+
+// Unrequested returns the planned bytes of live buffers that they did not request.
+func (s *space) Unrequested() int64 { return s.arena.Unrequested() }
 
 // At sets the place that a step has reached in its program.
 func (s *space) At(place int) { s.arena.At(place) }

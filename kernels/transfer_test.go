@@ -183,7 +183,6 @@ func TestCodec(t *testing.T) {
 		"another size":            {whole, from.Size(b) + 4},
 		"no type":                 {append([]byte{4, 0, 0, 0, 0, 0, 0, 99}, whole[8:]...), from.Size(b)},
 		"too many elements":       {append([]byte{255, 255, 255, 255, 255, 255, 255, 0}, whole[8:]...), from.Size(b)},
-		"none":                    {make([]byte, 8), 8},
 	} {
 		_, err := to.Decode(bytes.NewReader(bad.data), bad.size)
 		require.Error(t, err, name)

@@ -402,7 +402,7 @@ func run(t *rapid.T, a *memory.Arena, s *script, serial *uint64) {
 	}
 	require.NoError(t, a.Lay(&s.layout))
 	live := map[int]buffer{}
-	var base, sum, peak int64
+	var base, sum, planned, peak int64
 	base = -1
 	a.ResetPeak()
 	for place, events := range s.places {
@@ -415,6 +415,7 @@ func run(t *rapid.T, a *memory.Arena, s *script, serial *uint64) {
 				require.Equal(t, b.bytes, freed)
 				require.ErrorIs(t, a.Retain(b.handle), memory.ErrStale)
 				sum -= b.bytes
+				planned -= s.layout.Allocations[e.buffer].Bytes
 				delete(live, e.buffer)
 			} else {
 				birth := s.layout.Allocations[e.buffer]
@@ -440,10 +441,12 @@ func run(t *rapid.T, a *memory.Arena, s *script, serial *uint64) {
 				}
 				live[e.buffer] = b
 				sum += bytes
+				planned += birth.Bytes
 				peak = max(peak, sum)
 			}
 			require.NoError(t, a.Check())
 			require.Equal(t, sum, a.Live())
+			require.Equal(t, planned-sum, a.Unrequested())
 			for _, b := range live {
 				data, err := a.Data(b.handle)
 				require.NoError(t, err)

@@ -28,6 +28,7 @@ type laid struct {
 	group  int     // index of the first allocation that may come in any order (AnyOrder)
 	open   int     // index after the last of these allocations
 	marks  uint64  // the sum of the marks of live buffers that the layout placed
+	unused int64   // bytes that the layout plans for live buffers and that they did not request
 	left   int     // number of buffers that outlived the layout and are still live
 
 	// Under -tags invariants: the size of the protected pages after the step's part, and the results of
@@ -152,7 +153,7 @@ func (a *Arena) unlay() error {
 		a.free.give(l.area, l.guard)
 		l.guard = 0
 	}
-	l.layout, l.births, l.left = nil, nil, 0
+	l.layout, l.births, l.left, l.unused = nil, nil, 0, 0
 	for i := range a.slots {
 		if s := &a.slots[i]; s.mark != 0 && s.live() {
 			l.left++
@@ -206,8 +207,13 @@ func (a *Arena) allocPlanned(class Class, bytes int64) (Handle, error) {
 	s.mark, s.birth = b.mark, int32(l.next)
 	l.next++
 	l.marks += s.mark
+	l.unused += b.Bytes - bytes
 	return h, nil
 }
+
+// Unrequested returns the bytes that the layout in force plans for live buffers, and that they did not
+// request because the layout's sizes are upper bounds.
+func (a *Arena) Unrequested() int64 { return a.laid.unused }
 
 // checkVacant returns an error if a live buffer overlaps the place of a new one. A buffer that requested
 // fewer bytes than the layout reserves for it counts with all of the reserved bytes, because the next one
@@ -329,6 +335,7 @@ func (a *Arena) Settle(handles []Handle) error {
 		b, data := &l.all[m.to], rest[:m.slot.bytes]
 		rest = rest[m.slot.bytes:]
 		l.marks += b.mark - m.slot.mark
+		l.unused += b.Bytes - l.all[m.slot.birth].Bytes
 		m.slot.birth, m.slot.mark, m.slot.off = m.to, b.mark, b.Offset
 		if a.far != nil {
 			if _, err := a.far.WriteAt(data, b.Offset); err != nil {

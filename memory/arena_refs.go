@@ -215,6 +215,9 @@ func (a *Arena) size(s *slot) int64 {
 // layout needs nothing more.
 func (a *Arena) end(i uint32, s *slot) int64 {
 	a.laid.marks -= s.mark
+	if a.laid.unused != 0 && s.mark != 0 {
+		a.laid.unused -= a.laid.all[s.birth].Bytes - s.bytes
+	}
 	a.meter.Free(s.class, s.bytes)
 	s.generation++
 	// No handle has generation 0. A slot that has used up its generations is retired, so that a handle to

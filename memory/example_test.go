@@ -93,7 +93,7 @@ func ExampleArena_Lay() {
 	// Output:
 	// memory: the place of the buffer is not free: 1024 bytes (actgrad) requested as allocation 0 of place 1; its offset 0 is taken: 4096 bytes (saved), allocation 0 since the arena was made, were not released
 	// 1024 <nil>
-	// memory: the allocation is not in the plan: 512 bytes (workspace) requested as allocation 1 of place 1; nothing more is planned there: record the stage again, its profile is out of date
+	// memory: the allocation is not in the plan: 512 bytes (workspace) requested as allocation 1 of place 1; nothing more is planned there: make an allocation that depends on values in every microbatch, with Microbatch.AtMost for its size, which may be 0; otherwise the profile is out of date, so record the stage again
 }
 
 // Between steps the pages of gradients are returned to the system, and their addresses stay.

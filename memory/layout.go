@@ -43,6 +43,14 @@ type Planned interface {
 	At(place int)
 }
 
+// Bounded is an optional interface of a Planned space whose buffers may be smaller than planned: with it,
+// the live bytes of a step can be compared exactly with a layout of upper bounds.
+type Bounded interface {
+	// Unrequested returns the bytes that the layout plans for live buffers, and that they did not
+	// request.
+	Unrequested() int64
+}
+
 // Unordered is an optional interface of a Planned space: it accepts allocations in an order
 // that differs from the layout, for instance when a source creates the parts of an entry.
 type Unordered[T any] interface {
@@ -89,11 +97,11 @@ func (e *PlanError) Error() string {
 	case e.Err == ErrOverlap:
 		return text + fmt.Sprintf("; its offset %d is taken: %d bytes (%s), allocation %d since the arena was made, were not released", b.Offset, e.Owner.Bytes, e.Owner.Class, e.Owner.Serial)
 	case *b == Allocation{}:
-		return text + "; nothing more is planned there: record the stage again, its profile is out of date"
+		return text + "; nothing more is planned there: make an allocation that depends on values in every microbatch, with Microbatch.AtMost for its size, which may be 0; otherwise the profile is out of date, so record the stage again"
 	case b.AtMost:
-		return text + fmt.Sprintf("; the plan has at most %d bytes (%s)", b.Bytes, b.Class)
+		return text + fmt.Sprintf("; the plan has at most %d bytes (%s): record the longest microbatch, and declare a size that depends on values with Microbatch.AtMost", b.Bytes, b.Class)
 	}
-	return text + fmt.Sprintf("; the plan has %d bytes (%s)", b.Bytes, b.Class)
+	return text + fmt.Sprintf("; the plan has %d bytes (%s): record the stage again, or declare a size that depends on values with Microbatch.AtMost", b.Bytes, b.Class)
 }
 
 // Unwrap returns Err.

@@ -133,6 +133,12 @@ type Hasher[T any] interface {
 	Hash(h T) (uint64, error)
 }
 
+// Typed is an optional interface of a Space: it names the element types of buffers, which the uses of a
+// tied parameter must share.
+type Typed[T any] interface {
+	TypeName(h T) string
+}
+
 // Stats is the state of an allocator's book, in bytes.
 type Stats struct {
 	Live     int64   // allocated and not yet freed

@@ -79,9 +79,17 @@ func (d *Decl[T]) Metric(name string) batchctx.Loss {
 	return d.Loss(name)
 }
 
-// Param declares a use of a parameter, which contributes to grad in every microbatch.
+// Param declares a use of a parameter, which contributes to grad in every microbatch. A runner refuses a
+// second Param of the same name: see TiedParam.
 func (d *Decl[T]) Param(name string, grad T) batchctx.Param {
 	return d.Use(batchctx.Use[T]{Name: name, Grad: grad})
+}
+
+// TiedParam declares a further use of a parameter that another use, in this stage or in another one,
+// declares under the same name. Each use has its own accumulator, and at step end each accumulator holds
+// the total of all uses (L9).
+func (d *Decl[T]) TiedParam(name string, grad T) batchctx.Param {
+	return d.Use(batchctx.Use[T]{Name: name, Grad: grad, Tied: true})
 }
 
 // Use declares a use of a parameter, with any kind of contribution.

@@ -145,7 +145,7 @@ func (s *scale) Params() []batchctx.Use[handle] {
 	if s.tied != "" {
 		name = s.tied
 	}
-	return []batchctx.Use[handle]{{Name: name, Grad: s.grad}}
+	return []batchctx.Use[handle]{{Name: name, Grad: s.grad, Tied: s.tied != ""}}
 }
 
 // call counts a call, and fails if it is the one to fail.

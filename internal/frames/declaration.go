@@ -116,7 +116,8 @@ const (
 // own accumulator (L9).
 type Use[T any] struct {
 	Name        string
-	Grad        T // float32 accumulator of class Resident, owned by the trainer; unused if Frozen
+	Tied        bool // another use of the parameter may have the same name
+	Grad        T    // float32 accumulator of class Resident, owned by the trainer; unused if Frozen
 	Contributes Contribution
 	// Weight is the weight itself, owned by the trainer. It may be unset if the stage does not ask for
 	// it, there is only one replica, and no tool changes weights.

@@ -6,12 +6,18 @@ import (
 )
 
 // envelope returns a profile with one shape class, in which every buffer has its largest size over all
-// classes.
+// classes. The sizes of a single class are upper bounds: it is the class of the longest microbatch.
 func envelope(t *Profile) (*Profile, error) {
-	if len(t.Shapes) == 1 {
-		return t, nil
-	}
 	wide := ShapeProfile{Name: "envelope", Entries: slices.Clone(t.Shapes[0].Entries), Stages: slices.Clone(t.Shapes[0].Stages)}
+	if len(t.Shapes) == 1 {
+		wide.Name = t.Shapes[0].Name
+		for i := range wide.Entries {
+			wide.Entries[i].Buffers = bounds(wide.Entries[i].Buffers)
+		}
+		for s := range wide.Stages {
+			wide.Stages[s].Buffers = bounds(wide.Stages[s].Buffers)
+		}
+	}
 	for i := range t.Shapes[1:] {
 		shape := &t.Shapes[1+i]
 		differ := func(what string, args ...any) error {
@@ -32,6 +38,15 @@ func envelope(t *Profile) (*Profile, error) {
 		}
 	}
 	return &Profile{Parts: t.Parts, Params: t.Params, Shapes: []ShapeProfile{wide}}, nil
+}
+
+// bounds returns buffers whose sizes are upper bounds.
+func bounds(buffers []Buffer) []Buffer {
+	bounds := slices.Clone(buffers)
+	for i := range bounds {
+		bounds[i].AtMost = true
+	}
+	return bounds
 }
 
 // widen raises the sizes of buffers to those of others where these are larger, and reports whether both

@@ -21,8 +21,8 @@ type Config struct {
 	// Shapes is the shape class of each microbatch of the plan, if it is known beforehand.
 	// Nil means the first class for all microbatches, or the envelope if Envelope is set.
 	Shapes []int
-	// Envelope plans for microbatches of any shape class. Every buffer has its largest size over all
-	// classes.
+	// Envelope plans for microbatches of any shape class, and for shorter ones. Every buffer has at most
+	// its largest size over all classes.
 	Envelope bool
 	// Replicas is the number of data-parallel replicas; 0 is 1. With several replicas, the uses of a tied
 	// parameter are added up at step end without buffers of the step.
@@ -203,7 +203,7 @@ func (p *Memory) layOutSpace(ctx context.Context, rank int, far bool, r *Rank) e
 		r.Proof = "not proven: a lower layout may exist"
 	}
 	switch {
-	case p.cfg.Envelope:
+	case p.cfg.Envelope && p.classes > 1:
 		r.Sizes = fmt.Sprintf("envelope of %d shape classes", p.classes)
 	case p.classes > 1 && p.cfg.Shapes == nil:
 		r.Sizes = fmt.Sprintf("exact, for shape class %q alone", p.profile.Shapes[0].Name)

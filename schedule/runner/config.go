@@ -99,12 +99,15 @@ type Memory struct {
 	// Profile describes the allocations of the stages and sources, as recorded by Record. With it the
 	// runner plans the memory of every step before the step begins, on ranks whose space implements
 	// memory.Planned: a step reserves its memory, and allocations outside the plan fail. On other
-	// ranks the runner plans only the far memory of a step that offloads. If there are several shape
-	// classes, the plan fits any of them, or only those of the step if its source is Shaped. The
+	// ranks the runner plans only the far memory of a step that offloads. The plan is for microbatches
+	// of any shape class, and for shorter ones, so the class of the longest microbatch is enough. If the
+	// source of a step is Shaped, the plan has exactly the sizes of the microbatches' classes. The
 	// memory of an evaluation with Outputs and of a step with TolerateLeaks is not planned.
 	Profile *layout.Profile
-	// Budget is the maximum number of bytes that a step may use on a rank; 0 means no limit. A step
-	// that needs more fails before it begins.
+	// Budget is the maximum number of bytes that a step may use on a rank; 0 means no limit. A step or
+	// an evaluation that needs more fails before it begins; the outputs that an evaluation hands over
+	// count only until then. New refuses a budget without a Profile, with TolerateLeaks, and on spaces
+	// that do not implement memory.Planned, because it could not be enforced.
 	Budget int64
 	// Search limits the search for a good layout; with the zero value it takes a few milliseconds.
 	Search placement.Options

@@ -31,8 +31,9 @@
 //     define how ranks share a source.
 //   - Every use of a parameter has its own accumulator, on the rank of its stage. At step end the
 //     first use, the owner, adds the accumulators of the other uses; a copy from another rank
-//     exists only while it is added. With several ranks every use then receives the total; with
-//     one rank only the first use has it.
+//     exists only while it is added. Every use then receives the total, on any number of ranks and
+//     replicas. New refuses a name that two uses share without declaring the tie
+//     (Decl.TiedParam), and ties whose sizes or element types differ.
 //
 // The runner reads the clock when a transfer waits, and at the first and last computation, so that a
 // [Result] can report work and waits separately.

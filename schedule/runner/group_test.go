@@ -145,7 +145,7 @@ func TestTiedParametersAcrossRanks(t *testing.T) {
 		tied := func(p schedule.Placement) []*times {
 			rows := rowsOf(p)
 			for _, s := range []int{2, 3, 5} {
-				rows[s].param = "w0"
+				rows[s].param, rows[s].tied = "w0", true
 			}
 			return rows
 		}
@@ -500,7 +500,7 @@ func TestTwoBooksOnSeveralRanks(t *testing.T) {
 		require.NoError(t, err)
 		stage := &stages.Func[handle]{
 			Declares:   stages.Spec{Name: fmt.Sprintf("stage%d", s), Inputs: wire, Outputs: wire},
-			Parameters: []batchctx.Use[handle]{{Name: "tied", Grad: grad}},
+			Parameters: []batchctx.Use[handle]{{Name: "tied", Grad: grad, Tied: true}},
 			ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[handle], _, out []handle) (err error) {
 				for i := range out {
 					out[i], err = arena.Alloc(memory.Activation, 100)

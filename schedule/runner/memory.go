@@ -202,6 +202,9 @@ func (r *worker[T]) auditPlan() error {
 	if l.near.rank == nil {
 		return nil
 	}
+	if bounded, ok := r.planned.(memory.Bounded); ok {
+		return r.Frames.AuditPlan(l.near.live()-bounded.Unrequested(), false)
+	}
 	return r.Frames.AuditPlan(l.near.live(), l.atMost)
 }
 

@@ -167,7 +167,7 @@ func (p *planner) withMemory(ctx context.Context, plan share, replica int, shape
 	made := &planned{Plan: plan.Plan, report: plan.report, shapes: slices.Clone(shapes), hash: plan.planned.hash, offloads: plan.offloads}
 	cfg := layout.Config{
 		LookAhead: p.plan.LookAhead, Budget: p.memory.Budget, Shapes: shapes, Search: p.memory.Search, Replicas: p.replicas,
-		Envelope: shapes == nil && len(p.memory.Profile.Shapes) > 1,
+		Envelope: shapes == nil,
 	}
 	if p.memory.Budget > 0 {
 		asked := p.params

@@ -68,7 +68,7 @@ func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*lay
 	if len(shapes) == 0 {
 		return nil, errors.New("runner: no shapes to record")
 	}
-	cfg.Memory.Offload = Offload{} // it needs the profile
+	cfg.Memory.Offload, cfg.Memory.Budget = Offload{}, 0 // they need the profile
 	r, err := newRecording(cfg)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -268,6 +269,60 @@ func TestBoundedSize(t *testing.T) {
 	}
 }
 
+// A profile of the longest microbatch serves every shorter one: sizes are upper bounds, and the live bytes
+// are still compared exactly with the plan (L6). A buffer may have no elements.
+func TestTheLongestMicrobatchIsEnough(t *testing.T) {
+	tokens, forgets := 9, false
+	build := func(dev kernels.Device) *deviced {
+		d := newDeviced(dev)
+		d.part = func(batchctx.Entry[buffer]) int { return tokens }
+		d.stage.Declares.Losses, d.stage.Declares.Slots = []string{objective[0].Name}, []string{"y", "routed"}
+		d.stage.ForwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
+			mb.Loss(1, 1, 1)
+			n := mb.Part(1).N
+			mb.Save(1, mb.Must(d.dev.Alloc(memory.Saved, kernels.Float32, 2*n)))
+			routed := mb.Must(d.dev.Alloc(memory.Saved, kernels.Float32, mb.AtMost(max(n-5, 0), n)))
+			mb.Check(d.dev.(kernels.Compute).Zero(routed))
+			if forgets {
+				mb.Release(routed)
+			} else {
+				mb.Save(2, routed)
+			}
+			return nil
+		}
+		d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
+			mb.LossSeed(1)
+			mb.Take(1)
+			if !forgets {
+				mb.Take(2)
+			}
+			return nil
+		}
+		return d
+	}
+	profile, err := build(device(t, true)).record()
+	require.NoError(t, err)
+	d := build(device(t, false))
+	cfg := d.config()
+	cfg.Memory.Profile, cfg.Schedule = profile, "breadth-first"
+	r, err := runner.New(cfg)
+	require.NoError(t, err)
+	for _, step := range []int{9, 5, 1, 8, 9} {
+		tokens = step
+		result, err := r.Step(t.Context(), 3, d)
+		require.NoError(t, err, "%d tokens", step)
+		require.True(t, result.Planned)
+	}
+	tokens = 10
+	_, err = r.Step(t.Context(), 3, d)
+	require.ErrorIs(t, err, memory.ErrUnplanned)
+	require.ErrorContains(t, err, "at most 36 bytes (entry): record the longest microbatch")
+	tokens, forgets = 3, true
+	_, err = r.Step(t.Context(), 3, d)
+	require.ErrorIs(t, err, batchctx.ErrLeak, "it saves less than its profile")
+	require.ErrorContains(t, err, "the stages do not match their profile")
+}
+
 // The live bytes are compared with the memory plan after every microbatch, and at step end, which
 // is the only audit if an unchecked plan retires no microbatch (L6). In both steps the books
 // agree.
@@ -436,8 +491,23 @@ func TestBudget(t *testing.T) {
 	for _, dev := range d.devices {
 		cfg.Spaces = append(cfg.Spaces, dev)
 	}
+	for says, change := range map[string]func(m *runner.Memory){
+		"only with Memory.Profile":             func(m *runner.Memory) { m.Profile = nil },
+		"without Memory.TolerateLeaks":         func(m *runner.Memory) { m.TolerateLeaks = true },
+		"is not memory.Planned, so the memory": func(*runner.Memory) { cfg.Spaces[1] = struct{ memory.Space[buffer] }{cfg.Spaces[1]} },
+	} {
+		kept, spaces := cfg.Memory, slices.Clone(cfg.Spaces)
+		change(&cfg.Memory)
+		_, err := runner.New(cfg)
+		require.ErrorContains(t, err, "Memory.Budget is set")
+		require.ErrorContains(t, err, says)
+		cfg.Memory, cfg.Spaces = kept, spaces
+	}
+	cfg.Outputs = func(int, []buffer) error { return nil }
 	r, err := runner.New(cfg)
 	require.NoError(t, err)
+	_, err = r.Evaluate(t.Context(), 3, nothing)
+	require.ErrorIs(t, err, layout.ErrBudget, "an evaluation has the same budget, also with Outputs")
 	_, err = r.Step(t.Context(), 3, nothing)
 	require.ErrorIs(t, err, layout.ErrBudget)
 	require.ErrorContains(t, err, "runner: a plan for 3 microbatches: ")

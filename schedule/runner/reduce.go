@@ -125,8 +125,7 @@ func (d *replica[T]) waitReduced(ctx context.Context, s int) error {
 }
 
 // finish completes all reductions. Then it adds the uses of each tied parameter: the owner adds the
-// elements that its replica owns, in stage order, and exposes the totals. With several ranks every
-// use receives the totals; with one rank only the owner has them.
+// elements that its replica owns, in stage order, and exposes the totals, which every use receives.
 func (d *replica[T]) finish(ctx context.Context) error {
 	for s := range d.byStage {
 		if err := d.reduces.wait(s); err != nil {
@@ -156,18 +155,21 @@ func (d *replica[T]) finish(ctx context.Context) error {
 			}
 		}
 	}
-	if d.Placement.Ranks == 1 {
-		return nil
-	}
 	for _, tie := range d.tied {
 		if d.rankOf(tie.Use) != d.Rank {
 			continue
 		}
 		sh := d.byUse[tie.Use]
-		if rank := d.rankOf(tie.Owner); rank == d.Rank {
-			copy(sh.own, d.byUse[tie.Owner].own)
-		} else if sh.count > 0 {
-			if err := d.windows.Get(ctx, d.base+rank, d.tag(transport.Sums, tie.Owner), 0, sh.own); err != nil {
+		if owner := d.byUse[tie.Owner]; owner != nil { // on this rank
+			if d.level == 0 {
+				copy(sh.whole, owner.whole)
+			} else {
+				copy(sh.own, owner.own)
+			}
+			continue
+		}
+		if sh.count > 0 {
+			if err := d.windows.Get(ctx, d.base+d.rankOf(tie.Owner), d.tag(transport.Sums, tie.Owner), 0, sh.own); err != nil {
 				return err
 			}
 		}

@@ -255,7 +255,7 @@ func (a *affine) param(t testing.TB, r *replicated, replica int, name string, n 
 		}
 		return 0, n
 	}
-	use := batchctx.Use[buffer]{Name: name, Elements: n}
+	use := batchctx.Use[buffer]{Name: name, Elements: n, Tied: name == "t" && a.last}
 	if _, count := of(2); count > 0 {
 		grad, err := a.dev.Alloc(memory.Resident, kernels.Float32, count)
 		require.NoError(t, err)

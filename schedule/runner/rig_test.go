@@ -39,6 +39,7 @@ type times struct {
 	first, last bool
 	weight      float64
 	param       string
+	tied        bool
 	contributes batchctx.Contribution
 	grad        number
 	lossSum     func(x float64, m int) float64
@@ -69,7 +70,7 @@ func (s *times) Params() []batchctx.Use[number] {
 	if s.param == "" {
 		return nil
 	}
-	return []batchctx.Use[number]{{Name: s.param, Grad: s.grad, Contributes: s.contributes}}
+	return []batchctx.Use[number]{{Name: s.param, Grad: s.grad, Contributes: s.contributes, Tied: s.tied}}
 }
 
 func (s *times) Forward(_ context.Context, mb view, in, out []number) error {

@@ -268,7 +268,7 @@ func (s withoutGrad) Backward(ctx context.Context, mb view, gradOut, gradIn []nu
 
 func TestTiedParametersAreAddedInStageOrder(t *testing.T) { // L9
 	chain := chain()
-	chain[2].param = "a"
+	chain[2].param, chain[2].tied = "a", true
 	result, err := newRunner(t, config(chain)).Step(t.Context(), 1, &counted{})
 	require.NoError(t, err)
 	require.Equal(t, 15.0+6, *chain[0].grad)

@@ -10,9 +10,9 @@ import (
 )
 
 // A tied parameter has several uses, each with its own accumulator (L9). At step end the rank of the
-// first use, the owner, adds them in stage order. If there are several ranks, every other use then
-// receives the total. All ranks process the same list of ties in the same order, so that links
-// without capacity do not deadlock.
+// first use, the owner, adds them in stage order, and every other use then receives the total, even if
+// all uses are on one rank: each may have its own copy of the weight. All ranks process the same list
+// of ties in the same order, so that links without capacity do not deadlock.
 
 // resolveTies finds each parameter's uses, in stage order.
 func (r *worker[T]) resolveTies() {
@@ -40,15 +40,12 @@ func (r *worker[T]) gradient(u effects.Use) T { return r.param(u).Grad }
 // rankOf returns the rank of a use.
 func (r *worker[T]) rankOf(u effects.Use) int { return r.Placement.Rank[u.Stage] }
 
-// addUses adds every use to its owner and, if there are several ranks, sends every use the total.
+// addUses adds every use to its owner, and then sends every use the total.
 func (r *worker[T]) addUses(ctx context.Context) error {
 	for _, tie := range r.tied {
 		if err := r.applyUse(ctx, transport.Use, tie.Use, tie.Use, tie.Owner, r.gradients.Add); err != nil {
 			return err
 		}
-	}
-	if r.Placement.Ranks == 1 {
-		return nil
 	}
 	for _, tie := range r.tied {
 		if err := r.applyUse(ctx, transport.Total, tie.Use, tie.Owner, tie.Use, r.replace); err != nil {

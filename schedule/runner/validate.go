@@ -39,6 +39,9 @@ func (c *Config[T]) validate(err error) error {
 	if c.Memory.Budget < 0 {
 		f.add("Memory.Budget is %d", c.Memory.Budget)
 	}
+	if c.Memory.Budget > 0 && (c.Memory.Profile == nil || c.Memory.TolerateLeaks) {
+		f.add("Memory.Budget is set, but the bytes of a step are known beforehand only with Memory.Profile and without Memory.TolerateLeaks: record a profile with runner.Record")
+	}
 	o := &c.Memory.Offload
 	if !(o.Share >= 0 && o.Share <= 1) || o.Budget < 0 {
 		f.add("Memory.Offload has a share of %v and a budget of %d bytes: give a share from 0 to 1, and a budget of at least 0", o.Share, o.Budget)
@@ -55,6 +58,9 @@ func (c *Config[T]) validate(err error) error {
 	for i, space := range c.Spaces {
 		if err := mayOffload(o, space); o.Share > 0 && space != nil && err != nil {
 			f.add("Memory.Offload is set, and the space of rank %d cannot offload: %w", c.World.First+i, err)
+		}
+		if _, ok := space.(memory.Planned); c.Memory.Budget > 0 && space != nil && !ok {
+			f.add("Memory.Budget is set and the space of rank %d (%T) is not memory.Planned, so the memory of its steps is not planned: leave out the budget", c.World.First+i, space)
 		}
 		if _, ok := space.(memory.Hasher[T]); c.CheckSource && space != nil && !ok {
 			f.add("CheckSource is set and the space of rank %d (%T) is not a memory.Hasher, which it needs to compare parts", c.World.First+i, space)
@@ -183,6 +189,71 @@ func (c *Config[T]) checkStages(f *faults, replica int) {
 		}
 	}
 	c.checkParams(f, specs, replica)
+	for first := 0; first < len(list); first += p.Depth() {
+		c.checkTies(f, specs, replica, first)
+	}
+}
+
+// checkTies checks the parameters that have several uses in one copy of the model, whose first stage is
+// given: the ties are declared, and the uses of a tie are equal in size and type (L9).
+func (c *Config[T]) checkTies(f *faults, specs []stages.Spec, replica, first int) {
+	type use struct {
+		frames.Use[T]
+		space memory.Space[T] // nil if another process runs the stage
+		name  string
+	}
+	p, list := &c.Plan.Placement, c.stagesOf(replica)
+	owners := map[string]use{}
+	for s := first; s < first+p.Depth(); s++ {
+		if list[s] == nil {
+			continue
+		}
+		for _, param := range stages.Params(list[s]) {
+			have := use{Use: param, name: fmt.Sprintf("stage %d (%s)", s, specs[s].Name)}
+			if rank := replica*c.World.Ranks + p.Rank[s]; c.owns(rank) && !isNil(c.Spaces[rank-c.World.First]) {
+				have.space = c.Spaces[rank-c.World.First]
+			}
+			owner, tied := owners[param.Name]
+			if !tied {
+				owners[param.Name] = have
+				continue
+			}
+			undeclared := !param.Tied || !owner.Tied // one use may be undeclared
+			switch {
+			case !param.Tied && !owner.Tied:
+				f.add("%s and %s both have a parameter %q: give them different names, or declare all but one use of a tied parameter with Decl.TiedParam (Use.Tied)", owner.name, have.name, param.Name)
+			case param.Elements > 0 && owner.Elements > 0 && param.Elements != owner.Elements:
+				f.add("the tied parameter %q has %d elements in %s and %d in %s", param.Name, owner.Elements, owner.name, param.Elements, have.name)
+			case have.space == nil:
+			case owner.space == nil:
+				owner.Use, owner.space = have.Use, have.space // compares the buffers with those of later uses
+			default:
+				for _, buffers := range []struct {
+					noun        string
+					first, next T
+				}{{"gradient", owner.Grad, param.Grad}, {"weight", owner.Weight, param.Weight}} {
+					a, b := c.describe(owner.space, buffers.first), c.describe(have.space, buffers.next)
+					if a != b && a != "" && b != "" {
+						f.add("the %s of the tied parameter %q is %s in %s and %s in %s: give every use the same size and type", buffers.noun, param.Name, a, owner.name, b, have.name)
+					}
+				}
+			}
+			owner.Tied = !undeclared
+			owners[param.Name] = owner
+		}
+	}
+}
+
+// describe returns the size and the element type of a buffer, or "" if there is none.
+func (c *Config[T]) describe(space memory.Space[T], h T) string {
+	bytes := space.Bytes(h)
+	if bytes == 0 {
+		return ""
+	}
+	if typed, ok := space.(memory.Typed[T]); ok {
+		return fmt.Sprintf("%d bytes of %s", bytes, typed.TypeName(h))
+	}
+	return fmt.Sprintf("%d bytes", bytes)
 }
 
 // checkParams checks the parameters of a replica that train.
@@ -240,7 +311,7 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec, replica int) {
 func sameUses[T any](a, b stages.Stage[T]) bool {
 	return a.Spec().Frozen == b.Spec().Frozen &&
 		slices.EqualFunc(stages.Params(a), stages.Params(b), func(x, y frames.Use[T]) bool {
-			return x.Name == y.Name && x.Contributes == y.Contributes
+			return x.Name == y.Name && x.Contributes == y.Contributes && x.Tied == y.Tied
 		})
 }
 
@@ -258,8 +329,12 @@ func isNil(x any) bool {
 // faults collects errors.
 type faults []error
 
+// add adds a fault, but only once: replicas and copies of a model repeat their faults.
 func (f *faults) add(format string, args ...any) {
-	*f = append(*f, fmt.Errorf("runner: "+format, args...))
+	fault := fmt.Errorf("runner: "+format, args...)
+	if !slices.ContainsFunc(*f, func(err error) bool { return err != nil && err.Error() == fault.Error() }) {
+		*f = append(*f, fault)
+	}
 }
 
 func (f *faults) join(errs ...error) { *f = append(*f, errs...) }

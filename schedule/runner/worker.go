@@ -204,7 +204,7 @@ func (r *worker[T]) leave(cause error) {
 func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*program, error) {
 	share, err := r.planner.planShare(mode, m, r.replica)
 	plan := share.planned
-	if err == nil && r.plansMemory(plan) {
+	if err == nil && (r.plansMemory(plan) || r.cfg.Memory.Budget > 0) {
 		plan, err = r.planner.withMemory(ctx, share, r.replica, r.shapes(plan.Plan))
 	}
 	if err != nil {

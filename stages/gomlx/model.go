@@ -233,10 +233,11 @@ func (s *stage) declare(before []shapes.Shape) ([]shapes.Shape, error) {
 			}
 			m.sums = append(m.sums, g)
 		}
+		_, tied := m.grads[path]
 		if m.grads[path] == nil {
 			m.grads[path] = g
 		}
-		s.params = append(s.params, s.Param(path, g))
+		s.params = append(s.params, s.Use(batchctx.Use[T]{Name: path, Grad: g, Tied: tied}))
 	}
 	s.Frozen = len(s.params) == 0
 	var after []shapes.Shape

@@ -28,6 +28,7 @@ type product struct {
 	weight  []float32 // in weights
 	grads   [2]handle // of the weight, and of a weight that is declared and used Sometimes
 	broken  string
+	tied    bool // another stage has the same parameters
 
 	// For mutants.
 	kept    handle
@@ -66,8 +67,8 @@ func (p *product) Spec() stages.Spec {
 
 func (p *product) Params() []batchctx.Use[handle] {
 	params := []batchctx.Use[handle]{
-		{Name: "w", Grad: p.grads[0], Weight: p.weights},
-		{Name: "odd", Grad: p.grads[1], Contributes: batchctx.Sometimes},
+		{Name: "w", Grad: p.grads[0], Weight: p.weights, Tied: p.tied},
+		{Name: "odd", Grad: p.grads[1], Contributes: batchctx.Sometimes, Tied: p.tied},
 	}
 	if p.is("params change") && p.calls > 3 {
 		params[0].Name = "v"

@@ -63,6 +63,7 @@ func sibling(s stages.Stage[handle]) stages.Stage[handle] {
 		original = split.product
 	}
 	p := *original
+	p.tied = true
 	for i := range p.grads {
 		var err error
 		if p.grads[i], err = p.arena.Alloc(memory.Resident, 4*width); err != nil {

@@ -67,7 +67,7 @@ func NewOn(cfg Config, devices ...[]kernels.Compute) (*Model, error) {
 	b.keep = &m.KeepLogits
 	var all []stages.Stage[kernels.Buffer]
 	for i, byStage := range devices {
-		b.replica = i * cfg.replicas() / len(devices)
+		b.replica, b.used = i*cfg.replicas()/len(devices), map[string]bool{}
 		part := 0
 		for s, n := range spread(cfg.Layers+2, len(byStage)) {
 			b.dev = byStage[s]

@@ -44,7 +44,7 @@ type Copy struct {
 	First, Count int
 	Weight       kernels.Buffer
 	// Grad is the accumulator of the first use on this device. At the end of a step the runner
-	// adds the accumulators of all other uses to it.
+	// sets it to the sum of the accumulators of all uses.
 	Grad kernels.Buffer
 	M, V kernels.Buffer // AdamW's moments, 0 at the start
 }
@@ -91,6 +91,7 @@ type builder struct {
 	ones       []float32
 	parameters []*Parameter
 	byName     map[string]*Parameter
+	used       map[string]bool // the parameters that earlier stages of the same copy of the model use
 	buffers    []owned
 	slots      []fp8.Slot     // all tensors that are quantized
 	bySlot     map[string]int // by name: the number of the slot
@@ -143,7 +144,8 @@ func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) er
 	}
 	p, n := b.parameter(name, shape)
 	c, first := b.copyOf(p, n)
-	use := batchctx.Use[kernels.Buffer]{Name: name, Grad: c.Grad, Weight: c.Weight}
+	use := batchctx.Use[kernels.Buffer]{Name: name, Grad: c.Grad, Weight: c.Weight, Tied: b.used[name]}
+	b.used[name] = true
 	if c.Count < n && b.cfg.Shard >= 2 {
 		use.Elements = n
 	}

@@ -41,7 +41,7 @@ func (m *model) use(name string) (batchctx.Use[tensor], *weight) {
 	for _, w := range m.weights {
 		if w.name == name {
 			w.grads = append(w.grads, h)
-			return batchctx.Use[tensor]{Name: name, Grad: h}, w
+			return batchctx.Use[tensor]{Name: name, Grad: h, Tied: true}, w
 		}
 	}
 	w := &weight{name: name, grads: []tensor{h}}

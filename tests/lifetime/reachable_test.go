@@ -247,7 +247,7 @@ func TestNothingThatWasReceivedIsReachable(t *testing.T) {
 	use := func(i int, spec stages.Spec) *stages.Func[*tensor] {
 		accumulators[i] = &tensor{}
 		return &stages.Func[*tensor]{
-			Declares: spec, Parameters: []batchctx.Use[*tensor]{{Name: "tied", Grad: accumulators[i]}},
+			Declares: spec, Parameters: []batchctx.Use[*tensor]{{Name: "tied", Grad: accumulators[i], Tied: i > 0}},
 			BackwardFunc: func(_ context.Context, m mb, _, gradIn []*tensor) error {
 				for k := range gradIn {
 					gradIn[k] = n.make(m.Index())

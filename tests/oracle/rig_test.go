@@ -97,7 +97,7 @@ func (r *rig) stage(t *testing.T, i int) stages.Stage[T] {
 	for _, param := range r.params(i) {
 		grad, err := dev.Alloc(memory.Resident, kernels.Float32, int(param.Bytes/4))
 		require.NoError(t, err)
-		made.params = append(made.params, batchctx.Use[T]{Name: param.Name, Grad: grad})
+		made.params = append(made.params, batchctx.Use[T]{Name: param.Name, Grad: grad, Tied: param.Name == "table"})
 	}
 	var s stages.Stage[T] = made
 	if r.unsplit {

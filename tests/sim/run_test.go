@@ -295,7 +295,7 @@ func (w *world) stage(dev kernels.Compute, number int, uses []use) stages.Stage[
 	s.Name = fmt.Sprint("stage", number)
 	s.x, s.carry = s.Slot("x"), s.Slot("carry")
 	for _, u := range uses {
-		s.params = append(s.params, s.Use(batchctx.Use[T]{Name: u.name, Grad: u.grad, Weight: u.weight, Elements: u.n}))
+		s.params = append(s.params, s.Use(batchctx.Use[T]{Name: u.name, Grad: u.grad, Weight: u.weight, Elements: u.n, Tied: u.name == "shared"}))
 	}
 	if s.first {
 		s.part = s.Part("x")
