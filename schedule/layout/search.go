@@ -21,6 +21,10 @@ const (
 	// defaultWork is the work of the search over all ranks, in the unit of placement.Options.Nodes, which
 	// is about a microsecond.
 	defaultWork = 1_200_000
+	// shapedWork is the largest default work for each allocation if Config.Shapes gives the shape of every
+	// microbatch: such a program is laid out anew whenever the shapes change, and its allocations, of many
+	// sizes, fit so well that more work gains less than a thousandth of the peak.
+	shapedWork = 8
 	// maxRotations is the largest number of rotations to lay out.
 	maxRotations = 4
 	// maxUnrolled is the largest number of births of a program for which a layout with every repeat
@@ -37,11 +41,14 @@ const (
 // "The search".
 func (p *Memory) search(ctx context.Context, rank int, far bool) (*attempt, error) {
 	work := p.cfg.Search.Nodes
-	if work == 0 {
-		work = int64(defaultWork / len(p.Ranks))
-	}
 	shortest, err := p.attempt(rank, far, true, nil)
 	if err == nil {
+		if work == 0 {
+			work = int64(defaultWork / len(p.Ranks))
+			if p.cfg.Shapes != nil && p.cfg.Search.Time == 0 {
+				work = min(work, int64(shapedWork*len(shortest.allocations)))
+			}
+		}
 		err = shortest.place(ctx, shortest.alignment(), min(int64(len(shortest.allocations)), work/8))
 	}
 	if err != nil {

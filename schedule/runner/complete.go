@@ -12,9 +12,6 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// searchNodes limits a layout search if Memory.Search is zero.
-const searchNodes = 200_000
-
 // complete sets the fields that are derived from others. It returns an error if the stages cannot be
 // placed.
 func (c *Config[T]) complete() error {
@@ -30,9 +27,6 @@ func (c *Config[T]) complete() error {
 	}
 	if c.World.Copy == nil && c.World.Transport == nil && len(c.Spaces) > 1 {
 		c.World.Copy = receiving(c.Spaces)
-	}
-	if search := &c.Memory.Search; search.Nodes == 0 && search.Time == 0 {
-		search.Nodes = searchNodes
 	}
 	return c.place()
 }

@@ -109,7 +109,8 @@ type Memory struct {
 	// count only until then. New refuses a budget without a Profile, with TolerateLeaks, and on spaces
 	// that do not implement memory.Planned, because it could not be enforced.
 	Budget int64
-	// Search limits the search for a good layout; with the zero value it takes a few milliseconds.
+	// Search limits the search for a good layout. With the zero value it takes milliseconds for up to a
+	// few hundred microbatches.
 	Search placement.Options
 	// Ring is the number of samples that the runner keeps for each rank; 0 means 256.
 	Ring int

@@ -152,6 +152,10 @@ func hashOf(plan *schedule.Plan) uint64 {
 	return sum.Sum64()
 }
 
+// searchNodes limits a layout search if Memory.Search is zero, and the microbatches are planned for one
+// class of shapes.
+const searchNodes = 200_000
+
 // withMemory adds a memory plan to a plan, for microbatches of the given shape classes, or of any
 // class if shapes is nil.
 func (p *planner) withMemory(ctx context.Context, plan share, replica int, shapes []int) (*planned, error) {
@@ -168,6 +172,10 @@ func (p *planner) withMemory(ctx context.Context, plan share, replica int, shape
 	cfg := layout.Config{
 		LookAhead: p.plan.LookAhead, Budget: p.memory.Budget, Shapes: shapes, Search: p.memory.Search, Replicas: p.replicas,
 		Envelope: shapes == nil,
+	}
+	unequal := shapes != nil && slices.Min(shapes) != slices.Max(shapes) // package layout limits the work
+	if !unequal && cfg.Search.Nodes == 0 && cfg.Search.Time == 0 {
+		cfg.Search.Nodes = searchNodes
 	}
 	if p.memory.Budget > 0 {
 		asked := p.params

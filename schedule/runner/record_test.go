@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -512,4 +513,68 @@ func TestBudget(t *testing.T) {
 	require.ErrorIs(t, err, layout.ErrBudget)
 	require.ErrorContains(t, err, "runner: a plan for 3 microbatches: ")
 	require.ErrorContains(t, err, "none of the alternatives fits")
+}
+
+// counting is a context that counts how often it is asked for its error. A search asks once for every 16
+// buffers that it places.
+type counting struct {
+	context.Context
+	asked atomic.Int64
+}
+
+func (c *counting) Err() error { c.asked.Add(1); return c.Context.Err() }
+
+// lengths is a source of microbatches of eight lengths, whose classes it announces.
+type lengths struct{ *deviced }
+
+func (lengths) Shape(microbatch int) int { return microbatch % 8 }
+
+// TestAPlanForShapesTakesMilliseconds plans the memory of microbatches of eight shapes. By default the
+// search places each buffer a few times, and the layout is within 1 % of the peak.
+func TestAPlanForShapesTakesMilliseconds(t *testing.T) {
+	build := func(dev kernels.Device) *deviced {
+		d := newDeviced(dev)
+		d.stage.Declares.Losses = []string{objective[0].Name}
+		d.stage.ForwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
+			mb.Loss(1, 1, 1)
+			mb.Save(1, mb.Retain(mb.Part(1)))
+			mb.SaveFor(batchctx.ByWeight, 2, d.alloc(memory.Saved, mb.Part(1).N/3))
+			return nil
+		}
+		d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
+			mb.LossSeed(1)
+			n := mb.Take(1).N
+			mb.Take(2)
+			mb.Release(d.alloc(memory.Workspace, n/2))
+			return nil
+		}
+		return d
+	}
+	length := func(class int) int { return 100 + class*37 }
+	null := build(device(t, true))
+	var shapes []runner.Shape[buffer]
+	for class := range 8 {
+		shapes = append(shapes, runner.Shape[buffer]{Name: string(rune('a' + class)), Source: runner.Indexed(func(_ context.Context, e batchctx.Entry[buffer]) error {
+			e.Put("x", null.alloc(memory.Entry, length(class)))
+			return nil
+		})})
+	}
+	profile, err := runner.Record(t.Context(), null.config(), shapes...)
+	require.NoError(t, err)
+	d := build(device(t, false))
+	d.part = func(e batchctx.Entry[buffer]) int { return length(e.Index() % 8) }
+	cfg := d.config()
+	cfg.Memory.Profile, cfg.Schedule = profile, "breadth-first"
+	r, err := runner.New(cfg)
+	require.NoError(t, err)
+	for _, m := range []int{7, 64, 128} {
+		ctx := &counting{Context: t.Context()}
+		plan, err := r.Prepare(ctx, m, lengths{d})
+		require.NoError(t, err)
+		rank := &plan.Ranks[0]
+		require.LessOrEqual(t, ctx.asked.Load(), int64(rank.Buffers), "%d microbatches: asked once for 16 placements", m)
+		require.LessOrEqual(t, rank.Height-rank.Bound, rank.Bound/100, "%d microbatches", m)
+		_, err = r.Step(t.Context(), m, lengths{d})
+		require.NoError(t, err)
+	}
 }
