@@ -42,11 +42,16 @@ type Transport[T any] interface {
 	Recv(ctx context.Context, from int, tag Tag, h []T) error
 	// Exchange sends mine to all ranks, and returns the bytes from all ranks, in rank order. It is
 	// the only collective of a step, and blocks until every rank has called it. It succeeds on all
-	// ranks or on none, unless a rank dies: in that case some ranks may receive all the bytes while
-	// the others get an error.
+	// ranks or on none, whenever a context ends, unless a rank dies: in that case some ranks may
+	// receive all the bytes while the others get an error.
+	//
+	// The first Exchange of a step closes the step. Once it has succeeded, all ranks have done the
+	// step, and the end of a context does not undo that on any rank: a trainer may exchange more
+	// before the next Begin, and these calls do not end with their context.
 	Exchange(ctx context.Context, mine []byte) (all [][]byte, err error)
 	// Abort ends the step on all ranks: every current and later call, until Begin, returns the cause
-	// of the first Abort. After Abort has returned, no other rank reads this rank's buffers.
+	// of the first Abort. After Abort has returned, no other rank reads this rank's buffers. A rank
+	// that has closed the step calls it only if it cannot complete its update.
 	Abort(cause error)
 }
 

@@ -137,10 +137,7 @@ func (t *trainer) finish(ctx context.Context, err error) error {
 	if t.progress != nil {
 		t.progress.End()
 	}
-	if err != nil && ctx.Err() != nil {
-		err = job.ErrInterrupted
-	}
-	if err = t.world.Settle(ctx, t.done, err, t.failed); errors.Is(err, job.ErrInterrupted) {
+	if err = t.world.Settle(ctx, t.done, err); errors.Is(err, job.ErrInterrupted) {
 		err = fmt.Errorf("%w after step %d of %d: everything is written", job.ErrInterrupted, t.done, t.opts.steps)
 	}
 	err = cmp.Or(err, t.world.JoinActions(t.metrics))

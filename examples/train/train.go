@@ -58,7 +58,6 @@ type trainer struct {
 	profile     *layout.Profile // allocations of the stages; nil if memory is not planned
 	layout      *layout.Memory  // of a step's memory; nil if it is not planned
 	unplanned   error           // why the memory is not planned
-	failed      error           // an error outside of a step, which other processes do not receive
 
 	metrics  *metrics.Run
 	progress *progress.Line
@@ -165,7 +164,6 @@ func (t *trainer) loop(ctx context.Context) error {
 			t.saved = t.checkpoint(ctx) == nil // if it fails, finish tries again, and reports the error
 		}
 		if written := errors.Join(t.folder.Step(line), t.watch.Step(t.metrics, line, t.opts.steps, t.subtitle())); written != nil || err != nil {
-			t.failed = written
 			return errors.Join(written, err)
 		}
 	}

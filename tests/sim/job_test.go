@@ -41,12 +41,14 @@ type JobFault struct {
 type jobKind int
 
 const (
-	dies   jobKind = iota // the process dies
-	hushed                // no data reaches the rank or leaves it
-	severs                // the connection on which the rank writes is reset
-	drags                 // it becomes slow
-	raises                // a hook panics
-	stops                 // the context of the rank's step is cancelled
+	dies        jobKind = iota // the process dies
+	hushed                     // no data reaches the rank or leaves it
+	severs                     // the connection on which the rank writes is reset
+	drags                      // it becomes slow
+	disconnects                // no data passes between the rank and the one to which it writes
+	halts                      // the context of the rank's step is cancelled, also while the rank waits for the others
+	raises                     // a hook panics
+	stops                      // the context of the rank's step is cancelled
 	numJobKinds
 )
 
@@ -101,12 +103,20 @@ func (j *job) happen(rank, now int, atAction bool, w *wire) {
 			}
 			w.reset()
 			j.net.changed.Broadcast()
+		case disconnects:
+			one, other := w.ends[0].rank, w.ends[1].rank
+			j.net.parted[[2]int{min(one, other), max(one, other)}] = true
+			for _, e := range w.ends { // without rank 0, the job has lost the other one
+				j.lost[e.rank] = j.lost[e.rank] || min(one, other) == 0
+			}
 		case drags:
 			w.late = time.Second / 2 // less than the two seconds for which a rank waits for the cause of a lost link
 		case raises:
 			panic(errPlanted)
-		case stops:
-			j.cancels[rank](errCancelled)
+		case stops, halts:
+			if j.cancels[rank] != nil {
+				j.cancels[rank](errCancelled)
+			}
 		}
 	}
 }
@@ -166,22 +176,47 @@ func (j *job) close() {
 	})
 }
 
+// settle ends the run on a rank whose step has failed, as trainers do: all ranks begin a step with a
+// hello of its own. A rank that begins a step at the same time does not begin it.
+func (j *job) settle(ctx context.Context, rank int) error {
+	for {
+		err := j.ends[rank].Begin(ctx, []byte("the end of the run"))
+		if err == nil {
+			_, err = j.ends[rank].Exchange(ctx, nil)
+		}
+		if err == nil || errors.Is(err, errStuck) || errors.As(err, new(*tcp.LostError)) {
+			return err
+		}
+	}
+}
+
 // step runs a step on all ranks.
 func (j *job) step() []ending {
 	endings := make([]ending, j.Job.Ranks)
 	contexts := make([]context.Context, j.Job.Ranks)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Hour, errStuck)
+	defer cancel()
 	for rank := range contexts {
-		ctx, cancel := context.WithTimeoutCause(context.Background(), time.Hour, errStuck)
-		defer cancel()
 		contexts[rank], j.cancels[rank] = context.WithCancelCause(ctx)
 	}
 	j.each(func(rank int) {
 		e := &endings[rank]
-		defer func() { e.panicked = recover() }()
+		defer func() {
+			if e.panicked = recover(); e.result == nil && errors.Is(j.settle(ctx, rank), errStuck) {
+				e.err = errStuck
+			}
+		}()
 		e.result, e.err = j.runners[rank].Step(contexts[rank], j.Job.Microbatches, runner.Indexed(func(_ context.Context, entry batchctx.Entry[T]) error {
 			j.putTokens(j.devs[rank].Host, entry, entry.Index())
 			return nil
 		}))
+		if e.err == nil { // the rank has done the step, and exchanges more with the others, as trainers do
+			for range 2 {
+				if _, err := j.ends[rank].Exchange(contexts[rank], nil); err != nil && !errors.As(err, new(*tcp.LostError)) {
+					e.undone = err
+				}
+			}
+		}
 		e.returned = true
 	})
 	return endings
@@ -192,7 +227,14 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 	j.net.mu.Lock()
 	defer j.net.mu.Unlock()
 	well, failed, last := 0, 0, -1
-	defer func() { j.earlier = len(j.fired) }()
+	fired := func(kind jobKind, from int) bool {
+		return slices.ContainsFunc(j.fired[from:], func(f JobFault) bool { return f.Kind == kind })
+	}
+	defer func() {
+		if failed > 0 || !fired(severs, j.earlier) { // otherwise the next step may be the first to use the link
+			j.earlier = len(j.fired)
+		}
+	}()
 	// A rank whose link has ended waits two seconds for rank 0 to report the cause. If rank 0 is
 	// silent too, which the rank detects later, it reports the link.
 	unsaid := j.net.silent[0] && slices.Contains(j.lost[1:], true)
@@ -206,6 +248,10 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 		lost, is := errors.AsType[*tcp.LostError](reason)
 		over = over || is
 		switch {
+		case e.undone != nil && !j.lost[rank]:
+			return true, fmt.Errorf("rank %d has done the step, and an exchange ends with %w (L8)", rank, e.undone)
+		case errors.As(reason, new(*transport.StallError)):
+			return true, fmt.Errorf("rank %d has noticed nothing for five minutes, after %v: %w", rank, j.fired, reason)
 		case errors.Is(reason, errStuck):
 			return true, reason
 		case reason == nil && e.returned:
@@ -216,7 +262,7 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 		case j.lost[rank]: // it may return any error
 		case is && !j.lost[lost.Rank]:
 			return true, fmt.Errorf("rank %d says that rank %d is lost, after %v: %w", rank, lost.Rank, j.fired, reason)
-		case !is && !unsaid && (quiet || len(j.fired) == j.earlier):
+		case !is && !unsaid && !fired(disconnects, 0) && (quiet || len(j.fired) == j.earlier):
 			return true, fmt.Errorf("rank %d has ended with %v (%v), after %v", rank, reason, e.panicked, j.fired)
 		default:
 			failed++

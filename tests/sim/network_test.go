@@ -23,6 +23,7 @@ type network struct {
 	wires   []*wire
 	writes  []int // number of writes, by rank
 	silent  []bool
+	parted  map[[2]int]bool // pairs of ranks, the lower one first, between which no data passes
 	dead    []bool
 	fault   func(rank int, w *wire) // called for every write, under the lock
 }
@@ -58,7 +59,7 @@ type piece struct {
 const window = 32 << 10
 
 func newNetwork(seed uint64, ranks int) *network {
-	n := &network{random: rand.New(rand.NewPCG(seed, 3)), doors: map[string]*listener{}, writes: make([]int, ranks), silent: make([]bool, ranks), dead: make([]bool, ranks)}
+	n := &network{random: rand.New(rand.NewPCG(seed, 3)), doors: map[string]*listener{}, parted: map[[2]int]bool{}, writes: make([]int, ranks), silent: make([]bool, ranks), dead: make([]bool, ranks)}
 	n.changed = sync.NewCond(&n.mu)
 	return n
 }
@@ -149,7 +150,7 @@ func (h host) Dial(ctx context.Context, at string) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	d := n.doors[at]
-	if d != nil && (n.silent[rank] || n.silent[d.rank]) {
+	if d != nil && n.cutOff(rank, d.rank) {
 		n.mu.Unlock()
 		<-ctx.Done()
 		n.mu.Lock()
@@ -234,8 +235,10 @@ func (e *end) Read(p []byte) (int, error) {
 }
 
 // cutOff reports whether no data can pass.
-func (e *end) cutOff() bool {
-	return e.n.silent[e.wire.ends[0].rank] || e.n.silent[e.wire.ends[1].rank]
+func (e *end) cutOff() bool { return e.n.cutOff(e.wire.ends[0].rank, e.wire.ends[1].rank) }
+
+func (n *network) cutOff(one, other int) bool {
+	return n.silent[one] || n.silent[other] || n.parted[[2]int{min(one, other), max(one, other)}]
 }
 
 func (e *end) Write(p []byte) (int, error) {

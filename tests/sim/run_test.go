@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -70,6 +72,7 @@ type world struct {
 	updating  bool               // no rank runs a step
 	model     *transformer.Model // nil for toys
 	number    int64              // of the next step that counts
+	links     *local.Links[T]    // if the runners are apart
 	runners   []*runner.Runner[T]
 	source    []runner.Source[T] // by runner
 	dry       bool               // during a dry run of the stages
@@ -767,6 +770,7 @@ func (w *world) runnersOn(devs []kernels.Compute) error {
 	if err != nil {
 		return err
 	}
+	w.links = links
 	together := 1
 	if !w.Apart {
 		together = w.total()
@@ -842,6 +846,7 @@ func (s *station) Get(ctx context.Context, from int, tag transport.Tag, offset i
 type ending struct {
 	result   *runner.Result
 	err      error
+	undone   error // of a call after the step
 	returned bool
 	panicked any
 }
@@ -911,6 +916,11 @@ func (w *world) wrong(endings []ending) error {
 	if w.training && (well > 0 || w.late) {
 		w.number++
 	}
+	if well == len(endings) && w.Apart {
+		if err := w.exchange(); err != nil {
+			return fmt.Errorf("all ranks have done the step, and an exchange ends with %w (L8)", err)
+		}
+	}
 	if well == len(endings) && w.training && w.count() > 1 {
 		if err := w.update(endings); err != nil {
 			return fmt.Errorf("an update: %w", err)
@@ -947,6 +957,26 @@ func (w *world) wrong(endings []ending) error {
 		}
 	}
 	return nil
+}
+
+// exchange makes all ranks exchange again in the step that they have done, under contexts that have
+// ended.
+func (w *world) exchange() error {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errCancelled)
+	errs, done := make([]error, w.total()), make(chan struct{})
+	var all sync.WaitGroup
+	for rank := range errs {
+		all.Go(func() {
+			w.clerk.Begin(rank)
+			_, errs[rank] = w.links.Rank(rank).Exchange(ctx, nil)
+		})
+	}
+	go func() {
+		all.Wait()
+		close(done)
+	}()
+	return cmp.Or(w.clerk.serve(done), errors.Join(errs...))
 }
 
 // wrongError returns a violation unless the error of a failed step describes one of its faults.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/trainer/launch"
+	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -35,53 +36,74 @@ type ending struct {
 	Failed      string
 }
 
+// endHello is the hello with which Settle begins a step of the transport. Ranks that begin a training
+// step at the same time have another hello, so that no rank begins its step, and each learns that the
+// run ends.
+const endHello = "the end of the run"
+
+// mostSettling is the maximum number of times that Settle begins again because other ranks were still
+// in a step.
+const mostSettling = 16
+
 // Settle makes all processes end the run in the same way. err is this process's result after done
-// steps. of is an error that occurred outside a step, which the other processes do not know of.
-// Settle returns ErrInterrupted if a process was interrupted.
-func (w *World) Settle(ctx context.Context, done int, err error, of error) error {
+// steps. A process may call Settle at any time, also while the others are in a step or begin the next
+// one: their step then fails, and they must call Settle too. Settle returns the error of this process
+// or of another one, if any has failed; otherwise ErrInterrupted if the context of any process ended
+// the run.
+func (w *World) Settle(ctx context.Context, done int, err error) error {
+	interrupted := err != nil && ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx)) || w.consequence(err))
+	if w == nil && interrupted {
+		return ErrInterrupted
+	}
 	if w == nil || errors.As(err, new(*tcp.LostError)) {
 		return err
 	}
-	mine := ending{Done: done, Interrupted: err != nil && ctx.Err() != nil}
-	if err != nil && !mine.Interrupted && !w.consequence(err) {
+	mine := ending{Done: done, Interrupted: interrupted}
+	unlike := errors.Is(err, transport.ErrRanks) // another process may have ended the run, or the steps really differ
+	if err != nil && !interrupted && !unlike && !w.consequence(err) {
 		mine.Failed = err.Error()
 	}
-	verdict := err
-	merge := func(rank int, theirs *ending) error {
-		switch {
-		case theirs.Done != done:
-			return fmt.Errorf("rank %d has done %d steps, but this rank has done %d", rank, theirs.Done, done)
-		case theirs.Failed != "" && verdict == nil:
-			verdict = &elsewhereError{rank, theirs.Failed}
-		case theirs.Interrupted && (verdict == nil || w.consequence(verdict)):
-			verdict = ErrInterrupted
-		}
-		return nil
-	}
-	var fault error
-	for tries := range 4 {
-		began := w.each(func(_ int, end *tcp.Endpoint[kernels.Buffer]) error { return end.Begin(context.Background(), nil) })
-		if began != nil {
-			return cmp.Or(err, began)
-		}
-		if of != nil && tries == 0 { // the others may still be in a step
-			for _, end := range w.ends {
-				end.Abort(of)
-			}
+	var fault, failed error
+	for range mostSettling {
+		interrupted, failed = mine.Interrupted, nil
+		fault = w.each(func(_ int, end *tcp.Endpoint[kernels.Buffer]) error {
+			return end.Begin(context.Background(), []byte(endHello))
+		})
+		if errors.Is(fault, transport.ErrRanks) {
 			continue
 		}
-		verdict = err
-		if fault = exchangeValues(context.Background(), w, mine, merge); fault == nil {
+		if fault != nil {
+			return cmp.Or(err, fault)
+		}
+		unequal := error(nil)
+		fault = exchangeValues(context.Background(), w, mine, func(rank int, theirs *ending) error {
+			if theirs.Done != done && unequal == nil {
+				unequal = fmt.Errorf("rank %d has done %d steps, but this rank has done %d", rank, theirs.Done, done)
+			}
+			if theirs.Failed != "" && failed == nil {
+				failed = &elsewhereError{rank, theirs.Failed}
+			}
+			interrupted = interrupted || theirs.Interrupted
+			return nil
+		})
+		if fault == nil {
+			fault = unequal
 			break
 		}
 	}
-	if mine.Interrupted && w.consequence(verdict) {
-		verdict = ErrInterrupted
+	switch {
+	case mine.Failed != "":
+		return err
+	case failed != nil && (err == nil || unlike || mine.Interrupted):
+		return failed
+	case failed == nil && fault != nil:
+		return fault
+	case failed == nil && interrupted:
+		return ErrInterrupted
+	case err != nil && !unlike: // another process has failed, and the error of the step names the place
+		return &elsewhereError{-1, err.Error()}
 	}
-	if w.consequence(verdict) && !errors.As(verdict, new(*elsewhereError)) {
-		verdict = &elsewhereError{-1, verdict.Error()}
-	}
-	return cmp.Or(fault, verdict)
+	return err
 }
 
 // elsewhereError is an error that occurred in another process.
@@ -99,6 +121,9 @@ func (e *elsewhereError) Error() string {
 
 // consequence reports whether an error was caused by another process or by the end of one.
 func (w *World) consequence(err error) bool {
+	if w == nil {
+		return false
+	}
 	if remote, ok := errors.AsType[*tcp.RemoteError](err); ok && !w.Has(remote.Rank) {
 		return true
 	}

@@ -72,6 +72,7 @@ type Links[T any] struct {
 	closed  bool
 	links   []*link[T] // by sender, receiver and direction; nil before the first message
 	cause   error      // of the abort; nil while the step runs
+	done    bool       // an Exchange of the step has succeeded
 	steps   int64      // the number of steps that have begun
 	begun   int        // the number of ranks that wait in Begin
 	hellos  [][]byte   // by rank: the hello of its last Begin
@@ -211,7 +212,7 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 		return err
 	}
 	l.steps++
-	l.cause, l.arrived, l.all = nil, 0, nil
+	l.cause, l.done, l.arrived, l.all = nil, false, 0, nil
 	for _, link := range l.links {
 		if link != nil {
 			link.Reset()
@@ -312,13 +313,17 @@ func (e *Endpoint[T]) copy(link *link[T], lent, to []T) (err error) {
 	return nil
 }
 
-// Exchange waits for all ranks. When the last rank has called it, all ranks receive the result.
+// Exchange waits for all ranks. When the last rank has called it, all ranks receive the result. If the
+// context ends first, this rank's bytes are removed, so that no rank receives a result.
 func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
 	l := e.links
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cause != nil {
 		return nil, l.cause
+	}
+	if l.done {
+		ctx = context.WithoutCancel(ctx)
 	}
 	if l.all == nil {
 		l.all = make([][]byte, len(l.ends))
@@ -328,7 +333,7 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 		for rank := range l.ends {
 			l.ends[rank].exchanged = l.all
 		}
-		l.arrived, l.all = 0, nil
+		l.arrived, l.all, l.done = 0, nil, true
 		l.wakeAll()
 	}
 	err := l.await(ctx, e, wait[T]{reason: waitAll})

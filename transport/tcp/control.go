@@ -22,8 +22,8 @@ type frame struct {
 
 type kind byte
 
-// The frames of a control connection. Ranks send begin, withdraw, exchange and abort to rank 0; rank
-// 0 sends begun, differ, withdrawn, exchanged, abort and lost; both send beat and bye.
+// The frames of a control connection. Ranks send begin, withdraw, exchange, cancel and abort to rank
+// 0; rank 0 sends begun, differ, withdrawn, exchanged, abort and lost; both send beat and bye.
 const (
 	begin     kind = iota + 1 // a rank begins the next step
 	withdraw                  // the rank no longer waits for the step
@@ -31,6 +31,7 @@ const (
 	differ                    // the step has not begun: the ranks' hellos differ
 	withdrawn                 // the step has not begun
 	exchange                  // one rank's bytes
+	cancel                    // the rank no longer waits for the exchange; carries the cause
 	exchanged                 // all ranks' bytes
 	abort                     // the step ends; carries the cause
 	lost                      // the job ends; carries the reason
@@ -76,6 +77,49 @@ func (a timedConn) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return a.Conn.Read(p)
+}
+
+// beating is a connection on which this side sends a beat of one byte at intervals while it is on.
+type beating struct {
+	net.Conn
+	every time.Duration
+	timer *time.Timer
+	mu    sync.Mutex // guards on, and is held while a beat is written
+	on    bool
+}
+
+func newBeating(conn net.Conn, silence time.Duration) *beating {
+	b := &beating{Conn: conn, every: silence / beats}
+	b.timer = time.AfterFunc(time.Hour, b.beat)
+	b.timer.Stop()
+	return b
+}
+
+// start makes the connection send beats, the first one after an interval.
+func (b *beating) start() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.on = true
+	b.timer.Reset(b.every)
+}
+
+// stop makes the connection send no more beats.
+func (b *beating) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.on = false
+	b.timer.Stop()
+}
+
+func (b *beating) beat() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.on {
+		return
+	}
+	if _, err := b.Write([]byte{linkBeat}); err == nil { // otherwise the connection has ended
+		b.timer.Reset(b.every)
+	}
 }
 
 // peer is one side of a control connection. It has one goroutine for writing and one for reading.

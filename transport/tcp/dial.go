@@ -80,6 +80,10 @@ func retryable(err error) bool {
 // closeNow closes a connection without a TLS close message, whose write would block for seconds if the
 // other side does not read.
 func closeNow(conn net.Conn) {
+	if b, is := conn.(*beating); is {
+		b.timer.Stop()
+		conn = b.Conn
+	}
 	if t, is := conn.(*tls.Conn); is {
 		conn = t.NetConn()
 	}

@@ -6,8 +6,7 @@
 //
 //   - Rank 0 is the meeting point. Every other rank has one control connection to it, for step
 //     beginnings, exchanges, aborts and heartbeats. Rank 0's hub puts these events in one order,
-//     which is the same for all ranks: either an exchange completes or the step is aborted, never
-//     both.
+//     which is the same for all ranks.
 //   - A link, which is one direction between two ranks, has its own connection. The sender dials it
 //     when it first sends. Pairs of ranks that exchange no messages in the plan have no connection.
 //   - A send lends its tensors to the goroutine of the link until the goroutine has written them and
@@ -31,6 +30,35 @@
 //   - A rank is lost if its control connection ends or is silent for too long. This ends the job:
 //     every current and later call, on all ranks, returns a [LostError]. A job is restarted as a
 //     whole.
+//   - A rank that waits for another one on their own connection gets [ErrSilent] if that connection
+//     is silent for too long. Both ends of a link send beats. The owner of exposed memory sends beats
+//     until it answers a read; after that, the bytes of the answer arrive.
 //   - Until a connection has sent the job's token, the endpoint stores only a header of fixed size
 //     from it. A frame begins with its length, and a length over the limit ends the connection.
+//
+// # A step is done on every rank or on none
+//
+// The first exchange of an epoch closes it. A rank has done the step when this Exchange returns the
+// result. The hub handles the frames of all ranks one at a time, and each connection preserves their
+// order. We show that if one rank has done the step, then every rank that is not lost has done it or
+// will do it, and that the end of a context does not prevent this.
+//
+//   - The hub closes an epoch only if it has not aborted it, and only after the bytes of every rank
+//     have arrived. Suppose that a rank ends the step before it has sent its bytes. It then sends
+//     abort, and sends no bytes in this epoch, because its calls return the cause. So the epoch is
+//     never closed, and no rank does the step.
+//   - Suppose that the context of a rank ends while the rank waits for the result. It sends cancel,
+//     after its bytes. If the hub still holds these bytes in an incomplete exchange, it aborts the
+//     epoch, which is then never closed. Otherwise the epoch is closed, and cancel has no effect. In
+//     both cases the rank waits for the frame that tells it which: it has done the step if and only
+//     if the epoch is closed.
+//   - When the hub closes an epoch, it queues the result for every rank, before any later abort of
+//     the same epoch. A rank that waits looks first at whether the result has arrived, and then at
+//     the cause of an abort, so it returns the result in either case.
+//   - In a closed epoch, Exchange ignores its context and no rank sends cancel. Thus the epoch is
+//     aborted only for a rank that calls Abort since it cannot complete its update, that begins
+//     another step while others exchange, or that does not answer: never because a context has ended.
+//
+// Begin is similar: a rank whose context ends sends withdraw, and has begun the step if and only if the
+// hub had the hellos of all ranks by then.
 package tcp

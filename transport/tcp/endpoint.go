@@ -52,6 +52,7 @@ type Endpoint[T any] struct {
 	withdrawn   bool
 	helloError  error    // the reason why the step has not begun
 	exchanged   [][]byte // the result of Exchange
+	done        bool     // an Exchange of this epoch has succeeded
 	sending     map[direction]*sendEnd[T]
 	receiving   map[direction]*recvEnd
 	servedConns map[net.Conn]int64 // connections on which other ranks read, with the epochs in which they were dialed

@@ -16,6 +16,9 @@ var (
 	ErrRefused = errors.New("tcp: refused")
 	// ErrMissing is returned by Join if a rank did not join in time.
 	ErrMissing = errors.New("tcp: ranks are missing")
+	// ErrSilent is returned by a call that waits for a rank if nothing has arrived on the connection
+	// between the two ranks for Config.Silence, even if both reach rank 0.
+	ErrSilent = errors.New("tcp: a connection is silent")
 	// ErrFrame is returned for bytes that are not a frame of this protocol.
 	ErrFrame = errors.New("tcp: not a frame of this protocol")
 )

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-ml/weir/transport"
@@ -69,7 +70,7 @@ func Parse(data []byte, token string) {
 		_, _ = owner.Write(data)
 		_ = owner.Close()
 	}()
-	_ = request(reader, 1, transport.Tag{Content: transport.Weights}, 0, make([]byte, 3))
+	_ = request(reader, 1, transport.Tag{Content: transport.Weights}, 0, make([]byte, 3), new(atomic.Int64))
 	_ = reader.Close()
 }
 

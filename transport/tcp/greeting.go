@@ -17,7 +17,7 @@ import (
 // ranks when all have joined. A link receives one byte when it is accepted, and so does a connection
 // for reads of exposed memory.
 const (
-	protocol       = 5
+	protocol       = 6
 	greetingBytes  = 4 + 1 + 1 + sha256.Size + 4
 	mostHello      = 256 << 10
 	mostAnswer     = 16 << 20

@@ -92,6 +92,10 @@ func (h *hub) receive(rank int, f frame) error {
 		if f.epoch == h.epoch && !h.aborted {
 			h.addExchange(rank, f.data)
 		}
+	case cancel:
+		if f.epoch == h.epoch && !h.aborted && h.exchange.data[rank] != nil {
+			h.abort(rank, f.data)
+		} // otherwise the step is closed or aborted, and the frame that tells the rank is in transit
 	case abort:
 		if f.epoch == h.epoch && !h.aborted {
 			h.abort(rank, f.data)
@@ -112,6 +116,7 @@ func (h *hub) receive(rank int, f frame) error {
 func (h *hub) addBegin(rank int, hello []byte) {
 	hellos, complete := h.begins.add(rank, hello)
 	if !complete {
+		h.detectLeft()
 		return
 	}
 	if err := transport.SameHello(hellos); err != nil {
@@ -161,11 +166,25 @@ func (h *hub) detectStall() {
 	h.abort(len(h.ranks), encode(cause{Stall: stall}))
 }
 
+// detectLeft ends the step if ranks wait in an exchange for a rank that begins the next step.
+func (h *hub) detectLeft() {
+	if h.aborted || h.exchange.arrived == 0 {
+		return
+	}
+	for rank := range h.ranks {
+		if h.begins.data[rank] != nil && h.exchange.data[rank] == nil {
+			h.abort(len(h.ranks), encodeCause(fmt.Errorf("%w: rank %d begins the next one, and others wait for it in an exchange", transport.ErrRanks, rank)))
+			return
+		}
+	}
+}
+
 // addExchange adds a rank's bytes. The last rank completes the exchange: the result is then in every
 // rank's queue and cannot be revoked.
 func (h *hub) addExchange(rank int, data []byte) {
 	all, complete := h.exchange.add(rank, data)
 	if !complete {
+		h.detectLeft()
 		return
 	}
 	var b []byte

@@ -3,9 +3,12 @@ package tcp
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"time"
 
 	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/internal/messages"
@@ -15,16 +18,19 @@ import (
 // the system's socket.
 const LinkBuffer = 64 << 10
 
-// A message on a link is a header, the sizes of its tensors, and the codec's bytes of each tensor.
-// The receiver confirms every message with one byte. It answers an unexpected message with another
-// byte and the header of the expected message.
+// A message on a link is one byte, a header, the sizes of its tensors, and the codec's bytes of each
+// tensor. The receiver confirms every message with one byte. It answers an unexpected message with
+// another byte and the header of the expected message. Between these, both sides send beats, each of
+// one byte, so that a side that waits notices if the network between the two ranks fails.
 const (
 	messageHeader = 8 + 1 + 3*8 + 4
 	readBuffer    = 4 << 10
 	mostTensors   = 1 << 12
 
+	message    = 'm'
 	taken      = 'a'
 	unexpected = 'f'
+	linkBeat   = 'b'
 )
 
 // direction identifies a link, as seen from one of its ends.
@@ -49,6 +55,8 @@ type sendEnd[T any] struct {
 // write writes the messages of a link until it is closed.
 func (e *Endpoint[T]) write(l *sendEnd[T]) {
 	w := bufio.NewWriterSize(l.conn, LinkBuffer)
+	tick := time.NewTicker(e.cfg.Silence / beats)
+	defer tick.Stop()
 	var header []byte
 	for {
 		e.mu.Lock()
@@ -63,10 +71,12 @@ func (e *Endpoint[T]) write(l *sendEnd[T]) {
 			case <-l.wake:
 			case <-l.stop:
 				return
+			case <-tick.C:
+				_, _ = l.conn.Write([]byte{linkBeat}) // a send or the confirmations will fail too
 			}
 			continue
 		}
-		header = appendHeader(header[:0], m.Tag, len(m.H))
+		header = appendHeader(append(header[:0], message), m.Tag, len(m.H))
 		for _, h := range m.H {
 			header = binary.LittleEndian.AppendUint64(header, uint64(e.codec.Size(h)))
 		}
@@ -92,11 +102,13 @@ func (e *Endpoint[T]) write(l *sendEnd[T]) {
 
 // confirmations reads the receiver's confirmations until the link is closed.
 func (e *Endpoint[T]) confirmations(l *sendEnd[T]) {
-	r := bufio.NewReaderSize(l.conn, 64)
+	r := bufio.NewReaderSize(timedConn{l.conn, e.cfg.Silence}, 64)
 	for {
 		reply, err := r.ReadByte()
 		var fault error
 		switch {
+		case err == nil && reply == linkBeat:
+			continue
 		case err == nil && reply == unexpected:
 			var header [messageHeader]byte
 			if _, err = io.ReadFull(r, header[:]); err == nil {
@@ -107,7 +119,7 @@ func (e *Endpoint[T]) confirmations(l *sendEnd[T]) {
 			err = fmt.Errorf("%w: confirmation %d", ErrFrame, reply)
 		}
 		if err != nil {
-			fault = fmt.Errorf("tcp: the link to rank %d: %w", l.to, err)
+			fault = e.cfg.linkFault(l.to, err)
 		}
 		e.mu.Lock()
 		if fault == nil {
@@ -128,15 +140,32 @@ func (e *Endpoint[T]) confirmations(l *sendEnd[T]) {
 
 // recvEnd is the receiver's end of a link.
 type recvEnd struct {
-	conn  net.Conn
+	conn  *beating
 	r     *bufio.Reader
 	epoch int64
 	bytes [messageHeader]byte
 }
 
+// linkFault returns an error for a connection of this rank to another one that has failed with err.
+func (c *Config) linkFault(other int, err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("%w: rank %d has received nothing from rank %d for %v: check the network between their hosts", ErrSilent, c.Rank, other, c.Silence)
+	}
+	return fmt.Errorf("tcp: the connection of rank %d to rank %d: %w", c.Rank, other, err)
+}
+
 // receive reads a message into new buffers of the codec's space.
-func receive[T any](k *recvEnd, codec transport.Codec[T], from, to int, tag transport.Tag, h []T) error {
-	broken := func(err error) error { return fmt.Errorf("tcp: the link from rank %d: %w", from, err) }
+func receive[T any](c *Config, k *recvEnd, codec transport.Codec[T], from int, tag transport.Tag, h []T) error {
+	broken := func(err error) error { return c.linkFault(from, err) }
+	for {
+		if kind, err := k.r.ReadByte(); err != nil {
+			return broken(err)
+		} else if kind == message {
+			break
+		} else if kind != linkBeat {
+			return broken(fmt.Errorf("%w: message %d", ErrFrame, kind))
+		}
+	}
 	if _, err := io.ReadFull(k.r, k.bytes[:]); err != nil {
 		return broken(err)
 	}
@@ -145,7 +174,7 @@ func receive[T any](k *recvEnd, codec transport.Codec[T], from, to int, tag tran
 		return fmt.Errorf("%w: %d tensors", ErrFrame, count)
 	}
 	if sent != tag || count != len(h) {
-		mismatch := &transport.TagError{From: from, To: to, Sent: sent, Expected: tag, Tensors: count, ExpectedOf: len(h)}
+		mismatch := &transport.TagError{From: from, To: c.Rank, Sent: sent, Expected: tag, Tensors: count, ExpectedOf: len(h)}
 		_, _ = k.conn.Write(appendHeader([]byte{unexpected}, tag, len(h))) // the step fails anyway
 		return mismatch
 	}
@@ -160,6 +189,9 @@ func receive[T any](k *recvEnd, codec transport.Codec[T], from, to int, tag tran
 	for i, size := range rest {
 		var err error
 		if h[i], err = codec.Decode(k.r, size); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				err = broken(err)
+			}
 			return fmt.Errorf("tcp: receiving %v from rank %d: %w", tag, from, err)
 		}
 	}

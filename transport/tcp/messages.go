@@ -70,7 +70,7 @@ func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h [
 	w.reason, w.since = waitMessage, time.Now()
 	e.wait, e.reading = w, k.conn
 	e.mu.Unlock()
-	err := receive(k, e.codec, from, e.cfg.Rank, tag, h)
+	err := receive(&e.cfg, k, e.codec, from, tag, h)
 	e.mu.Lock()
 	e.reading = nil
 	e.endWait()
@@ -183,6 +183,8 @@ func (e *Endpoint[T]) addLink(conn net.Conn, o opening) {
 	if old != nil {
 		closeNow(old.conn) // left over from an earlier step
 	}
-	e.receiving[d] = &recvEnd{conn: conn, r: bufio.NewReaderSize(conn, readBuffer), epoch: o.Epoch}
+	k := &recvEnd{conn: newBeating(conn, e.cfg.Silence), epoch: o.Epoch, r: bufio.NewReaderSize(timedConn{conn, e.cfg.Silence}, readBuffer)}
+	k.conn.start()
+	e.receiving[d] = k
 	e.waiter.Wake()
 }

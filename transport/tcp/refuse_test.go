@@ -159,7 +159,7 @@ func TestStrangers(t *testing.T) {
 	require.NoError(t, err)
 	answer, err := io.ReadAll(version)
 	require.NoError(t, err)
-	require.Contains(t, string(answer), "rank 0 speaks version 5 of the protocol, this rank version 9")
+	require.Contains(t, string(answer), "rank 0 speaks version 6 of the protocol, this rank version 9")
 	require.NoError(t, version.Close())
 
 	end, err := tcp.Join(t.Context(), tcp.Config{Rank: 1, Ranks: 2, Address: at, Token: "a job"}, numbers{})

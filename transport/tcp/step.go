@@ -38,8 +38,8 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	return err
 }
 
-// Exchange waits for all ranks. If the context ends first, Exchange asks rank 0 to abort the step,
-// but rank 0 may already have completed the exchange.
+// Exchange waits for all ranks. If the context ends first, and the step is not closed, Exchange tells
+// rank 0 that it no longer waits. Rank 0 then aborts the step, or has already completed the exchange.
 func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -52,10 +52,13 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 		return nil, err
 	}
 	e.postToHub(frame{exchange, e.epoch, append([]byte{}, mine...)})
+	if e.done {
+		ctx = context.Background()
+	}
 	err := e.await(ctx, w)
 	if err != nil && e.cause == nil && e.jobError == nil {
 		e.proposal = err
-		e.postToHub(frame{abort, e.epoch, encodeCause(err)})
+		e.postToHub(frame{cancel, e.epoch, encodeCause(err)})
 		err = e.await(context.Background(), w)
 	}
 	all := e.exchanged
@@ -91,7 +94,7 @@ func (e *Endpoint[T]) deliver(f frame) {
 	defer e.waiter.Wake()
 	switch f.kind {
 	case begun:
-		e.epoch, e.cause, e.proposal, e.exchanged, e.waited = f.epoch, nil, nil, nil, 0
+		e.epoch, e.cause, e.proposal, e.exchanged, e.done, e.waited = f.epoch, nil, nil, nil, false, 0
 		if e.stepContext.Err() != nil {
 			e.stepContext, e.cancelStep = context.WithCancelCause(context.Background())
 		}
@@ -104,7 +107,7 @@ func (e *Endpoint[T]) deliver(f frame) {
 		e.withdrawn = true
 	case exchanged:
 		if all, err := decodeAll(f.data, e.cfg.Ranks); err == nil && f.epoch == e.epoch {
-			e.exchanged = all
+			e.exchanged, e.done = all, true
 		}
 	case abort:
 		if f.epoch == e.epoch && e.cause == nil && len(f.data) > 4 {

@@ -18,7 +18,7 @@ var _ transport.Windows = (*Endpoint[int])(nil)
 
 // A request for exposed memory consists of a message header with the tag, the reader's epoch, and the
 // range. The answer is one byte followed by the bytes of the range, or a different byte followed by
-// the length and the text of an error.
+// the length and the text of an error. Until the owner can answer, it sends beats.
 const (
 	requestBytes = messageHeader + 3*8
 
@@ -68,7 +68,7 @@ func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offs
 	}
 	if err == nil {
 		alive := context.AfterFunc(getting, func() { closeNow(conn) })
-		err = request(countedConn{conn, &e.bytesRead}, epoch, tag, offset, dst)
+		err = request(timedConn{conn, e.cfg.Silence}, epoch, tag, offset, dst, &e.bytesRead)
 		if alive() && err == nil && e.keep(from, conn, epoch) {
 			return nil
 		}
@@ -82,7 +82,7 @@ func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offs
 	if <-cause.Done(); getting.Err() != nil {
 		return context.Cause(getting)
 	}
-	return fmt.Errorf("tcp: rank %d reads %v of rank %d: %w", e.cfg.Rank, tag, from, err)
+	return fmt.Errorf("tcp: reading %v: %w", tag, e.cfg.linkFault(from, err))
 }
 
 // endOf returns the reason why a step has ended, for a waiting call.
@@ -119,8 +119,8 @@ func (c countedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// request asks for a range and reads it.
-func request(conn net.Conn, epoch int64, tag transport.Tag, offset int64, dst []byte) error {
+// request asks for a range and reads it. It adds the number of bytes that it has read of it to count.
+func request(conn net.Conn, epoch int64, tag transport.Tag, offset int64, dst []byte, count *atomic.Int64) error {
 	b := appendHeader(make([]byte, 0, requestBytes), tag, 0)
 	for _, n := range [...]int64{epoch, offset, int64(len(dst))} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
@@ -128,12 +128,14 @@ func request(conn net.Conn, epoch int64, tag transport.Tag, offset int64, dst []
 	if _, err := conn.Write(b); err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(conn, b[:1]); err != nil {
-		return err
+	for b[0] = linkBeat; b[0] == linkBeat; {
+		if _, err := io.ReadFull(conn, b[:1]); err != nil {
+			return err
+		}
 	}
 	switch b[0] {
 	case served:
-		_, err := io.ReadFull(conn, dst)
+		_, err := io.ReadFull(countedConn{conn, count}, dst)
 		return err
 	case refused:
 		if _, err := io.ReadFull(conn, b[:4]); err != nil {
@@ -159,7 +161,7 @@ func (e *Endpoint[T]) addWindow(conn net.Conn, o opening) {
 	}
 	e.servedConns[conn] = o.Epoch
 	e.servers.Go(func() {
-		_ = e.serve(conn) // the reader notices the end of the connection
+		_ = e.serve(newBeating(conn, e.cfg.Silence)) // the reader notices the end of the connection
 		closeNow(conn)
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -168,7 +170,8 @@ func (e *Endpoint[T]) addWindow(conn net.Conn, o opening) {
 }
 
 // serve answers the requests on a connection until the connection or the step ends.
-func (e *Endpoint[T]) serve(conn net.Conn) error {
+func (e *Endpoint[T]) serve(conn *beating) error {
+	defer conn.stop()
 	var b [requestBytes]byte
 	for {
 		if _, err := io.ReadFull(conn, b[:]); err != nil {
@@ -176,13 +179,15 @@ func (e *Endpoint[T]) serve(conn net.Conn) error {
 		}
 		tag, _ := decodeHeader(b[:])
 		n := func(i int) int64 { return int64(binary.LittleEndian.Uint64(b[messageHeader+8*i:])) }
-		err := e.windows.Read(context.Background(), n(0), tag, n(1), n(2), nil, func(exposed []byte) error {
+		err := e.windows.Read(context.Background(), n(0), tag, n(1), n(2), conn.start, func(exposed []byte) error {
+			conn.stop()
 			_, err := conn.Write([]byte{served})
 			if err == nil {
 				_, err = conn.Write(exposed)
 			}
 			return err
 		})
+		conn.stop()
 		if errors.Is(err, transport.ErrWindow) {
 			text := err.Error()
 			text = text[:min(len(text), mostText)]

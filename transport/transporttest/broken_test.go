@@ -154,6 +154,24 @@ var brokenTransports = []struct {
 			return e.Endpoint.Recv(late, from, tag, h)
 		}
 	}},
+	{"a context ends a step that is done", "a step is done on every rank or on none", nil, func(e *end) {
+		e.exchange = func(ctx context.Context, mine []byte) ([][]byte, error) {
+			all, err := e.Endpoint.Exchange(ctx, mine)
+			if ctx.Err() != nil {
+				e.Endpoint.Abort(context.Cause(ctx))
+			}
+			return all, err
+		}
+	}},
+	{"a context ends an exchange that is complete", "a step is done on every rank or on none", nil, func(e *end) {
+		e.exchange = func(ctx context.Context, mine []byte) ([][]byte, error) {
+			all, err := e.Endpoint.Exchange(ctx, mine)
+			if err == nil && ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			return all, err
+		}
+	}},
 	{"Get ignores the offset", "windows: get blocks until the memory is exposed", nil, func(e *end) {
 		e.get = func(ctx context.Context, from int, tag transport.Tag, _ int64, dst []byte) error {
 			return e.Endpoint.Get(ctx, from, tag, 0, dst)

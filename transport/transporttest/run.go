@@ -99,6 +99,7 @@ func tests[T any]() []test[T] {
 		{"abort ends every call", (*suite[T]).aborts},
 		{"abort forgets what was sent", (*suite[T]).forgets},
 		{"a context ends a call", (*suite[T]).cancels},
+		{"a step is done on every rank or on none", (*suite[T]).closes},
 		{"a rank is lost", (*suite[T]).loses},
 	}, windowTests[T]()...)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -194,6 +195,53 @@ func (s *suite[T]) cancels() {
 			_, err := r.Exchange(r.ctx, nil)
 			r.succeeds(err, "Exchange in the step after one that a context ended")
 		})
+	}
+}
+
+// closes ends the contexts of all ranks but one while the last one arrives in an exchange. All ranks
+// get the result or none does. With the result they have done the step: they can still exchange and
+// read what a trainer needs for its update, although their contexts have ended.
+func (s *suite[T]) closes() {
+	cause := errors.New("planted reason")
+	if !s.link(3) {
+		return
+	}
+	for round := range 48 {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		var waiting sync.WaitGroup
+		waiting.Add(2)
+		var done [3]bool
+		s.step(func(r *rank[T]) {
+			stop := context.AfterFunc(r.ctx, func() { cancel(r.ctx.Err()) })
+			defer stop()
+			if r.number == round%3 {
+				waiting.Wait()
+				for range round {
+					runtime.Gosched()
+				}
+				go cancel(cause)
+			} else {
+				waiting.Done()
+			}
+			_, err := r.Exchange(ctx, []byte{1})
+			if done[r.number] = err == nil; err != nil {
+				r.wraps(err, cause, "Exchange under a context that ends")
+				r.Abort(err)
+				return
+			}
+			w, ok := r.Transport.(transport.Windows)
+			if ok && r.succeeds(w.Expose(weights(r.number), pattern(64, r.number)), "Expose in a step that is done") {
+				r.get((r.number+1)%3, weights((r.number+1)%3), 0, 64, (r.number+1)%3)
+			}
+			for range 2 {
+				_, err = r.Exchange(ctx, nil)
+				r.succeeds(err, "Exchange in a step that is done")
+			}
+		})
+		cancel(nil)
+		if done != [3]bool{} && done != [3]bool{true, true, true} {
+			s.fault(-1, "a step is done on some ranks only: %v", done)
+		}
 	}
 }
 
