@@ -23,7 +23,23 @@ func Save(dir string, state State, tensors ...safetensors.Tensor) error {
 	if err != nil {
 		return err
 	}
-	return Commit(dir, state, shard)
+	if err = Commit(dir, state, shard); err != nil {
+		Discard(dir, state.Step, shard)
+	}
+	return err
+}
+
+// Discard removes a shard of a checkpoint that has failed, on the rank that wrote it, so that it
+// takes no space from the next checkpoint. No rank may commit the checkpoint during the call or
+// later. The shard stays if a manifest names it; the zero Shard has no file.
+func Discard(dir string, step int64, shard Shard) {
+	folder := filepath.Join(dir, folderOf(step))
+	m, err := readManifest(folder)
+	named := err == nil && slices.ContainsFunc(m.Shards, func(s Shard) bool { return s.File == shard.File })
+	if shard.File != "" && !named && (err == nil || errors.Is(err, ErrNone)) {
+		_ = os.Remove(filepath.Join(folder, shard.File)) // one that stays does no harm, except to the space
+	}
+	_, _ = os.Remove(folder), os.Remove(dir) // both stay if they are not empty
 }
 
 // Piece is a tensor to write, or consecutive elements of one.

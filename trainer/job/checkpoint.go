@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/trainer/checkpoint"
 	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/transport/tcp"
 )
 
 // keyFlag, followed by the name of a flag, is the flag's key in the metadata of a checkpoint.
@@ -117,15 +119,19 @@ func (o *Options) Due(ctx context.Context, w *World, step int64, last bool) (boo
 // job calls it with its own pieces, which together contain every tensor exactly once. It returns
 // when the checkpoint is complete, or with the error of the process that failed.
 func (o *Options) Save(w *World, state checkpoint.State, deciding []string, pieces ...checkpoint.Piece) error {
+	metadata := map[string]string{} // the caller may use its map again
+	maps.Copy(metadata, state.Metadata)
 	for _, name := range deciding {
-		state.Metadata[keyFlag+name] = o.Value(name)
+		metadata[keyFlag+name] = o.Value(name)
 	}
+	state.Metadata = metadata
 	ctx, rank, ranks := context.Background(), 0, 1 // not canceled, because an interrupted run still writes its last checkpoint
 	if w != nil {
 		rank, ranks = w.process, w.Processes
 	}
-	write := func() error {
-		shard, err := checkpoint.WriteShard(o.Checkpoint, state.Step, rank, ranks, pieces...)
+	var shard checkpoint.Shard
+	write := func() (err error) {
+		shard, err = checkpoint.WriteShard(o.Checkpoint, state.Step, rank, ranks, pieces...)
 		shards := []checkpoint.Shard{shard}
 		if err = w.share(ctx, err); err == nil && w != nil {
 			err = exchangeValues(ctx, w, shard, func(_ int, theirs *checkpoint.Shard) error {
@@ -144,7 +150,12 @@ func (o *Options) Save(w *World, state checkpoint.State, deciding []string, piec
 	} else {
 		err = write()
 	}
-	return w.share(ctx, outfile.Failed(o.Checkpoint, err))
+	err = w.share(ctx, outfile.Failed(o.Checkpoint, err))
+	if err != nil && !errors.As(err, new(*tcp.LostError)) { // if a process is lost, the first one may still commit
+		checkpoint.Discard(o.Checkpoint, state.Step, shard)
+		_ = w.share(ctx, nil) // no process begins the next checkpoint before; the error is known
+	}
+	return err
 }
 
 // CheckCheckpoint returns an error unless all processes of the job share the -checkpoint folder:

@@ -17,7 +17,7 @@ import (
 )
 
 // Hooks returns the runner's hooks for the metrics. A process that does not lead keeps its
-// samples for the leader.
+// samples for the leader until the end of the step.
 func (w *World) Hooks(run *metrics.Run) runner.Hooks {
 	hooks := run.Hooks()
 	if !w.Leads() {
@@ -25,6 +25,9 @@ func (w *World) Hooks(run *metrics.Run) runner.Hooks {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if w.training {
+				if len(w.samples) == mostSamples {
+					w.samples = halve(w.samples)
+				}
 				w.samples = append(w.samples, *s)
 			}
 		}
@@ -32,34 +35,55 @@ func (w *World) Hooks(run *metrics.Run) runner.Hooks {
 	return hooks
 }
 
-// samplesAtOnce is the maximum number of samples that a process sends in one exchange.
-const samplesAtOnce = 4096
+// mostSamples is the maximum number of samples that a process keeps of a step (L7). If there are
+// more, each sample that it keeps covers several microbatches.
+const mostSamples = 4096
+
+// halve replaces every two consecutive samples of a rank by one that covers both.
+func halve(samples []memory.Sample) []memory.Sample {
+	kept := samples[:0]
+	odd := map[int]memory.Sample{} // by rank: a sample whose successor has not been seen
+	for _, s := range samples {
+		before, ok := odd[s.Rank]
+		if !ok {
+			odd[s.Rank] = s
+			continue
+		}
+		delete(odd, s.Rank)
+		if before.Peak > s.Peak {
+			s.Peak, s.PeakClasses = before.Peak, before.PeakClasses
+		}
+		s.PeakPlanned, s.FarPeak, s.FarPlanned = max(s.PeakPlanned, before.PeakPlanned), max(s.FarPeak, before.FarPeak), max(s.FarPlanned, before.FarPlanned)
+		s.Growth, s.WaitData = s.Growth+before.Growth, s.WaitData+before.WaitData
+		kept = append(kept, s)
+	}
+	for _, rank := range slices.Sorted(maps.Keys(odd)) {
+		kept = append(kept, odd[rank])
+	}
+	return kept
+}
 
 // Step runs a step, and sends the samples of all processes to the leader, which writes them to
-// the log of run.
+// the log of run. If the step fails, its samples are dropped.
 func (w *World) Step(ctx context.Context, run *metrics.Run, step func() (*runner.Result, error)) (*runner.Result, error) {
 	if w == nil {
 		return step()
 	}
 	w.training = true
-	defer func() { w.training = false }()
+	defer func() { w.training, w.samples = false, w.samples[:0] }()
 	result, err := step()
-	write := run.Hooks().Microbatch
-	for more := err == nil; more && err == nil; {
-		n := min(len(w.samples), samplesAtOnce)
-		more = n == samplesAtOnce
-		err = exchangeValues(ctx, w, w.samples[:n], func(_ int, theirs *[]memory.Sample) error {
-			more = more || len(*theirs) == samplesAtOnce
-			for i := range *theirs {
-				if w.Leads() {
-					write(&(*theirs)[i])
-				}
-			}
-			return nil
-		})
-		w.samples = w.samples[:copy(w.samples, w.samples[n:])]
+	if err != nil {
+		return result, err
 	}
-	return result, err
+	write := run.Hooks().Microbatch
+	return result, exchangeValues(ctx, w, w.samples, func(_ int, theirs *[]memory.Sample) error {
+		for i := range *theirs {
+			if w.Leads() {
+				write(&(*theirs)[i])
+			}
+		}
+		return nil
+	})
 }
 
 // history is one process's contribution to the timeline.

@@ -59,7 +59,10 @@ func (w *World) Settle(ctx context.Context, done int, err error) error {
 		return err
 	}
 	mine := ending{Done: done, Interrupted: interrupted}
-	unlike := errors.Is(err, transport.ErrRanks) // another process may have ended the run, or the steps really differ
+	// unlike is whether the ranks did not run the same step. Another process may have ended the run; if
+	// none has, their steps really differ.
+	remote, ended := errors.AsType[*tcp.RemoteError](err)
+	unlike := errors.Is(err, transport.ErrRanks) || ended && remote.Rank == w.ranks
 	if err != nil && !interrupted && !unlike && !w.consequence(err) {
 		mine.Failed = err.Error()
 	}

@@ -35,7 +35,7 @@ type World struct {
 	mpi      mpiWorld                        // nil over sockets
 	say      func(line string)
 	waits    map[int][]time.Duration // by rank and awaited rank, at the end of the run
-	samples  []memory.Sample         // samples of the step, if another process writes them
+	samples  []memory.Sample         // samples of the step, at most mostSamples, if another process writes them
 	mu       sync.Mutex              // guards samples
 	training bool                    // whether a training step is running: the log excludes evaluations
 }
@@ -162,6 +162,12 @@ func (w *World) processOf(rank int) int {
 // Join joins the other processes, which must agree on all facts. devs are the devices of this
 // process's ranks.
 func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error {
+	if w == nil {
+		return nil
+	}
+	if len(devs) != w.Count || w.Count == 0 {
+		return fmt.Errorf("Join: %d devices for the %d ranks of this process: give one for each", len(devs), w.Count)
+	}
 	cfg := w.meeting
 	if cfg.Ranks = w.ranks; w.ranks > w.pipeline {
 		cfg.Pipeline = w.pipeline
@@ -194,8 +200,12 @@ func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error
 	return nil
 }
 
-// RunnerWorld returns the job's part of the configuration of this process's runner.
+// RunnerWorld returns the job's part of the configuration of this process's runner. It is the zero
+// value if this process is the only one.
 func (w *World) RunnerWorld() runner.World[kernels.Buffer] {
+	if w == nil {
+		return runner.World[kernels.Buffer]{}
+	}
 	return runner.World[kernels.Buffer]{
 		Ranks: w.pipeline, First: w.First,
 		Transport: func(rank int) transport.Transport[kernels.Buffer] { return w.ends[rank-w.First] },
@@ -291,6 +301,9 @@ func (w *World) Reducer() fp8.Reducer {
 
 // ReduceTallies merges the tallies of the ranks of all processes.
 func (w *World) ReduceTallies(ctx context.Context, tallies []fp8.Tally) error {
+	if w == nil {
+		return nil
+	}
 	return exchangeValues(ctx, w, tallies, func(rank int, theirs *[]fp8.Tally) error {
 		if len(*theirs) != len(tallies) {
 			return fmt.Errorf("rank %d has %d FP8 tallies, but this process has %d", rank, len(*theirs), len(tallies))

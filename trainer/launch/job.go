@@ -63,7 +63,8 @@ type Job struct {
 	// Stdout and Stderr receive the output of the processes, line by line, each prefixed by the
 	// process number.
 	Stdout, Stderr io.Writer
-	// Signals are forwarded to all processes. The channel may be nil.
+	// Signals are forwarded to all processes. A job that was sent an interrupt, SIGTERM or SIGHUP
+	// is not restarted. The channel may be nil.
 	Signals <-chan os.Signal
 }
 
@@ -79,7 +80,7 @@ type exit struct {
 
 // Run runs the job until it ends and returns its exit status: 0, or the status of the process
 // that failed first, which is 128 plus the signal if a signal ended it. The error describes the
-// failure, or why the job was not started. The children of a failed process are killed with it,
+// failure, or says that the job was interrupted, or why it was not started. The children of a failed process are killed with it,
 // if the system has process groups.
 func (j *Job) Run(ctx context.Context) (status int, err error) {
 	if j.Processes < 1 || len(j.Command) == 0 {
@@ -89,7 +90,7 @@ func (j *Job) Run(ctx context.Context) (status int, err error) {
 	out, errs := &lines{&mu, j.Stdout}, &lines{&mu, j.Stderr}
 	for restart := 0; ; restart++ {
 		status, err = j.runOnce(ctx, out, errs)
-		if status == 0 || status == Interrupted || ctx.Err() != nil || restart == j.Restarts {
+		if status == 0 || errors.Is(err, errInterrupted) || ctx.Err() != nil || restart == j.Restarts {
 			return status, err
 		}
 		errs.line(fmt.Appendf(nil, "%v: starting again, %d of %d\n", err, restart+1, j.Restarts))
@@ -155,11 +156,17 @@ func (j *Job) runOnce(ctx context.Context, out, errs *lines) (int, error) {
 			_, _ = stdout.SetReadDeadline(late), stderr.SetReadDeadline(late)
 		}()
 	}
-	return verdict(j.watch(ctx, running, ended))
+	exits, interrupted := j.watch(ctx, running, ended)
+	status, err := verdict(exits)
+	if interrupted && err != nil && !errors.Is(err, errInterrupted) {
+		err = fmt.Errorf("%w: %w", errInterrupted, err)
+	}
+	return status, err
 }
 
-// watch waits for all processes, forwards signals, and ends processes that outlive a failure.
-func (j *Job) watch(ctx context.Context, running []*exec.Cmd, ended <-chan exit) (exits []exit) {
+// watch waits for all processes, forwards signals, and ends processes that outlive a failure. It
+// reports whether a signal has asked the processes to end.
+func (j *Job) watch(ctx context.Context, running []*exec.Cmd, ended <-chan exit) (exits []exit, interrupted bool) {
 	all := func(s os.Signal) {
 		for _, cmd := range running {
 			signal(cmd, s)
@@ -170,7 +177,7 @@ func (j *Job) watch(ctx context.Context, running []*exec.Cmd, ended <-chan exit)
 	deadline.Stop()
 	asked, killed := false, false
 	done := ctx.Done()
-	for len(exits) < len(running) {
+	for len(exits) < len(running) || len(j.Signals) > 0 {
 		select {
 		case e := <-ended:
 			e.killed = asked
@@ -178,6 +185,7 @@ func (j *Job) watch(ctx context.Context, running []*exec.Cmd, ended <-chan exit)
 				deadline.Reset(grace)
 			}
 		case s := <-j.Signals:
+			interrupted = interrupted || ends(s)
 			all(s)
 		case <-done:
 			done, asked = nil, true
@@ -193,7 +201,7 @@ func (j *Job) watch(ctx context.Context, running []*exec.Cmd, ended <-chan exit)
 			deadline.Reset(grace)
 		}
 	}
-	return exits
+	return exits, interrupted
 }
 
 // exitOf describes the end of a process.
@@ -264,7 +272,7 @@ func (e *exit) class() int {
 		return consequence
 	case e.killed:
 		return killed
-	case e.status > 128 && e.status != 128+int(syscall.SIGINT) && e.status != 128+int(syscall.SIGTERM):
+	case e.status > 128 && !ends(syscall.Signal(e.status-128)):
 		return crashed
 	}
 	return failed

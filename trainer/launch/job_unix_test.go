@@ -217,3 +217,38 @@ func TestLongTemporaryFolder(t *testing.T) {
 	require.Equal(t, []launch.Status{{Process: os.Getpid(), Text: "here"}}, all)
 	require.NoError(t, server.Close())
 }
+
+// A job that was asked to end is not restarted, whether its processes catch the signal or not, and
+// whatever status they end with.
+func TestAskedToEnd(t *testing.T) {
+	for script, test := range map[string]struct {
+		signal syscall.Signal
+		status int
+	}{
+		"exec sleep 1000":                                          {syscall.SIGTERM, 128 + 15},
+		"trap '' USR1; exec sleep 1000; true":                      {syscall.SIGHUP, 128 + 1},
+		"exec sleep 1000; false":                                   {syscall.SIGINT, 128 + 2},
+		"trap 'exit 130' TERM; echo; while :; do sleep 0.02; done": {syscall.SIGTERM, launch.Interrupted},
+		"trap 'exit 1' HUP; echo; while :; do sleep 0.02; done":    {syscall.SIGHUP, 1},
+	} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			signals := make(chan os.Signal, 3)
+			ready := filepath.Join(t.TempDir(), "ready")
+			job, out := shell(2, "echo >>"+ready+"; "+script)
+			job.Signals, job.Restarts = signals, 3
+			go func() {
+				for text := ""; len(text) < 2; time.Sleep(10 * time.Millisecond) {
+					read, _ := os.ReadFile(ready)
+					text = string(read)
+				}
+				time.Sleep(100 * time.Millisecond)
+				signals <- test.signal
+			}()
+			status, err := job.Run(t.Context())
+			require.Equal(t, test.status, status, "%v: %s", err, out)
+			require.ErrorContains(t, err, "launch: interrupted")
+			require.NotContains(t, out.String(), "again")
+		})
+	}
+}

@@ -19,6 +19,9 @@ func signal(cmd *exec.Cmd, _ os.Signal) {
 	_ = cmd.Process.Kill() // it may have ended
 }
 
+// ends reports whether a signal asks a process to end.
+func ends(s os.Signal) bool { return s == os.Interrupt || s == syscall.SIGTERM }
+
 // mine reports whether a file belongs to this user. The system does not report owners, but its
 // temporary folder belongs to the user.
 func mine(os.FileInfo) bool { return true }

@@ -15,6 +15,11 @@ func signal(cmd *exec.Cmd, s os.Signal) {
 	}
 }
 
+// ends reports whether a signal asks a process to end.
+func ends(s os.Signal) bool {
+	return s == os.Interrupt || s == syscall.SIGTERM || s == syscall.SIGHUP
+}
+
 // mine reports whether a file belongs to this user.
 func mine(info os.FileInfo) bool {
 	is, ok := info.Sys().(*syscall.Stat_t)
