@@ -154,18 +154,19 @@ func TestKilledInTheFirstStep(t *testing.T) {
 	opts, err := parse(slices.Concat(tiny, []string{"-run", folder, "-data", sentence(t)}))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	run := &trainer{opts: opts, people: &terminal.Output{Writer: &out}, out: &out, json: &out}
-	require.NoError(t, run.prepare(t.Context()))
+	run := newTrainer(opts)
+	run.people, run.out, run.json = &terminal.Output{Writer: &out}, &out, &out
 	defer func() { require.NoError(t, run.Close()) }()
 	var log, losses []byte
-	run.train = runner.Indexed(func(context.Context, batchctx.Entry[kernels.Buffer]) error {
-		log, err = os.ReadFile(filepath.Join(folder, "memory.jsonl.partial"))
-		require.NoError(t, err)
-		losses, err = os.ReadFile(filepath.Join(folder, "losses.csv.partial"))
-		require.NoError(t, err)
-		return errors.New("killed")
-	})
-	require.Error(t, run.finish(t.Context(), run.loop(t.Context())))
+	require.Error(t, run.Run(t.Context(), changed{run, func() {
+		run.train = runner.Indexed(func(context.Context, batchctx.Entry[kernels.Buffer]) error {
+			log, err = os.ReadFile(filepath.Join(folder, "memory.jsonl.partial"))
+			require.NoError(t, err)
+			losses, err = os.ReadFile(filepath.Join(folder, "losses.csv.partial"))
+			require.NoError(t, err)
+			return errors.New("killed")
+		})
+	}}))
 	require.Contains(t, string(log), `"peak_owner"`)
 	require.Equal(t, 2, bytes.Count(losses, []byte("\n")), "the head and the weights before step 1")
 }

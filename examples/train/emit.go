@@ -14,7 +14,6 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 	"github.com/weir-ml/weir/trainer/costs"
 	"github.com/weir-ml/weir/trainer/job"
-	"github.com/weir-ml/weir/trainer/metrics"
 	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/terminal"
 	"github.com/weir-ml/weir/trainer/units"
@@ -129,9 +128,10 @@ func emitProfile(ctx context.Context, opts *options, stdout io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	t := &trainer{opts: opts, data: data, metrics: metrics.New(opts.Ranks)}
+	t := newTrainer(opts)
+	t.data = data
 	defer func() { err = errors.Join(err, t.Close()) }()
-	if err := t.build(ctx); err != nil {
+	if err := t.Build(ctx); err != nil {
 		return err
 	}
 	err = outfile.Emit(opts.emitProfile, stdout, func(w io.Writer) error { return layout.Write(w, t.profile) })

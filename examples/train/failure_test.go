@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,6 +27,18 @@ func (l leaking) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buff
 	return b, err
 }
 
+// changed is a trainer that a test changes before its first step.
+type changed struct {
+	*trainer
+	change func()
+}
+
+func (c changed) Begin(ctx context.Context) error {
+	err := c.trainer.Begin(ctx)
+	c.change()
+	return err
+}
+
 // TestAFailureLeavesWhatWasAlive trains on a source that leaks: the run ends on the first
 // microbatch, and names the file with the live buffers.
 func TestAFailureLeavesWhatWasAlive(t *testing.T) {
@@ -33,11 +46,11 @@ func TestAFailureLeavesWhatWasAlive(t *testing.T) {
 	opts, err := parse(append(append([]string{}, tiny...), "-run", folder, "-data", sentence(t)))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	run := &trainer{opts: opts, people: &terminal.Output{Writer: &out}, out: &out, json: &out}
-	require.NoError(t, run.prepare(t.Context()))
-	run.train = &source{leaking{run.devs[0]}, corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}}
-
-	err = run.finish(t.Context(), run.loop(t.Context()))
+	run := newTrainer(opts)
+	run.people, run.out, run.json = &terminal.Output{Writer: &out}, &out, &out
+	err = run.explained(run.Run(t.Context(), changed{run, func() {
+		run.train = &source{leaking{run.devs[0]}, corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}}
+	}}))
 	require.ErrorIs(t, err, batchctx.ErrLeak)
 	require.ErrorContains(t, err, "bytes of class entry: an entry part was released with this action and is still referenced, by the source or by a stage that read it")
 	require.ErrorContains(t, err, "the live memory at that time is in "+filepath.Join(folder, "failure.jsonl"))

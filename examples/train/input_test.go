@@ -113,11 +113,10 @@ func TestNoStepKeepsTheOlderCheckpoint(t *testing.T) {
 	opts, err := parse(append(append([]string{}, tiny...), "-run", filepath.Join(t.TempDir(), "run"), "-data", text, "-checkpoint", checkpoint, "-resume", checkpoint, "-steps", "4"))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	run := &trainer{opts: opts, people: &terminal.Output{Writer: &out}, out: &out, json: &out}
-	require.NoError(t, run.prepare(t.Context()))
+	run := newTrainer(opts)
+	run.people, run.out, run.json = &terminal.Output{Writer: &out}, &out, &out
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, run.finish(ctx, run.loop(ctx)), job.ErrInterrupted)
+	require.ErrorIs(t, run.Run(ctx, changed{run, cancel}), job.ErrInterrupted)
 	require.NoError(t, run.Close())
 	require.Equal(t, before, files(t, checkpoint))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/corpus"
 	"github.com/weir-ml/weir/trainer/job"
+	"github.com/weir-ml/weir/trainer/metrics"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -24,12 +25,13 @@ func tooLarge(err error) error {
 	return err
 }
 
-// build makes a device for every rank, the model on them, and the runner that trains it.
-func (t *trainer) build(ctx context.Context) error {
+// Build makes a device for every rank, the model on them, and the runner that trains it.
+func (t *trainer) Build(ctx context.Context) error {
+	t.metrics = metrics.New(t.opts.AllRanks())
 	devs := make([]kernels.Compute, t.opts.AllRanks())
 	t.ranks = make([]job.Device, len(devs))
 	for rank := range devs {
-		if !t.world.Has(rank) {
+		if !t.World.Has(rank) {
 			continue
 		}
 		dev, err := t.open(len(t.devs))
@@ -39,19 +41,16 @@ func (t *trainer) build(ctx context.Context) error {
 		t.devs, t.ranks[rank] = append(t.devs, dev), dev
 	}
 	for rank := range devs {
-		if !t.world.Has(rank) {
+		if !t.World.Has(rank) {
 			t.ranks[rank] = kernels.NewNull(t.devs[0]) // its stages are never called
 		}
 		devs[rank] = t.ranks[rank]
 	}
-	if t.world != nil {
-		facts := append(t.opts.Facts(slices.Concat(job.Deciding, []string{"recompute", "evaluate", "unplanned"}, deciding)...),
-			tcp.Fact{Name: "-budget", Value: fmt.Sprint(t.opts.Budget)}, tcp.Fact{Name: "-keep-logits", Value: fmt.Sprint(t.opts.model.KeepLogits)},
-			tcp.Fact{Name: "a folder of -checkpoint", Value: fmt.Sprint(t.opts.Checkpoint != "")}, tcp.Fact{Name: "-data", Value: t.data.sum, Shown: t.data.describe(t.opts)},
-			tcp.Fact{Name: "the step that the run begins with", Value: fmt.Sprint(t.first)})
-		if err := t.world.Join(ctx, t.devs, facts...); err != nil {
-			return err
-		}
+	facts := append(t.opts.Facts("recompute", "evaluate", "unplanned"),
+		tcp.Fact{Name: "-budget", Value: fmt.Sprint(t.opts.Budget)}, tcp.Fact{Name: "-keep-logits", Value: fmt.Sprint(t.opts.model.KeepLogits)},
+		tcp.Fact{Name: "-data", Value: t.data.sum, Shown: t.data.describe(t.opts)})
+	if err := t.World.Join(ctx, t.devs, facts...); err != nil {
+		return err
 	}
 	var train, score []runner.Source[kernels.Buffer]
 	var err error
@@ -75,8 +74,8 @@ func (t *trainer) build(ctx context.Context) error {
 	}
 	t.train, t.heldout = runner.PerRank(train...), runner.PerRank(score...)
 	cfg := t.config(t.model, devs)
-	cfg.Hooks = t.world.Hooks(t.metrics)
-	if w := t.world; w != nil {
+	cfg.Hooks = t.World.Hooks(t.metrics)
+	if w := t.World; w != nil {
 		cfg.Spaces, cfg.World = cfg.Spaces[w.First:w.First+w.Count], w.RunnerWorld()
 	}
 	if t.opts.Unplanned {
@@ -110,7 +109,7 @@ var lossDefs = []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Obj
 func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runner.Config[kernels.Buffer] {
 	o := t.opts
 	cfg := runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Losses: lossDefs, Seed: o.model.Seed, FirstStep: int64(t.done),
+		Stages: model.Stages(), Losses: lossDefs, Seed: o.model.Seed, FirstStep: int64(t.Done),
 		Plan: o.RunnerPlan(), Replicas: o.RunnerReplicas(),
 		World: runner.World[kernels.Buffer]{
 			Capacity: o.Capacity,
@@ -126,13 +125,9 @@ func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runne
 // Close closes the runner, the model and the devices.
 func (t *trainer) Close() error {
 	faults := []error{t.watch.Close()}
-	if t.unsignal != nil {
-		t.unsignal()
-	}
 	if t.run != nil {
 		faults = append(faults, t.run.Close())
 	}
-	faults = append(faults, t.world.Close())
 	if t.model != nil {
 		faults = append(faults, t.model.Close())
 	}

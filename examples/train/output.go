@@ -2,8 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -12,10 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/costs"
-	"github.com/weir-ml/weir/trainer/job"
-	"github.com/weir-ml/weir/trainer/launch"
 	"github.com/weir-ml/weir/trainer/metrics"
-	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -29,8 +24,8 @@ func (t *trainer) introduce() {
 	fmt.Fprintf(t.out, "model   %s parameters, %s with gradients and moments; %s\n", units.Count(t.weights()), units.Size(s.ModelBytes), o.describe())
 	if o.AllRanks() > 1 {
 		where := "this process"
-		if t.world != nil {
-			where = fmt.Sprintf("%d processes", t.world.Processes)
+		if t.World != nil {
+			where = fmt.Sprintf("%d processes", t.World.Processes)
 		}
 		fmt.Fprintf(t.out, "ranks   %d in %s, on %d cores; links of capacity %d\n", o.AllRanks(), where, runtime.GOMAXPROCS(0), o.Capacity)
 		if n := o.relays(); n > 0 {
@@ -62,10 +57,10 @@ func (t *trainer) introduce() {
 			fmt.Fprintf(t.out, "        %v\n", near)
 		}
 	}
-	if t.first > 0 {
-		fmt.Fprintf(t.out, "resume  %s, after step %d\n", o.Resume, t.first)
-		if t.passed != nil {
-			fmt.Fprintf(t.out, "        newer ones are damaged: %s\n", oneLine(t.passed))
+	if t.First > 0 {
+		fmt.Fprintf(t.out, "resume  %s, after step %d\n", o.Resume, t.First)
+		if t.Passed != nil {
+			fmt.Fprintf(t.out, "        newer ones are damaged: %s\n", oneLine(t.Passed))
 		}
 	}
 	fmt.Fprintf(t.out, "folder  %s\n", t.folder.Path)
@@ -100,7 +95,7 @@ func (t *trainer) weights() (n int64) {
 // measured returns the configuration of the metrics.
 func (t *trainer) measured() metrics.Config {
 	cfg := metrics.Config{
-		First: t.first, Plan: t.layout, Failures: t.opts.Folder, Samples: t.run.Samples,
+		First: t.First, Plan: t.layout, Failures: t.opts.Folder, Samples: t.run.Samples,
 		LossUnit: "nats per " + t.opts.unit(), Baselines: t.data.baselines(),
 	}
 	if t.folder != nil {
@@ -120,72 +115,46 @@ func (t *trainer) measured() metrics.Config {
 
 // show prints the progress of the run.
 func (t *trainer) show(result *runner.Result, nats float64) {
-	t.progress.Step(t.done, func(left time.Duration) (long, short string) {
+	t.progress.Step(t.Done+1, func(left time.Duration) (long, short string) {
 		speed, live, peak, growth, bubble := int64(t.metrics.TokensPerSecond()), units.Size(result.Live), units.Size(result.Peak), t.metrics.Growth(), ""
 		if t.opts.AllRanks() > 1 {
 			bubble = "  bubble " + units.Percent(result.Bubble())
 		}
 		return fmt.Sprintf("step %*d/%d  loss %.3f nats/%s  %s tokens/s%s  live %s  peak %s  growth %d B  left %s",
-				len(fmt.Sprint(t.opts.steps)), t.done, t.opts.steps, nats, t.opts.unit(), units.Count(speed), bubble, live, peak, growth, left),
-			fmt.Sprintf("%d/%d  %.3f nats/%s  %dk tok/s  live %s  peak %s  growth %d  %s", t.done, t.opts.steps, nats, t.opts.unit(), speed/1000, live, peak, growth, left)
+				len(fmt.Sprint(t.opts.steps)), t.Done+1, t.opts.steps, nats, t.opts.unit(), units.Count(speed), bubble, live, peak, growth, left),
+			fmt.Sprintf("%d/%d  %.3f nats/%s  %dk tok/s  live %s  peak %s  growth %d  %s", t.Done+1, t.opts.steps, nats, t.opts.unit(), speed/1000, live, peak, growth, left)
 	})
 }
 
-// finish writes all results of a run, even if it was interrupted or failed, and prints the
-// reason of its end.
-func (t *trainer) finish(ctx context.Context, err error) error {
-	if t.progress != nil {
-		t.progress.End()
-	}
-	if err = t.world.Settle(ctx, t.done, err); errors.Is(err, job.ErrInterrupted) {
-		err = fmt.Errorf("%w after step %d of %d: everything is written", job.ErrInterrupted, t.done, t.opts.steps)
-	}
-	err = cmp.Or(err, t.world.JoinActions(t.metrics))
-	tensors, fault := t.tensors(weights, false)
+// End writes all results of a run, even if it was interrupted or has failed.
+func (t *trainer) End(ended error, saved bool) error {
+	t.progress.End()
+	fault := t.World.JoinActions(t.metrics)
+	tensors, err := t.tensors(weights, false)
 	digest := ""
-	if fault == nil {
-		digest, fault = t.world.SHA256(tensors)
+	if err == nil {
+		digest, err = t.World.SHA256(tensors)
 	}
-	failed := err != nil && !errors.Is(err, job.ErrInterrupted)
-	sound := !failed || errors.Is(err, outfile.ErrWriting) // the weights are valid
-	began := err == nil || t.done > t.first                // without a step, keep the older checkpoint
-	save, lost := t.world.Agree(context.Background(), t.opts.Checkpoint != "" && fault == nil && began && sound && !t.saved)
-	if fault = cmp.Or(fault, lost); save && fault == nil {
-		fault = t.save()
+	if fault = cmp.Or(fault, err); !t.World.Leads() {
+		return fault
 	}
-	if !t.world.Leads() {
-		return t.metrics.Explained(cmp.Or(err, fault))
-	}
-	s := t.summary(err, digest)
-	if !began {
+	s := t.summary(ended, digest)
+	if !saved && t.Done == t.First { // the checkpoint is older
 		s.Checkpoint = ""
 	}
 	also := func(next error) { fault = cmp.Or(fault, next) }
+	failed := ended != nil && !s.Interrupted
 	if failed {
-		t.metrics.Fail(err)
+		t.metrics.Fail(ended)
 	}
 	also(t.folder.Finish(t.page(s).Write))
 	if !failed {
 		also(t.opts.WriteJSON(t.json, s))
 		also(s.table(t.out, t.folder))
 		also(t.people.Err)
-		if fault != nil {
-			return fault
-		}
 	}
-	return t.metrics.Explained(err)
+	return fault
 }
 
 // say prints a line about this process.
 func say(line string) { fmt.Fprintln(os.Stderr, "train: "+line) }
-
-// status returns the status of the ranks that this process can observe.
-func (t *trainer) status() launch.Status {
-	switch {
-	case !t.built.Load():
-		return launch.Status{Text: "the job prepares its first step\n"}
-	case t.world == nil && t.opts.AllRanks() == 1:
-		return launch.Status{Text: "rank 0 is the only rank, and waits for none\n"}
-	}
-	return job.Status(append(t.run.Standings(), t.world.Standings()...))
-}

@@ -156,13 +156,13 @@ func TestAFailureOnOneRank(t *testing.T) {
 	opts, err := parse(append(append([]string{}, tiny...), "-run", folder, "-data", sentence(t), "-ranks", "2"))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	run := &trainer{opts: opts, people: &terminal.Output{Writer: &out}, out: &out, json: &out}
-	require.NoError(t, run.prepare(t.Context()))
-	run.train = runner.PerRank[kernels.Buffer](
-		&source{run.devs[0], corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}},
-		&source{leaking{run.devs[1]}, corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}})
-
-	err = run.finish(t.Context(), run.loop(t.Context()))
+	run := newTrainer(opts)
+	run.people, run.out, run.json = &terminal.Output{Writer: &out}, &out, &out
+	err = run.explained(run.Run(t.Context(), changed{run, func() {
+		run.train = runner.PerRank[kernels.Buffer](
+			&source{run.devs[0], corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}},
+			&source{leaking{run.devs[1]}, corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}})
+	}}))
 	require.ErrorIs(t, err, batchctx.ErrLeak)
 	require.ErrorContains(t, err, "rank 1")
 	for rank, leaks := range []bool{false, true} {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -37,44 +35,26 @@ var deciding = []string{
 // older lists flags that older checkpoints lack, with the values that these checkpoints imply.
 var older = map[string]string{"fp8": float32s, "fp8-attention": "false", "products": products[0], "tokens": "", "vocabulary": "256"}
 
-// resume opens the checkpoint of -resume and sets the deciding flags to its values. -steps may
-// differ, and -products, which another machine may not support. The caller closes the
-// checkpoint.
-func (t *trainer) resume() (c *checkpoint.Checkpoint, err error) {
-	o := t.opts
-	if c, t.passed, err = o.OpenCheckpoint(deciding, []string{"steps", "products"}, older); c == nil || err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			c, err = nil, errors.Join(fmt.Errorf("-resume: %s %w", o.Resume, err), c.Close())
-		}
-	}()
+// opened checks the checkpoint that the run resumes.
+func (t *trainer) opened(c *checkpoint.Checkpoint) (err error) {
 	if steps, old := c.Metadata[keySteps]; old {
 		if c.Step, err = strconv.ParseInt(steps, 10, 32); err != nil {
-			return c, job.ErrForeign
+			return job.ErrForeign
 		}
 	}
-	if _, cuda, _ := o.cudaNumber(); !cuda && o.products != products[0] {
-		return c, fmt.Errorf("was trained with -products %s, which -device cuda has: give -products %s to continue without a GPU", o.products, products[0])
+	if _, cuda, _ := t.opts.cudaNumber(); !cuda && t.opts.products != products[0] {
+		return fmt.Errorf("was trained with -products %s, which -device cuda has: give -products %s to continue without a GPU", t.opts.products, products[0])
 	}
-	if c.Step >= int64(o.steps) && (c.Step > int64(o.steps) || o.Resume != o.Checkpoint) { // otherwise the same command has finished before
-		return c, fmt.Errorf("has seen all %d steps: give more with -steps", c.Step)
-	}
-	t.first, t.done = int(c.Step), int(c.Step)
-	return c, nil
+	return nil
 }
 
-// load sets weights and moments from a checkpoint, if c is not nil.
-func (t *trainer) load(c *checkpoint.Checkpoint) error {
-	if c == nil {
-		return nil
-	}
+// Restore sets weights and moments from a checkpoint.
+func (t *trainer) Restore(c *checkpoint.Checkpoint) error {
 	if c.Metadata[keyData] != t.data.sum {
-		return fmt.Errorf("-resume: %s was trained on another text: give the same -data", t.opts.Resume)
+		return fmt.Errorf("%s was trained on another text: give the same -data", t.opts.Resume)
 	}
 	if err := t.restore(c); err != nil {
-		return fmt.Errorf("-resume: %w: name a checkpoint of this model", err)
+		return fmt.Errorf("%w: name a checkpoint of this model", err)
 	}
 	t.model.Updates = c.Step
 	return nil
@@ -84,7 +64,7 @@ func (t *trainer) restore(c *checkpoint.Checkpoint) error {
 	for _, kind := range kinds {
 		tensors, err := t.tensors(kind, true)
 		if err == nil {
-			err = t.world.Restore(c, tensors)
+			err = t.World.Restore(c, tensors)
 		}
 		if err != nil {
 			return err
@@ -103,34 +83,25 @@ func (t *trainer) restore(c *checkpoint.Checkpoint) error {
 	return err
 }
 
-// checkpoint writes a checkpoint if one is due after this step, and after the last step.
-func (t *trainer) checkpoint(ctx context.Context) error {
-	due, err := t.opts.Due(ctx, t.world, int64(t.done), t.done == t.opts.steps)
-	if err != nil || !due {
-		return err
-	}
-	return t.save()
-}
-
-// save writes a checkpoint together with the other processes, and removes old ones.
-func (t *trainer) save() error {
-	state := checkpoint.State{Step: int64(t.done), Seed: t.opts.model.Seed, Metadata: map[string]string{keyData: t.data.sum}}
+// State returns the state of the run, and this process's pieces of it.
+func (t *trainer) State() (checkpoint.State, []checkpoint.Piece, error) {
+	state := checkpoint.State{Step: int64(t.Done), Seed: t.opts.model.Seed, Metadata: map[string]string{keyData: t.data.sum}}
 	var pieces []checkpoint.Piece
 	for _, kind := range kinds {
 		tensors, err := t.tensors(kind, false)
 		if err != nil {
-			return err
+			return state, nil, err
 		}
-		pieces = append(pieces, t.world.Stored(tensors)...)
+		pieces = append(pieces, t.World.Stored(tensors)...)
 	}
-	if t.opts.model.FP8 != nil && t.world.Leads() {
+	if t.opts.model.FP8 != nil && t.World.Leads() {
 		scales, err := t.model.MarshalScales()
 		if err != nil {
-			return err
+			return state, nil, err
 		}
 		pieces = append(pieces, checkpoint.Whole(safetensors.Of(fp8Scales, []int{len(scales)}, scales))...)
 	}
-	return t.opts.Save(t.world, state, deciding, pieces...)
+	return state, pieces, nil
 }
 
 // kind is a kind of tensor in a checkpoint. A tensor's name is a prefix and the name of its

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-ml/weir/kernels"
@@ -21,6 +19,7 @@ import (
 	"github.com/weir-ml/weir/trainer/progress"
 	"github.com/weir-ml/weir/trainer/rate"
 	"github.com/weir-ml/weir/trainer/terminal"
+	"github.com/weir-ml/weir/transport"
 )
 
 // before returns the error of the preparation before the first step.
@@ -31,18 +30,15 @@ func before(ctx context.Context, err error) error {
 	return err
 }
 
-// trainer is one run of the program: a model on its ranks, the runner that trains it, the text,
-// and the results of the run.
+// trainer is a job.Trainer: a model on its ranks, the runner that trains it, the text, and the results
+// of the run. The Session runs it.
 type trainer struct {
+	*job.Session
 	opts   *options
 	people *terminal.Output
 	out    io.Writer // the same, with the control characters of names quoted
 	json   io.Writer // for -json -
 
-	built    atomic.Bool // the runner and the ends of the transport exist
-	unsignal func()      // stops the handling of signals, and of weir status
-
-	world *job.World   // nil if this process is alone
 	devs  []job.Local  // of the ranks of this process
 	ranks []job.Device // of all ranks
 	model *transformer.Model
@@ -53,15 +49,13 @@ type trainer struct {
 	drawn          *corpus.Drawn // windows of train
 	tiled          *corpus.Tiled // windows of heldout
 
-	passed      error           // why checkpoints newer than the one of -resume were skipped
-	first, done int             // number of steps before this run, and so far
-	profile     *layout.Profile // allocations of the stages; nil if memory is not planned
-	layout      *layout.Memory  // of a step's memory; nil if it is not planned
-	unplanned   error           // why the memory is not planned
+	profile   *layout.Profile // allocations of the stages; nil if memory is not planned
+	layout    *layout.Memory  // of a step's memory; nil if it is not planned
+	unplanned error           // why the memory is not planned
 
 	metrics  *metrics.Run
 	progress *progress.Line
-	saved    bool        // the last step is in a checkpoint
+	line     job.Line    // of the last step
 	folder   *job.Folder // nil if another process leads
 	watch    job.Watch
 }
@@ -72,135 +66,106 @@ func train(ctx context.Context, opts *options, stdout, stderr io.Writer) (err er
 	if opts.JSON == "-" {
 		people.Writer = stderr
 	}
-	t := &trainer{opts: opts, people: people, out: terminal.Writer(people), json: stdout}
+	t := newTrainer(opts)
+	t.people, t.out, t.json = people, terminal.Writer(people), stdout
 	defer func() { err = errors.Join(err, t.Close()) }()
-	if err := before(ctx, t.prepare(ctx)); err != nil {
-		return err
-	}
-	return t.finish(ctx, t.loop(ctx))
+	return t.explained(t.Run(ctx, t))
 }
 
-// prepare reads and checks all inputs before anything is written.
-func (t *trainer) prepare(ctx context.Context) error {
-	from, err := t.resume()
-	if err != nil {
+// newTrainer returns a trainer without outputs.
+func newTrainer(opts *options) *trainer {
+	t := &trainer{opts: opts, Session: &job.Session{
+		Options: opts.Options, Deciding: deciding, Free: []string{"steps", "products"}, Older: older, Steps: &opts.steps, Say: say,
+	}}
+	t.Opened = t.opened
+	return t
+}
+
+// explained adds to an error the files with the live memory of a failed step.
+func (t *trainer) explained(err error) error {
+	if t.metrics == nil {
 		return err
 	}
-	if from != nil {
-		defer from.Close() // it was only read
+	return t.metrics.Explained(err)
+}
+
+// Check checks the flags and reads the text.
+func (t *trainer) Check(ctx context.Context) (err error) {
+	if err = t.opts.validate(); err == nil {
+		t.data, err = readData(ctx, t.opts)
 	}
-	if err := t.opts.ReadPlan(); err != nil { // sets the number of ranks
-		return err
-	}
-	if t.world, err = t.opts.Meet(ctx, os.Getenv, say); err != nil {
-		return err
-	}
-	t.unsignal = t.world.Answer(t.status, say)
-	if err := t.opts.validate(); err != nil {
-		return err
-	}
-	if err := t.opts.CheckOutputs(); err != nil {
-		return err
-	}
-	if t.data, err = readData(ctx, t.opts); err != nil {
-		return err
-	}
-	t.metrics = metrics.New(t.opts.AllRanks())
-	if err := t.build(ctx); err != nil {
-		return err
-	}
-	t.built.Store(true)
-	if err := t.load(from); err != nil {
-		return err
-	}
-	if err := t.opts.CheckCheckpoint(ctx, t.world); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if !t.world.Leads() {
+	return err
+}
+
+// Begin opens the outputs of the run in the leading process, and evaluates the first weights.
+func (t *trainer) Begin(ctx context.Context) (err error) {
+	if !t.World.Leads() {
 		t.people.Writer, t.opts.JSON = io.Discard, ""
-		t.metrics.Begin(t.measured())
-		return nil
-	}
-	if t.folder, err = t.opts.OpenFolder(time.Now()); err != nil {
+	} else if t.folder, err = t.opts.OpenFolder(time.Now()); err != nil {
 		return err
-	}
-	if t.watch, err = t.opts.OpenWatch(); err != nil {
+	} else if t.watch, err = t.opts.OpenWatch(); err != nil {
 		return errors.Join(err, t.folder.Discard())
 	}
 	t.metrics.Begin(t.measured())
-	t.introduce()
+	if t.World.Leads() {
+		t.introduce()
+	}
+	t.progress = progress.New(t.people, progress.Columns(t.people.Writer), t.First, t.opts.steps)
 	return nil
 }
 
-// loop trains until all steps are done, ctx is cancelled, or something fails.
-func (t *trainer) loop(ctx context.Context) error {
+// Start evaluates the model before the first step.
+func (t *trainer) Start(ctx context.Context) error {
 	if err := t.evaluate(ctx); err != nil {
 		return err
 	}
-	if err := t.folder.Start(t.metrics.LastScore()); err != nil {
-		return err
-	}
-	t.progress = progress.New(t.people, progress.Columns(t.people.Writer), t.first, t.opts.steps)
-	t.opts.Saver.Due(int64(t.done))
-	for t.done < t.opts.steps {
-		line, err := t.step(ctx)
-		if err != nil {
-			return err
-		}
-		if t.done < t.opts.steps {
-			if err := t.checkpoint(ctx); err != nil {
-				return err
-			}
-		}
-		if every := t.opts.evaluate; t.done == t.opts.steps || every > 0 && t.done%every == 0 {
-			if err = t.evaluate(ctx); err == nil {
-				line.Score = t.metrics.LastScore()
-			}
-		}
-		if t.done == t.opts.steps && err == nil {
-			t.saved = t.checkpoint(ctx) == nil // if it fails, finish tries again, and reports the error
-		}
-		if written := errors.Join(t.folder.Step(line), t.watch.Step(t.metrics, line, t.opts.steps, t.subtitle())); written != nil || err != nil {
-			return errors.Join(written, err)
-		}
-	}
-	return nil
+	return t.folder.Start(t.metrics.LastScore())
 }
 
-// step trains on one step's microbatches and updates the weights.
-func (t *trainer) step(ctx context.Context) (job.Line, error) {
-	t.drawn.Step = int64(t.done)
+// Stepped evaluates the model from time to time, and writes the results of the step.
+func (t *trainer) Stepped(ctx context.Context) (err error) {
+	if every := t.opts.evaluate; t.Done == t.opts.steps || every > 0 && t.Done%every == 0 {
+		if err = t.evaluate(ctx); err == nil {
+			t.line.Score = t.metrics.LastScore()
+		}
+	}
+	return errors.Join(t.folder.Step(t.line), t.watch.Step(t.metrics, t.line, t.opts.steps, t.subtitle()), err)
+}
+
+// Standings returns what the ranks are doing.
+func (t *trainer) Standings() []transport.Standing { return t.run.Standings() }
+
+// Step trains on one step's microbatches and updates the weights.
+func (t *trainer) Step(ctx context.Context) error {
+	t.drawn.Step = int64(t.Done)
 	result, err := t.metrics.Step(func() (*runner.Result, error) {
-		return t.world.Step(ctx, t.metrics, func() (*runner.Result, error) { return t.run.Step(ctx, t.opts.Microbatches, t.train) })
+		return t.World.Step(ctx, t.metrics, func() (*runner.Result, error) { return t.run.Step(ctx, t.opts.Microbatches, t.train) })
 	})
 	if err != nil {
-		return job.Line{}, err
+		return err
 	}
 	switch result.Outcome {
 	case loss.Skipped:
-		return job.Line{}, fmt.Errorf("step %d: the loss or its gradient is not a number (first in microbatch %d): start again with a lower -lr",
-			t.done+1, result.FirstNonFinite)
+		return fmt.Errorf("step %d: the loss or its gradient is not a number (first in microbatch %d): start again with a lower -lr",
+			t.Done+1, result.FirstNonFinite)
 	case loss.Empty:
-		return job.Line{}, fmt.Errorf("step %d: no %s has a next one to predict: give more text", t.done+1, t.opts.unit())
+		return fmt.Errorf("step %d: no %s has a next one to predict: give more text", t.Done+1, t.opts.unit())
 	}
-	met, err := t.model.RollScales(ctx, t.world.Reducer()) // the model has the devices of every rank of the process
+	met, err := t.model.RollScales(ctx, t.World.Reducer()) // the model has the devices of every rank of the process
 	if err != nil {
-		return job.Line{}, err
+		return err
 	}
 	adam := t.opts.optimizer
-	adam.LearningRate = rate.Warmup(t.opts.warmup, rate.Cosine(adam.LearningRate, t.opts.steps-t.opts.warmup, 0.05))(t.done)
+	adam.LearningRate = rate.Warmup(t.opts.warmup, rate.Cosine(adam.LearningRate, t.opts.steps-t.opts.warmup, 0.05))(t.Done)
 	if err := t.model.Update(adam, result, t.opts.clip); err != nil {
-		return job.Line{}, err
+		return err
 	}
-	t.done++
 	nats, bytes := result.Losses[0].Value, int64(math.Round(result.Losses[0].Weight))
-	took := t.metrics.FinishStep(t.done, result, nats, bytes)
+	took := t.metrics.FinishStep(t.Done+1, result, nats, bytes)
 	t.metrics.FP8(result.Step, &met)
 	t.show(result, nats)
-	return job.Line{Step: t.done, Tokens: bytes, Loss: nats, Norm: result.GradNorm, LearningRate: float64(adam.LearningRate), Took: took}, nil
+	t.line = job.Line{Step: t.Done + 1, Tokens: bytes, Loss: nats, Norm: result.GradNorm, LearningRate: float64(adam.LearningRate), Took: took}
+	return nil
 }
 
 const (
@@ -230,6 +195,6 @@ func (t *trainer) evaluate(ctx context.Context) error {
 	if math.IsNaN(mean) || math.IsInf(mean, 0) {
 		return errors.New("the held-out loss is not a number: start again with a lower -lr")
 	}
-	t.metrics.AddScore(metrics.Score{Known: true, Step: t.done, Loss: mean, Standard: standard})
+	t.metrics.AddScore(metrics.Score{Known: true, Step: t.Done, Loss: mean, Standard: standard})
 	return nil
 }

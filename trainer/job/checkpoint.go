@@ -54,7 +54,7 @@ func (o *Options) OpenCheckpoint(deciding, free []string, older map[string]strin
 		return nil, nil, nil
 	}
 	c, passed, err = checkpoint.Newest(o.Resume)
-	if errors.Is(err, checkpoint.ErrNone) && o.Checkpoint != "" && filepath.Clean(o.Resume) == filepath.Clean(o.Checkpoint) {
+	if errors.Is(err, checkpoint.ErrNone) && o.resumesItself() {
 		return nil, nil, nil // a new run begins; if it is killed, the same command resumes it
 	}
 	if errors.Is(err, checkpoint.ErrNone) {
@@ -67,6 +67,11 @@ func (o *Options) OpenCheckpoint(deciding, free []string, older map[string]strin
 		return nil, nil, errors.Join(fmt.Errorf("-resume: %s %w", o.Resume, err), c.Close())
 	}
 	return c, passed, nil
+}
+
+// resumesItself reports whether the same command begins the run and resumes it.
+func (o *Options) resumesItself() bool {
+	return o.Checkpoint != "" && filepath.Clean(o.Resume) == filepath.Clean(o.Checkpoint)
 }
 
 // othersCheckpoints returns an error if the -checkpoint folder contains checkpoints of an earlier

@@ -25,7 +25,8 @@ type Folder struct {
 }
 
 // OpenFolder creates the folder of -run, or a new one under runs/ named after now, and opens its
-// files.
+// files. If the run resumes itself, because -resume and -checkpoint are one folder, the files of its
+// earlier attempts are moved into folders in the folder of -run.
 func (o *Options) OpenFolder(now time.Time) (f *Folder, err error) {
 	f = &Folder{Path: o.Folder, made: true}
 	if f.Path == "" {
@@ -34,6 +35,9 @@ func (o *Options) OpenFolder(now time.Time) (f *Folder, err error) {
 		_, missing := os.Stat(f.Path)
 		f.made = errors.Is(missing, os.ErrNotExist)
 		err = os.MkdirAll(f.Path, 0o777)
+		if err == nil && o.resumesItself() {
+			err = outfile.SetAside(f.Path, "memory.jsonl", "losses.csv", "report.html", "failure.rank")
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("run folder: %w: name a folder that can be made with -run", outfile.Plain(err))

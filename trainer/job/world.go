@@ -34,6 +34,7 @@ type World struct {
 	ends     []*tcp.Endpoint[kernels.Buffer] // of the ranks of this process
 	mpi      mpiWorld                        // nil over sockets
 	say      func(line string)
+	facts    func() []tcp.Fact       // facts of the job, at Join; nil for none
 	waits    map[int][]time.Duration // by rank and awaited rank, at the end of the run
 	samples  []memory.Sample         // samples of the step, at most mostSamples, if another process writes them
 	mu       sync.Mutex              // guards samples
@@ -174,6 +175,9 @@ func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		cfg.Facts = append(cfg.Facts, tcp.Fact{Name: "the version", Value: info.Main.Version + " " + info.GoVersion})
+	}
+	if w.facts != nil {
+		cfg.Facts = append(cfg.Facts, w.facts()...)
 	}
 	cfg.Facts = append(append(cfg.Facts, facts...), tcp.Fact{Name: "the number of processes", Value: fmt.Sprint(w.Processes)}, tcp.Fact{Name: "the device", Value: devs[0].Name()})
 	w.ends = make([]*tcp.Endpoint[kernels.Buffer], w.Count)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 	"path/filepath"
@@ -314,4 +315,40 @@ func TestSettle(t *testing.T) {
 func abort(w *World, cause error) error {
 	w.ends[0].Abort(cause)
 	return cause
+}
+
+// A run that resumes itself uses its folder again, and keeps the files of its earlier attempts. Other
+// runs, and attempts that still write, are errors.
+func TestFolderOfARunThatResumes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run [1]")
+	open := func(args ...string) (*Folder, error) {
+		o := Flags(flag.NewFlagSet("", flag.ContinueOnError))
+		require.NoError(t, o.Parse(append([]string{"-run", dir}, args...)))
+		return o.OpenFolder(time.Now())
+	}
+	resumes := []string{"-checkpoint", "c", "-resume", "./c"}
+	killed, err := open(resumes...)
+	require.NoError(t, err)
+	require.NoError(t, killed.Start(metrics.Score{}))
+	_, err = open(resumes...)
+	require.ErrorContains(t, err, "losses.csv.partial is being written by another process")
+	require.NoError(t, killed.Discard())
+	require.NoError(t, os.MkdirAll(dir, 0o777))
+	for _, left := range []string{"memory.jsonl.partial", "losses.csv.partial", "failure.rank1.jsonl", "notes.txt"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, left), nil, 0o600))
+	}
+	for _, args := range [][]string{nil, {"-checkpoint", "c"}, {"-checkpoint", "c", "-resume", "d"}} {
+		_, err = open(args...)
+		require.ErrorContains(t, err, "exists: name another folder with -run")
+	}
+	for n := 1; n < 3; n++ {
+		again, err := open(resumes...)
+		require.NoError(t, err)
+		require.FileExists(t, filepath.Join(dir, "notes.txt"))
+		require.NoError(t, again.Start(metrics.Score{}))
+		require.NoError(t, again.Finish(func(to io.Writer) error { return nil }))
+	}
+	for _, name := range []string{"memory.jsonl", "losses.csv", "report.html", "earlier-1/losses.csv.partial", "earlier-1/failure.rank1.jsonl", "earlier-2/report.html"} {
+		require.FileExists(t, filepath.Join(dir, name))
+	}
 }

@@ -159,7 +159,7 @@ func (j *Job) runOnce(ctx context.Context, out, errs *lines) (int, error) {
 	exits, interrupted := j.watch(ctx, running, ended)
 	status, err := verdict(exits)
 	if interrupted && err != nil && !errors.Is(err, errInterrupted) {
-		err = fmt.Errorf("%w: %w", errInterrupted, err)
+		err = fmt.Errorf("%w: %s", errInterrupted, strings.TrimPrefix(err.Error(), "launch: "))
 	}
 	return status, err
 }

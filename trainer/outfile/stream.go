@@ -9,7 +9,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -38,7 +40,51 @@ func NewStream(path string) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	_ = lock(file) // SetAside then leaves it where it is; without locks, it cannot know
 	return &Stream{path: path, file: file, buffer: bufio.NewWriterSize(file, 64<<10)}, nil
+}
+
+// SetAside moves the files of a folder whose names have one of the prefixes, such as those of a
+// killed writer, into a new folder in it: earlier-1, or the next free number. If there is none, it
+// does nothing. A stream that is still being written is an error.
+func SetAside(dir string, prefixes ...string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, entry := range entries {
+		has := func(prefix string) bool { return strings.HasPrefix(entry.Name(), prefix) }
+		if entry.Type().IsRegular() && slices.ContainsFunc(prefixes, has) {
+			names = append(names, entry.Name())
+		}
+	}
+	for _, name := range names {
+		file, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|nonblocking, 0)
+		if err != nil {
+			return err
+		}
+		locked := errors.Is(lock(file), errLocked)
+		if _ = file.Close(); locked { // it was only opened for its lock
+			return fmt.Errorf("%s is being written by another process", filepath.Join(dir, name))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	for n := 1; ; n++ {
+		aside := filepath.Join(dir, "earlier-"+strconv.Itoa(n))
+		err := os.Mkdir(aside, 0o777)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		for _, name := range names {
+			if err == nil {
+				err = os.Rename(filepath.Join(dir, name), filepath.Join(aside, name))
+			}
+		}
+		return err
+	}
 }
 
 // Path returns the name that the file has when it is complete.

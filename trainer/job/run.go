@@ -1,0 +1,233 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+
+	"github.com/weir-ml/weir/trainer/checkpoint"
+	"github.com/weir-ml/weir/trainer/launch"
+	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/tcp"
+)
+
+// Trainer is the part of a training program that Run does not know. Run calls the methods in the
+// order in which they are listed, the three from Step on once for each step. In a job of several
+// processes, each of them makes the same calls.
+type Trainer interface {
+	// Check checks the flags, which the checkpoint may have set, and calls Options.Validate.
+	Check(ctx context.Context) error
+	// Build makes the devices of this process's ranks, joins the others (World.Join), and makes the
+	// model and its runner with World.RunnerWorld, World.Hooks, and FirstStep set to Session.Done. All
+	// processes must agree on the flags of the job, Session.Deciding and Session.Done: Build passes
+	// only other facts to Join.
+	Build(ctx context.Context) error
+	// Restore sets the weights and the state of the optimizer from the checkpoint that the run
+	// resumes. It is not called for a new run.
+	Restore(c *checkpoint.Checkpoint) error
+	// Begin opens the outputs of the run. Everything that could be refused has been checked, and
+	// nothing has been written.
+	Begin(ctx context.Context) error
+	// Start is called before the first step: it may evaluate the model.
+	Start(ctx context.Context) error
+	// Step trains a step (World.Step) and updates the weights.
+	Step(ctx context.Context) error
+	// State returns the state of the run for a checkpoint, and this process's pieces of it.
+	State() (checkpoint.State, []checkpoint.Piece, error)
+	// Stepped is called after a step and its checkpoint, if one was due. It writes the outputs of the
+	// step, and evaluates the model.
+	Stepped(ctx context.Context) error
+	// End writes the results of the run, in every process. ended is nil, ErrInterrupted, or the reason
+	// why the run has failed. saved reports whether the weights are in a checkpoint.
+	End(ended error, saved bool) error
+	// Standings returns what the ranks of this process's runner are doing, if it links them itself. It
+	// is called on any goroutine, after Build.
+	Standings() []transport.Standing
+}
+
+// Session is the state of a run, which Run sets and a Trainer reads.
+type Session struct {
+	*Options
+	// Deciding lists the flags that the weights depend on, and Free those of them that may change when
+	// a run is resumed. Flags that a checkpoint lacks have their values in Older. See OpenCheckpoint.
+	Deciding, Free []string
+	Older          map[string]string
+	Steps          *int              // the number of steps of the whole run
+	Say            func(line string) // prints a line for people
+	// Opened, unless nil, checks the checkpoint that the run resumes, and may set its Step.
+	Opened func(c *checkpoint.Checkpoint) error
+
+	World       *World // this process's part of the job; nil if it is the only one
+	First, Done int    // the number of steps before this run, and so far
+	Passed      error  // why newer checkpoints than the one that is resumed were skipped
+
+	built   atomic.Bool
+	trainer Trainer
+	saved   int // the step of the last checkpoint of this run, or -1
+}
+
+// Run trains: it resumes from the last checkpoint, meets the other processes, runs the steps, writes
+// the checkpoints that are due, and ends the run in the same way in all processes, after an interrupt
+// with everything written. Options, Deciding, Steps and Say must be set. The caller closes its runner,
+// model and devices afterwards, and exits with ExitStatus.
+func (s *Session) Run(ctx context.Context, t Trainer) (err error) {
+	s.trainer, s.saved = t, -1
+	stop := func() {}
+	defer func() {
+		stop()
+		err = errors.Join(err, s.World.Close())
+	}()
+	if err := s.prepare(ctx, &stop); err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w before the first step: nothing was written", ErrInterrupted)
+		}
+		return err
+	}
+	return s.finish(ctx, s.train(ctx))
+}
+
+// prepare does everything that precedes the first step. Nothing is written before all of it has been
+// checked.
+func (s *Session) prepare(ctx context.Context, stop *func()) error {
+	from, passed, err := s.OpenCheckpoint(s.Deciding, s.Free, s.Older)
+	if err != nil {
+		return err
+	}
+	if s.Passed = passed; from != nil {
+		defer from.Close() // it was only read
+		if err := s.resume(from); err != nil {
+			return fmt.Errorf("-resume: %s %w", s.Resume, err)
+		}
+	}
+	if err := s.ReadPlan(); err != nil { // sets the number of ranks
+		return err
+	}
+	if s.World, err = s.Meet(ctx, os.Getenv, s.Say); err != nil {
+		return err
+	}
+	if s.World != nil {
+		s.World.facts = s.facts
+	}
+	*stop = s.World.Answer(s.status, s.Say)
+	if err := s.trainer.Check(ctx); err != nil {
+		return err
+	}
+	if err := s.CheckOutputs(); err != nil {
+		return err
+	}
+	if err := s.trainer.Build(ctx); err != nil {
+		return err
+	}
+	s.built.Store(true)
+	if from != nil {
+		if err := s.trainer.Restore(from); err != nil {
+			return fmt.Errorf("-resume: %w", err)
+		}
+	}
+	if err := s.CheckCheckpoint(ctx, s.World); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return s.trainer.Begin(ctx)
+}
+
+// facts returns what all processes must agree on, apart from the facts of the Trainer.
+func (s *Session) facts() []tcp.Fact {
+	return append(s.Facts(slices.Concat(Deciding, s.Deciding)...),
+		tcp.Fact{Name: "a folder of -checkpoint", Value: fmt.Sprint(s.Checkpoint != "")},
+		tcp.Fact{Name: "the step that the run begins with", Value: fmt.Sprint(s.Done)})
+}
+
+// resume sets the number of steps that a checkpoint's weights have been trained for.
+func (s *Session) resume(c *checkpoint.Checkpoint) error {
+	if s.Opened != nil {
+		if err := s.Opened(c); err != nil {
+			return err
+		}
+	}
+	if steps := int64(*s.Steps); c.Step > steps || c.Step == steps && !s.resumesItself() { // otherwise the same command has finished before
+		return fmt.Errorf("has seen all %d steps: give more with -steps", c.Step)
+	}
+	s.First, s.Done = int(c.Step), int(c.Step)
+	return nil
+}
+
+// train runs steps until all are done, the context ends, or something fails.
+func (s *Session) train(ctx context.Context) error {
+	if err := s.trainer.Start(ctx); err != nil {
+		return err
+	}
+	s.Saver.Due(int64(s.Done)) // starts the clock
+	for s.Done < *s.Steps {
+		if err := s.trainer.Step(ctx); err != nil {
+			return err
+		}
+		s.Done++
+		last := s.Done == *s.Steps
+		due, err := s.Due(ctx, s.World, int64(s.Done), last)
+		if due && err == nil {
+			err = s.save()
+		}
+		if err != nil && !last { // finish tries the last checkpoint again, and reports the error
+			return err
+		}
+		if err := s.trainer.Stepped(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// save writes a checkpoint together with the other processes.
+func (s *Session) save() error {
+	state, pieces, err := s.trainer.State()
+	if err = s.World.share(context.Background(), err); err == nil { // otherwise the others would wait for this process
+		err = s.Save(s.World, state, s.Deciding, pieces...)
+	}
+	if err == nil {
+		s.saved = s.Done
+	}
+	return err
+}
+
+// finish ends the run in all processes: it writes the last checkpoint and the results, also of a run
+// that was interrupted or has failed, and returns the reason of the end.
+func (s *Session) finish(ctx context.Context, err error) error {
+	err = s.World.Settle(ctx, s.Done, err)
+	interrupted := errors.Is(err, ErrInterrupted)
+	sound := err == nil || interrupted || errors.Is(err, outfile.ErrWriting) // the weights are valid
+	began := err == nil || s.Done > s.First                                  // without a step, keep the older checkpoint
+	save, fault := s.World.Agree(context.Background(), s.Checkpoint != "" && sound && began && s.saved != s.Done)
+	if save && fault == nil {
+		fault = s.save()
+	}
+	ended := s.trainer.End(err, s.saved == s.Done)
+	fault = cmp.Or(fault, s.World.share(context.Background(), ended)) // no process calls results written that are not
+	switch {
+	case err != nil && !interrupted:
+		return err
+	case fault != nil:
+		return fault
+	case interrupted:
+		return fmt.Errorf("%w after step %d of %d: everything is written", ErrInterrupted, s.Done, *s.Steps)
+	}
+	return nil
+}
+
+// status returns the status of the ranks that this process can observe.
+func (s *Session) status() launch.Status {
+	switch {
+	case !s.built.Load():
+		return launch.Status{Text: "the job prepares its first step\n"}
+	case s.World == nil && s.AllRanks() == 1:
+		return launch.Status{Text: "rank 0 is the only rank, and waits for none\n"}
+	}
+	return Status(append(s.trainer.Standings(), s.World.Standings()...))
+}
