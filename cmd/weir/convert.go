@@ -11,8 +11,8 @@ import (
 // convertCmd rewrites a plan file.
 type convertCmd struct {
 	File         string `arg:"" help:"The plan file, or - for standard input." predictor:"file"`
-	From         string `help:"Form of the file: auto, text, compute, comms, order or json." enum:"auto,text,compute,comms,order,json" default:"auto"`
-	To           string `help:"Form to write: text, compute, comms, order or json, with today's letters; by default the file itself, byte for byte." enum:"same,text,compute,comms,order,json" default:"same"`
+	From         string `help:"Form of the file: auto, text, compute, comms, comms-2.6, order or json." enum:"auto,text,compute,comms,comms-2.6,order,json" default:"auto"`
+	To           string `help:"Form to write: text, compute, comms, comms-2.6, order or json, with today's letters; by default the file itself, byte for byte." enum:"same,text,compute,comms,comms-2.6,order,json" default:"same"`
 	Letters      string `help:"PyTorch's letters in the file: auto, today or old." enum:"auto,today,old" default:"auto"`
 	Ranks        *int   `help:"Number of ranks, if the file does not show it." placeholder:"P"`
 	Stages       *int   `help:"Number of stages, if the file does not show it." placeholder:"S"`
@@ -48,7 +48,7 @@ func (c *convertCmd) Run(s *streams) error {
 		})
 	case to == format.JSON:
 		return s.write(c.Output, func(w io.Writer) error { return format.WriteJSON(w, plan, file.Costs) })
-	case to == format.Comms && plan.Placement.Ranks > 1:
+	case (to == format.Comms || to == format.Comms26) && plan.Placement.Ranks > 1:
 		if _, err := prove(plan, file, schedule.Unlimited); err != nil {
 			return err
 		}

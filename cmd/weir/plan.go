@@ -13,7 +13,7 @@ import (
 type planCmd struct {
 	Name string `arg:"" help:"The schedule: ${schedules}." predictor:"schedule"`
 	planFlags
-	To       string `help:"compute: PyTorch's CSV of computations; comms: the same with transfers; order: signed order list; json, text: everything, drops included." aliases:"format" enum:"text,compute,comms,order,json" default:"text"`
+	To       string `help:"compute: PyTorch's CSV of computations; comms: the same with transfers, for PyTorch 2.15 and later; comms-2.6: for PyTorch 2.6 to 2.14; order: signed order list; json, text: everything, drops included." aliases:"format" enum:"text,compute,comms,comms-2.6,order,json" default:"text"`
 	Capacity int    `help:"Messages that a link between ranks holds: 0 places transfers so that each send can meet its receive, which works with any capacity; 1 or more receives as late as possible; -1 is no limit." default:"0" placeholder:"N"`
 	JSON     bool   `help:"The same as --to json."`
 	Output   string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
@@ -41,7 +41,8 @@ func (c *planCmd) Run(s *streams) error {
 	if c.JSON {
 		form = format.JSON
 	}
-	if form == format.Comms {
+	inPyTorch := form == format.Comms || form == format.Comms26
+	if inPyTorch {
 		plan.Runtime = schedule.PyTorch
 	}
 	if c.Offload != "" && form != format.Text && form != format.JSON {
@@ -60,7 +61,7 @@ func (c *planCmd) Run(s *streams) error {
 		}
 		passes := lower.Passes{
 			Facts: languageModel(plan, c.quantizes()), Parts: 3, Quantizing: c.quantizing(),
-			Away: away, Overlap: c.Overlap, Capacity: c.Capacity, NoLifetimes: form == format.Comms,
+			Away: away, Overlap: c.Overlap, Capacity: c.Capacity, NoLifetimes: inPyTorch,
 		}
 		if err := c.passes(&passes); err != nil {
 			return err

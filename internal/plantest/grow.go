@@ -93,6 +93,8 @@ func Grow(rng *rand.Rand, f Features) (*schedule.Plan, int) {
 	}
 	g.addsReductions = f.Collectives && rng.IntN(3) == 0
 	g.accumulates = g.addsReductions && rng.IntN(2) == 0
+	g.addsWaits = g.addsWaits || g.accumulates
+	g.retires = g.addsWaits && f.Runtime == schedule.PyTorch
 	g.grow()
 	p.Programs = listed(g.programs)
 	return p, capacity
@@ -187,13 +189,13 @@ func (g *grower) prepare(a schedule.Action) {
 	if g.sharded[stage] && !g.gathered[stage] {
 		g.record(schedule.Act(schedule.Unshard, stage, 0))
 	}
-	if !g.accumulates || a.Kind() != schedule.B && a.Kind() != schedule.W {
+	if a.Kind() != schedule.B && a.Kind() != schedule.W {
 		return
 	}
-	if g.reducing[stage] {
+	if (g.accumulates || g.retires) && g.reducing[stage] {
 		g.record(schedule.Act(schedule.WaitReduce, stage, 0))
 	}
-	if !g.wholeGradients[stage] {
+	if g.accumulates && !g.wholeGradients[stage] {
 		g.record(schedule.Act(schedule.ZeroGrad, stage, 0))
 	}
 }
@@ -204,9 +206,14 @@ func (g *grower) release(stage int, all bool) {
 		g.record(schedule.Act(schedule.Reshard, stage, 0))
 	}
 	if g.addsReductions && g.unreduced[stage] && (all || g.rng.IntN(4) == 0) {
+		for other, rank := range g.p.Placement.Rank {
+			if g.retires && g.reducing[other] && rank == g.p.Placement.Rank[stage] {
+				g.record(schedule.Act(schedule.WaitReduce, other, 0))
+			}
+		}
 		g.record(schedule.Act(schedule.ReduceGrad, stage, 0))
 	}
-	if g.accumulates && g.reducing[stage] && (all || g.rng.IntN(4) == 0) {
+	if (g.accumulates || g.retires) && g.reducing[stage] && (all || g.rng.IntN(4) == 0) {
 		g.record(schedule.Act(schedule.WaitReduce, stage, 0))
 	}
 }

@@ -47,7 +47,8 @@ type judge struct {
 	reduces                  map[int]bool // the plan has a reduction
 	unreduced                map[int]bool // gradients have been added since the last reduction
 	wholeGradients, reducing map[int]bool // the stage has whole gradients; their reduction has started
-	accumulates              bool         // the plan has ZERO_GRAD or WAIT_REDUCE
+	accumulates              bool         // the plan has ZERO_GRAD
+	retires                  bool         // the plan is for PyTorch and has waits, so that everything is waited for
 	quantizes                map[int]bool // the stage has copies of its weights
 }
 
@@ -78,7 +79,7 @@ func (j *judge) used(stage int) bool {
 
 // missing compares the actions of the plan with the required ones, and returns the first difference.
 func (j *judge) missing() string {
-	n := map[schedule.Action]int{}
+	n, reduces := map[schedule.Action]int{}, false
 	for rank, list := range j.lists {
 		for i, a := range list {
 			stage, kind, mb := a.Stage(), a.Kind(), a.Microbatch()
@@ -91,6 +92,8 @@ func (j *judge) missing() string {
 			case a.Joined() && (i+1 == len(list) || list[i+1].Joined() || !kind.Compute() || !list[i+1].Kind().Compute()):
 				return fmt.Sprint(a, " is joined without a partner")
 			}
+			j.retires = j.retires || j.p.Runtime == schedule.PyTorch && (kind == schedule.WaitF || kind == schedule.WaitB || kind == schedule.WaitReduce)
+			reduces = reduces || kind == schedule.ReduceGrad || kind == schedule.ZeroGrad || kind == schedule.WaitReduce
 			switch kind {
 			case schedule.SendF, schedule.RecvF, schedule.SendB, schedule.RecvB:
 				j.transfers = true
@@ -99,7 +102,7 @@ func (j *judge) missing() string {
 			case schedule.ReduceGrad:
 				j.reduces[stage] = true
 			case schedule.ZeroGrad, schedule.WaitReduce:
-				j.accumulates = true
+				j.accumulates = j.accumulates || kind == schedule.ZeroGrad
 				if !backward(j.p, stage) || frozen(j.p, stage) {
 					return fmt.Sprint(a, " of a stage without gradients")
 				}
@@ -113,7 +116,7 @@ func (j *judge) missing() string {
 		if n[schedule.Act(schedule.Quantize, stage, 0)] > 1 {
 			return fmt.Sprint("stage ", stage, " makes copies of its weights again")
 		}
-		if (j.accumulates || len(j.reduces) > 0) && j.reduces[stage] != (j.used(stage) && backward(j.p, stage) && !frozen(j.p, stage)) {
+		if reduces && j.reduces[stage] != (j.used(stage) && backward(j.p, stage) && !frozen(j.p, stage)) {
 			return fmt.Sprint("reductions of stage ", stage)
 		}
 		for mb := range j.p.Microbatches {
@@ -142,6 +145,7 @@ func (j *judge) missing() string {
 			ok = ok && of(schedule.SendF) == one(out) && of(schedule.RecvF) == one(in)
 			ok = ok && of(schedule.SendB) == one(returns) && of(schedule.RecvB) == one(out && backward(j.p, stage))
 			ok = ok && of(schedule.WaitF) <= one(out) && of(schedule.WaitB) <= one(returns)
+			ok = ok && (!j.retires || of(schedule.WaitF) == of(schedule.SendF) && of(schedule.WaitB) == of(schedule.SendB))
 			if !ok {
 				return fmt.Sprint("the actions of stage ", stage, " and microbatch ", mb)
 			}
@@ -286,6 +290,11 @@ func (j *judge) apply(a schedule.Action) string {
 		if !j.unreduced[stage] {
 			return fmt.Sprint(a, " reduces nothing")
 		}
+		for other := range j.p.Placement.Rank {
+			if j.retires && j.reducing[other] && j.p.Placement.Rank[other] == j.p.Placement.Rank[stage] {
+				return fmt.Sprint(a, " starts a second reduction")
+			}
+		}
 		j.unreduced[stage] = false
 		j.reducing[stage] = true
 	case schedule.ZeroGrad:
@@ -306,7 +315,7 @@ func (j *judge) apply(a schedule.Action) string {
 			return fmt.Sprint(a, " has no weights")
 		}
 		if kind == schedule.B || kind == schedule.W {
-			if j.accumulates && (!j.wholeGradients[stage] || j.reducing[stage]) {
+			if j.accumulates && !j.wholeGradients[stage] || (j.accumulates || j.retires) && j.reducing[stage] {
 				return fmt.Sprint(a, " has no gradients to add to")
 			}
 			j.unreduced[stage] = true
@@ -324,7 +333,7 @@ func (j *judge) remaining() string {
 		}
 	}
 	for stage := range j.p.Placement.Rank {
-		if j.gathered[stage] || j.reduces[stage] && j.unreduced[stage] || j.wholeGradients[stage] {
+		if j.gathered[stage] || j.reduces[stage] && j.unreduced[stage] || j.wholeGradients[stage] || j.retires && j.reducing[stage] {
 			return fmt.Sprint("stage ", stage, " is left open")
 		}
 	}

@@ -290,7 +290,15 @@ func (c *Checker) countStage(stage int) {
 			c.missing(stage, kind, lacking)
 		}
 	}
+	for _, w := range waited {
+		if c.Retires {
+			c.missing(stage, w.wait, has(w.send).Minus(has(w.wait)))
+		}
+	}
 }
+
+// waited lists the kinds of sends with the kinds of their waits.
+var waited = [...]struct{ send, wait schedule.Kind }{{schedule.SendF, schedule.WaitF}, {schedule.SendB, schedule.WaitB}}
 
 // missing adds a fault for each run of microbatches that lacks an action.
 func (c *Checker) missing(stage int, kind schedule.Kind, lacking repeats.Runs) {

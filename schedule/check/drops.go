@@ -197,12 +197,15 @@ func (v *dropVisitor) checkEnd() {
 	v.checkWaits()
 }
 
-// checkWaits adds faults for sends without a wait (L4).
+// checkWaits adds faults for sends without a wait (L4), unless countStage has reported them.
 func (v *dropVisitor) checkWaits() {
+	if v.c.Retires {
+		return
+	}
 	for _, stage := range v.c.On[v.rank] {
-		for _, pair := range [...]struct{ send, wait schedule.Kind }{{schedule.SendF, schedule.WaitF}, {schedule.SendB, schedule.WaitB}} {
-			for _, r := range v.Get(v.set(stage, pair.send)).Minus(v.Get(v.set(stage, pair.wait))) {
-				v.c.planFault(MissingDrop, v.rank, "Rank %d never waits for %d%v of %v; add a %v with drop t for each.", v.rank, stage, pair.send, r, pair.wait)
+		for _, w := range waited {
+			for _, r := range v.Get(v.set(stage, w.send)).Minus(v.Get(v.set(stage, w.wait))) {
+				v.c.planFault(MissingDrop, v.rank, "Rank %d never waits for %d%v of %v; add a %v with drop t for each.", v.rank, stage, w.send, r, w.wait)
 			}
 		}
 	}

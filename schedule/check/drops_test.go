@@ -18,7 +18,9 @@ import (
 // growMarked returns a random valid plan with drops, and its link capacity.
 func growMarked(t *testing.T, rng *rand.Rand) (*schedule.Plan, int) {
 	for {
-		p, capacity := plantest.Grow(rng, plantest.DrawFeatures(rng))
+		features := plantest.DrawFeatures(rng)
+		features.Runtime = schedule.Runtime(rng.IntN(2))
+		p, capacity := plantest.Grow(rng, features)
 		facts := make([]schedule.Facts, p.Placement.Stages())
 		for s := range facts {
 			facts[s].Frozen = s < len(p.Frozen) && p.Frozen[s]

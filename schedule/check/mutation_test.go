@@ -75,7 +75,9 @@ func TestCheckAgreesWithExecution(t *testing.T) {
 	rng := rand.New(rand.NewPCG(plantest.Seed(), 0))
 	valid := 0
 	for n := 0; n < mutants; {
-		p, capacity := plantest.Grow(rng, plantest.DrawFeatures(rng))
+		features := plantest.DrawFeatures(rng)
+		features.Runtime = schedule.Runtime(rng.IntN(2))
+		p, capacity := plantest.Grow(rng, features)
 		if rng.IntN(3) == 0 {
 			p, capacity = generate(t, rng)
 		}

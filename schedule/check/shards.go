@@ -17,6 +17,9 @@ import (
 // come after the last B or W. If the plan has ZERO_GRAD and WAIT_REDUCE, which allocate and free whole
 // gradients, each B and W must come between its stage's ZERO_GRAD and REDUCE_GRAD, and the WAIT_REDUCE
 // must come after the REDUCE_GRAD.
+//
+// If a plan for PyTorch has waits, each REDUCE_GRAD needs its WAIT_REDUCE, and a rank waits for one
+// reduction before it starts the next one.
 func (c *Checker) checkSharding() {
 	for rank, stages := range c.On {
 		v := &shardVisitor{rankWalk{c: c, Walk: passes.NewWalk(&c.Outline, flagsOfShards*len(stages))}, make([]location, len(stages))}
@@ -38,7 +41,7 @@ const (
 	weightsGathered   = iota
 	gradientUnreduced // an action has added to the gradients since their last reduction
 	gradientWhole     // the rank is between ZERO_GRAD and WAIT_REDUCE
-	gradientReducing  // the rank is between REDUCE_GRAD and WAIT_REDUCE
+	gradientReducing  // the rank is between REDUCE_GRAD and WAIT_REDUCE, or the plan has no WAIT_REDUCE
 	flagsOfShards     = iota
 )
 
@@ -66,6 +69,11 @@ func (v *shardVisitor) visit(a schedule.Action, mb int64) {
 		if !v.Lower(flags + gradientUnreduced) {
 			v.fault(a, mb, Reduction, "", "reduces gradients that have not changed since the previous reduction; remove it.")
 		}
+		for i, other := range c.On[v.rank] {
+			if c.Retires && v.Raised(flagsOfShards*i+gradientReducing) {
+				v.fault(a, mb, Reduction, "pending", "starts a reduction before the rank has waited for that of stage %d; put %v before it.", other, schedule.Act(schedule.WaitReduce, other, 0))
+			}
+		}
 		v.Raise(flags + gradientReducing)
 	case schedule.ZeroGrad:
 		if !v.Raise(flags + gradientWhole) {
@@ -88,7 +96,7 @@ func (v *shardVisitor) visit(a schedule.Action, mb int64) {
 	case c.Accumulates && !v.Raised(flags+gradientWhole):
 		v.fault(a, mb, Reduction, "", "adds to whole gradients that do not exist; put %v before it, and %v after their reduction.",
 			schedule.Act(schedule.ZeroGrad, stage, 0), schedule.Act(schedule.WaitReduce, stage, 0))
-	case c.Accumulates && v.Raised(flags+gradientReducing):
+	case (c.Accumulates || c.Retires) && v.Raised(flags+gradientReducing):
 		v.fault(a, mb, Reduction, "", "adds to gradients while they are reduced; move %v after the last B or W of the stage.", schedule.Act(schedule.ReduceGrad, stage, 0))
 		return
 	}
@@ -110,7 +118,7 @@ func (v *shardVisitor) checkEnd() {
 			if v.c.Includes(stage, schedule.ReduceGrad) { // otherwise it is missing
 				v.c.fault(v.first[i], Reduction, "", "adds to gradients after their last reduction; move %v after the last B or W of the stage.", schedule.Act(schedule.ReduceGrad, stage, 0))
 			}
-		case v.c.Accumulates && v.Raised(flags+gradientReducing):
+		case (v.c.Accumulates || v.c.Retires) && v.Raised(flags+gradientReducing):
 			v.c.planFault(Reduction, v.rank, "Rank %d never waits for the reduction of stage %d; add %v.", v.rank, stage, schedule.Act(schedule.WaitReduce, stage, 0))
 		case v.Raised(flags + gradientWhole):
 			v.c.planFault(Reduction, v.rank, "Rank %d adds nothing to the last whole gradients of stage %d; remove its last %v.", v.rank, stage, schedule.Act(schedule.ZeroGrad, stage, 0))

@@ -2,16 +2,19 @@ package format
 
 import (
 	"bufio"
+	"iter"
+	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
 // overlap ends the cell of a joined pair.
 const overlap = ")OVERLAP_F_B"
 
-// readCSV reads both of PyTorch's forms, which are lines of cells, one line per rank.
+// readCSV reads PyTorch's forms, which are lines of cells, one line per rank.
 func (f *File) readCSV(options Options) error {
 	lines, err := f.lines(options.Ranks)
 	if err != nil {
@@ -80,7 +83,7 @@ func (r *csvReader) cell(p *program, cell string, offset int) error {
 		cell, offset = cell[1:len(cell)-1], offset+1
 	}
 	if cell == "" {
-		if r.f.Format == Comms {
+		if r.f.Format.communicates() {
 			return r.f.fault(offset, "found an empty cell, expected an action: only a compute-only file has idle ticks")
 		}
 		return nil
@@ -117,7 +120,15 @@ func (r *csvReader) cell(p *program, cell string, offset int) error {
 
 // action reads an action, alone or in a pair.
 func (r *csvReader) action(text string, offset int) (schedule.Action, error) {
-	a, old, err := r.letters.action(text)
+	spelled := text
+	if name := strings.Trim(text, "0123456789"); strings.HasPrefix(name, "WAIT_") {
+		own, known := ownWaits[name]
+		if !known {
+			return 0, r.f.fault(offset, "found %s, expected %s", quote(text), vocabulary[r.f.Format])
+		}
+		spelled = strings.Replace(text, name, own, 1)
+	}
+	a, old, err := r.letters.action(spelled)
 	switch {
 	case err == nil:
 	case strings.HasPrefix(text, `"`):
@@ -129,7 +140,8 @@ func (r *csvReader) action(text string, offset int) (schedule.Action, error) {
 			quote(text), examples[r.f.Format], schedule.MaxStages-1, schedule.MaxMicrobatches-1)
 	}
 	r.f.OldLetters = r.f.OldLetters || old
-	if included, _ := r.f.Format.includes(a.Kind()); !included {
+	reduces := a.Kind() == schedule.ReduceGrad || a.Kind() == schedule.WaitReduce
+	if included, _ := r.f.Format.includes(a.Kind()); !included && !(r.f.Format == Compute && reduces) {
 		return 0, r.f.fault(offset, "found %s, expected %s", quote(text), vocabulary[r.f.Format])
 	}
 	return a, nil
@@ -137,12 +149,27 @@ func (r *csvReader) action(text string, offset int) (schedule.Action, error) {
 
 // examples and vocabulary hold the actions that errors mention for each form.
 var (
-	examples   = map[Format]string{Compute: "2F0", Comms: "2F0 or 1SEND_F3"}
+	examples   = map[Format]string{Compute: "2F0", Comms: "2F0 or 1SEND_F3", Comms26: "2F0 or 1SEND_F3"}
 	vocabulary = map[Format]string{
 		Compute: "F, B, I or W: a compute-only file has no other actions",
-		Comms:   "F, B, I, W, a SEND, a RECV, UNSHARD, RESHARD, REDUCE_GRAD or QUANTIZE",
+		Comms:   "F, B, I, W, a SEND, a RECV, UNSHARD, RESHARD, REDUCE_GRAD, WAIT_SEND_F, WAIT_SEND_B, WAIT_REDUCE_GRAD or QUANTIZE",
+		Comms26: "F, B, I, W, a SEND, a RECV, UNSHARD, RESHARD, REDUCE_GRAD or QUANTIZE: comms-2.6 has no waits",
 	}
 )
+
+// ownWaits holds the names of the kinds that have other names in PyTorch, by these.
+var ownWaits = map[string]string{"WAIT_SEND_F": "WAIT_F", "WAIT_SEND_B": "WAIT_B", "WAIT_REDUCE_GRAD": "WAIT_REDUCE"}
+
+// inPyTorch replaces the names of kinds in a text with PyTorch's names.
+var inPyTorch = strings.NewReplacer("WAIT_F", "WAIT_SEND_F", "WAIT_B", "WAIT_SEND_B", "WAIT_REDUCE", "WAIT_REDUCE_GRAD")
+
+// Spell returns a text about the plan with its actions spelled as in the file.
+func (f *File) Spell(text string) string {
+	if f.Format == Compute || f.Format.communicates() {
+		return inPyTorch.Replace(text)
+	}
+	return text
+}
 
 // refuseCSV returns an error if the form cannot express the plan, whatever the order of its actions.
 func refuseCSV(plan *schedule.Plan, format Format) error {
@@ -154,24 +181,24 @@ func refuseCSV(plan *schedule.Plan, format Format) error {
 		return nil
 	}
 	if kinds[schedule.SendF] || kinds[schedule.RecvF] {
-		return refuseQueues(plan)
+		return refuseQueues(plan, format)
 	}
 	if _, crosses := crossing(plan.Placement); crosses {
-		return refuse(Comms, "the plan has stages on several ranks and no transfers: give it to lower.Transfers first")
+		return refuse(format, "the plan has stages on several ranks and no transfers: give it to lower.Transfers first")
 	}
 	return nil
 }
 
 // refuseQueues returns an error if PyTorch would match sends and receives differently than the plan does.
 // PyTorch matches those between two ranks by order alone. An invalid plan is not refused.
-func refuseQueues(plan *schedule.Plan) error {
+func refuseQueues(plan *schedule.Plan, format Format) error {
 	if plan.Runtime == schedule.PyTorch || check.Plan(plan) != nil {
 		return nil
 	}
 	shared := *plan
 	shared.Runtime = schedule.PyTorch
 	if err := check.Plan(&shared); err != nil {
-		return refuse(Comms, "between two ranks the plan needs one queue for outputs and one for gradients, and PyTorch has one for both: give it to lower.For: %v", err)
+		return refuse(format, "between two ranks the plan needs one queue for outputs and one for gradients, and PyTorch has one for both: give it to lower.For: %v", err)
 	}
 	return nil
 }
@@ -190,7 +217,11 @@ func crossing(place schedule.Placement) (stage int, crosses bool) {
 func writeCells(b *bufio.Writer, plan *schedule.Plan, rank int, format Format) error {
 	var buf []byte
 	separator, open := "", false // open: the previous action is joined with this one
-	for a := range plan.All(rank) {
+	actions := plan.All(rank)
+	if format == Comms {
+		actions = withWaits(actions)
+	}
+	for a := range actions {
 		included, refused := format.includes(a.Kind())
 		if refused {
 			return refuse(format, "%v on rank %d has a kind that PyTorch does not have", a, rank)
@@ -206,6 +237,9 @@ func writeCells(b *bufio.Writer, plan *schedule.Plan, rank int, format Format) e
 			b.WriteByte('(')
 		}
 		buf, _ = a.WithDrop(0).WithJoin(false).AppendText(buf[:0])
+		if waits(a) {
+			buf = append(buf[:0], inPyTorch.Replace(string(buf))...)
+		}
 		b.Write(buf)
 		separator = ","
 		switch {
@@ -220,4 +254,47 @@ func writeCells(b *bufio.Writer, plan *schedule.Plan, rank int, format Format) e
 		return refuse(format, "the last action of rank %d is joined, but no action follows it", rank)
 	}
 	return nil
+}
+
+// waits reports whether an action waits for a send or a reduction.
+func waits(a schedule.Action) bool {
+	return a.Kind() == schedule.WaitF || a.Kind() == schedule.WaitB || a.Kind() == schedule.WaitReduce
+}
+
+// withWaits returns the actions of a rank with a wait for each of its sends and reductions. A wait that
+// the plan lacks comes as late as PyTorch allows: for a reduction before the next one, otherwise at the
+// end.
+func withWaits(actions iter.Seq[schedule.Action]) iter.Seq[schedule.Action] {
+	waited := map[schedule.Action]bool{}
+	for a := range actions {
+		if waits(a) {
+			waited[a.WithDrop(0)] = true
+		}
+	}
+	var list, due []schedule.Action
+	var reduction schedule.Action // the wait for a reduction that is due, or 0
+	for a := range actions {
+		var wait schedule.Action
+		switch a.Kind() {
+		case schedule.SendF, schedule.SendB:
+			wait = passes.WaitFor(a)
+		case schedule.ReduceGrad:
+			wait = schedule.Act(schedule.WaitReduce, a.Stage(), 0)
+			if reduction != 0 {
+				list, reduction = append(list, reduction), 0
+			}
+		}
+		list = append(list, a)
+		switch {
+		case wait == 0 || waited[wait]:
+		case a.Kind() == schedule.ReduceGrad:
+			reduction = wait
+		default:
+			due = append(due, wait)
+		}
+	}
+	if reduction != 0 {
+		due = append(due, reduction)
+	}
+	return slices.Values(append(list, due...))
 }

@@ -118,7 +118,29 @@ rank 1: x 1 +0: 1RECV_F0 1F0 1B0 1SEND_B0 1WAIT_B0`
 	p := read(t, text, format.Options{}).Plan
 	require.Equal(t, "0F0,0B0\n1F0,1B0\n", written(t, p, format.Compute))
 	require.Equal(t, "1 -1\n1 -1\n", written(t, p, format.Order))
-	require.Equal(t, "0UNSHARD,0QUANTIZE,0F0,0SEND_F0,0RECV_B0,0B0,0RESHARD,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0\n", written(t, p, format.Comms))
+	require.Equal(t, "0UNSHARD,0QUANTIZE,0F0,0SEND_F0,0WAIT_SEND_F0,0RECV_B0,0B0,0RESHARD,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0\n", written(t, p, format.Comms))
+	require.Equal(t, "0UNSHARD,0QUANTIZE,0F0,0SEND_F0,0RECV_B0,0B0,0RESHARD,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0\n", written(t, p, format.Comms26))
+}
+
+// TestWaitsOfPyTorch: from 2.15 on PyTorch refuses a send or a reduction without a wait. Write adds the
+// waits that a plan lacks where older versions waited, at the end, and one for a reduction before the
+// next one, as a rank may have one at a time.
+func TestWaitsOfPyTorch(t *testing.T) {
+	const older = "0F0,0SEND_F0,0RECV_B0,2RECV_F0,2F0,2B0,2SEND_B0,2REDUCE_GRAD,0B0,0REDUCE_GRAD\n1RECV_F0,1F0,1SEND_F0,1RECV_B0,1B0,1SEND_B0,1REDUCE_GRAD\n"
+	const now = "0F0,0SEND_F0,0RECV_B0,2RECV_F0,2F0,2B0,2SEND_B0,2REDUCE_GRAD,0B0,2WAIT_REDUCE_GRAD,0REDUCE_GRAD,0WAIT_SEND_F0,2WAIT_SEND_B0,0WAIT_REDUCE_GRAD\n" +
+		"1RECV_F0,1F0,1SEND_F0,1RECV_B0,1B0,1SEND_B0,1REDUCE_GRAD,1WAIT_SEND_F0,1WAIT_SEND_B0,1WAIT_REDUCE_GRAD\n"
+	for _, form := range []format.Format{format.Auto, format.Comms, format.Comms26} {
+		file := read(t, older, format.Options{Format: form})
+		require.Equal(t, format.Comms26, file.Format)
+		require.Equal(t, now, written(t, file.Plan, format.Comms))
+	}
+	file := read(t, now, format.Options{})
+	require.Equal(t, format.Comms, file.Format)
+	require.Equal(t, now, written(t, file.Plan, format.Comms), "its own waits stay")
+	require.Equal(t, older, written(t, file.Plan, format.Comms26))
+	require.Equal(t, "put 0WAIT_SEND_F0 before 0WAIT_REDUCE_GRAD.", file.Spell("put 0WAIT_F0 before 0WAIT_REDUCE."))
+	_, err := format.Read(strings.NewReader(now), format.Options{Format: format.Comms26})
+	require.ErrorContains(t, err, `found "2WAIT_REDUCE_GRAD", expected F, B, I, W, a SEND, a RECV, UNSHARD, RESHARD, REDUCE_GRAD or QUANTIZE: comms-2.6 has no waits`)
 }
 
 // TestArtifacts builds the files of PyTorch's own tests from rules, byte for byte:
@@ -154,11 +176,11 @@ func TestArtifacts(t *testing.T) {
 			"1SEND_B3 1W2 3RECV_F5 3F4 3I4 3SEND_B4 1RECV_B4 1W3 1RECV_F6 3F5 3I5 3SEND_B5 1RECV_B5 3W4 1RECV_F7 1F6 1SEND_F6 1I4 "+
 			"1SEND_B4 3W5 3RECV_F6 1F7 1SEND_F7 1I5 1SEND_B5 1W4 3RECV_F7 3F6 3I6 3SEND_B6 1RECV_B6 1W5 3F7 3I7 3SEND_B7 1RECV_B7 3W6 "+
 			"1I6 1SEND_B6 3W7 1I7 1SEND_B7 1W6 1W7")
-	comms := regexp.MustCompile(`(\d)B`).ReplaceAllString(written(t, lowered, format.Comms), "${1}BW")
+	comms := regexp.MustCompile(`(\d)B`).ReplaceAllString(written(t, lowered, format.Comms26), "${1}BW")
 	comms = regexp.MustCompile(`(\d)I`).ReplaceAllString(comms, "${1}B")
 	requireArtifact(t, "7ea26cdd136986442e160539817de920d00d2980fa395fb762ac154fbade807e", comms)
 	file = read(t, comms, format.Options{})
-	require.Equal(t, format.Comms, file.Format)
+	require.Equal(t, format.Comms26, file.Format)
 	require.NoError(t, check.Plan(file.Plan))
 	for rank := range p.Programs {
 		require.Equal(t, actions(lowered, rank), actions(file.Plan, rank))

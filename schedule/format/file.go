@@ -19,8 +19,8 @@ const MaxBytes = schedule.MaxText
 // Options control how Read reads a file, and state properties that some forms do not express. With the
 // zero value, Read takes all information from the file.
 type Options struct {
-	Name    string // of the file, for errors
-	Format  Format
+	Name    string  // of the file, for errors
+	Format  Format  // Comms reads Comms26 as well
 	Letters Letters // the letters used in a CSV file
 	// Ranks, Stages and Microbatches are the expected numbers; 0 means to take the number from the file.
 	// If the file states a number, it must equal the expected one. If it does not, actions beyond the
@@ -67,13 +67,16 @@ func Read(r io.Reader, options Options) (*File, error) {
 	if rest, marked := strings.CutPrefix(text, byteOrderMark); marked {
 		f.mark, f.text = byteOrderMark, rest
 	}
-	if f.Format == Auto {
+	switch f.Format {
+	case Auto:
 		f.Format = Detect(f.text)
+	case Comms:
+		f.Format = commsOf(f.text)
 	}
 	switch f.Format {
 	case Text:
 		err = f.readPlanText(options)
-	case Compute, Comms:
+	case Compute, Comms, Comms26:
 		err = f.readCSV(options)
 	case Order:
 		err = f.readOrder(options)
@@ -85,10 +88,10 @@ func Read(r io.Reader, options Options) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.Format == Compute || f.Format == Comms {
+	if f.Format == Compute || f.Format.communicates() {
 		f.Plan.Runtime = schedule.PyTorch
 	}
-	if f.Format == Comms && f.Plan.HasTransfers() {
+	if f.Format.communicates() && f.Plan.HasTransfers() {
 		f.Plan.Capacity = schedule.Unlimited
 	}
 	return f, nil

@@ -15,14 +15,15 @@ const (
 	Auto    Format = iota // for reading: detected from the text
 	Text                  // the text form of package schedule
 	Compute               // PyTorch's CSV, compute-only
-	Comms                 // PyTorch's CSV with communication
+	Comms                 // PyTorch's CSV with communication, from PyTorch 2.15 on
+	Comms26               // the same for PyTorch 2.6 to 2.14, which has no waits
 	Order                 // the signed order list of Megatron and TransformerEngine
 	JSON                  // Weir's own form
 
 	numFormats = int(JSON) + 1
 )
 
-var formatNames = [numFormats]string{"auto", "text", "compute", "comms", "order", "json"}
+var formatNames = [numFormats]string{"auto", "text", "compute", "comms", "comms-2.6", "order", "json"}
 
 // String returns the name of the format.
 func (f Format) String() string {
@@ -82,7 +83,7 @@ func Detect(text string) Format {
 	case line != "" && strings.Trim(line, orderCharacters) == "":
 		return Order
 	case slices.ContainsFunc(commsWords, func(word string) bool { return strings.Contains(text, word) }):
-		return Comms
+		return commsOf(text)
 	case line != "" && strings.Trim(line[:1], "0123456789,(\"") == "":
 		return Compute
 	}
@@ -90,4 +91,13 @@ func Detect(text string) Format {
 }
 
 // commsWords lists words that occur in Comms but not in Compute.
-var commsWords = []string{"SEND_", "RECV_", "UNSHARD", "RESHARD", "REDUCE_GRAD", "QUANTIZE"}
+var commsWords = []string{"SEND_", "RECV_", "UNSHARD", "RESHARD", "QUANTIZE"}
+
+// commsOf returns Comms26 if a text with communication lacks the waits that Comms requires.
+func commsOf(text string) Format {
+	starts := strings.Contains(text, "SEND_") || strings.Contains(text, "REDUCE_GRAD")
+	if starts && !strings.Contains(text, "WAIT_") {
+		return Comms26
+	}
+	return Comms
+}

@@ -67,8 +67,11 @@ func TestDetect(t *testing.T) {
 		"0F0,0B0\n":                         format.Compute,
 		",0F0\n":                            format.Compute,
 		"\r\n(0F0;1B0)OVERLAP_F_B":          format.Compute,
-		"0F0,0SEND_F0\n":                    format.Comms,
+		"0F0,0SEND_F0,0WAIT_SEND_F0\n":      format.Comms,
+		"0F0,0SEND_F0\n":                    format.Comms26,
 		"0F0\n1RECV_F0,1F0":                 format.Comms,
+		"0F0,0B0,0REDUCE_GRAD":              format.Compute,
+		"0UNSHARD,0F0,0B0,0REDUCE_GRAD":     format.Comms26,
 		"0UNSHARD,0F0":                      format.Comms,
 		"1 1 -1 -1":                         format.Order,
 		"[1, 1, -1, -1.5]\r\n[1]":           format.Order,
@@ -144,7 +147,7 @@ func TestPlansComeBack(t *testing.T) {
 	})
 }
 
-// TestTransfersComeBack: plans with transfers survive too, except for their waits.
+// TestTransfersComeBack: plans with transfers survive too, with their waits.
 func TestTransfersComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		drawn := draw(t)
@@ -156,10 +159,7 @@ func TestTransfersComeBack(t *testing.T) {
 		require.Equal(t, text, written(t, file.Plan, format.Comms))
 		require.Equal(t, p.Placement, file.Plan.Placement)
 		for rank := range p.Programs {
-			want := slices.DeleteFunc(actions(p, rank), func(a schedule.Action) bool {
-				return a.Kind() == schedule.WaitF || a.Kind() == schedule.WaitB
-			})
-			require.Equal(t, want, actions(file.Plan, rank))
+			require.Equal(t, actions(p, rank), actions(file.Plan, rank))
 		}
 		require.Equal(t, p, read(t, written(t, p, format.JSON), format.Options{}).Plan)
 	})
@@ -384,7 +384,7 @@ func TestErrors(t *testing.T) {
 		{format.Compute, "(0F1;)OVERLAP_F_B", `1:6: found "", expected an action`},
 		{format.Comms, "(0F1;0SEND_F0)OVERLAP_F_B", `1:6: found "0SEND_F0", expected F, B, I or W: only computations are joined`},
 		{format.Comms, "0F0,,0B0", `1:5: found an empty cell, expected an action: only a compute-only file has idle ticks`},
-		{format.Comms, "0F0,0WAIT_F0", `1:5: found "0WAIT_F0", expected F, B, I, W, a SEND, a RECV, UNSHARD, RESHARD, REDUCE_GRAD or QUANTIZE`},
+		{format.Comms, "0F0,0WAIT_F0", `1:5: found "0WAIT_F0", expected F, B, I, W, a SEND, a RECV, UNSHARD, RESHARD, REDUCE_GRAD, WAIT_SEND_F, WAIT_SEND_B, WAIT_REDUCE_GRAD or QUANTIZE`},
 		{format.Comms, "0F0,0BW0x", `1:5: found "0BW0x", expected an action such as 2F0 or 1SEND_F3: stage`},
 		{format.Comms, "0F0,0F" + strings.Repeat("1", 60), `1:5: found "0F11111111111111111111111111111111111111...", expected an action`},
 

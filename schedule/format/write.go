@@ -9,15 +9,15 @@ import (
 )
 
 // Write writes a plan. An error comes from w, or wraps ErrRefused if the form cannot express the plan; in
-// that case nothing is written. Compute and Order omit transfers, Comms omits waits, and all three omit
-// the ends of buffers.
+// that case nothing is written. Compute and Order omit transfers, Comms26 omits waits, Comms adds those
+// that the plan lacks, and all four omit the ends of buffers.
 func Write(w io.Writer, plan *schedule.Plan, format Format) error {
 	switch format {
 	case Text:
 		return plan.WriteText(w)
 	case JSON:
 		return WriteJSON(w, plan, nil)
-	case Compute, Comms, Order:
+	case Compute, Comms, Comms26, Order:
 		if err := refusePlan(plan, format); err != nil {
 			return err
 		}
@@ -79,15 +79,20 @@ func refusePlan(plan *schedule.Plan, format Format) error {
 
 // includes reports whether a form includes actions of a kind and, if it does not, whether a plan that
 // contains them is refused instead of being written without them. Compute and Order omit all actions
-// except computations. Comms omits waits within a step for a send or a reduction.
+// except computations. Comms omits ZERO_GRAD, and Comms26 also the waits for sends and reductions.
 func (f Format) includes(kind schedule.Kind) (included, refused bool) {
 	switch {
 	case kind.Compute():
 		return true, false
-	case kind == schedule.WaitF || kind == schedule.WaitB || kind == schedule.ZeroGrad || kind == schedule.WaitReduce:
+	case kind == schedule.WaitF || kind == schedule.WaitB || kind == schedule.WaitReduce:
+		return f == Comms, false
+	case kind == schedule.ZeroGrad:
 		return false, false
 	case kind >= schedule.SendF && kind <= schedule.RecvB || kind >= schedule.Unshard && kind <= schedule.ReduceGrad || kind == schedule.Quantize:
-		return f == Comms, false
+		return f.communicates(), false
 	}
 	return false, true
 }
+
+// communicates reports whether a form is PyTorch's CSV with communication.
+func (f Format) communicates() bool { return f == Comms || f == Comms26 }

@@ -31,9 +31,8 @@ func Fixed(plan *schedule.Plan) schedule.Rule {
 		has := bare.Kinds()
 		sends, waits := has[schedule.SendF] || has[schedule.SendB], has[schedule.WaitF] || has[schedule.WaitB]
 		if bare.Runtime != schedule.Weir || sends && !waits {
-			bare = Computations(bare)
+			bare = move(Computations(bare), schedule.Weir)
 		}
-		bare.Runtime = schedule.Weir
 		if bare.Microbatches == p.Microbatches {
 			return bare, nil
 		}

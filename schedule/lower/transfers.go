@@ -22,8 +22,9 @@ import (
 //     the sender. After the wait, the send's buffer is free.
 //   - All receives of a joined pair come before the pair, and all its sends after it.
 //
-// A plan for PyTorch has no waits, because PyTorch waits for its sends at the end of the step. With
-// a capacity of 0, such a plan posts receives when their messages are sent.
+// With a capacity of 0, a plan for PyTorch posts receives when their messages are sent. If such a
+// plan reduces gradients, it also waits for each reduction, before the rank's next one or at the end,
+// because PyTorch requires a wait for whatever it starts.
 //
 // A clock determines the order of actions on different ranks. F, I and W take equally long, and B
 // takes as long as I and W together. A rank without a backward is as slow as the busiest rank. With
@@ -62,9 +63,7 @@ func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 // The result has no drops.
 func Computations(plan *schedule.Plan) *schedule.Plan {
 	bare := rewritten(plan, func(body []schedule.Action) []schedule.Action {
-		return slices.DeleteFunc(body, func(a schedule.Action) bool {
-			return a.Kind() >= schedule.SendF && a.Kind() <= schedule.RecvB || a.Kind() == schedule.WaitF || a.Kind() == schedule.WaitB
-		})
+		return slices.DeleteFunc(body, func(a schedule.Action) bool { return a.Kind() >= schedule.SendF && a.Kind() <= schedule.WaitB })
 	})
 	bare.Capacity = 0
 	return bare
@@ -77,19 +76,34 @@ func For(runtime schedule.Runtime, plan *schedule.Plan, capacity int) (*schedule
 		return plan, nil
 	}
 	if !plan.HasTransfers() {
-		other := *plan
-		other.Runtime = runtime
-		return &other, nil
+		return move(plan, runtime), nil
 	}
-	bare := Computations(plan)
-	bare.Runtime = runtime
-	return Transfers(bare, capacity)
+	return Transfers(move(Computations(plan), runtime), capacity)
+}
+
+// move returns a plan without transfers for another runtime. PyTorch has waits for all reductions, and
+// Weir only for those that free whole gradients.
+func move(plan *schedule.Plan, to schedule.Runtime) *schedule.Plan {
+	moved := *plan
+	if has := plan.Kinds(); to == schedule.Weir && has[schedule.WaitReduce] && !has[schedule.ZeroGrad] {
+		moved = *rewritten(plan, func(body []schedule.Action) []schedule.Action {
+			return slices.DeleteFunc(body, func(a schedule.Action) bool { return a.Kind() == schedule.WaitReduce })
+		})
+	}
+	moved.Runtime = to
+	return &moved
 }
 
 // transfer returns the plan with transfers. The programs of the plan must be valid and have no
 // transfers.
 func transfer(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	lowered := withoutDrops(plan)
+	if has := plan.Kinds(); plan.Runtime == schedule.PyTorch && has[schedule.ReduceGrad] && !has[schedule.WaitReduce] {
+		lowered = lowered.Flat()
+		for rank, program := range lowered.Programs {
+			lowered.Programs[rank] = withWaits(program)
+		}
+	}
 	o := passes.NewOutline(lowered)
 	v := newLowering(&o, capacity)
 	v.Run(v)
@@ -176,9 +190,7 @@ func (v *lowering) Act(rank int, a schedule.Action, mb int64) {
 	}
 	for _, l := range v.out[rank] {
 		for v.Queues[queueOf(l, due)].N > 0 {
-			if sent := v.Queues[queueOf(l, due)].Pop(); v.Plan.Runtime == schedule.Weir {
-				v.Write(rank, passes.WaitFor(sent))
-			}
+			v.Write(rank, passes.WaitFor(v.Queues[queueOf(l, due)].Pop()))
 		}
 		v.pass(l, finished, due)
 	}
@@ -285,9 +297,6 @@ func (v *lowering) programs() [][]schedule.Segment {
 	for rank := range v.scripts {
 		s := &v.scripts[rank]
 		for _, l := range v.out[rank] {
-			if v.Plan.Runtime != schedule.Weir {
-				break
-			}
 			for _, q := range []int{due, finished, taken} {
 				for _, sends := range v.Queues[queueOf(l, q)].List() {
 					const few = 8 // sends whose waits are written one by one

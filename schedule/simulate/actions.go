@@ -9,16 +9,17 @@ import (
 // actionCost describes how the simulation runs an action of one kind on one stage. Mailbox 0 means no
 // mailbox.
 type actionCost struct {
-	op        operation
-	awaitBox  int   // the mailbox of the parcel that the action waits for
-	waitsFor  int   // the kind of the wait for this parcel
-	reloadBox int   // the mailbox of copies from far memory, one of which may be the state that the action takes
-	gatherBox int   // the mailbox of gathered weights
-	peer      int   // the rank that sends the awaited parcel
-	link      int   // the link on which the action sends or receives
-	sendBox   int   // the mailbox for the action's message or receipt
-	postBox   int   // the mailbox of posted transfers of this kind; awaitBox is the mailbox of their other ends
-	offset    int64 // the key of the action's parcel minus the key of the action
+	op         operation
+	awaitBox   int   // the mailbox of the parcel that the action waits for
+	waitsFor   int   // the kind of the wait for this parcel
+	reloadBox  int   // the mailbox of copies from far memory, one of which may be the state that the action takes
+	gatherBox  int   // the mailbox of gathered weights
+	peer       int   // the rank that sends the awaited parcel
+	link       int   // the link on which the action sends or receives
+	sendBox    int   // the mailbox for the action's message or receipt
+	postBox    int   // the mailbox of posted transfers of this kind; awaitBox is the mailbox of their other ends
+	receiptBox int   // the mailbox for a copy of the message's parcel, which the sender's wait takes
+	offset     int64 // the key of the action's parcel minus the key of the action
 
 	time      int64 // the time for which the action occupies the rank
 	recompute int64 // the part of time spent on recomputation
@@ -194,15 +195,20 @@ func (s *simulation) transfer(p *passage, link int, wire int64) {
 func (s *simulation) posts() bool { return s.transfers && s.plan.Runtime == schedule.PyTorch }
 
 // postedTransfer sets the costs of the transfers of a message if ranks do not wait at transfers: the
-// computation that reads the message waits for it.
+// computation that reads the message waits for it, and the sender's wait, if the plan has one.
 func (s *simulation) postedTransfer(p *passage, link int, wire int64) {
 	box, route := s.mailbox(), s.routes[link]
 	for _, kind := range p.kinds {
 		d := &s.actionCosts[tableIndex(p.to, kind)]
 		d.awaitBox, d.peer = box, route.from
 	}
-	s.actionCosts[tableIndex(p.from, p.send)] = actionCost{op: opPost, awaitBox: route.postedReceives, link: link, postBox: route.postedSends, sendBox: box, offset: int64(p.to - p.from), wire: wire}
-	s.actionCosts[tableIndex(p.to, p.receive)] = actionCost{op: opPost, awaitBox: route.postedSends, link: link, postBox: route.postedReceives, sendBox: box, wire: wire}
+	offset, receipts := int64(p.to-p.from), 0
+	if p.waits {
+		receipts = s.mailbox()
+		s.actionCosts[tableIndex(p.from, p.wait)] = actionCost{op: opAwait, awaitBox: receipts, peer: route.to, offset: offset}
+	}
+	s.actionCosts[tableIndex(p.from, p.send)] = actionCost{op: opPost, awaitBox: route.postedReceives, link: link, postBox: route.postedSends, sendBox: box, receiptBox: receipts, offset: offset, wire: wire}
+	s.actionCosts[tableIndex(p.to, p.receive)] = actionCost{op: opPost, awaitBox: route.postedSends, link: link, postBox: route.postedReceives, sendBox: box, receiptBox: receipts, wire: wire}
 }
 
 // mailbox adds a mailbox and returns its index.

@@ -28,6 +28,10 @@ func (s *simulation) deliver(d *actionCost, p parcel) {
 	if d.sendBox != 0 {
 		s.boxes[d.sendBox].put(p)
 	}
+	if d.receiptBox != 0 { // for the sender, to which a post of the receiver is that of its peer
+		p.cause = ownPost - p.cause
+		s.boxes[d.receiptBox].put(p)
+	}
 }
 
 // send sends a message as soon as the link has a free slot. It returns false if the rank must wait.

@@ -361,15 +361,12 @@ func (n *naive) step(rank int) bool {
 		}
 		return done(m)
 	case schedule.WaitF, schedule.WaitB:
-		if n.posts() { // it has no waits
-			return done(nil)
-		}
 		key := [3]int{s, s + 1, mb}
 		if kind == schedule.WaitB {
 			key[1] = s - 1
 		}
 		m := n.messages[key]
-		if m == nil || m.received < 0 || m.received > n.now {
+		if m == nil || n.posts() && m.there > n.now || !n.posts() && (m.received < 0 || m.received > n.now) {
 			return false
 		}
 		return done(m)
@@ -675,7 +672,10 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 			case schedule.ZeroGrad:
 				live[buffer{memory.Unsharded, "gradients", s, -1}] = c.Gradients
 			case schedule.WaitReduce:
-				dead = append(dead, buffer{memory.Unsharded, "gradients", s, -1})
+				whole := buffer{memory.Unsharded, "gradients", s, -1}
+				if _, zeroed := live[whole]; zeroed {
+					dead = append(dead, whole)
+				}
 			case schedule.RecvF:
 				born(memory.Transfer, "input", s, n.stage(s-1).Output)
 			case schedule.RecvB:

@@ -36,7 +36,9 @@ func (s *simulation) newPassages() []passage {
 	for stage := range s.buffers {
 		costs := s.costs.Of(stage)
 		s.buffers[stage][effects.Gathered] = buffer{memory.Unsharded, costs.Weights}
-		s.buffers[stage][effects.Accumulator] = buffer{memory.Unsharded, costs.Gradients}
+		if s.Includes(stage, schedule.ZeroGrad) {
+			s.buffers[stage][effects.Accumulator] = buffer{memory.Unsharded, costs.Gradients}
+		}
 	}
 	for i := range list {
 		passage := &list[i]

@@ -25,11 +25,11 @@ import (
 // not yet received. A send waits until there is room, a receive until its message arrives, and a
 // wait until the message has been received. With capacity 0, a message goes on the wire when both its
 // send and its receive have been reached, and both end when the message arrives. In a PyTorch plan
-// no rank waits at a transfer, regardless of the capacity: a message goes on the wire when its send
-// and its receive have been reached, and the computation that takes the message waits until it
-// arrives. All messages from one rank to another share one link in such a plan. In a plan without
-// transfers, every result is sent to the rank that needs it as soon as it is available, and links
-// are unlimited regardless of the capacity.
+// no rank waits at a send or a receive, regardless of the capacity: a message goes on the wire when
+// its send and its receive have been reached, and the computation that takes the message waits until
+// it arrives, as does the wait for its send. All messages from one rank to another share one link in
+// such a plan. In a plan without transfers, every result is sent to the rank that needs it as soon as
+// it is available, and links are unlimited regardless of the capacity.
 //
 // OFFLOAD and RELOAD start a copy of the stage's offloaded bytes. Each rank has one lane to far
 // memory and one lane from it. A lane copies one buffer at a time, and copies do not occupy the rank.

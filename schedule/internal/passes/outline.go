@@ -14,6 +14,7 @@ type Outline struct {
 	Marked       bool // the plan has drops, or bounds of the lifetime pass
 	Reduces      bool // the plan reduces gradients
 	Accumulates  bool // the plan has whole gradients, from ZERO_GRAD to WAIT_REDUCE
+	Retires      bool // the plan is for PyTorch and has waits: each of its sends and reductions needs one
 	Quantizes    bool // the plan has copies of weights
 	Offloads     bool // the plan moves saved state to far memory
 	// Allowance is the maximum number of actions that a RoundRobin runs one by one. A Walk and a
@@ -78,8 +79,9 @@ func NewOutline(plan *schedule.Plan) Outline {
 	o.Allowance = 1<<24 + 128*(int64(len(o.On))*int64(o.Stages)+written)
 	o.Transfers = kinds&(1<<schedule.SendF|1<<schedule.RecvF|1<<schedule.SendB|1<<schedule.RecvB) != 0
 	o.Marked = o.Marked || drops != 0
-	o.Accumulates = kinds&(1<<schedule.ZeroGrad|1<<schedule.WaitReduce) != 0
-	o.Reduces = kinds>>schedule.ReduceGrad&1 == 1 || o.Accumulates
+	o.Accumulates = kinds>>schedule.ZeroGrad&1 == 1
+	o.Reduces = kinds&(1<<schedule.ReduceGrad|1<<schedule.WaitReduce) != 0 || o.Accumulates
+	o.Retires = plan.Runtime == schedule.PyTorch && kinds&(1<<schedule.WaitF|1<<schedule.WaitB|1<<schedule.WaitReduce) != 0
 	o.Quantizes = kinds>>schedule.Quantize&1 == 1 || drops&WeightBits != 0
 	o.Offloads = kinds&(1<<schedule.Offload|1<<schedule.WaitOffload|1<<schedule.Reload) != 0 || drops&schedule.DropFar != 0
 	return o
