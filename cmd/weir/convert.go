@@ -40,8 +40,9 @@ func (c *convertCmd) Run(s *streams) error {
 		to = file.Format
 	}
 	plan := file.Plan
+	reduces := to == format.Compute && plan.Kinds()[schedule.ReduceGrad] // as PyTorch lists them, and does not load them
 	switch {
-	case to == file.Format && !c.Near && (c.To == "same" || !file.OldLetters):
+	case to == file.Format && !c.Near && (c.To == "same" || !file.OldLetters && !reduces):
 		return s.write(c.Output, func(w io.Writer) error {
 			_, err := file.WriteTo(w)
 			return err

@@ -473,7 +473,7 @@ func TestErrors(t *testing.T) {
 		{"plan", `weir: expected "<name>" (see weir --help)`, 2},
 		{"plan 1f1b --rank 2", `weir: unknown flag --rank, did you mean "--ranks"? (see weir --help)`, 2},
 		{"plan 1f1b --stages two", `weir: --stages: expected a valid ` + strconv.Itoa(strconv.IntSize) + ` bit int but got "two" (see weir --help)`, 2},
-		{"plan 1f1b --to svg", `weir: --to must be one of "text","compute","comms","order","json" but got "svg" (see weir --help)`, 2},
+		{"plan 1f1b --to svg", `weir: --to must be one of "text","compute","comms","comms-2.6","order","json" but got "svg" (see weir --help)`, 2},
 		{"plan 1f1b --ranks 0", `weir: --ranks 0: give 1 to 1024`, 2},
 		{"plan 1f1b --ranks 16384", `weir: --ranks 16384: give 1 to 1024`, 2},
 		{"choose --ranks 1025 --microbatches 8", `weir: --ranks 1025: give 1 to 1024`, 2},

@@ -110,7 +110,7 @@ License-File: LICENSE
 Project-URL: Source, https://%s
 Requires-Python: >=3.8
 Provides-Extra: torch
-Requires-Dist: torch>=2.6; extra == "torch"
+Requires-Dist: torch>=2.14; extra == "torch"
 `, r.number(), summary, mainModule)
 	files := []file{
 		{"weir_pipelining.py", 0o644, python},

@@ -13,6 +13,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -106,6 +108,24 @@ func TestWheel(t *testing.T) {
 		lines += fmt.Sprintf("%s,sha256=%s,%d\n", f.Name, base64.RawURLEncoding.EncodeToString(sum[:]), len(content))
 	}
 	require.Equal(t, lines, record)
+}
+
+// The wheel requires the oldest PyTorch that its module was tested on.
+func TestWheelRequiresTestedPyTorch(t *testing.T) {
+	module, err := os.ReadFile("../../python/weir_pipelining.py")
+	require.NoError(t, err)
+	tested := regexp.MustCompile(`(?m)^TESTED = \((\d+), (\d+)\),`).FindSubmatch(module)
+	require.NotNil(t, tested)
+	wheel, err := sample.wheel([]string{"one"}, "weir", program, module, license, []byte("{}"))
+	require.NoError(t, err)
+	packed, err := zip.NewReader(bytes.NewReader(wheel), int64(len(wheel)))
+	require.NoError(t, err)
+	at := slices.IndexFunc(packed.File, func(f *zip.File) bool { return strings.HasSuffix(f.Name, "/METADATA") })
+	r, err := packed.File[at].Open()
+	require.NoError(t, err)
+	metadata, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.Contains(t, string(metadata), fmt.Sprintf("Requires-Dist: torch>=%s.%s; ", tested[1], tested[2]))
 }
 
 // The bill of materials names each module that is in the binary, with its checksum. A binary of

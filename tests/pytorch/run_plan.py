@@ -1,28 +1,29 @@
 #!/usr/bin/env python3
-"""Loads plans that weir has written into torch.distributed.pipelining and runs them.
+"""Trains with plans that weir has written in torch.distributed.pipelining.
 
     weir plan zb-v --ranks 2 --stages 4 --microbatches 6 --to comms > zb-v.csv
     python3 tests/pytorch/run_plan.py zb-v.csv
 
-Every rank is a process on the CPU (gloo). The model has one layer per stage. For
-each file it compares the losses and the gradients with the same model without a pipeline.
-run_all.sh in this folder does it for a plan of each kind. Plans are loaded by
-python/weir_pipelining.py.
+Every rank is a process on the CPU (gloo), which runs all plans for its number of ranks. The model
+has one layer per stage. For each file the losses and the gradients are compared with those of the
+same model without a pipeline. Plans are loaded by python/weir_pipelining.py.
 """
 
 import argparse
+import datetime
 import os
 import sys
 import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../python"))
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.distributed.pipelining import PipelineStage
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../python"))
 import weir_pipelining
 
 WIDTH, ROWS = 8, 2
@@ -57,43 +58,37 @@ def sequential(stages, microbatches):
     return losses, [[p.grad.clone() for p in one.parameters()] for one in layers]
 
 
-def run_rank(rank, path, folder):
-    plan = weir_pipelining.Plan(path)
-    dist.init_process_group("gloo", rank=rank, world_size=plan.ranks, store=dist.FileStore(folder + "/store", plan.ranks))
+def train(plan, rank):
+    """Runs a step of a plan on a rank, and returns its losses and the gradients of its stages."""
     mine = {s: layer(s) for s in plan.on(rank)}
-    # Explicit shapes: the inference of PyTorch 2.6 over gloo mixes up messages on a V of four ranks.
-    like = torch.empty(ROWS, WIDTH)
-    stages = [PipelineStage(mine[s], s, plan.stages, torch.device("cpu"), input_args=like, output_args=like) for s in plan.on(rank)]
-    schedule = plan.schedule(stages, loss_of, reduction="sum")
     inputs, targets = batch(plan.microbatches)
-    losses = []
-    if plan.stages - 1 in mine:
-        schedule.step(*([inputs] if 0 in mine else []), target=targets, losses=losses)
-    elif 0 in mine:
-        schedule.step(inputs)
-    else:
-        schedule.step()
-    torch.save(([l.item() for l in losses], {s: [p.grad for p in one.parameters()] for s, one in mine.items()}),
-               f"{folder}/{rank}")
+    like = torch.empty(ROWS, WIDTH, requires_grad=True)
+    stages = [PipelineStage(one, s, plan.stages, torch.device("cpu"), input_args=like if s else inputs[:ROWS], output_args=like)
+              for s, one in mine.items()]
+    schedule, losses = plan.schedule(stages, loss_of, reduction="sum"), []
+    schedule.step(*([inputs] if 0 in mine else []), **({"target": targets, "losses": losses} if plan.stages - 1 in mine else {}))
+    return [l.item() for l in losses], {s: [p.grad for p in one.parameters()] for s, one in mine.items()}
+
+
+def run_rank(rank, ranks, paths, folder):
+    dist.init_process_group("gloo", rank=rank, world_size=ranks, store=dist.FileStore(folder + "/store", ranks), timeout=datetime.timedelta(seconds=60))
+    for i, path in enumerate(paths):
+        torch.save(train(weir_pipelining.Plan(path), rank), f"{folder}/{i}-{rank}")
     dist.barrier()
     dist.destroy_process_group()
 
 
-def run_file(path):
+def compare(path, got):
+    """Compares what the ranks have returned with the model without a pipeline."""
     plan = weir_pipelining.Plan(path)
-    ranks, stages, microbatches = plan.ranks, plan.stages, plan.microbatches
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(run_rank, (path, folder), nprocs=ranks)
-        got = [torch.load(f"{folder}/{rank}") for rank in range(ranks)]
-    want_losses, want_gradients = sequential(stages, microbatches)
+    want_losses, want_gradients = sequential(plan.stages, plan.microbatches)
     losses = [loss for found, _ in got for loss in found]
-    worst = max(abs(a - b) for a, b in zip(losses, want_losses)) if len(losses) == microbatches else float("inf")
-    for _, gradients in got:
-        for stage, found in gradients.items():
-            for a, b in zip(found, want_gradients[stage]):
-                worst = max(worst, (a - b).abs().max().item())
+    worst = max(abs(a - b) for a, b in zip(losses, want_losses)) if len(losses) == plan.microbatches else float("inf")
+    gradients = {stage: found for _, found in got for stage, found in found.items()}
+    for stage, want in enumerate(want_gradients):
+        worst = max([worst] + [(a - b).abs().max().item() for a, b in zip(gradients[stage], want)])
     verdict = "same losses and gradients" if worst < 1e-4 else "DIFFERENT"
-    print(f"{os.path.basename(path)}: {ranks} ranks, {stages} stages, {microbatches} microbatches: "
+    print(f"{os.path.basename(path)}: {plan.ranks} ranks, {plan.stages} stages, {plan.microbatches} microbatches: "
           f"{verdict} (largest difference {worst:.1e})", flush=True)
     return worst < 1e-4
 
@@ -103,8 +98,16 @@ def main():
     parser.add_argument("files", nargs="+")
     args = parser.parse_args()
     print(f"PyTorch {torch.__version__}")
-    good = [run_file(f) for f in args.files]
-    sys.exit(0 if all(good) else 1)
+    by_ranks = {}
+    for path in args.files:
+        by_ranks.setdefault(weir_pipelining.Plan(path).ranks, []).append(path)
+    good = True
+    for ranks, paths in by_ranks.items():
+        with tempfile.TemporaryDirectory() as folder:
+            mp.start_processes(run_rank, (ranks, paths, folder), nprocs=ranks, start_method="fork")
+            for i, path in enumerate(paths):
+                good &= compare(path, [torch.load(f"{folder}/{i}-{rank}") for rank in range(ranks)])
+    sys.exit(0 if good else 1)
 
 
 if __name__ == "__main__":
