@@ -1,4 +1,4 @@
-// Package format exchanges plans with other programs. It reads and writes the two CSV forms
+// Package format exchanges plans with other programs. It reads and writes the CSV forms
 // of PyTorch's pipelining, the signed order list of Megatron and TransformerEngine, a JSON
 // form of Weir, and the text form of package schedule.
 //
@@ -13,13 +13,17 @@
 //   - Text expresses everything, and JSON the costs of a simulation as well.
 //   - Compute contains only computations, one line of cells for each rank: 2F0, 2I0, 2W0, 2B0,
 //     (0F7;7B3)OVERLAP_F_B for a joined pair, and an empty cell if the rank is idle for a tick. Cells may
-//     be in double quotes, as spreadsheets write them. Files from 2024 use other [Letters]; see
+//     be in double quotes, as spreadsheets write them. Read accepts reductions with their waits as
+//     well, as PyTorch lists them for GPipe and 1F1B. Files from 2024 use other [Letters]; see
 //     File.OldLetters.
 //   - Comms also contains transfers (SEND_F, RECV_F, SEND_B, RECV_B), and UNSHARD, RESHARD,
-//     REDUCE_GRAD and QUANTIZE. PyTorch waits for its sends at the end of a step, and has no
-//     action for an earlier wait. So Write omits a plan's waits for sends and reductions, and the
-//     ZERO_GRAD actions that belong to the reductions. Read refuses a file without any transfers if
+//     REDUCE_GRAD and QUANTIZE. PyTorch 2.15 requires a wait for each send and each reduction:
+//     WAIT_SEND_F, WAIT_SEND_B and WAIT_REDUCE_GRAD, which are the kinds WAIT_F, WAIT_B and
+//     WAIT_REDUCE of a plan. Write adds a wait that the plan lacks where older versions waited, at
+//     the end of the step, and omits ZERO_GRAD. Read refuses a file without any transfers if
 //     successive stages are on different ranks.
+//   - Comms26 is Comms for PyTorch 2.6 to 2.14, which has no waits. Write omits those of the plan.
+//     Read takes a file without waits for this form.
 //   - Order has a line for each rank: 1 is the next forward of its first stage, -1 the next
 //     backward, and -1.5 the next weight gradient if it is separate. Stage v·P + r is
 //     number v + 1 of rank r. The numbers may be in brackets, as Python and JSON print lists:
@@ -27,7 +31,7 @@
 //     them. Write refuses plans that do not fit: other placements, joined pairs, microbatches
 //     that do not ascend, frozen stages.
 //
-// Compute, Comms and Order do not express the ends of buffers. They do not express frozen stages
+// Compute, Comms, Comms26 and Order do not express the ends of buffers. They do not express frozen stages
 // and slices of sequences either; [Options] can. Nor do they express the placement: in the CSV forms, a
 // stage is on the rank whose line contains its actions.
 package format

@@ -4,16 +4,12 @@
 # a few cores are enough. It needs root, because every rank has its own network namespace:
 #
 #   tests/pytorch/makespans.sh
-#   ROOT=/opt/trixie tests/pytorch/makespans.sh    # PyTorch is in a chroot (tests/bench/peers.sh)
 #
-# PYTHON names a Python with torch.distributed.pipelining, by default python3.
+# PYTHON names a Python with torch.distributed.pipelining, by default that of .ci/torch.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-root=${ROOT:-} python=${PYTHON:-python3}
-mkdir -p "$root/tmp"
-inside=/tmp/weir-makespans-$$
-work=$root$inside
-mkdir "$work"
+python=${PYTHON:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/torch-$(cat python/torch.txt)/bin/python}
+work=$(mktemp -d)
 names=()
 cleanup() {
   for name in "${names[@]}"; do ip netns del "$name" 2>/dev/null || true; done
@@ -69,12 +65,12 @@ measure() { # COSTS PLAN
   folder=$(mktemp -d "$work/XXXXXX")
   ranks=$(wc -l < "$work/$2")
   for ((rank = 0; rank < ranks; rank++)); do
-    GLOO_SOCKET_IFNAME=eth0 nice -n -20 ip netns exec "${names[rank]}" ${root:+chroot "$root"} "$python" "$inside/time_plan.py" \
-      --costs "$inside/$1" --folder "$inside/${folder##*/}" --rank "$rank" "$inside/$2" &
+    GLOO_SOCKET_IFNAME=eth0 nice -n -20 ip netns exec "${names[rank]}" "$python" "$work/time_plan.py" \
+      --costs "$work/$1" --folder "$work/${folder##*/}" --rank "$rank" "$work/$2" &
     pids+=($!)
   done
   for rank in "${!pids[@]}"; do wait "${pids[rank]}"; done
-  ${root:+chroot "$root"} "$python" "$inside/time_plan.py" --costs "$inside/$1" --folder "$inside/${folder##*/}" --summary "$inside/$2"
+  "$python" "$work/time_plan.py" --costs "$work/$1" --folder "$work/${folder##*/}" --summary "$work/$2"
 }
 row() { # NAME HOPS COSTS PLAN
   local simulated median least

@@ -82,7 +82,7 @@ def run(args):
     dist.init_process_group("gloo", rank=args.rank, world_size=plan.ranks, store=dist.FileStore(args.folder + "/store", plan.ranks))
     per_stage = costs["stages"] if len(costs["stages"]) > 1 else costs["stages"] * plan.stages
     floats = max(per_stage[0].get("output", 4) // 4, 1)
-    like = torch.empty(1, floats)
+    like = torch.empty(1, floats, requires_grad=True)
     stages = [PipelineStage(Stage(per_stage[s]), s, plan.stages, torch.device("cpu"), input_args=like, output_args=like)
               for s in plan.on(args.rank)]
     for stage in stages if args.traces else []:

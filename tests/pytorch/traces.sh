@@ -4,17 +4,13 @@
 # do. As root, since every rank has a network namespace of its own:
 #
 #   tests/pytorch/traces.sh
-#   ROOT=/opt/trixie tests/pytorch/traces.sh    # PyTorch is in a chroot (tests/bench/peers.sh)
 #
-# PYTHON names a Python with torch.distributed.pipelining, by default python3. KEEP names a folder
+# PYTHON names a Python with torch.distributed.pipelining, by default that of .ci/torch. KEEP names a folder
 # for the traces.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-root=${ROOT:-} python=${PYTHON:-python3}
-mkdir -p "$root/tmp"
-inside=/tmp/weir-traces-$$
-work=$root$inside
-mkdir "$work"
+python=${PYTHON:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/torch-$(cat python/torch.txt)/bin/python}
+work=$(mktemp -d)
 names=()
 cleanup() {
   for name in "${names[@]}"; do ip netns del "$name" 2>/dev/null || true; done
@@ -55,8 +51,8 @@ measure() { # NAME COSTS PLAN
   local rank pids=()
   mkdir "$work/$1"
   for rank in 0 1 2 3; do
-    GLOO_SOCKET_IFNAME=eth0 nice -n -20 ip netns exec "${names[rank]}" ${root:+chroot "$root"} "$python" "$inside/time_plan.py" \
-      --costs "$inside/$2" --folder "$inside/$1" --traces "$inside/$1" --rank "$rank" --steps 4 "$inside/$3" &
+    GLOO_SOCKET_IFNAME=eth0 nice -n -20 ip netns exec "${names[rank]}" "$python" "$work/time_plan.py" \
+      --costs "$work/$2" --folder "$work/$1" --traces "$work/$1" --rank "$rank" --steps 4 "$work/$3" &
     pids+=($!)
   done
   for rank in "${!pids[@]}"; do wait "${pids[rank]}"; done
