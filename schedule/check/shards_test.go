@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -149,4 +150,36 @@ func TestReplicas(t *testing.T) {
 	plantest.RequireCodes(t, err, check.Twice)
 	require.ErrorContains(t, err, "Rank 0 runs 1REDUCE_GRAD more than once, but replicas reduce gradients once in a step;")
 	plantest.RequireCodes(t, check.Replicas(down, plantest.Written(t, "0 1", 2, "0F0 0F1", "1F0 1F1")), check.Malformed)
+}
+
+// TestPyTorchWaits: a plan for PyTorch that has waits has one for each send and each reduction, and a rank
+// waits for a reduction before it starts the next one, as PyTorch 2.15 requires.
+func TestPyTorchWaits(t *testing.T) {
+	const good = "0F0 0SEND_F0 2RECV_F0 2F0 2B0 2SEND_B0 2REDUCE_GRAD 0WAIT_F0 0RECV_B0 0B0 2WAIT_REDUCE 0REDUCE_GRAD 2WAIT_B0 0WAIT_REDUCE"
+	const other = "1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0 1WAIT_F0 1WAIT_B0 1REDUCE_GRAD 1WAIT_REDUCE"
+	plan := func(list string) *schedule.Plan {
+		p := plantest.Written(t, "0 1 0", 1, list, other)
+		p.Runtime = schedule.PyTorch
+		return p
+	}
+	require.NoError(t, check.Plan(plan(good)))
+	for _, test := range []struct{ name, from, to, text string }{
+		{"a send without a wait", " 2WAIT_B0", "", "Rank 0 never runs 2WAIT_B0; add it."},
+		{"a wait before its send", "0SEND_F0 2RECV_F0 2F0 2B0 2SEND_B0 2REDUCE_GRAD 0WAIT_F0", "0WAIT_F0 0SEND_F0 2RECV_F0 2F0 2B0 2SEND_B0 2REDUCE_GRAD", "Rank 0, action 1: 0WAIT_F0 runs before 0SEND_F0, which it waits for; move 0SEND_F0 before it."},
+		{"two waits", "2WAIT_B0", "2WAIT_B0 2WAIT_B0", "Rank 0, action 13: 2WAIT_B0 is a duplicate; remove one of the two."},
+		{"a reduction without a wait", " 0WAIT_REDUCE", "", "Rank 0 never waits for the reduction of stage 0; add 0WAIT_REDUCE."},
+		{"two reductions at once", "2WAIT_REDUCE 0REDUCE_GRAD", "0REDUCE_GRAD 2WAIT_REDUCE", "Rank 0, action 10: 0REDUCE_GRAD starts a reduction before the rank has waited for that of stage 2; put 2WAIT_REDUCE before it."},
+		{"a wait for no reduction", "2WAIT_REDUCE", "2WAIT_REDUCE 2WAIT_REDUCE", "Rank 0, action 11: 2WAIT_REDUCE waits for a reduction that has not started; put 2REDUCE_GRAD before it, or remove it."},
+	} {
+		require.Contains(t, good, test.from)
+		require.ErrorContains(t, check.Plan(plan(strings.Replace(good, test.from, test.to, 1))), test.text, test.name)
+	}
+	early := plantest.Written(t, "0 1", 2, "0F0 0SEND_F0 0F1 0SEND_F1 0WAIT_F0 0WAIT_F1 0RECV_B0 0B0 0RECV_B1 0B1",
+		"1RECV_F0 1F0 1B0 1SEND_B0 1WAIT_B0 1RECV_F1 1F1 1B1 1SEND_B1 1WAIT_B1")
+	early.Runtime = schedule.PyTorch
+	require.ErrorContains(t, check.Plan(early), "Ranks 0 and 1 wait for each other: rank 0 is at action 5, 0WAIT_F1, and waits for 1RECV_F1 of rank 1; rank 1 is at action 4, 1WAIT_B0")
+	bare := strings.NewReplacer(" 0WAIT_F0", "", " 2WAIT_B0", "", " 2WAIT_REDUCE", "", " 0WAIT_REDUCE", "").Replace(good)
+	older := plantest.Written(t, "0 1 0", 1, bare, "1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0 1REDUCE_GRAD")
+	older.Runtime = schedule.PyTorch
+	require.NoError(t, check.Plan(older), "PyTorch up to 2.14 has no waits")
 }

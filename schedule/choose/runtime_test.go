@@ -36,3 +36,39 @@ func TestPyTorchPostsInTime(t *testing.T) {
 	}
 	require.Greater(t, proven, 10)
 }
+
+// TestPyTorchWaitsInTime requires that a rank waits for its sends soon after their messages were read: the
+// number of sends that are not waited for does not depend on the number of microbatches.
+func TestPyTorchWaitsInTime(t *testing.T) {
+	costs := &simulate.Costs{Latency: 7, Stages: []simulate.StageCosts{{F: 10, I: 12, W: 7, Saved: 1, Output: 1, Gradient: 1}}}
+	pending := map[int]map[string]int{}
+	for _, microbatches := range []int{16, 32} {
+		choice, err := choose.Choose(choose.Request{Ranks: 4, Stages: 4, Microbatches: microbatches, Costs: costs, Capacity: 1, Runtime: schedule.PyTorch})
+		require.NoError(t, err)
+		pending[microbatches] = map[string]int{}
+		for _, c := range choice.All {
+			if name := c.Name(); c.Report != nil && (name == "1f1b" || name == "zb-h1") {
+				pending[microbatches][name] = mostPending(c.Plan)
+			}
+		}
+	}
+	require.Len(t, pending[16], 2)
+	require.Equal(t, pending[16], pending[32])
+}
+
+// mostPending returns the largest number of sends on a rank whose waits are still to come.
+func mostPending(plan *schedule.Plan) (most int) {
+	for rank := range plan.Programs {
+		pending := 0
+		for a := range plan.All(rank) {
+			switch a.Kind() {
+			case schedule.SendF, schedule.SendB:
+				pending++
+			case schedule.WaitF, schedule.WaitB:
+				pending--
+			}
+			most = max(most, pending)
+		}
+	}
+	return most
+}

@@ -241,4 +241,3 @@ func TestTraces(t *testing.T) {
 		require.Equal(t, []int{ranks, stages, 4, 2}, []int{report.Ranks, report.Stages, report.Microbatches, len(report.Steps)}, name)
 	}
 }
-
