@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The trainer of examples/mlp in torch.distributed.pipelining, to compare the two.
+"""The trainer of examples/mlp in torch.distributed.pipelining (PyTorch 2.15), to compare the two.
 
     python3 examples/mlp/pytorch/mlp.py --steps 200 --run /tmp/torch-mlp
 
@@ -20,25 +20,10 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, schedules
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 WIDTH, ROWS, MICROBATCHES, RATE, SEED = 16, 8, 128, 2.0, 7
 SHAPES = [(2, WIDTH), (WIDTH, WIDTH), (WIDTH, WIDTH), (WIDTH, 2)]
-
-
-class AllWorks:
-    """Holds every transfer of a batch. Over gloo, PyTorch 2.6 keeps only the last one: a send
-    that has not finished when its handle is collected is never sent, and the ranks wait forever."""
-
-    def __init__(self, works):
-        self.works = works
-
-    def wait(self):
-        for work in self.works:
-            work.wait()
-
-
-schedules._batch_p2p = lambda ops, desc=None: AllWorks(dist.batch_isend_irecv(ops)) if ops else None
 
 
 class Layer(nn.Module):
@@ -74,8 +59,8 @@ def run(rank, args):
         saved = torch.load(path)
         step = saved["step"]
         module.load_state_dict(saved["module"])
-    # Explicit shapes: inferring them sends more messages.
-    stage = PipelineStage(module, rank, len(SHAPES), torch.device("cpu"), input_args=torch.empty(ROWS, SHAPES[rank][0]),
+    # Explicit shapes: inferring them sends more messages. What ranks exchange requires a gradient.
+    stage = PipelineStage(module, rank, len(SHAPES), torch.device("cpu"), input_args=torch.empty(ROWS, SHAPES[rank][0], requires_grad=rank > 0),
                           output_args=torch.empty(ROWS, SHAPES[rank][1], requires_grad=True))
     sums, log = torch.zeros(2), open(f"{args.run}/memory{rank}.jsonl", "a")
 
