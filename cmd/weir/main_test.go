@@ -100,7 +100,7 @@ func TestCheck(t *testing.T) {
 		"breadth-first.txt": `ok: "breadth-first", training: 1 rank, 3 stages, 1,000,000 microbatches, 6,000,000 actions in 6 segments, all repeats proven from 18; in flight per stage 1000000 1000000 1000000; entries per rank 1000000`,
 		"one-stage.txt":     `ok: "depth-first", training: 1 rank, 1 stage, 1 microbatch, 2 actions in 1 segment; in flight per stage 1; entries per rank 1`,
 		"1f1b.csv":          `ok: "1f1b.csv", training: 3 ranks, 3 stages, 4 microbatches, 24 actions in 3 segments; no lifetimes`,
-		"zb-v.csv":          `ok: "zb-v.csv", training: 2 ranks, 4 stages, 4 microbatches, 80 actions in 2 segments; safe under rendezvous; no lifetimes`,
+		"zb-v.csv":          `ok: "zb-v.csv", training: 2 ranks, 4 stages, 4 microbatches, 96 actions in 2 segments; safe under rendezvous; no lifetimes`,
 	} {
 		stdout, _, status := weir("", "check", filepath.Join("testdata", name))
 		require.Zero(t, status)
@@ -380,6 +380,30 @@ func TestCommsWithoutTransfers(t *testing.T) {
 	require.Contains(t, stderr, "compute")
 }
 
+// PyTorch 2.15 refuses a send without a wait, and older versions refuse a wait. Each form is written by its
+// name, and a fault is told in the words of the file.
+func TestFormsOfPyTorch(t *testing.T) {
+	now, _, _ := weir("", "plan", "1f1b", "--ranks", "2", "--microbatches", "4", "--replicas", "2", "--to", "comms")
+	require.Equal(t, 8, strings.Count(now, "SEND_")-strings.Count(now, "WAIT_SEND_"))
+	require.Equal(t, 8, strings.Count(now, "WAIT_SEND_"))
+	require.Equal(t, 2, strings.Count(now, "WAIT_REDUCE_GRAD"))
+	older, _, _ := weir("", "plan", "1f1b", "--ranks", "2", "--microbatches", "4", "--replicas", "2", "--to", "comms-2.6")
+	require.NotContains(t, older, "WAIT")
+	converted, stderr, status := weir(now, "convert", "-", "--to", "comms-2.6")
+	require.Zero(t, status, stderr)
+	require.Equal(t, older, converted)
+	updated, stderr, status := weir(older, "convert", "-", "--to", "comms")
+	require.Zero(t, status, stderr)
+	require.Equal(t, 8, strings.Count(updated, "WAIT_SEND_"))
+	for _, text := range []string{now, older, updated} {
+		_, stderr, status = weir(text, "check", "-")
+		require.Zero(t, status, stderr)
+	}
+	_, stderr, status = weir(strings.Replace(now, "0WAIT_SEND_F1,", "", 1), "check", "-")
+	require.Equal(t, 1, status)
+	require.Contains(t, stderr, "missing action: Rank 0 never runs 0WAIT_SEND_F1; add it after 0WAIT_SEND_F0.")
+}
+
 // A schedule by name gets transfers if the capacity of links is given.
 func TestNamesWithCapacity(t *testing.T) {
 	bare, _, _ := weir("", "check", "interleaved", "--ranks", "2", "--microbatches", "9")
@@ -405,7 +429,7 @@ func TestConvertWritesTodaysLetters(t *testing.T) {
 	} {
 		form := "compute"
 		if strings.Contains(old, "SEND") {
-			form = "comms"
+			form = "comms-2.6"
 		}
 		same, _, status := weir(old, "convert", "-")
 		require.Zero(t, status)

@@ -71,7 +71,7 @@ def train(plan, rank):
 
 
 def run_rank(rank, ranks, paths, folder):
-    dist.init_process_group("gloo", rank=rank, world_size=ranks, store=dist.FileStore(folder + "/store", ranks), timeout=datetime.timedelta(seconds=60))
+    dist.init_process_group("gloo", rank=rank, world_size=ranks, store=dist.FileStore(folder + "/store", ranks), timeout=datetime.timedelta(minutes=5))
     for i, path in enumerate(paths):
         torch.save(train(weir_pipelining.Plan(path), rank), f"{folder}/{i}-{rank}")
     dist.barrier()
