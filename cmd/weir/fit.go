@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -45,13 +44,14 @@ type fitCmd struct {
 	Optimizer       string `group:"Numbers:" help:"adamw keeps two moments, momentum one, sgd none." enum:"adamw,momentum,sgd" default:"adamw"`
 	Recompute       string `group:"Numbers:" help:"none; full: every layer keeps its input alone; selective: the scores of attention; or some of core, norm and activation, separated by commas." placeholder:"WHAT"`
 	RecomputeStages []int  `group:"Numbers:" help:"Only these stages recompute, from 0, separated by commas." placeholder:"S"`
-	Tables          string `group:"Numbers:" help:"Whose layers keep what: megatron (TransformerEngine, FlashAttention), or pytorch (plain modules)." enum:"megatron,pytorch" default:"megatron"`
+	Tables          string `group:"Numbers:" help:"Whose layers keep what: megatron (TransformerEngine, FlashAttention), or pytorch (plain modules, with --precision fp32)." enum:"megatron,pytorch" default:"megatron"`
 	UnfusedScores   bool   `group:"Numbers:" help:"Attention keeps its scores, as without FlashAttention."`
 
 	Memory     size          `group:"Memory:" help:"Bytes of a device, such as 80GiB; a run that needs more is refused." placeholder:"BYTES"`
 	Allowance  size          `group:"Memory:" help:"Bytes for what no tensor accounts for: the device's context, buffers of NCCL, workspaces of libraries." default:"1GiB" placeholder:"BYTES"`
 	Profile    []string      `group:"Memory:" help:"What was measured, in place of formulas: a profile that examples/train -emit-profile has written; or memory snapshots of PyTorch, of one microbatch each, one for all stages or one for each." placeholder:"FILE" predictor:"file"`
 	Costs      string        `group:"Memory:" help:"Measured times and bytes of the stages, in place of formulas." placeholder:"FILE" predictor:"file"`
+	TimeLimit  time.Duration `group:"Memory:" help:"A prediction that takes longer is stopped; with --best it counts after --search-time." default:"1m" placeholder:"TIME"`
 	Reserved   bool          `group:"Memory:" help:"Also play the step through PyTorch's allocator, with segments of cudaMalloc and with expandable ones." default:"true" negatable:""`
 	Best       bool          `group:"Search:" help:"Find the fastest ways that fit: schedules, cuts of the layers, recompute and microbatch sizes together, within a minute. The sequences of a step stay the same."`
 	SearchTime time.Duration `group:"Search:" help:"How long --best begins further combinations." default:"50s" placeholder:"TIME"`
@@ -64,9 +64,11 @@ type fitCmd struct {
 
 // Help returns the text that is printed below the flags.
 func (fitCmd) Help() string {
-	return `The number of parameters is exact, and so are weights, gradients and optimizer state for the precision. Activations come from lists of the tensors that every layer keeps, the order of the plan, and the planner that lays steps out. docs/fit.md compares them with published peaks.
+	return `If every key was read, the number of parameters is exact, and so are weights, gradients and optimizer state for the precision. Activations come from lists of the tensors that every layer keeps, the order of the plan, and the planner that lays steps out. docs/fit.md compares them with published peaks.
 
 Families of Hugging Face: ` + strings.Join(fit.Families(), ", ") + `. For another one with the same layers say --set model_type=NAME.
+
+A key or flag that is not read is named, unless it is known to change no memory; so is what the description leaves open.
 
 Megatron-LM's flags that are read: ` + strings.Join(fit.MegatronFlags(), ", ") + `.
 
@@ -89,7 +91,9 @@ func (c *fitCmd) Run(s *streams) error {
 	if c.Best {
 		return c.best(s, request)
 	}
-	out, err := fit.Predict(context.Background(), *request)
+	ctx, cancel := context.WithTimeout(context.Background(), c.TimeLimit)
+	defer cancel()
+	out, err := fit.Predict(ctx, *request)
 	if err != nil {
 		return c.refused(err)
 	}
@@ -111,6 +115,8 @@ func (c *fitCmd) Run(s *streams) error {
 // refused returns an error of the library without its kinds, or with the name of the profile.
 func (c *fitCmd) refused(err error) error {
 	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return faults{{Text: fmt.Sprintf("weir: stopped after %v, the limit of --time-limit: the cost grows with the ranks, with the layers of a rank, and with the microbatches in flight: take fewer, or a longer limit, or --no-reserved", c.TimeLimit)}}
 	case errors.Is(err, fit.ErrModel), errors.Is(err, fit.ErrSetup):
 		var lines []string
 		for line := range strings.SplitSeq(err.Error(), "\n") {
@@ -126,7 +132,7 @@ func (c *fitCmd) refused(err error) error {
 // read reads the description of the model: a file, or Megatron-LM's flags on the command line.
 func (c *fitCmd) read(s *streams) (*fit.Config, error) {
 	if len(c.Config) > 1 || strings.HasPrefix(c.Config[0], "--") {
-		config, err := fit.ReadMegatron(strings.NewReader(strings.Join(c.Config, " ")), c.Set)
+		config, err := fit.Read(strings.NewReader(strings.Join(c.Config, " ")), c.Set)
 		return config, c.refused(err)
 	}
 	file, err := s.open(c.Config[0])
@@ -134,15 +140,7 @@ func (c *fitCmd) read(s *streams) (*fit.Config, error) {
 		return nil, err
 	}
 	defer file.Close() // It was only read.
-	text, err := io.ReadAll(io.LimitReader(file, 2<<20))
-	if err != nil {
-		return nil, err
-	}
-	read := fit.ReadMegatron
-	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
-		read = fit.ReadConfig
-	}
-	config, err := read(input{bytes.NewReader(text), file.name}, c.Set)
+	config, err := fit.Read(file, c.Set)
 	if err != nil {
 		return nil, inFile(file.name, errors.New(strings.ReplaceAll(err.Error(), fit.ErrModel.Error()+": ", "")))
 	}
@@ -328,6 +326,7 @@ type fitted struct {
 	Fits         *bool     `json:"fits,omitempty"`
 	Ranks        []fitRank `json:"ranks"`
 	NotRead      []string  `json:"not_read,omitempty"`
+	Assumed      []string  `json:"assumed,omitempty"`
 }
 
 type fitRank struct {
@@ -340,11 +339,11 @@ type fitRank struct {
 // report returns the prediction in its printed form.
 func (c *fitCmd) report(read *fit.Config, r *fit.Request, out *fit.Prediction) *fitted {
 	p := out.Plan
-	one := &fitted{Schedule: p.Name, Stages: p.Placement.Depth(), Microbatches: p.Microbatches, Layers: out.Cut, NotRead: read.Unread}
+	one := &fitted{Schedule: p.Name, Stages: p.Placement.Depth(), Microbatches: p.Microbatches, Layers: out.Cut, NotRead: read.Unread, Assumed: read.Assumed}
 	if r.Model != nil {
-		one.Parameters = r.Model.Parameters(false)
+		one.Parameters = r.Model.Parameters(out.Setup.Tensor, false)
 		if r.Model.MTP > 0 {
-			one.WithMTP = r.Model.Parameters(true)
+			one.WithMTP = r.Model.Parameters(out.Setup.Tensor, true)
 		}
 	}
 	fits := true
@@ -377,6 +376,9 @@ func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 	}
 	if len(one.NotRead) > 0 {
 		fmt.Fprintf(w, "not read, and may matter: %s\n", terminal.Quote(strings.Join(one.NotRead, ", ")))
+	}
+	if len(one.Assumed) > 0 {
+		fmt.Fprintf(w, "not given, and assumed: %s\n", terminal.Quote(strings.Join(one.Assumed, ", ")))
 	}
 	modelled, far := r.Model != nil, out.Plan.Away != nil || r.Offload > 0
 	rows := [][]string{{"rank"}}
@@ -413,23 +415,28 @@ func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 		rows[1+i] = append(rows[1+i], r.Peak)
 	}
 	printRight(w, rows)
-	c.notes(w, one, r)
+	c.notes(w, one, r, out)
 }
 
 // notes describes how accurate the prediction is, and whether the run fits.
-func (c *fitCmd) notes(w io.Writer, one *fitted, r *fit.Request) {
+func (c *fitCmd) notes(w io.Writer, one *fitted, r *fit.Request, out *fit.Prediction) {
 	fmt.Fprintf(w, "\nThe total has an allowance of %s for the context of the device, buffers of NCCL and workspaces of libraries (--allowance).\n", units.Size(r.Setup.Allowance))
-	const exact = "Weights, gradients and optimizer are exact for the precision; activations are "
+	exact := "Weights, gradients and optimizer are exact for the precision; activations are "
+	if len(one.NotRead)+len(one.Assumed) > 0 {
+		exact = "Weights, gradients and optimizer are those of what was read and assumed; activations are "
+	}
 	for _, note := range []struct {
 		holds bool
 		text  string
 	}{
 		{c.Reserved, "Native and expandable are what PyTorch's allocator would reserve for the rest, with segments of cudaMalloc and with expandable ones."},
+		{out.Partial, "They are those of a part of the step: of the repeats that equal those before them, the last ones were not played."},
 		{r.Offload > 0, "Far is the peak of far memory, which is not in the total. Only the 64 largest saved tensors of a stage can go there."},
 		{r.Model == nil, "All else is as it was measured."},
 		{r.Model != nil && r.Profile != nil, exact + "as they were measured."},
 		{r.Profile == nil && c.Tables == "megatron", exact + "modelled. docs/fit.md has how far off they were in ten published runs."},
-		{r.Profile == nil && c.Tables == "pytorch", exact + "modelled: what autograd saves is exact for the modules of docs/fit.md."},
+		{r.Profile == nil && c.Tables == "pytorch", exact + "modelled. docs/fit.md has the modules that they were compared with."},
+		{r.Model != nil && r.Model.RouterBuffer, "The parameters include a correction for each expert, which is not trained, as published counts do."},
 		{r.Model != nil && r.Model.Experts > 0, "Every expert is taken to have the same load."},
 		{r.Setup.Zero == 3 && r.Setup.Gathered == 0, "Weights that are gathered for use are not counted: --gathered K counts those of K stages."},
 	} {

@@ -35,7 +35,9 @@ func (c *fitCmd) best(s *streams, r *fit.Request) error {
 	if c.To == "layout" { // only schedules that Megatron-LM runs
 		search.Only = []string{"1f1b", "interleaved"}
 	}
-	front, tried, all, err := fit.Best(context.Background(), search)
+	ctx, cancel := context.WithTimeout(context.Background(), c.SearchTime+c.TimeLimit)
+	defer cancel()
+	front, tried, all, err := fit.Best(ctx, search)
 	switch {
 	case err != nil:
 		return c.refused(err)

@@ -26,11 +26,26 @@ func (p *Memory) Name(c Change) string { return p.profile.name(c.origin, p.shape
 // All iterates over the changes of a whole step on a rank, including every repeat, in the order in
 // which a runner makes them with stages of this profile. It traces the program again, and its memory use
 // grows with the number of changes.
-func (p *Memory) All(rank int) iter.Seq[Change] {
+func (p *Memory) All(rank int) iter.Seq[Change] { return p.changes(rank, 1) }
+
+// AtMost iterates like All. If a step has more than about most changes, it leaves out repeats that equal
+// those before them, so that about most changes remain, and complete is false.
+func (p *Memory) AtMost(rank int, most int64) (changes iter.Seq[Change], complete bool) {
+	t := p.newTrace(rank, false)
+	t.skips = p.cfg.Shapes == nil
+	_ = t.run() // It succeeded in Make, which traced the same program.
+	if total := 2 * t.total; total > most && int64(len(t.log)) < total {
+		return p.changes(rank, float64(most)/float64(total)), false
+	}
+	return p.All(rank), true
+}
+
+// changes iterates over the changes of a rank, with a share of the equal repeats.
+func (p *Memory) changes(rank int, share float64) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		layout := p.Ranks[rank].Layout
 		t := p.newTrace(rank, false)
-		t.limit = 1<<31 - 1
+		t.limit, t.skips, t.kept = 1<<31-1, share < 1, share
 		_ = t.run() // It succeeded in Make, which traced the same program.
 		t.segments = p.Ranks[rank].Segments
 		offsets := make([]int64, len(t.allocations))

@@ -161,7 +161,7 @@ func (t *trace) skip(segment *schedule.Segment, r int) int {
 		places.Tail++
 		return 0
 	}
-	if c.skipped || r+1 < places.Lead+places.Cycle {
+	if c.skipped || r+1 < max(places.Lead+places.Cycle, int(t.kept*float64(segment.Repeat))) {
 		return 0
 	}
 	c.skipped = true

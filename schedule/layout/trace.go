@@ -20,6 +20,7 @@ type trace struct {
 	wants   []uint64 // by copy of the model: the entry parts that are read
 	limit   int      // largest number of births
 	skips   bool     // skips repeats that equal the previous ones
+	kept    float64  // share of the repeats of a segment that are not skipped; at least a cycle is not
 	// rotations sets the cycles of segments; otherwise a cycle is as long as the longest life.
 	rotations map[int]*rotation
 

@@ -49,9 +49,10 @@ type Option struct {
 }
 
 const (
-	mostTried = 12 // combinations of stages, recompute and microbatch passed to choose
-	mostLaid  = 8  // plans laid out per combination
-	mostKept  = 3  // fitting plans kept per combination
+	mostTried = 12      // combinations of stages, recompute and microbatch passed to choose
+	mostLaid  = 8       // plans laid out per combination
+	mostKept  = 3       // fitting plans kept per combination
+	maxCut    = 1 << 25 // product of ranks, layers and layers, which a cut takes time for
 )
 
 // trial is a combination of stages, recompute and microbatch, before a schedule is chosen.
@@ -71,6 +72,9 @@ func Best(ctx context.Context, s Search) (front []Option, tried, all int, err er
 	s.Setup = s.Setup.withDefaults()
 	if err := errors.Join(s.Model.Validate(), s.Setup.Validate(s.Model)); err != nil {
 		return nil, 0, 0, err
+	}
+	if work := int64(s.Ranks) * int64(s.Model.Layers) * int64(s.Model.Layers); work > maxCut {
+		return nil, 0, 0, fmt.Errorf("%w: a search over %d layers on %d ranks takes too long, since their product with the layers is above %d: predict single schedules instead", ErrSetup, s.Model.Layers, s.Ranks, maxCut)
 	}
 	trials, err := s.trials()
 	if err != nil {

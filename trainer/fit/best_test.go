@@ -71,7 +71,7 @@ func TestCutIsBest(t *testing.T) {
 // TestBest: every option of the front fits, none is beaten by another one, the cut is uneven,
 // since the head costs as much as three layers, and a search that is out of time tries one.
 func TestBest(t *testing.T) {
-	c, err := fit.ReadConfig(strings.NewReader(configs["Llama-3-8B"]), nil)
+	c, err := fit.Read(strings.NewReader(configs["Llama-3-8B"]), nil)
 	require.NoError(t, err)
 	search := fit.Search{
 		Model: &c.Model, Setup: fit.Setup{Sequence: 4096, Allowance: 1 << 30}, Ranks: 4, Sequences: 8, Memory: 64 << 30, Speed: 4e14, Bandwidth: 5e10, Capacity: 1,

@@ -1,14 +1,15 @@
 // Package fit predicts the memory of every rank of a training run before it is launched, from a
 // description of the model.
 //
-// A [Model] comes from the config.json of a Hugging Face model ([ReadConfig]) or from
-// Megatron-LM's flags ([ReadMegatron]). A [Setup] describes the training: sizes, precision,
-// optimizer, parallelism and recompute. [Predict] takes both and a plan.
+// A [Model] comes from the config.json of a Hugging Face model or from Megatron-LM's flags
+// ([Read]). A [Setup] describes the training: sizes, precision, optimizer, parallelism and
+// recompute. [Predict] takes both and a plan.
 //
 // The files, in the order in which they take part in a prediction:
 //
-//   - huggingface.go and megatron.go read a model, weights.go counts its parameters, and
-//     static.go computes the bytes of weights, gradients and optimizer state on a rank.
+//   - values.go, huggingface.go, megatron.go and script.go read a model, weights.go counts its
+//     parameters, and static.go computes the bytes of weights, gradients and optimizer state on a
+//     rank. harmless.txt lists the flags that change no memory.
 //   - formula.go evaluates the sizes of tensors, such as "e*s*b*h/q".
 //   - layer.go defines a layer: a list of tensors, each with a formula, a memory class and a
 //     lifetime. tables.go has the layers of Megatron-LM and of plain PyTorch.

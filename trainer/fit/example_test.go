@@ -12,7 +12,7 @@ import (
 
 // A model of eight billion parameters, on four ranks.
 func ExamplePredict() {
-	config, err := fit.ReadConfig(strings.NewReader(configs["Llama-3-8B"]), nil)
+	config, err := fit.Read(strings.NewReader(configs["Llama-3-8B"]), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -28,7 +28,7 @@ func ExamplePredict() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(units.Count(config.Model.Parameters(false)), "parameters")
+	fmt.Println(units.Count(config.Model.Parameters(1, false)), "parameters")
 	for rank, r := range out.Ranks {
 		fmt.Printf("rank %d: %s at %s, %s of them static\n", rank, units.Size(r.Total()), r.Peak, units.Size(r.Static.Total()))
 	}

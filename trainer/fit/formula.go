@@ -23,7 +23,8 @@ import (
 //	z  tensor parallelism of an expert     y  1 if ranks share the sequence between products, else 0
 //	r  part of a head with position        c  rank of queries
 //	i  rank of keys and values            p  bytes of an element of a product's input, as it is kept
-//	P  1 if products are in FP8, else 0
+//	P  1 if products are in FP8, else 0    D  1 with dropout of scores, else 0
+//	H  width of a head
 type Formula string
 
 // Sizes are the values of a formula's letters.
@@ -70,7 +71,7 @@ func (m *Model) sizes(s *Setup) Sizes {
 	v := Sizes{
 		's': int64(s.Sequence / s.Context), 'b': int64(s.Microbatch), 'e': 2, 'h': int64(m.Hidden), 'n': int64(m.queryWidth()), 'o': int64(m.valueWidth()),
 		'k': int64(m.KVHeads * m.HeadDim), 'a': int64(m.Heads), 'f': int64(m.FFN), 'g': 1 + flag(m.Gated), 'v': int64(m.padded(s.Tensor)), 'w': flag(s.Unfused || s.Tables == PyTorch),
-		't': int64(s.Tensor), 'q': 1, 'S': int64(s.Sequence), 'd': flag(m.Dropout), 'l': 1 + flag(m.LayerNorm),
+		't': int64(s.Tensor), 'q': 1, 'S': int64(s.Sequence), 'd': flag(m.Dropout), 'D': flag(m.AttentionDropout), 'H': max(int64(m.HeadDim), 1), 'l': 1 + flag(m.LayerNorm),
 		'E': int64(m.Experts), 'x': int64(m.TopK), 'm': int64(m.ExpertFFN), 'u': int64(m.SharedFFN), 'z': int64(s.ExpertTensor), 'y': 0, 'P': 0,
 	}
 	if s.Precision == FP32 {

@@ -1,10 +1,10 @@
 package fit
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
-	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,218 +12,210 @@ import (
 	"github.com/weir-ml/weir/internal/jsontext"
 )
 
-// maxText is the maximal length of a description in bytes.
-const maxText = 1 << 20
-
-// Config is the result of reading a description.
-type Config struct {
-	Model Model
-	// Setup is the training setup of Megatron's flags; zero for Hugging Face's config.json.
-	Setup Setup
-	// Ranks, VirtualStages and GlobalBatch come from Megatron's flags; 0 if they are absent.
-	Ranks, VirtualStages, GlobalBatch int
-	// Unread names keys and flags that may change memory and are not supported.
-	Unread []string
+// family is a supported value of model_type, as transformers 5.24 has its class.
+type family struct {
+	defaults string // values of absent keys, as KEY=VALUE; null is None
+	aliases  string // other names of keys, as OTHER=KEY: the class's attribute_map
+	harmless string // keys that change no size in this family, as for values.finish
+	build    func(*Model, *values)
 }
+
+const (
+	qwen     = "use_sliding_window max_window_layers mlp_bias=false "
+	routing  = "norm_topk_prob output_router_logits router_aux_loss_coef router_jitter_noise "
+	deepseek = "aux_loss_alpha ep_size head_dim moe_layer_freq=1 n_group norm_topk_prob num_key_value_heads output_router_logits qk_head_dim rope_interleave routed_scaling_factor scoring_func seq_aux topk_group topk_method "
+)
 
 // families are the supported values of model_type. Each function sets the fields that the family
 // fixes or that only its keys describe.
-var families = map[string]func(*Model, *values){
-	"llama": func(m *Model, v *values) {
-		m.QKVBias, m.MLPBias = v.flag("attention_bias"), v.flag("mlp_bias")
-		m.OutBias = m.QKVBias
+var families = map[string]family{
+	"llama": {
+		defaults: "vocab_size=32000 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32",
+		build: func(m *Model, v *values) {
+			m.QKVBias, m.MLPBias = v.flag("attention_bias"), v.flag("mlp_bias")
+			m.OutBias = m.QKVBias
+		},
 	},
-	"mistral":     func(*Model, *values) {},
-	"mixtral":     func(m *Model, v *values) { v.experts(m, "num_local_experts", m.FFN) },
-	"qwen2":       func(m *Model, _ *values) { m.QKVBias = true },
-	"qwen3":       func(m *Model, v *values) { m.QKNorm, m.QKVBias = true, v.flag("attention_bias"); m.OutBias = m.QKVBias },
-	"qwen2_moe":   func(m *Model, v *values) { m.QKVBias, m.SharedGate = true, true; v.qwenExperts(m) },
-	"qwen3_moe":   func(m *Model, v *values) { m.QKNorm = true; v.qwenExperts(m) },
-	"deepseek_v2": func(m *Model, v *values) { v.deepseek(m) },
-	"deepseek_v3": func(m *Model, v *values) { v.deepseek(m); m.RouterBias = true },
+	"mistral": {
+		defaults: "vocab_size=32000 hidden_size=4096 intermediate_size=14336 num_hidden_layers=32 num_attention_heads=32 num_key_value_heads=8",
+		harmless: "attention_bias=false mlp_bias=false",
+		build:    func(*Model, *values) {},
+	},
+	"mixtral": {
+		defaults: "vocab_size=32000 hidden_size=4096 intermediate_size=14336 num_hidden_layers=32 num_attention_heads=32 num_key_value_heads=8 num_experts_per_tok=2 num_local_experts=8",
+		aliases:  "num_experts=num_local_experts",
+		harmless: routing + "attention_bias=false mlp_bias=false",
+		build:    func(m *Model, v *values) { v.experts(m, "num_local_experts", m.FFN) },
+	},
+	"qwen2": {
+		defaults: "vocab_size=151936 hidden_size=4096 intermediate_size=22016 num_hidden_layers=32 num_attention_heads=32 num_key_value_heads=32",
+		harmless: qwen,
+		build:    func(m *Model, _ *values) { m.QKVBias = true },
+	},
+	"qwen3": {
+		defaults: "vocab_size=151936 hidden_size=4096 intermediate_size=22016 num_hidden_layers=32 num_attention_heads=32 num_key_value_heads=32 head_dim=128",
+		harmless: qwen,
+		build:    func(m *Model, v *values) { v.qwen3(m) },
+	},
+	"qwen2_moe": {
+		defaults: "vocab_size=151936 hidden_size=2048 intermediate_size=5632 num_hidden_layers=24 num_attention_heads=16 num_key_value_heads=16 moe_intermediate_size=1408 shared_expert_intermediate_size=5632 num_experts_per_tok=4 num_experts=60 decoder_sparse_step=1 qkv_bias=true",
+		harmless: qwen + routing,
+		build: func(m *Model, v *values) {
+			m.QKVBias, m.SharedGate = v.flag("qkv_bias"), true
+			v.qwenExperts(m)
+			m.SharedFFN = v.wholeOr("shared_expert_intermediate_size", 0)
+		},
+	},
+	"qwen3_moe": {
+		defaults: "vocab_size=151936 hidden_size=2048 intermediate_size=6144 num_hidden_layers=24 num_attention_heads=32 num_key_value_heads=4 moe_intermediate_size=768 num_experts_per_tok=8 num_experts=128 decoder_sparse_step=1",
+		aliases:  "num_local_experts=num_experts",
+		harmless: qwen + routing,
+		build: func(m *Model, v *values) {
+			v.qwen3(m)
+			v.qwenExperts(m)
+		},
+	},
+	"deepseek_v2": {
+		defaults: "vocab_size=102400 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 first_k_dense_replace=0 kv_lora_rank=512 q_lora_rank=1536 n_routed_experts=64 n_shared_experts=2 qk_nope_head_dim=128 qk_rope_head_dim=64 v_head_dim=128 moe_intermediate_size=1407",
+		aliases:  "num_experts=n_routed_experts",
+		harmless: deepseek,
+		build: func(m *Model, v *values) {
+			v.deepseek(m)
+			m.MLPBias = v.flag("mlp_bias")
+		},
+	},
+	"deepseek_v3": {
+		defaults: "vocab_size=129280 hidden_size=7168 intermediate_size=18432 num_hidden_layers=61 num_attention_heads=128 first_k_dense_replace=3 kv_lora_rank=512 q_lora_rank=1536 n_routed_experts=256 n_shared_experts=1 num_experts_per_tok=8 qk_nope_head_dim=128 qk_rope_head_dim=64 v_head_dim=128 moe_intermediate_size=2048 num_nextn_predict_layers=1",
+		aliases:  "num_local_experts=n_routed_experts num_mtp_layers=num_nextn_predict_layers",
+		harmless: deepseek + "mlp_bias=false",
+		build: func(m *Model, v *values) {
+			v.deepseek(m)
+			m.RouterBuffer, m.MTP = true, v.wholeOr("num_nextn_predict_layers", 0)
+		},
+	},
 }
 
-// Families returns the values of model_type that [ReadConfig] supports.
+// harmless are the keys of every family that change no size.
+const harmless = `_commit_hash _name_or_path architectures=.*For(CausalLM|ConditionalGeneration).* auto_map bos_token_id chunk_size_feed_forward dtype eos_token_id
+	hidden_act="?(silu|swish)"? id2label initializer_range is_encoder_decoder=false label2id layer_types=(null|\[(\s*"(full|sliding)_attention",?)*\s*\]) max_position_embeddings
+	model_type output_attentions output_hidden_states pad_token_id partial_rotary_factor pretraining_tp problem_type return_dict rms_norm_eps rope_parameters rope_scaling rope_theta
+	sliding_window tokenizer_class torch_dtype transformers_version unsloth_fixed unsloth_version use_cache `
+
+// Families returns the values of model_type that [Read] supports.
 func Families() []string { return slices.Sorted(maps.Keys(families)) }
 
-// harmless are prefixes of keys of config.json that change no size.
-var harmless = []string{
-	"_", "architectures", "attention_dropout", "aux_loss_alpha", "auto_map", "bos_token_id", "dtype", "eos_token_id", "ep_size", "hidden_act", "initializer_range",
-	"layer_types", "max_position_embeddings", "max_window_layers", "model_type", "n_group", "norm_topk_prob", "num_experts_per_tok", "output_router_logits", "pad_token_id",
-	"pretraining_tp", "quantization_config", "rms_norm_eps", "rope_", "routed_scaling_factor", "router_", "scoring_func", "seq_aux", "sliding_window", "topk_",
-	"torch_dtype", "transformers_version", "use_cache", "use_sliding_window", "attention_bias", "mlp_bias",
+// notJSON matches a string, which is kept, or a number that Python writes and JSON does not have.
+var notJSON = regexp.MustCompile(`"(\\.|[^"\\])*"|-?\b(NaN|Infinity)\b`)
+
+// object reads the members of an object into the values. Of a member text_config, which has the
+// language model of a model with several parts, the members take precedence, if outer is set.
+func (v *values) object(text []byte, name string, outer bool) *jsontext.Fault {
+	valid := notJSON.ReplaceAllFunc(text, func(word []byte) []byte { // of the same length
+		if word[0] == '"' {
+			return word
+		}
+		return bytes.Repeat([]byte("1"), len(word))
+	})
+	read := jsontext.Of(valid, name, "config.json")
+	var language []byte
+	read.Object(func(key string) {
+		begin := read.Ahead()
+		end := begin + len(read.Raw())
+		if outer && key == "text_config" && text[begin] == '{' {
+			blank := func(r rune) rune { return map[bool]rune{true: '\n', false: ' '}[r == '\n'] } // Faults keep their places.
+			language = append(bytes.Map(blank, text[:begin]), text[begin:end]...)
+		} else {
+			v.raw[key] = string(text[begin:end])
+		}
+	})
+	if fault := read.Fault(); fault != nil || language == nil {
+		return fault
+	}
+	return v.object(language, name, false)
 }
 
-// ReadConfig reads the config.json of a Hugging Face model. The elements of set are KEY=VALUE and
-// override or add keys of the file. Errors about the file wrap ErrModel and name the missing or
-// unknown key, or the location of the fault.
-func ReadConfig(r io.Reader, set []string) (*Config, error) {
-	text, err := jsontext.New(r, maxText, "config.json")
-	if errors.Is(err, jsontext.ErrLong) {
-		return nil, fmt.Errorf("%w: the file is longer than %d bytes", ErrModel, maxText)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("fit: %w", err)
-	}
-	v := newValues()
-	text.Object(func(key string) { v.raw[key] = string(text.Raw()) })
-	if f := text.Fault(); f != nil {
+// config makes the model from a config.json.
+func (v *values) config(text []byte, name string, set []string) (*Config, error) {
+	if f := v.object(text, name, true); f != nil {
 		return nil, fmt.Errorf("%w: %s: %s", ErrModel, f.Place, f.Text)
 	}
 	v.override(set)
-	return v.config()
-}
-
-// config makes the model from the values.
-func (v *values) config() (*Config, error) {
-	kind := strings.Trim(v.raw["model_type"], `"`)
+	kind := strings.Trim(v.value("model_type"), `"`)
 	family, known := families[kind]
 	if !known {
-		return nil, fmt.Errorf("%w: model_type is %q, which is not supported: give the one of %s with the same layers, as --set model_type=NAME", ErrModel, kind, strings.Join(Families(), ", "))
+		return nil, fmt.Errorf("%w: model_type is %.80q, which is not supported: give the one of %s with the same layers, as --set model_type=NAME", ErrModel, kind, strings.Join(Families(), ", "))
+	}
+	for pair := range strings.FieldsSeq(family.defaults) {
+		key, value, _ := strings.Cut(pair, "=")
+		v.defaults[key] = value
+	}
+	for pair := range strings.FieldsSeq(family.aliases) {
+		other, key, _ := strings.Cut(pair, "=")
+		if value, given := v.raw[other]; given {
+			if before, both := v.raw[key]; both && before != value {
+				v.add("%s is %.40s and %s is %.40s: the family has one value for both, give it as --set %s=N --set %s=N", key, before, other, value, key, other)
+			}
+			v.raw[key], v.read[other] = value, true
+		}
 	}
 	m := Model{
 		Family: kind, Gated: true,
 		Layers: v.whole("num_hidden_layers"), Hidden: v.whole("hidden_size"), Heads: v.whole("num_attention_heads"), FFN: v.whole("intermediate_size"),
-		Vocabulary: v.whole("vocab_size"), Tied: v.flag("tie_word_embeddings"),
+		Vocabulary: v.whole("vocab_size"), Tied: v.flag("tie_word_embeddings"), AttentionDropout: v.positive("attention_dropout", false),
 	}
-	m.KVHeads = v.wholeOr("num_key_value_heads", m.Heads)
-	m.HeadDim = v.wholeOr("head_dim", m.Hidden/max(m.Heads, 1))
-	if act := v.text("hidden_act"); act != "silu" && act != "" {
-		v.add("hidden_act is %q: only silu is supported", act)
+	if family.build(&m, v); m.Latent == nil {
+		m.KVHeads, m.HeadDim = v.wholeOr("num_key_value_heads", m.Heads), v.wholeOr("head_dim", m.Hidden/max(m.Heads, 1))
+		v.evenHeads(&m, "head_dim")
 	}
-	family(&m, v)
-	v.evenHeads(&m, "head_dim")
-	c := &Config{Model: m}
-	for key := range v.raw {
-		if !v.read[key] && !hasPrefix(key, harmless) {
-			c.Unread = append(c.Unread, key)
-		}
-	}
-	return v.finish(c)
-}
-
-func hasPrefix(key string, prefixes []string) bool {
-	return slices.ContainsFunc(prefixes, func(begin string) bool { return strings.HasPrefix(key, begin) })
-}
-
-// finish returns the faults of the values or of the model, if there are any.
-func (v *values) finish(c *Config) (*Config, error) {
-	if len(v.list) > 0 {
-		return nil, errors.Join(v.list...)
-	}
-	if err := c.Model.Validate(); err != nil {
-		return nil, err
-	}
-	slices.Sort(c.Unread)
-	return c, nil
+	return v.finish(&Config{Model: m}, "", harmless+family.harmless)
 }
 
 // experts sets the experts of a model in which every layer has them.
 func (v *values) experts(m *Model, count string, inner int) {
 	m.Experts, m.TopK, m.ExpertFFN = v.whole(count), v.whole("num_experts_per_tok"), inner
-	m.Sparse = slices.Repeat([]bool{true}, min(max(m.Layers, 0), maxLayers))
+	m.Sparse = slices.Repeat([]bool{m.Experts > 0}, min(max(m.Layers, 0), maxLayers))
+}
+
+// qwen3 sets what the families of Qwen 3 have in their attention.
+func (v *values) qwen3(m *Model) {
+	m.QKNorm, m.QKVBias = true, v.flag("attention_bias")
+	m.OutBias = m.QKVBias
 }
 
 // qwenExperts sets the experts of a Qwen model, in which only some layers have them.
 func (v *values) qwenExperts(m *Model) {
 	v.experts(m, "num_experts", v.whole("moe_intermediate_size"))
-	m.SharedFFN = v.wholeOr("shared_expert_intermediate_size", 0)
-	step, dense := max(v.wholeOr("decoder_sparse_step", 1), 1), v.numbers("mlp_only_layers")
+	step, dense := v.wholeOr("decoder_sparse_step", 1), v.numbers("mlp_only_layers")
 	for layer := range m.Sparse {
-		m.Sparse[layer] = (layer+1)%step == 0 && !slices.Contains(dense, layer)
+		m.Sparse[layer] = m.Sparse[layer] && (layer+1)%max(step, 1) == 0 && !slices.Contains(dense, layer)
 	}
 }
 
 // deepseek sets the experts and the latent attention of the DeepSeek families.
 func (v *values) deepseek(m *Model) {
+	m.QKNorm, m.QKVBias = true, v.flag("attention_bias")
+	m.OutBias = m.QKVBias
 	v.experts(m, "n_routed_experts", v.whole("moe_intermediate_size"))
 	m.SharedFFN = v.wholeOr("n_shared_experts", 0) * m.ExpertFFN
-	first, every := v.wholeOr("first_k_dense_replace", 0), max(v.wholeOr("moe_layer_freq", 1), 1)
+	first := v.wholeOr("first_k_dense_replace", 0)
 	for layer := range m.Sparse {
-		m.Sparse[layer] = layer >= first && layer%every == 0
+		m.Sparse[layer] = layer >= first
 	}
-	m.MTP = v.wholeOr("num_nextn_predict_layers", 0)
 	m.Latent = &Latent{
 		Query: v.wholeOr("q_lora_rank", 0), KV: v.whole("kv_lora_rank"), Nope: v.whole("qk_nope_head_dim"), Rope: v.whole("qk_rope_head_dim"), Value: v.whole("v_head_dim"),
 	}
 }
 
-// values are the keys of a description, each with its text, and the faults found in them.
-type values struct {
-	raw  map[string]string
-	read map[string]bool
-	faults
-}
-
-func newValues() *values {
-	return &values{raw: map[string]string{}, read: map[string]bool{}, faults: faults{kind: ErrModel}}
-}
-
-// override sets the values of KEY=VALUE pairs.
-func (v *values) override(set []string) {
-	for _, one := range set {
-		key, value, ok := strings.Cut(one, "=")
-		if !ok || key == "" {
-			v.add("%q is not KEY=VALUE", one)
-		}
-		v.raw[key] = value
-	}
-}
-
-// whole returns a required number.
-func (v *values) whole(key string) int {
-	if value := v.raw[key]; value == "" || value == "null" {
-		v.add("%s is missing: give it as --set %s=N", key, key)
-		return 0
-	}
-	return v.wholeOr(key, 0)
-}
-
-// wholeOr returns a number, or other if it is missing or null.
-func (v *values) wholeOr(key string, other int) int {
-	v.read[key] = true
-	value := v.raw[key]
-	if value == "" || value == "null" {
-		return other
-	}
-	n, err := strconv.Atoi(value)
-	if err != nil || n < 0 || n > maxWidth {
-		v.add("%s is %.40s: expected a whole number from 0 to %d", key, value, maxWidth)
-		return 0
-	}
-	return n
-}
-
-// evenHeads checks that the size of a head that the key does not give follows from the width.
-func (v *values) evenHeads(m *Model, key string) {
-	if given := v.raw[key]; (given == "" || given == "null") && m.Latent == nil && m.Heads > 0 && m.Hidden%m.Heads != 0 {
-		v.add("a width of %d does not divide into %d attention heads: give the size of a head with --set %s=N", m.Hidden, m.Heads, key)
-	}
-}
-
-func (v *values) flag(key string) bool {
-	v.read[key] = true
-	switch value := v.raw[key]; value {
-	case "true", "false", "", "null":
-		return value == "true"
-	default:
-		v.add("%s is %.40s: expected true or false", key, value)
-		return false
-	}
-}
-
-func (v *values) text(key string) string {
-	v.read[key] = true
-	return strings.Trim(v.raw[key], `"`)
-}
-
-// numbers returns a list of layer numbers. It skips elements that are not numbers.
+// numbers returns a list of numbers of layers.
 func (v *values) numbers(key string) (list []int) {
-	v.read[key] = true
-	for word := range strings.FieldsFuncSeq(v.raw[key], func(r rune) bool { return strings.ContainsRune("[], \n\t", r) }) {
-		if n, err := strconv.Atoi(word); err == nil && len(list) < maxLayers {
-			list = append(list, n)
+	value := v.value(key)
+	for word := range strings.FieldsFuncSeq(value, func(r rune) bool { return strings.ContainsRune("[], \n\t", r) }) {
+		n, err := strconv.Atoi(word)
+		if err != nil || len(list) == maxLayers {
+			v.add("%s is %.40s: expected a list of at most %d numbers of layers", key, value, maxLayers)
+			return nil
 		}
+		list = append(list, n)
 	}
 	return list
 }

@@ -25,19 +25,24 @@ type Model struct {
 	QKVBias   bool
 	OutBias   bool // attention's output has a bias
 	MLPBias   bool
-	QKNorm    bool // queries and keys are normalised, per head
+	QKNorm    bool // queries and keys are normalised, per head, or compressed with latent attention
+	Sinks     bool // the softmax has a learned offset for each head
 	LayerNorm bool // norms have a bias and a mean
 	Positions int  // rows of a learned table of positions
 	Dropout   bool // hidden states have dropout
 
+	AttentionDropout bool // scores of attention have dropout
+
 	// Experts of the layers that Sparse marks.
-	Experts    int
-	TopK       int
-	ExpertFFN  int
-	SharedFFN  int    // inner width of the experts that every token visits; 0 is none
-	SharedGate bool   // a gate weighs the shared expert
-	RouterBias bool   // the router has a bias for each expert
-	Sparse     []bool // by layer; nil is none
+	Experts      int
+	TopK         int
+	ExpertFFN    int
+	ExpertBias   bool   // experts have biases, besides the shared one
+	SharedFFN    int    // inner width of the experts that every token visits; 0 is none
+	SharedGate   bool   // a gate weighs the shared expert
+	RouterBias   bool   // the router has a bias for each expert
+	RouterBuffer bool   // the router has a correction for each expert, which is not trained but counted
+	Sparse       []bool // by layer; nil is none
 
 	Latent *Latent // attention with compressed queries, keys and values; nil is none
 	MTP    int     // layers that predict further tokens, after the last one
@@ -65,8 +70,10 @@ func (m *Model) Validate() error {
 	f.size("the number of layers", m.Layers, 1, maxLayers)
 	f.size("the hidden size", m.Hidden, 1, maxWidth)
 	f.size("the number of attention heads", m.Heads, 1, maxWidth)
-	f.size("the number of key and value heads", m.KVHeads, 1, maxWidth)
-	f.size("the size of a head", m.HeadDim, 1, maxWidth)
+	if m.Latent == nil {
+		f.size("the number of key and value heads", m.KVHeads, 1, maxWidth)
+		f.size("the size of a head", m.HeadDim, 1, maxWidth)
+	}
 	f.size("the inner size of the MLP", m.FFN, 0, maxWidth)
 	f.size("the vocabulary", m.Vocabulary, 1, maxWidth)
 	f.size("the table of positions", m.Positions, 0, maxWidth)
@@ -92,7 +99,7 @@ func (m *Model) Validate() error {
 		f.size("the part of a head with position", l.Rope, 1, maxWidth)
 		f.size("the size of a value", l.Value, 1, maxWidth)
 	}
-	f.refuse(len(f.list) == 0 && m.Parameters(true) > maxParameters, "it has more than 2^50 parameters")
+	f.refuse(len(f.list) == 0 && m.Parameters(1, true) > maxParameters, "it has more than 2^50 parameters")
 	return errors.Join(f.list...)
 }
 

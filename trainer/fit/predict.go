@@ -45,6 +45,9 @@ type Prediction struct {
 	Plan   *schedule.Plan // the lowered plan
 	Cut    []int          // layers by stage of the model; nil with a measured profile
 	Memory *layout.Memory
+	// Partial reports that the reserved bytes are those of a part of the step: of repeats that equal
+	// those before them, which allocate the same bytes, the last ones were not replayed.
+	Partial bool
 }
 
 // Rank is the memory of a rank, in bytes.
@@ -71,7 +74,7 @@ func (r *Rank) Step() int64 { return r.Activations + r.Logits + r.Transfers }
 func (r *Rank) Total() int64 { return r.Static.Total() + r.Other + r.Step() + r.Allowance }
 
 // Predict returns the memory of every rank. Errors wrap ErrModel or ErrSetup, or come from
-// lower.Prepare or layout.Make.
+// lower.Prepare, layout.Make or the context.
 func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	r.Setup = r.Setup.withDefaults()
 	out, profile := &Prediction{Setup: r.Setup}, r.Profile
@@ -120,7 +123,7 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 		out.Ranks = append(out.Ranks, one)
 	}
 	if r.Reserved {
-		err = out.reserve()
+		err = out.reserve(ctx)
 	}
 	return out, err
 }

@@ -25,10 +25,10 @@ type published struct {
 }
 
 const (
-	gpt7b   = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --group-query-attention true --num-query-groups 8 --untie-embeddings-and-output-weights --seq-length 8192 --max-position-embeddings 8192 --vocab-size 131073 --use-distributed-optimizer --no-gradient-accumulation-fusion --bf16"
-	gpt15b  = "--num-layers 32 --hidden-size 6144 --num-attention-heads 48 --group-query-attention true --num-query-groups 8 --untie-embeddings-and-output-weights --micro-batch-size 4 --seq-length 4096 --vocab-size 256000 --position-embedding-type rope --disable-bias-linear --hidden-dropout 0.0 --sequence-parallel --use-distributed-optimizer --bf16"
-	mixtral = "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention true --num-query-groups 8 --untie-embeddings-and-output-weights --micro-batch-size 1 --seq-length 4096 --swiglu --normalization RMSNorm --disable-bias-linear --position-embedding-type rope --hidden-dropout 0.0 --sequence-parallel --use-distributed-optimizer --bf16 --num-experts 8 --moe-router-topk 2 --tensor-model-parallel-size 2 --expert-model-parallel-size 8 --expert-tensor-parallel-size 1 --vocab-size 32000"
-	small   = "--num-layers 12 --hidden-size 512 --num-attention-heads 8 --micro-batch-size 4 --seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 --bf16 --no-gradient-accumulation-fusion"
+	gpt7b   = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --group-query-attention true --num-query-groups 8 --untie-embeddings-and-output-weights --seq-length 8192 --max-position-embeddings 8192 --vocab-size 131073 --use-distributed-optimizer --no-gradient-accumulation-fusion --bf16 --use-mcore-models"
+	gpt15b  = "--num-layers 32 --hidden-size 6144 --num-attention-heads 48 --group-query-attention true --num-query-groups 8 --untie-embeddings-and-output-weights --micro-batch-size 4 --seq-length 4096 --vocab-size 256000 --position-embedding-type rope --disable-bias-linear --hidden-dropout 0.0 --sequence-parallel --use-distributed-optimizer --bf16 --use-mcore-models"
+	mixtral = "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention true --num-query-groups 8 --untie-embeddings-and-output-weights --micro-batch-size 1 --seq-length 4096 --swiglu --normalization RMSNorm --disable-bias-linear --position-embedding-type rope --hidden-dropout 0.0 --sequence-parallel --use-distributed-optimizer --bf16 --use-mcore-models --num-experts 8 --moe-router-topk 2 --tensor-model-parallel-size 2 --expert-model-parallel-size 8 --expert-tensor-parallel-size 1 --vocab-size 32000"
+	small   = "--num-layers 12 --hidden-size 512 --num-attention-heads 8 --micro-batch-size 4 --seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 --bf16 --use-mcore-models --no-gradient-accumulation-fusion"
 )
 
 // runs are the published runs with enough information. If the number of replicas is missing, data
@@ -47,7 +47,7 @@ var runs = []published{
 }
 
 func (run *published) predict(t *testing.T) (*fit.Config, *fit.Rank) {
-	c, err := fit.ReadMegatron(strings.NewReader(run.flags), nil)
+	c, err := fit.Read(strings.NewReader(run.flags), nil)
 	require.NoError(t, err, run.name)
 	plan := planOf(t, run.schedule, c.Ranks, c.Ranks*run.stages, run.m)
 	setup := c.Setup

@@ -1,14 +1,26 @@
 package fit
 
-import "github.com/weir-ml/weir/memory/cachingsim"
+import (
+	"context"
+
+	"github.com/weir-ml/weir/memory/cachingsim"
+)
+
+// maxReplayed is about the largest number of allocations and releases that are replayed, over all
+// ranks.
+const maxReplayed = 1 << 21
 
 // reserve sets the bytes that PyTorch's allocator would reserve on each rank of a device without
 // a limit. The weights, gradients, optimizer state and other resident bytes take one buffer each,
-// and the allocations of the step follow in the plan's order.
-func (p *Prediction) reserve() error {
+// and the allocations of the step follow in the plan's order. Of a step with more than maxReplayed
+// of them, equal repeats are left out, and Partial is set.
+func (p *Prediction) reserve(ctx context.Context) error {
 	for rank := range p.Ranks {
 		one := &p.Ranks[rank]
 		for expandable, to := range map[bool]*int64{false: &one.Native, true: &one.Expandable} {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			a := cachingsim.New(cachingsim.Config{Expandable: expandable})
 			for _, bytes := range []int64{one.Weights, one.Gradients, one.Optimizer, one.Other} {
 				if bytes == 0 {
@@ -18,8 +30,10 @@ func (p *Prediction) reserve() error {
 					return err
 				}
 			}
+			changes, complete := p.Memory.AtMost(rank, int64(maxReplayed/len(p.Ranks)))
+			p.Partial = p.Partial || !complete
 			live := map[int]int64{}
-			for change := range p.Memory.All(rank) {
+			for change := range changes {
 				var err error
 				if change.Alloc {
 					live[change.Serial], err = a.Malloc(cachingsim.Request{Bytes: change.Bytes})

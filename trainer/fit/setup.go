@@ -148,6 +148,6 @@ func (s Setup) Validate(m *Model) error {
 	known := slices.Contains([]Precision{BF16, FP16, FP32, AMP, FP8}, s.Precision) && slices.Contains([]Optimizer{AdamW, Momentum, SGD}, s.Optimizer) && slices.Contains([]Tables{Megatron, PyTorch}, s.Tables)
 	f.refuse(!known, "the precision %q, the optimizer %q or the tables %q are unknown", s.Precision, s.Optimizer, s.Tables)
 	f.refuse(s.Tables == PyTorch && (m.Latent != nil || len(m.Sparse) > 0), "plain PyTorch's tables have no experts and no latent attention: take Megatron-LM's")
-	f.refuse(s.Tables == PyTorch && s.Precision == FP8, "plain PyTorch's tables do not say what its products keep in FP8: take Megatron-LM's")
+	f.refuse(s.Tables == PyTorch && s.Precision != FP32, "plain PyTorch's tables are for float32: in %s, its norms, softmax and casts keep copies that they do not have, up to half of all bytes: take fp32, Megatron-LM's tables, or a measured profile", s.Precision)
 	return errors.Join(f.list...)
 }

@@ -43,17 +43,20 @@ func (s *Setup) block(m *Model, sparse bool) Layer {
 	list = append(list, s.gathered("qkv", "p", 2)...)
 	switch {
 	case m.Latent != nil:
-		list = append(list, latentAttention()...)
+		list = append(list, latentAttention(m)...)
 	case s.Tables == PyTorch: // Each head has its own keys and values.
 		list = append(list, kept("queries, keys and values", "3*e*s*b*n/t", 2, atI(9), 0), carried("gradient of queries, keys and values", "3*e*s*b*n/t", 9, 11))
+		if m.QKNorm { // Each norm saves its input, the normalised input and the statistics.
+			list = append(list, kept("norms of queries and keys", "2*e*s*b*n/t + 2*e*s*b*k/t + 4*l*s*b*n/H/t + 4*l*s*b*k/H/t", 2, atI(10), 0))
+		}
 	default:
 		list = append(list, attention(m)...)
 	}
 	if s.UnfusedAttention {
 		list = append(list,
 			kept("softmax of scores", "e*a*b*s*S/t", 3, atI(9), 0).group("core"),
-			kept("mask of dropped scores", "d*a*b*s*S/t", 3, atI(9), 0).group("core"),
-			kept("dropped scores", "d*e*a*b*s*S/t", 3, atI(9), 0).group("core"),
+			kept("mask of dropped scores", "D*a*b*s*S/t", 3, atI(9), 0).group("core"),
+			kept("dropped scores", "D*e*a*b*s*S/t", 3, atI(9), 0).group("core"),
 			scratch("scores", "e*a*b*s*S/t", F, 3, 3), scratch("gradient of scores", "e*a*b*s*S/t", I, 9, 9))
 	} else {
 		list = append(list, kept("log-sum-exp of scores", "4*a*s*b/t", 3, atI(9), 0))
@@ -124,18 +127,20 @@ func attention(m *Model) []Tensor {
 }
 
 // latentAttention returns the tensors of queries, keys and values in multi-head latent attention.
-func latentAttention() []Tensor {
-	return []Tensor{
+func latentAttention(m *Model) []Tensor {
+	var list []Tensor
+	if m.QKNorm {
+		list = []Tensor{kept("normalised compressed queries", "p*s*b*c/q", 2, atW(), 11).group("norm"), kept("normalised compressed keys and values", "p*s*b*i/q", 2, atW(), 11).group("norm")}
+	}
+	return append(list,
 		kept("compressed queries", "e*s*b*c/q", 2, atI(11), 0),
-		kept("normalised compressed queries", "p*s*b*c/q", 2, atW(), 11).group("norm"),
 		kept("compressed keys and values", "e*s*b*i/q + e*s*b*r/q", 2, atI(11), 0),
-		kept("normalised compressed keys and values", "p*s*b*i/q", 2, atW(), 11).group("norm"),
 		kept("queries", "e*s*b*n/t", 2, atI(9), 0),
 		kept("keys", "e*s*b*n/t", 2, atI(9), 0),
 		kept("values", "e*s*b*o/t", 2, atI(9), 0),
 		scratch("keys and values before positions", "e*a*s*b*j/t + e*s*b*o/t", F, 2, 2),
 		carried("gradients of queries, keys and values", "2*e*s*b*n/t + e*s*b*o/t", 9, 11),
-	}
+	)
 }
 
 // mlp returns the tensors of an MLP. width and ranks are letters of a [Formula]: the inner width,

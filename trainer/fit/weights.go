@@ -74,14 +74,14 @@ func (m *Model) Weights(p Part, vocabulary int) (list []Weight) {
 		matrix(name, width, 1, Whole)
 		vector("bias of "+name, width, m.LayerNorm, Whole)
 	}
-	mlp := func(name string, inner int) {
+	mlp := func(name string, inner int, bias bool) {
 		into := inner
 		if m.Gated {
 			into *= 2
 		}
-		linear(name+" in", m.Hidden, into, m.MLPBias, ByTensor)
+		linear(name+" in", m.Hidden, into, bias, ByTensor)
 		matrix(name+" out", inner, m.Hidden, ByTensor)
-		vector("bias of "+name+" out", m.Hidden, m.MLPBias, Whole)
+		vector("bias of "+name+" out", m.Hidden, bias, Whole)
 	}
 
 	switch p.Kind {
@@ -115,44 +115,55 @@ func (m *Model) Weights(p Part, vocabulary int) (list []Weight) {
 		}
 	case l.Query > 0:
 		linear("query down", m.Hidden, l.Query, m.QKVBias, Whole)
-		norm("norm of queries", l.Query)
+		if m.QKNorm {
+			norm("norm of queries", l.Query)
+		}
 		matrix("query up", l.Query, query, ByTensor)
 	default:
 		matrix("query", m.Hidden, query, ByTensor)
 	}
 	if l := m.Latent; l != nil {
 		linear("key and value down", m.Hidden, l.KV+l.Rope, m.QKVBias, Whole)
-		norm("norm of keys and values", l.KV)
+		if m.QKNorm {
+			norm("norm of keys and values", l.KV)
+		}
 		matrix("key and value up", l.KV, m.Heads*(l.Nope+l.Value), ByTensor)
 	}
+	vector("sinks", m.Heads, m.Sinks, ByTensor)
 	matrix("attention output", m.valueWidth(), m.Hidden, ByTensor)
 	vector("bias of attention output", m.Hidden, m.OutBias, Whole)
 
 	norm("norm before the MLP", m.Hidden)
 	if !m.sparse(p.Layer) {
-		mlp("mlp", m.FFN)
+		mlp("mlp", m.FFN, m.MLPBias)
 		return list
 	}
 	matrix("router", m.Experts, m.Hidden, Whole)
 	vector("bias of the router", m.Experts, m.RouterBias, Whole)
+	vector("correction of the router", m.Experts, m.RouterBuffer, Whole)
 	begin := len(list)
-	mlp("expert", m.ExpertFFN)
+	mlp("expert", m.ExpertFFN, m.ExpertBias)
 	for i := range list[begin:] {
 		one := &list[begin+i]
 		one.Elements, one.Split = product(int64(m.Experts), one.Elements), ByExpert
 	}
 	if m.SharedFFN > 0 {
-		mlp("shared expert", m.SharedFFN)
+		mlp("shared expert", m.SharedFFN, m.MLPBias)
 		vector("gate of the shared expert", m.Hidden, m.SharedGate, Whole)
 	}
 	return list
 }
 
-// Parameters returns the number of the model's parameters, without padding of the vocabulary.
-// further includes the layers that predict further tokens.
-func (m *Model) Parameters(further bool) (n int64) {
+// Parameters returns the number of the model's parameters. If Padding is set, it includes the padding
+// of the vocabulary for tensor ranks that share a layer. further includes the layers that predict
+// further tokens.
+func (m *Model) Parameters(tensor int, further bool) (n int64) {
+	vocabulary := m.Vocabulary
+	if m.Padding > 0 {
+		vocabulary = m.padded(tensor)
+	}
 	for _, p := range m.Parts(further) {
-		for _, w := range m.Weights(p, m.Vocabulary) {
+		for _, w := range m.Weights(p, vocabulary) {
 			n = min(n, math.MaxInt64/2) + min(w.Elements, math.MaxInt64/2) // Validate rejects such numbers
 		}
 	}

@@ -1,0 +1,152 @@
+package fit
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var (
+	assignment = regexp.MustCompile(`^(?:export\s+|local\s+)?([A-Za-z_]\w*)\+?=`)
+	expression = regexp.MustCompile(`^[(\[]+\s*\d`) // of a list in Python
+	variable   = regexp.MustCompile(`\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*|\d+)(?::?[-=]([^}]*))?\})`)
+)
+
+// script collects the flags of a text: a command line, a script of the shell, or a file of a test.
+type script struct {
+	flags     map[string][][]string // the values of each use of a flag
+	variables map[string][]string   // the different values that the text gives
+	flag      string                // the flag that the next words belong to
+}
+
+// maxNested is the maximal depth of texts in quotes.
+const maxNested = 8
+
+// read reads a text. A text in quotes that has flags is read as well.
+func (s *script) read(text string, depth int) {
+	text = strings.ReplaceAll(strings.ReplaceAll(text, "\\\r\n", ""), "\\\n", "")
+	for text != "" {
+		switch c := text[0]; {
+		case c == '\n':
+			s.end()
+			text = text[1:]
+			continue
+		case strings.IndexByte(" \t\r,", c) >= 0, strings.IndexByte("([{", c) >= 0 && !expression.MatchString(text):
+			text = text[1:]
+			continue
+		case c == '#':
+			_, text, _ = strings.Cut(text, "\n")
+			s.flag = ""
+			continue
+		case strings.IndexByte(";&|)]}", c) >= 0:
+			s.flag, text = "", text[1:]
+			continue
+		}
+		if name := assignment.FindStringSubmatch(text); name != nil {
+			s.flag, text = "", text[len(name[0]):]
+			if text == "" || strings.IndexByte(" \t\r\n(", text[0]) >= 0 {
+				continue
+			}
+			word, quoted, rest := next(text)
+			if text = rest; strings.Contains(word, "--") && quoted && depth < maxNested {
+				s.read(word, depth+1)
+				s.flag = ""
+			} else if value := s.expand(word); !slices.Contains(s.variables[name[1]], value) {
+				s.variables[name[1]] = append(s.variables[name[1]], value)
+			}
+			continue
+		}
+		word, quoted, rest := next(text)
+		if text = rest; quoted && strings.Contains(word, "--") && depth < maxNested {
+			s.read(word, depth+1)
+			s.end()
+			continue
+		}
+		s.word(word)
+	}
+}
+
+// end ends the values of the last flag if it has one.
+func (s *script) end() {
+	if uses := s.flags[s.flag]; len(uses) > 0 && uses[len(uses)-1] != nil {
+		s.flag = ""
+	}
+}
+
+// next returns the first word of a text, which does not begin with white space, whether all of it is
+// in quotes, and the rest of the text.
+func next(text string) (word string, quoted bool, rest string) {
+	depth, open := 0, expression.MatchString(text)
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"' || c == '\'' || c == '`':
+			end := i + 1
+			for end < len(text) && (text[end] != c || c == '"' && text[end-1] == '\\') {
+				end++
+			}
+			if end < len(text) {
+				quoted = i == 0
+				b.WriteString(text[i+1 : end])
+				i = end
+			}
+			continue
+		case c == '$' && i+1 < len(text) && (text[i+1] == '{' || text[i+1] == '('), depth > 0 && (c == '{' || c == '('), open && (c == '(' || c == '['):
+			if c == '$' {
+				b.WriteByte(c)
+				i++
+			}
+			depth++
+		case depth > 0 && strings.IndexByte(")]}", c) >= 0:
+			depth--
+		case depth > 0:
+		case c == '\\' && i+1 < len(text):
+			i++
+		case strings.IndexByte(" \t\r\n;&|()[]{}", c) >= 0:
+			return b.String(), quoted && i > 0 && strings.IndexByte("\"'`", text[i-1]) >= 0, text[i:]
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String(), quoted, ""
+}
+
+// word takes a word: a flag, or a value of the last one.
+func (s *script) word(word string) {
+	name, is := strings.CutPrefix(strings.TrimRight(word, ","), "--")
+	if !is {
+		s.value(name)
+		return
+	}
+	name, value, given := strings.Cut(name, "=")
+	if s.flag = strings.TrimSuffix(name, ":"); s.flag != "" {
+		s.flags[s.flag] = append(s.flags[s.flag], nil)
+	}
+	if given {
+		s.value(value)
+		s.flag = ""
+	}
+}
+
+// value takes a value of the last flag.
+func (s *script) value(word string) {
+	if uses := s.flags[s.flag]; s.flag != "" && word != "" {
+		uses[len(uses)-1] = append(uses[len(uses)-1], s.expand(word))
+	}
+}
+
+// expand returns a word with the values of the shell's variables. A variable without a value, or with
+// several ones, stays, with these values.
+func (s *script) expand(word string) string {
+	return variable.ReplaceAllStringFunc(word, func(one string) string {
+		part := variable.FindStringSubmatch(one)
+		switch values := s.variables[part[1]+part[2]]; {
+		case len(values) == 1:
+			return values[0]
+		case len(values) > 1:
+			return one + " (" + strings.Join(values, " or ") + ")"
+		case part[3] != "":
+			return part[3]
+		}
+		return one
+	})
+}
