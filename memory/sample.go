@@ -16,8 +16,9 @@ type Sample struct {
 	Live       int64  // allocator's book, or the context's book if the space has none
 	Peak       int64  // highest Live since this rank's previous record
 	Reserved   int64
-	Excess     int64   // allocator's book minus the context's and the baseline; 0 unless something leaks (L6)
+	Excess     int64   // allocator's book minus the context's and the baseline, with what earlier steps leaked; 0 unless something leaks (L6)
 	Growth     int64   // change of Excess since this rank's previous record (L7)
+	Leak       Leak    // the call that Excess first grew in, if Growth is positive
 	Weight     float64 // objective weight recorded so far in the step; 0 if a device sums it
 	WaitData   int64   // nanoseconds spent waiting for the source since the previous record
 	Classes    ByClass // Live by class
@@ -34,6 +35,15 @@ type Sample struct {
 	// this rank's previous record; FarPlanned is the planned FarPeak. Excess and Growth include far
 	// memory.
 	Far, FarPeak, FarPlanned int64
+}
+
+// Leak names a call of a stage after which memory was live that the step does not hold. The zero Leak means
+// that there is none, or that the call is unknown.
+type Leak struct {
+	Stage int
+	Name  string // of the stage
+	Call  string // the kind of the action in letters, such as "F"
+	Class Class
 }
 
 // Ring keeps the last samples and never grows. The zero Ring keeps none. It is not safe for concurrent

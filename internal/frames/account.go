@@ -19,7 +19,9 @@ type account struct {
 	excess   int64          // allocator's book - baseline - live, after the last action, for near and far memory together
 	farLive  int64          // bytes held in far memory
 	farWaits int64          // actions that waited for a copy to or from far memory
+	leaked   int64          // excess that earlier steps left
 	sampled  int64          // excess at the last sample
+	found    suspect        // the action that the last Audit blamed
 	running  suspect        // the action that is running, or that ran last
 	suspect  suspect        // the first action since the last audit after which the excess grew
 	stats    memory.Stats   // scratch, so that Stats does not allocate
@@ -165,7 +167,10 @@ func (c *Frames[T]) Stats() *memory.Stats {
 func (c *Frames[T]) Sample(s *memory.Sample) {
 	s.Step, s.Rank = c.Step, c.Config.Rank
 	s.Replica, s.Replicated = c.Config.Replica, c.Config.Replicas > 1
-	s.Excess, s.Growth = c.excess, c.excess-c.sampled
+	s.Excess, s.Growth, s.Leak = c.leaked+c.excess, c.excess-c.sampled, memory.Leak{}
+	if s.Growth > 0 && c.found.call != None {
+		s.Leak = memory.Leak{Stage: c.found.stage, Name: c.newLeak(c.found).Name, Call: c.found.call.String(), Class: c.found.class}
+	}
 	c.sampled = c.excess
 	if c.Far != nil {
 		c.Far.Stats(&c.farStats)

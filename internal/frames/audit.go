@@ -121,7 +121,7 @@ func (c *Frames[T]) leakError(plan Counts) error {
 		where = c.running
 		where.class = memory.Saved
 	}
-	c.suspect = suspect{}
+	c.suspect, c.found = suspect{}, where
 	c.Stats()
 	e := c.newLeak(where)
 	e.Bytes = c.excess

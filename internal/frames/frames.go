@@ -208,10 +208,17 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 	if c.reclaimer != nil {
 		c.mark = c.reclaimer.Mark()
 	}
-	c.account = account{running: suspect{stage: -1, microbatch: -1}}
+	c.account = account{running: suspect{stage: -1, microbatch: -1}, leaked: max(c.leaked+c.excess, 0)}
 	if c.book != nil {
 		c.book.Stats(&c.baseline)
 		c.book.ResetPeak()
+		var stays int64 // what earlier steps leaked may have been freed since
+		for class, bytes := range c.baseline.Classes {
+			if !memory.Class(class).Lasting() {
+				stays += bytes
+			}
+		}
+		c.leaked = min(c.leaked, stays)
 	}
 	if c.Far != nil {
 		c.Far.ResetPeak()
@@ -308,5 +315,5 @@ func (c *Frames[T]) Abort() {
 	if c.reclaimer != nil {
 		c.reclaimer.Reclaim(c.mark)
 	}
-	c.counts = Counts{}
+	c.counts, c.excess = Counts{}, 0
 }

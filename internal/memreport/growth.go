@@ -1,7 +1,10 @@
 package memreport
 
 import (
+	"cmp"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/weir-ml/weir/memory"
 )
@@ -27,11 +30,22 @@ type Growth struct {
 	// Class is the class that rose most from the first record to the last, if the log breaks
 	// memory down by class.
 	Class string `json:"class,omitempty"`
+	// Leak is the call of a stage that leaked most, if the log names it.
+	Leak *Leak `json:"leak,omitempty"`
 	// First is the first microbatch that grew; nil if nothing grows.
 	First *First `json:"first,omitempty"`
 
 	late   *lateRise // nil unless the rise begins after the first step
 	leaves int64     // the index of the first step that leaves bytes behind
+}
+
+// Leak names a call of a stage.
+type Leak struct {
+	Stage int    `json:"stage"`
+	Name  string `json:"name"` // of the stage
+	Call  string `json:"call"` // the kind of the action in letters
+	Class string `json:"class"`
+	Bytes int64  `json:"bytes"` // that it leaked
 }
 
 // First locates the start of the growth.
@@ -53,9 +67,9 @@ func (g *Growth) Grows() bool { return g.From != "" }
 // growth returns the growth of the rank's memory.
 func (r *rank) growth() Growth {
 	g := r.findGrowth()
-	if n := float64(r.every); n > 1 && g.Grows() { // the growth found is per record
+	if n := float64(r.every); n > 1 && g.From == "level" { // the growth found is per record
 		g.PerMicrobatch, g.Low, g.High = rounded(g.PerMicrobatch/n), rounded(g.Low/n), rounded(g.High/n)
-		if g.From == "level" && g.PerMicrobatch != 0 {
+		if g.PerMicrobatch != 0 {
 			g.First.Microbatch, g.First.Last = max(g.First.Microbatch-1, 0)*r.every+min(g.First.Microbatch, 1), g.First.Last*r.every
 		}
 	}
@@ -98,12 +112,28 @@ func (r *rank) findGrowth() (g Growth) {
 		g.First = &First{Step: r.first.Step, LastStep: r.first.Step, Microbatch: int(inStep.from), Last: int(inStep.to), position: inStep.from, every: r.totals.Steps > 1 && !leaves}
 	} else if leaves { // each step leaves bytes behind that its microbatches do not show
 		g.First = &First{Step: r.stepNumber(steps.from), LastStep: r.stepNumber(steps.to), position: -1}
-	} else if rate, ok := inconclusive(lowsX, lowsY); ok {
+	} else if rate, ok := r.inconclusiveSteps(lowsX, lowsY); ok {
 		g.Unclear, g.PerStep = true, rounded(rate)
 	} else if rate, ok := inconclusive(halfX, halfY); ok && fit(halfX, halfY).Median >= fit(points(r.stepProfile.list, mostPoints)).Median/2 {
 		g.Unclear, g.PerMicrobatch = true, rounded(rate)
 	}
 	return g
+}
+
+// inconclusiveSteps reports whether the lowest levels of the steps end higher than they began, though chance
+// may explain it. In a log of few steps in the minimal form, a rise of the last step alone may be a leak
+// after a warm-up, whatever the earlier rise; the rate is then that of the last half.
+func (r *rank) inconclusiveSteps(x, y []float64) (rate float64, ok bool) {
+	end := len(y) - 1
+	half := end / 2
+	rate, ok = inconclusive(x, y)
+	if r.minimal < r.totals.Records || len(y) >= leastPoints || end < 1 || ok && end > 2 {
+		return rate, ok
+	}
+	if y[end] <= y[half] || half > 0 && slices.Min(y[half:]) < slices.Max(y[:half]) {
+		return 0, false
+	}
+	return (y[end] - y[half]) / (x[end] - x[half]), true
 }
 
 // growsAtEnd reports whether a rise within steps, which begins at the given block, continues in the
@@ -120,6 +150,15 @@ func (r *rank) growsAtEnd(from int, rate float64) bool {
 // excessGrowth returns the growth that the books show.
 func (r *rank) excessGrowth(g Growth) Growth {
 	at := r.firstExcess
+	for _, leak := range slices.SortedFunc(maps.Keys(r.leaks), func(a, b memory.Leak) int {
+		return cmp.Or(cmp.Compare(r.leaks[b], r.leaks[a]), cmp.Compare(a.Stage, b.Stage), cmp.Compare(a.Call, b.Call))
+	}) {
+		g.Leak = &Leak{leak.Stage, leak.Name, leak.Call, leak.Class.String(), r.leaks[leak]}
+		break
+	}
+	if r.left > 0 && r.leaking > 0 {
+		g.PerStep = rounded(float64(r.left) / float64(r.leaking))
+	}
 	g.From, g.Still = "books", 4*(r.totals.Records-1-r.lastGrew) <= r.totals.Records
 	g.First = &First{Step: at.Step, Microbatch: at.Microbatch, LastStep: at.Step, Last: at.Microbatch, position: r.firstExcessIn}
 	if s, ok := riseOf(r.excess.list, 1); ok {
@@ -127,7 +166,7 @@ func (r *rank) excessGrowth(g Growth) Growth {
 		return g
 	}
 	// Too few microbatches for a slope, or a single increase.
-	most := float64(r.excessMost) / float64(max(r.mostInStep-r.firstExcessIn, 1))
+	most := rounded(float64(r.excessMost) / float64(max(r.microbatches()-r.firstExcessIn, 1)))
 	g.PerMicrobatch, g.Low, g.High = most, most, most
 	return g
 }
@@ -137,12 +176,13 @@ func (g *Growth) setRate(s slope) {
 	g.PerMicrobatch, g.Low, g.High = rounded(s.Median), rounded(s.Low), rounded(s.High)
 }
 
-// rounded rounds bytes to a meaningful precision.
+// rounded rounds bytes to a meaningful precision: whole bytes, or two digits.
 func rounded(bytes float64) float64 {
-	if math.Abs(bytes) < 10 {
-		return math.Round(bytes*10) / 10
+	if bytes == 0 || math.Abs(bytes) >= 10 {
+		return math.Round(bytes)
 	}
-	return math.Round(bytes)
+	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(bytes)))-1)
+	return math.Round(bytes/unit) * unit
 }
 
 // stepNumber returns the number of the step with the given index, as precisely as the columns

@@ -31,7 +31,14 @@ type rank struct {
 	firstExcess   place // of the first such record
 	firstExcessIn int64 // its position in its step
 	excessMost    int64
-	lastGrew      int64 // the last record whose excess grew
+	lastGrew      int64                 // the last record whose excess grew
+	excessNext    int64                 // the number of positions of the step that excess has
+	stepFirst     int                   // the microbatch of the step's first record
+	stepExcess    int64                 // the excess before the step
+	stepGrowth    int64                 // the change of the excess in the step
+	left          int64                 // bytes that steps leaked and that were live when the next one began
+	leaking       int64                 // the number of steps that ended after the first excess
+	leaks         map[memory.Leak]int64 // bytes by the call that leaked them
 
 	first, last               place
 	resident                  int64          // the minimum; 0 if the log does not report it
@@ -73,6 +80,7 @@ func (r *rank) add(record *memlog.Record) {
 			r.lows.add(t.Steps-1, mostCells, float64(r.stepLowest))
 		}
 		r.step, r.inStep = record.Step, 0
+		r.beginExcess(record)
 		r.stepLevel, r.stepLowest = record.Live, record.Live
 		t.Steps++
 	}
@@ -92,20 +100,51 @@ func (r *rank) add(record *memlog.Record) {
 	t.Records++
 }
 
-// addExcess updates the growth that the books show.
+// beginExcess begins a step. Its first excess continues that of earlier steps, or restarts at 0 although their
+// bytes are live, as in older logs: then the level of the first record has risen by them.
+func (r *rank) beginExcess(record *memlog.Record) {
+	r.excessNext, r.stepFirst, r.stepExcess = 0, record.Microbatch, record.Excess-record.Growth
+	if r.grew {
+		r.leaking++
+	}
+	if r.stepExcess > 0 {
+		r.left = r.stepExcess
+	} else if r.stepGrowth > 0 && record.Live-r.stepLevel == r.stepGrowth {
+		r.left += r.stepGrowth
+	}
+	r.stepGrowth = 0
+}
+
+// addExcess updates the growth that the books show. A thinned log lacks records whose excess is 0: their
+// number follows from the numbers of microbatches.
 func (r *rank) addExcess(record *memlog.Record) {
+	position := r.inStep
+	if record.Every > 1 {
+		apart := record.Microbatch - r.stepFirst
+		position = min(max(r.excessNext, int64(max(apart, -apart))), r.excessNext+int64(record.Every))
+	}
+	excess := record.Excess - r.stepExcess
 	if !r.grew && (record.Growth != 0 || record.Excess != 0) {
-		r.grew, r.firstExcess, r.firstExcessIn = true, r.last, r.inStep
-		for position := range r.inStep { // there was no excess before it in this step
-			r.excess.add(position, mostCells, 0)
-		}
+		r.grew, r.firstExcess, r.firstExcessIn, r.excessNext = true, r.last, position, 0
+	}
+	for r.grew && r.excessNext < position {
+		r.excess.add(r.excessNext, mostCells, 0)
+		r.excessNext++
 	}
 	if r.grew {
-		r.excess.add(r.inStep, mostCells, float64(record.Excess))
+		r.excess.add(position, mostCells, float64(excess))
 	}
-	r.excessMost = max(r.excessMost, record.Excess)
+	r.excessNext = position + 1
+	r.excessMost, r.stepGrowth = max(r.excessMost, excess), r.stepGrowth+record.Growth
 	if record.Growth > 0 {
 		r.lastGrew = r.last.Record
+		if _, known := r.leaks[record.Leak]; record.Leak.Call != "" && (known || len(r.leaks) < mostPeakOwners) {
+			if r.leaks == nil {
+				r.leaks = map[memory.Leak]int64{}
+			}
+			record.Leak.Name = shortened(record.Leak.Name)
+			r.leaks[record.Leak] += record.Growth
+		}
 	}
 }
 

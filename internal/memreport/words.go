@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/weir-ml/weir/trainer/terminal"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -12,6 +13,9 @@ import (
 func size(n float64) string {
 	if math.Abs(n) >= 10 || n == math.Trunc(n) {
 		return units.Size(units.Round(n))
+	}
+	if math.Abs(n) < 1 {
+		return strconv.FormatFloat(n, 'g', 2, 64) + " B"
 	}
 	return strconv.FormatFloat(n, 'f', 1, 64) + " B"
 }
@@ -35,11 +39,14 @@ func (g *Growth) cell() string {
 		return "inconclusive"
 	case !g.Grows():
 		return "0 B"
-	case g.PerMicrobatch != 0:
-		return size(g.PerMicrobatch)
+	case g.rare():
+		return size(g.PerStep) + " a step"
 	}
-	return size(g.PerStep) + " a step"
+	return size(g.PerMicrobatch)
 }
+
+// rare reports whether a step grows, but less than a byte with every microbatch.
+func (g *Growth) rare() bool { return g.PerStep != 0 && math.Abs(g.PerMicrobatch) < 1 }
 
 // sentence describes growth, for use after a subject.
 func (g *Growth) sentence(microbatches int64) string {
@@ -52,15 +59,20 @@ func (g *Growth) sentence(microbatches int64) string {
 		return fmt.Sprintf("grows by %s with every step, %s on; within a step it does not%s", size(g.PerStep), g.First.stepText(), g.ending())
 	}
 	text := fmt.Sprintf("grows by %s with every microbatch", size(g.PerMicrobatch))
-	if low, high := size(g.Low), size(g.High); low != high {
+	if g.rare() {
+		text = fmt.Sprintf("grows by %s with every step, %s with every microbatch on average", size(g.PerStep), size(g.PerMicrobatch))
+	} else if low, high := size(g.Low), size(g.High); low != high {
 		text += fmt.Sprintf(" (99 %%: %s to %s)", low, high)
 	}
 	text += ", " + g.First.text() + " on"
 	if g.Class != "" {
 		text += ", most of it of class " + g.Class
 	}
+	if l := g.Leak; l != nil {
+		text += fmt.Sprintf("; found after %s of stage %d (%s)", l.Call, l.Stage, terminal.Quote(l.Name))
+	}
 	switch inStep := g.PerMicrobatch * float64(microbatches); {
-	case microbatches < 2 || g.PerStep == 0:
+	case microbatches < 2 || g.PerStep == 0 || g.rare():
 	case g.PerStep > 0.9*inStep:
 		text += "; a step gives nothing of it back"
 	default:

@@ -12,8 +12,10 @@
 // all replicas, and replica follows it. [Log.Every] makes a log write only some of the records, and adds
 // every to its lines; [File] is a file of limited size. live_planned and peak_planned, which follow live
 // and peak, also belong to schema 1; they are absent unless memory is planned, and absence does not mean
-// 0. So do far, far_peak and far_planned (the planned far_peak), for ranks that offload saved state, and
-// peak_classes at the end, which is peak by class and is absent if the allocator does not report it.
+// 0. So do far, far_peak and far_planned (the planned far_peak), for ranks that offload saved state;
+// leak_stage, leak_name, leak_call and leak_class after growth, if it is positive and the call is known in
+// which it was found; and peak_classes at the end, which is peak by class and is absent if the allocator
+// does not report it.
 //
 // Lines of [Log.PeakOwner] describe the owners of memory at the peak of a step: before the
 // steps if memory is planned, otherwise after the step. If tensors are in FP8, lines of [Log.FP8] give

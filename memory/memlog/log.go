@@ -98,7 +98,8 @@ func (l *Log) Sample(s *memory.Sample) {
 }
 
 // sampleFields returns the fields of a sample after the schema, in the order of a line.
-func sampleFields(s *memory.Sample, every *int) [22]field {
+func sampleFields(s *memory.Sample, every *int) [26]field {
+	unknown := s.Leak.Call == ""
 	far := s.FarPeak > 0 || s.FarPlanned > 0
 	return [...]field{
 		{key: "time", to: (*signed)(&s.Time)},
@@ -118,6 +119,10 @@ func sampleFields(s *memory.Sample, every *int) [22]field {
 		{key: "reserved", to: &s.Reserved},
 		{key: "excess", to: (*signed)(&s.Excess)},
 		{key: "growth", to: (*signed)(&s.Growth)},
+		{key: "leak_stage", to: &s.Leak.Stage, optional: unknown},
+		{key: "leak_name", to: &s.Leak.Name, optional: unknown},
+		{key: "leak_call", to: &s.Leak.Call, optional: unknown},
+		{key: "leak_class", to: &s.Leak.Class, optional: unknown},
 		{key: "weight", to: &s.Weight},
 		{key: "wait_data", to: &s.WaitData},
 		{key: "every", to: every, optional: *every == 0},

@@ -46,6 +46,22 @@ func TestSampleIsOneLine(t *testing.T) {
 	require.Equal(t, fullLine, out.String())
 }
 
+// The call that leaked is read back, and absent if it is unknown.
+func TestLeakIsReadBack(t *testing.T) {
+	s := memory.Sample{Kind: "W", Growth: 8, Leak: memory.Leak{Stage: 3, Name: "block", Call: "I", Class: memory.Carry}}
+	var out bytes.Buffer
+	log := memlog.New(&out)
+	log.Sample(&s)
+	require.Contains(t, out.String(), `"growth":8,"leak_stage":3,"leak_name":"block","leak_call":"I","leak_class":"carry","weight":0`)
+	records, faults := read(out.String())
+	require.Empty(t, faults)
+	require.Equal(t, s.Leak, records[0].Leak)
+	s.Leak = memory.Leak{}
+	out.Reset()
+	log.Sample(&s)
+	require.NotContains(t, out.String(), "leak", "it is unknown")
+}
+
 // The classes at the peak are the last key, and absent if the allocator does not report them.
 func TestPeakClasses(t *testing.T) {
 	var out bytes.Buffer
