@@ -94,8 +94,9 @@ var platforms = map[string][]string{
 	"windows/arm64": {"win_arm64"},
 }
 
-// wheel returns a package for pip, with the binary as a script and the module for PyTorch.
-func (r *release) wheel(tags []string, name string, program, python, license, parts []byte) ([]byte, error) {
+// wheel returns a package for pip, with the binary as a script and the module for PyTorch. Its
+// description is the page of the package on PyPI, in Markdown.
+func (r *release) wheel(tags []string, name string, program, python, description, license, parts []byte) ([]byte, error) {
 	info := fmt.Sprintf("weir_ml-%s.dist-info/", r.number())
 	wheel := "Wheel-Version: 1.0\nGenerator: weir\nRoot-Is-Purelib: false\n"
 	for _, tag := range tags {
@@ -111,7 +112,9 @@ Project-URL: Source, https://%s
 Requires-Python: >=3.8
 Provides-Extra: torch
 Requires-Dist: torch>=2.14; extra == "torch"
-`, r.number(), summary, mainModule)
+Description-Content-Type: text/markdown; charset=UTF-8
+
+%s`, r.number(), summary, mainModule, description)
 	files := []file{
 		{"weir_pipelining.py", 0o644, python},
 		{fmt.Sprintf("weir_ml-%s.data/scripts/%s", r.number(), name), 0o755, program},

@@ -147,8 +147,12 @@ func (r *release) packages(platform, scratch string) error {
 	if err != nil {
 		return err
 	}
+	description, err := os.ReadFile(filepath.Join(r.source, "python", "README.md"))
+	if err != nil {
+		return err
+	}
 	tags := platforms[platform]
-	wheel, err := r.wheel(tags, name, program, python, license, parts)
+	wheel, err := r.wheel(tags, name, program, python, description, license, parts)
 	if err != nil {
 		return err
 	}

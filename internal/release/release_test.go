@@ -84,7 +84,7 @@ func unpack(t *testing.T, packed []byte) map[string]string {
 // RECORD has the checksum and the size of every other file of a wheel, and the program can be
 // run after it is unpacked.
 func TestWheel(t *testing.T) {
-	wheel, err := sample.wheel([]string{"one", "two"}, "weir", program, []byte("import torch\n"), license, []byte("{}"))
+	wheel, err := sample.wheel([]string{"one", "two"}, "weir", program, []byte("import torch\n"), []byte("# Weir\n"), license, []byte("{}"))
 	require.NoError(t, err)
 	packed, err := zip.NewReader(bytes.NewReader(wheel), int64(len(wheel)))
 	require.NoError(t, err)
@@ -101,6 +101,8 @@ func TestWheel(t *testing.T) {
 			continue
 		case strings.HasSuffix(f.Name, "/WHEEL"):
 			require.Contains(t, string(content), "Tag: py3-none-one\nTag: py3-none-two\n")
+		case strings.HasSuffix(f.Name, "/METADATA"):
+			require.True(t, strings.HasSuffix(string(content), "\nDescription-Content-Type: text/markdown; charset=UTF-8\n\n# Weir\n"), "PyPI shows the description")
 		case strings.HasSuffix(f.Name, "scripts/weir"):
 			require.Equal(t, os.FileMode(0o755), f.Mode())
 		}
