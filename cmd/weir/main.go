@@ -125,12 +125,13 @@ func faultOf(err, kind error) error {
 // run runs one command line and returns the exit status. Errors go to stderr, one line each.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	stderr = terminal.Writer(stderr)
+	out := &terminal.Output{Writer: stdout}
 	status, exited := good, false
 	parser, err := kong.New(&commands{},
 		kong.Name("weir"),
 		kong.Description("Pipeline plans, proven before they run: make them, check them, simulate them, draw them."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Writers(stdout, stderr),
+		kong.Writers(out, stderr),
 		kong.Vars{
 			"schedules": strings.Join(schedule.Names(), " "), "version": version(),
 			"offload": "Stages whose saved tensors go to far memory between forward and backward, if enough computations lie in between: all, or stages from 0, separated by commas.",
@@ -150,13 +151,15 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return misused
 	}
 	ctx, err := parser.Parse(normalize(args))
+	if out.Err != nil {
+		return fail(stderr, out.Err)
+	}
 	if exited { // --help has printed everything
 		return status
 	}
 	if err != nil {
 		return fail(stderr, usage("%w (see weir --help)", err))
 	}
-	out := &terminal.Output{Writer: stdout}
 	err = ctx.Run(&streams{stdin, out, terminal.Writer(out)}, parser)
 	if err = cmp.Or(out.Err, err); err != nil && !exited {
 		return fail(stderr, err)

@@ -655,7 +655,8 @@ func TestCompletionLoadsCompinit(t *testing.T) {
 
 // A full disk is an error.
 func TestFullDisk(t *testing.T) {
-	for _, args := range []string{"plan 1f1b", "check testdata/one-stage.txt", "sim 1f1b", "sim 1f1b --json", "draw 1f1b", "convert testdata/1f1b.csv", "choose --ranks 2 --microbatches 4"} {
+	for _, args := range []string{"plan 1f1b", "check testdata/one-stage.txt", "sim 1f1b", "sim 1f1b --json", "draw 1f1b", "convert testdata/1f1b.csv", "choose --ranks 2 --microbatches 4",
+		"--version", "--help", "help ErrLeak", "help mem plan", "completion fish"} {
 		var stderr bytes.Buffer
 		require.Equal(t, misused, run(strings.Fields(args), strings.NewReader(""), fullDisk{}, &stderr), args)
 		require.Contains(t, stderr.String(), "no space left\n", args)

@@ -37,7 +37,10 @@ func (s *streams) open(name string) (input, error) {
 
 // write writes a file, or standard output if the name is -.
 func (s *streams) write(name string, write func(io.Writer) error) error {
-	if name == "-" {
+	switch name {
+	case "":
+		return usage("the name of the output is empty: name a file, or - for standard output")
+	case "-":
 		return write(s.out)
 	}
 	return outfile.Write(name, write)

@@ -27,6 +27,9 @@ func TestOutputsAreWhole(t *testing.T) {
 	_, stderr, status = weir("", "draw", "1f1b", "-o", filepath.Join(folder, "none", "file.svg"))
 	require.Equal(t, misused, status)
 	require.Equal(t, "weir: open "+filepath.Join(folder, "none", "file.svg")+": no such file or directory\n", stderr)
+	_, stderr, status = weir("", "plan", "1f1b", "-o", "")
+	require.Equal(t, misused, status)
+	require.Equal(t, "weir: the name of the output is empty: name a file, or - for standard output\n", stderr)
 	require.Equal(t, "old", read(t, file))
 
 	_, stderr, _ = weir("", "draw", "1f1b", "-o", link)
@@ -35,6 +38,15 @@ func TestOutputsAreWhole(t *testing.T) {
 	entries, err := os.ReadDir(folder)
 	require.NoError(t, err)
 	require.Len(t, entries, 2, "nothing else is left")
+}
+
+// A file that cannot be opened is not said to be missing.
+func TestUnreadableIsNotMissing(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.Symlink("loop", "loop"))
+	_, stderr, status := weir("", "check", "loop")
+	require.Equal(t, misused, status)
+	require.Contains(t, stderr, "open loop: ")
 }
 
 // A log is not overwritten by its own report.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -22,13 +23,17 @@ type helpCmd struct {
 func (c *helpCmd) Run(s *streams, parser *kong.Kong) error {
 	text := strings.Join(c.Command, " ")
 	explained := explain(text)
-	if explained == "" {
-		_, err := parser.Parse(append(c.Command, "--help")) // It prints the help of a command and exits.
-		if explained = explainExcerpt(text); explained == "" {
-			return usage("%w: give a command, or an error that weir help errors lists", err)
-		}
+	first := func(n *kong.Node) bool { return n.Name == c.Command[0] }
+	if explained == "" && (len(c.Command) > 2 || len(c.Command) > 0 && !slices.ContainsFunc(parser.Model.Children, first)) {
+		explained = explainExcerpt(text) // The longest name of a command has two words.
 	}
-	fmt.Fprintln(s.text, explained)
+	if explained != "" {
+		fmt.Fprintln(s.text, explained)
+		return nil
+	}
+	if _, err := parser.Parse(append(c.Command, "--help")); err != nil {
+		return usage("%w: give a command, or an error that weir help errors lists", err)
+	}
 	return nil
 }
 

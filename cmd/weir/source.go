@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -117,7 +118,7 @@ func (c *source) load(s *streams) (*schedule.Plan, *format.File, error) {
 		return plan, nil, err
 	}
 	if c.Plan != "-" && !strings.ContainsAny(c.Plan, "./\\") {
-		if _, missing := os.Stat(c.Plan); missing != nil {
+		if _, missing := os.Stat(c.Plan); errors.Is(missing, fs.ErrNotExist) {
 			return nil, nil, fmt.Errorf("%w; there is no file of that name either", unknown)
 		}
 	}
