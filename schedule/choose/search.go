@@ -70,29 +70,35 @@ func newSearch(r *Request, blocks []block, split bool) (*search, error) {
 // some of them. It first tries the known policies, which are good under another limit. Effort multiplies
 // the number of policies that it tries.
 func (q *search) solve(limit int64, known []policy, effort int) (solutions []solution, good []policy) {
+	var starts []solution
 	for _, s := range q.named {
 		if s.size <= limit {
-			solutions = append(solutions, s)
+			starts = append(starts, s)
+		}
+	}
+	for _, o := range roundsOrders(q.jobShop, limit) {
+		if s, ok := q.evaluate(o); ok {
+			starts, solutions = append(starts, s), append(solutions, s)
 		}
 	}
 	count := betterOrders
 	if q.tasks() > longOrder {
 		count = 1
 	}
-	slices.SortStableFunc(solutions, q.compare)
-	solutions = solutions[:min(len(solutions), count)]
+	slices.SortStableFunc(starts, q.compare)
+	starts = starts[:min(len(starts), count)]
 	slow := int64(infinity)
-	if len(solutions) > 0 {
-		slow = q.time(solutions[0]) / slowdownDivisor * (slowdownDivisor + 1)
+	if len(starts) > 0 {
+		slow = q.time(starts[0]) / slowdownDivisor * (slowdownDivisor + 1)
 	}
 	for i, t := range q.tryPolicies(limit, known, effort, slow) {
-		good = append(good, t.policy)
+		good, solutions = append(good, t.policy), append(solutions, t.solution)
 		if i < count {
-			solutions = append(solutions, t.solution)
+			starts = append(starts, t.solution)
 		}
 	}
-	for i := range solutions {
-		solutions[i] = q.improve(solutions[i], limit)
+	for _, s := range starts {
+		solutions = append(solutions, q.improve(s, limit))
 	}
 	slices.SortStableFunc(solutions, q.compare)
 	return solutions, good

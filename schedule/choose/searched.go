@@ -3,7 +3,6 @@ package choose
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lower"
@@ -50,7 +49,7 @@ func (r *Request) search(p partition) (list []*Candidate) {
 	if len(searches) == 0 {
 		return []*Candidate{{Schedule: p.name, Refused: reason}}
 	}
-	known := make([][]policy, len(searches))
+	known, fastest := make([][]policy, len(searches)), int64(infinity)
 	limits := searches[0].limits(r)
 	for i, limit := range limits {
 		effort := 1
@@ -60,15 +59,17 @@ func (r *Request) search(p partition) (list []*Candidate) {
 		best := &Candidate{Schedule: p.name, Variant: limit.name, Refused: fmt.Errorf("%w within %d bytes on a rank", errNoOrder, limit.bytes)}
 		optimal := false
 		for k, q := range searches {
-			c, good := q.bestPlan(best, r, limit.bytes, known[k], effort)
+			c, good := q.bestPlan(best, r, limit.bytes, known[k], effort, fastest)
 			if known[k] = good; r.compare(c, best) < 0 {
 				best = c
 			}
 			optimal = optimal || best.Report != nil && r.time(best) <= q.bound
 		}
 		reason = best.Refused
-		if best.Report != nil && !slices.ContainsFunc(list, func(c *Candidate) bool { return c.Fits && r.time(c) <= r.time(best) }) {
-			list = append(list, best)
+		if best.Report != nil && r.time(best) < fastest {
+			if list = append(list, best); best.Fits {
+				fastest = r.time(best)
+			}
 		}
 		if optimal {
 			break
@@ -83,20 +84,22 @@ func (r *Request) search(p partition) (list []*Candidate) {
 // maxAttempts is the largest number of limits that bestPlan tries.
 const maxAttempts = 3
 
-// bestPlan returns the best plan under a limit, and good policies. Without a plan it returns the
-// template, from which all candidates take their name. The size of an order does not include the bytes of
+// bestPlan returns the best plan under a limit that is faster than the fastest so far, and good policies.
+// Without a plan it returns the template, from which all candidates take their name. The size of an order does not include the bytes of
 // transfers; if these make the plan exceed the memory, bestPlan searches again with a lower limit.
-func (q *search) bestPlan(template *Candidate, r *Request, limit int64, known []policy, effort int) (best *Candidate, good []policy) {
+func (q *search) bestPlan(template *Candidate, r *Request, limit int64, known []policy, effort int, fastest int64) (best *Candidate, good []policy) {
 	best = template
 	for range maxAttempts {
 		var solutions []solution
 		solutions, known = q.solve(limit, known, effort)
 		for _, s := range solutions {
-			if best.Report != nil && best.Fits && r.time(best) <= q.time(s) {
+			if fastest <= q.time(s) {
 				break
 			}
 			if c := q.provenPlan(template, r, s); r.compare(c, best) < 0 || c.Fits && !best.Fits {
-				best = c
+				if best = c; c.Fits {
+					fastest = min(fastest, r.time(c))
+				}
 			}
 		}
 		if best.Report == nil || best.Fits {
