@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,10 +11,10 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/weir-ml/weir/internal/site"
 	"github.com/weir-ml/weir/trainer/launch"
+	"github.com/weir-ml/weir/trainer/live"
 )
 
 // serveCmd serves the page that runs weir in a browser.
@@ -50,11 +49,6 @@ func (c *serveCmd) Run(s *streams) error {
 	if err := site.Write(ctx, page, ""); err != nil {
 		return err
 	}
-	server := http.Server{Handler: http.FileServer(http.Dir(page)), ReadHeaderTimeout: 10 * time.Second}
-	defer context.AfterFunc(ctx, func() { server.Close() })()
 	fmt.Fprintf(s.text, "http://%s (end with Ctrl-C)\n", listener.Addr())
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return live.Serve(ctx, listener, http.FileServer(http.Dir(page)))
 }

@@ -2,10 +2,13 @@ package live
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,16 +17,14 @@ import (
 
 const (
 	refreshSeconds = "3"      // interval at which a browser reloads
-	connections    = 32       // at once; others are refused
+	connections    = 32       // at once; one more ends the oldest
 	headerBytes    = 16 << 10 // maximum of a request
 )
 
 // Server serves the page of one run.
 type Server struct {
-	server   *http.Server
 	listener net.Listener
-	loopback bool
-	host     string // name of this machine
+	end      context.CancelFunc
 	asked    atomic.Bool
 	served   sync.WaitGroup
 
@@ -41,22 +42,38 @@ func Listen(address string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, _ := os.Hostname() // without a name, only addresses are served
-	s := &Server{
-		listener: listener, host: host,
-		loopback: listener.Addr().(*net.TCPAddr).IP.IsLoopback(),
-		page:     []byte("<!doctype html><title>A run</title><p>The first step is not done yet."),
-	}
-	s.server = &http.Server{
-		Handler:           http.HandlerFunc(s.serve),
+	s := &Server{listener: listener, page: []byte("<!doctype html><title>A run</title><p>The first step is not done yet.")}
+	ctx, end := context.WithCancel(context.Background())
+	s.end = end
+	s.served.Go(func() { _ = Serve(ctx, listener, http.HandlerFunc(s.serve)) }) // ends with Close
+	return s, nil
+}
+
+// Serve answers requests with handler until ctx ends, and closes the listener. Requests whose Host may
+// be the name of another site are refused. The time of a request and the number of connections are
+// limited: a further connection ends the oldest one.
+func Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	name, _ := os.Hostname() // without a name, only addresses are served
+	at := listener.Addr().(*net.TCPAddr)
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if known(r.Host, at.IP.IsLoopback(), name) {
+				handler.ServeHTTP(w, r)
+			} else {
+				http.Error(w, "this host is not served: open http://"+at.String()+"/", http.StatusForbidden)
+			}
+		}),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       5 * time.Second,
-		WriteTimeout:      10 * time.Second,
+		WriteTimeout:      time.Minute,
 		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    headerBytes,
 	}
-	s.served.Go(func() { _ = s.server.Serve(&limited{listener, make(chan struct{}, connections)}) }) // ends with Close
-	return s, nil
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(&limited{Listener: listener}); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 // URL returns the address of the page.
@@ -80,9 +97,9 @@ func (s *Server) Update(write func(io.Writer) error) error {
 
 // Close ends all connections.
 func (s *Server) Close() error {
-	err := s.server.Close()
+	s.end()
 	s.served.Wait()
-	return err
+	return nil
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
@@ -93,8 +110,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
 	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
 	switch {
-	case !s.known(r.Host):
-		http.Error(w, "this host is not served: open "+s.URL(), http.StatusForbidden)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		header.Set("Allow", "GET, HEAD")
 		http.Error(w, "the page can only be read", http.StatusMethodNotAllowed)
@@ -112,50 +127,50 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // known reports whether a request's Host cannot be the name of another site.
-func (s *Server) known(hostport string) bool {
+func known(hostport string, loopback bool, name string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
 		host = hostport
 	}
 	host = strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
 	ip := net.ParseIP(host)
-	if s.loopback {
+	if loopback {
 		return host == "localhost" || ip != nil && ip.IsLoopback()
 	}
-	return ip != nil || host == "localhost" || host != "" && host == strings.ToLower(s.host)
+	return ip != nil || host == "localhost" || host != "" && host == strings.ToLower(name)
 }
 
 // limited limits the number of concurrent connections.
 type limited struct {
 	net.Listener
-	free chan struct{}
+	mu   sync.Mutex
+	open []*counted // oldest first
 }
 
 func (l *limited) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case l.free <- struct{}{}:
-			return &counted{Conn: conn, free: l.free}, nil
-		default:
-			_ = conn.Close() // it may be closed already
-		}
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	c := &counted{conn, l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.open) == connections {
+		_ = l.open[0].Conn.Close() // its server notices
+		l.open = l.open[1:]
+	}
+	l.open = append(l.open, c)
+	return c, nil
 }
 
 type counted struct {
 	net.Conn
-	free   chan struct{}
-	closed atomic.Bool
+	of *limited
 }
 
 func (c *counted) Close() error {
-	if c.closed.Swap(true) {
-		return net.ErrClosed
-	}
-	<-c.free
+	c.of.mu.Lock()
+	c.of.open = slices.DeleteFunc(c.of.open, func(other *counted) bool { return other == c })
+	c.of.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -1,12 +1,13 @@
 package live_test
 
 import (
-	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -102,36 +103,44 @@ func TestWhoIsAnswered(t *testing.T) {
 	}
 }
 
-// Answered connections stay open for half a minute: while there are 32, further ones are closed.
+// Held connections do not lock the page: while there are 32, one more ends the oldest.
 func TestConnectionsAreBounded(t *testing.T) {
 	server := listen(t, ":0")
 	address := strings.Trim(strings.TrimPrefix(server.URL(), "http://"), "/")
-	connect := func() (conn net.Conn, answered bool) {
+	ended := func(conn net.Conn, within time.Duration) bool {
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(within)))
+		_, err := conn.Read(make([]byte, 1))
+		return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	var held []net.Conn
+	for range 40 {
 		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			return nil, false
-		}
-		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") // the connection may be closed already
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err == nil {
-			_, err = io.Copy(io.Discard, response.Body)
-		}
-		return conn, err == nil
+		require.NoError(t, err)
+		defer conn.Close()
+		held = append(held, conn)
 	}
-	var open []net.Conn
-	for i := range 40 {
-		conn, answered := connect()
-		require.NotNil(t, conn)
-		require.Equal(t, i < 32, answered, "connection %d", i)
-		if open = append(open, conn); i == 39 {
-			require.NoError(t, open[0].Close())
-		}
+	_, body := ask(t, server, "GET", "/", "")
+	require.Contains(t, body, "not done yet")
+	require.True(t, ended(held[0], time.Minute))
+	require.False(t, ended(held[39], time.Millisecond))
+}
+
+// Any handler is served with the same checks.
+func TestServe(t *testing.T) {
+	listener, err := net.Listen("tcp", "localhost:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error)
+	go func() { served <- live.Serve(ctx, listener, http.NotFoundHandler()) }()
+	for host, status := range map[string]int{"localhost": 404, "evil.example": 403} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String(), nil)
+		require.NoError(t, err)
+		request.Host = host
+		response, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, status, response.StatusCode)
 	}
-	require.Eventually(t, func() bool {
-		conn, answered := connect()
-		return conn != nil && conn.Close() == nil && answered
-	}, time.Minute, 10*time.Millisecond, "places come free")
-	for _, conn := range open[1:] {
-		require.NoError(t, conn.Close())
-	}
+	cancel()
+	require.NoError(t, <-served)
 }
