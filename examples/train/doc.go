@@ -59,7 +59,8 @@
 // You can write your trainer by copying this one: it imports only public packages. Read main.go,
 // train.go, model.go and data.go in this order; state.go reads and writes checkpoints, memory.go
 // plans the memory of a step, and the rest is flags and output. Package trainer/job defines the
-// flags of the plan and of several processes, and connects the processes.
+// flags of the plan and of several processes, connects the processes, and calls the trainer in the
+// right order (job.Session.Run).
 //
 // The exit status is 0 on success, 1 after an error, printed in one line, 3 after an error or
 // the end of another process of the job, and 130 after an interrupt.

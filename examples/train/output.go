@@ -139,7 +139,7 @@ func (t *trainer) End(ended error, saved bool) error {
 		return fault
 	}
 	s := t.summary(ended, digest)
-	if !saved && t.Done == t.First { // the checkpoint is older
+	if !saved { // the checkpoint, if there is one, is older
 		s.Checkpoint = ""
 	}
 	also := func(next error) { fault = cmp.Or(fault, next) }

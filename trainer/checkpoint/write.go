@@ -20,18 +20,19 @@ import (
 // Save writes a checkpoint of one process: WriteShard and Commit.
 func Save(dir string, state State, tensors ...safetensors.Tensor) error {
 	shard, err := WriteShard(dir, state.Step, 0, 1, Whole(tensors...)...)
-	if err != nil {
-		return err
+	if err == nil {
+		err = Commit(dir, state, shard)
 	}
-	if err = Commit(dir, state, shard); err != nil {
+	if err != nil {
 		Discard(dir, state.Step, shard)
 	}
 	return err
 }
 
 // Discard removes a shard of a checkpoint that has failed, on the rank that wrote it, so that it
-// takes no space from the next checkpoint. No rank may commit the checkpoint during the call or
-// later. The shard stays if a manifest names it; the zero Shard has no file.
+// takes no space from the next checkpoint, and the folders if they are empty. No rank may write or
+// commit the checkpoint during the call or later. The shard stays if a manifest names it. The zero
+// Shard, which WriteShard returns with an error, has no file.
 func Discard(dir string, step int64, shard Shard) {
 	folder := filepath.Join(dir, folderOf(step))
 	m, err := readManifest(folder)
@@ -88,7 +89,6 @@ func WriteShard(dir string, step int64, rank, ranks int, pieces ...Piece) (Shard
 	}
 	if free, known := outfile.Free(folder); known {
 		if need := safetensors.Bytes(tensors...); need > free {
-			_, _ = os.Remove(folder), os.Remove(dir) // both stay if they are not empty
 			return Shard{}, fmt.Errorf("%w: %s has room for %d bytes, and the tensors of rank %d have %d", ErrSpace, dir, free, rank, need)
 		}
 	}
@@ -98,7 +98,6 @@ func WriteShard(dir string, step int64, rank, ranks int, pieces ...Piece) (Shard
 		return safetensors.Write(io.MultiWriter(w, &sum), map[string]string{"format": "pt"}, tensors...)
 	})
 	if err != nil {
-		_, _ = os.Remove(folder), os.Remove(dir) // both stay if they are not empty
 		return Shard{}, fmt.Errorf("checkpoint: %w", err)
 	}
 	s.Bytes, s.SHA256 = sum.n, hex.EncodeToString(sum.Sum(nil))

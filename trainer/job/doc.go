@@ -7,11 +7,15 @@
 // ([Watch]). A trainer adds its own flags to the same set, calls [Options.Parse] and then
 // [Options.Validate], which reads the files that the flags name and checks the plan.
 //
+// [Session.Run] then runs the trainer, a [Trainer], in the right order: it resumes from the last
+// checkpoint, meets the other processes, trains, writes checkpoints, and ends the run in all processes,
+// with everything written after an interrupt. The same command then continues the run. The following
+// functions are for trainers that need another order.
+//
 // [Options.Meet] returns this process's part of the job, a [World], or nil if it is the only
 // process: in that case, all ranks are goroutines, and the methods of the nil World support this.
-// [World.Remote] stands in for the devices of other processes' ranks. After [World.Join] all
-// processes train in the same way. The first one leads: it writes the log, the checkpoints and the
-// page. [World.Step] sends it the memory log of the other ranks, [World.Fetching] their weights, and
+// After [World.Join] all processes train in the same way. The first one leads: it writes the log, the
+// manifests of checkpoints and the page. [World.Step] sends it the memory log of the other ranks, and
 // [World.JoinActions] their last actions. [World.Settle] makes all processes end the run in the same
 // way. [World.Answer] answers weir status and weir hang.
 package job

@@ -68,7 +68,7 @@ type Session struct {
 
 	built   atomic.Bool
 	trainer Trainer
-	saved   int // the step of the last checkpoint of this run, or -1
+	saved   int // the step of the last checkpoint in the folder of -checkpoint, or -1
 }
 
 // Run trains: it resumes from the last checkpoint, meets the other processes, runs the steps, writes
@@ -156,6 +156,9 @@ func (s *Session) resume(c *checkpoint.Checkpoint) error {
 		return fmt.Errorf("has seen all %d steps: give more with -steps", c.Step)
 	}
 	s.First, s.Done = int(c.Step), int(c.Step)
+	if s.resumesItself() {
+		s.saved = s.Done
+	}
 	return nil
 }
 
@@ -203,8 +206,7 @@ func (s *Session) finish(ctx context.Context, err error) error {
 	err = s.World.Settle(ctx, s.Done, err)
 	interrupted := errors.Is(err, ErrInterrupted)
 	sound := err == nil || interrupted || errors.Is(err, outfile.ErrWriting) // the weights are valid
-	began := err == nil || s.Done > s.First                                  // without a step, keep the older checkpoint
-	save, fault := s.World.Agree(context.Background(), s.Checkpoint != "" && sound && began && s.saved != s.Done)
+	save, fault := s.World.Agree(context.Background(), s.Checkpoint != "" && sound && s.Done > s.First && s.saved != s.Done)
 	if save && fault == nil {
 		fault = s.save()
 	}

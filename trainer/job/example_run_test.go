@@ -1,0 +1,127 @@
+package job_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/trainer/checkpoint"
+	"github.com/weir-ml/weir/trainer/job"
+	"github.com/weir-ml/weir/trainer/safetensors"
+	"github.com/weir-ml/weir/transport"
+)
+
+type T = kernels.Buffer
+
+// line trains y = 3x, with one weight on one rank.
+type line struct {
+	*job.Session
+	dev          *kernels.Host
+	weight, grad T
+	run          *runner.Runner[T]
+}
+
+func (l *line) Check(context.Context) error { return l.Validate(1) }
+
+func (l *line) Build(ctx context.Context) (err error) {
+	var errs [3]error
+	l.dev, errs[0] = kernels.NewHost(kernels.HostConfig{})
+	l.weight, errs[1] = l.dev.Floats(memory.Resident, 0)
+	l.grad, errs[2] = l.dev.Floats(memory.Resident, 0)
+	if err := errors.Join(errs[:]...); err != nil {
+		return err
+	}
+	if err := l.World.Join(ctx, []job.Local{l.dev}); err != nil {
+		return err
+	}
+	var d stages.Decl[T]
+	point, slope, miss, w := d.Part("point"), d.Slot("slope"), d.Loss("error"), d.Param("weight", l.grad)
+	stage := d.Stage("line", func(_ context.Context, mb batchctx.Microbatch[T], _, _ []T) error {
+		p := l.dev.Float32s(mb.Part(point))
+		e := l.dev.Float32s(l.weight)[0]*p[0] - p[1]
+		mb.Loss(miss, float64(e*e/2), 1)
+		mb.Save(slope, mb.Must(l.dev.Floats(memory.Saved, e*p[0])))
+		return nil
+	}, func(_ context.Context, mb batchctx.Microbatch[T], _, _ []T) error {
+		if g, trains := mb.Grad(w); trains {
+			l.dev.Float32s(g)[0] += mb.LossSeed(miss) * l.dev.Float32s(mb.Take(slope))[0]
+		}
+		return nil
+	})
+	l.run, err = runner.New(runner.Config[T]{
+		Stages: []stages.Stage[T]{stage}, Spaces: runner.Spaces(l.dev), World: l.World.RunnerWorld(), FirstStep: int64(l.Done),
+	})
+	return err
+}
+
+func (l *line) Restore(c *checkpoint.Checkpoint) error {
+	return checkpoint.Read(c, "weight", []int{1}, l.dev.Float32s(l.weight))
+}
+
+func (l *line) Begin(context.Context) error { return nil }
+func (l *line) Start(context.Context) error { return nil }
+
+func (l *line) Step(ctx context.Context) error {
+	result, err := l.run.Step(ctx, l.Microbatches, runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {
+		x := float32(e.Index()%7) - 3
+		e.Put("point", e.Must(l.dev.Floats(memory.Entry, x, 3*x)))
+		return nil
+	}))
+	if err != nil {
+		return err
+	}
+	return result.Update(func(factor float64) error {
+		l.dev.Float32s(l.weight)[0] -= 0.2 * float32(factor) * l.dev.Float32s(l.grad)[0]
+		return nil
+	})
+}
+
+func (l *line) State() (checkpoint.State, []checkpoint.Piece, error) {
+	return checkpoint.State{Step: int64(l.Done)}, checkpoint.Whole(safetensors.Of("weight", []int{1}, l.dev.Float32s(l.weight))), nil
+}
+
+func (l *line) Stepped(context.Context) error { return nil }
+
+func (l *line) End(ended error, saved bool) error {
+	fmt.Printf("steps %d to %d, weight %.2f, saved: %v\n", l.First, l.Done, l.dev.Float32s(l.weight)[0], saved)
+	return ended
+}
+
+func (l *line) Standings() []transport.Standing { return l.run.Standings() }
+
+// The same command begins a run, and resumes it from its last checkpoint.
+func ExampleSession_Run() {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	saved := filepath.Join(dir, "saved")
+	for _, total := range []string{"2", "4", "4"} {
+		set := flag.NewFlagSet("line", flag.ContinueOnError)
+		steps := set.Int("steps", 10, "optimizer steps")
+		l := &line{Session: &job.Session{
+			Options: job.Flags(set), Deciding: []string{"microbatches"}, Steps: steps, Say: func(text string) { fmt.Println(text) },
+		}}
+		if err := l.Parse([]string{"-steps", total, "-microbatches", "4096", "-checkpoint", saved, "-resume", saved}); err != nil {
+			fmt.Println(err)
+			return
+		}
+		if err := errors.Join(l.Run(context.Background(), l), l.run.Close(), l.dev.Close()); err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// steps 0 to 2, weight 2.88, saved: true
+	// steps 2 to 4, weight 3.00, saved: true
+	// steps 4 to 4, weight 3.00, saved: true
+}
