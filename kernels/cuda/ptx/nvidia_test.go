@@ -196,7 +196,7 @@ func verify(t *testing.T, folder, name string, lines []string, threads int, word
 	config, program := filepath.Join(folder, "input.json"), filepath.Join(folder, "kernel.ptx")
 	require.NoError(t, os.WriteFile(config, text, 0o600))
 	require.NoError(t, os.WriteFile(program, []byte(strings.Join(lines, "\n")), 0o600))
-	out, err := exec.Command(*verifier, program, "--input", config).Output()
+	out, err := exec.Command(*verifier, program, "--input", config, "--timeout", "3600").Output()
 	require.NoError(t, err)
 	var outcome struct {
 		Result  string  `json:"result"`
