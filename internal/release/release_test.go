@@ -118,7 +118,7 @@ func TestWheelRequiresTestedPyTorch(t *testing.T) {
 	require.NoError(t, err)
 	tested := regexp.MustCompile(`(?m)^TESTED = \((\d+), (\d+)\),`).FindSubmatch(module)
 	require.NotNil(t, tested)
-	wheel, err := sample.wheel([]string{"one"}, "weir", program, module, license, []byte("{}"))
+	wheel, err := sample.wheel([]string{"one"}, "weir", program, module, license, []byte("{}"), nil)
 	require.NoError(t, err)
 	packed, err := zip.NewReader(bytes.NewReader(wheel), int64(len(wheel)))
 	require.NoError(t, err)
