@@ -49,7 +49,6 @@ type decoder struct {
 	calls   map[Call]*Call
 	scratch []byte
 	entries []entry
-	hooked  bool // FlightRecorderHook wrote the dump
 }
 
 // entry is an entry of the file. Entries of a batch and the one that closes it have equal batches.
@@ -61,8 +60,8 @@ type entry struct {
 }
 
 // batch is the pair of counts that all entries of a batch of operations share, and that no other
-// operation has. ProcessGroupNCCL.cpp raises one of the counts for each batch: the collective's in PyTorch
-// 2.4 and 2.5, whatever the batch holds, and the one of its kind since 2.6.
+// operation has. ProcessGroupNCCL.cpp raises one of the counts for each batch: that of collectives in PyTorch
+// 2.4, whatever the batch holds, and that of its kind in 2.6 and later.
 type batch struct {
 	group                 int32
 	collective, transfers int64
@@ -84,8 +83,12 @@ func (d *decoder) top(v pickle.Value) error {
 		return fault("it has no entries and no pg_config: torch.distributed writes them if TORCH_NCCL_TRACE_BUFFER_SIZE is more than 0")
 	}
 	version := d.word(parts["version"])
-	if major, _, _ := strings.Cut(version, "."); major != "2" && major != "" {
-		return fault("it is of version %q, and 2.0 to 2.10 can be read", version)
+	major, minor, _ := strings.Cut(version, ".")
+	if major != "2" && major != "" {
+		return fault("it is of version %q, and 2.0 to 2.%d can be read", version, newest)
+	}
+	if n, err := strconv.Atoi(minor); major != "" && (err != nil || n > newest) {
+		d.dump.Newer = version
 	}
 	for name, config := range d.Pairs(parts["pg_config"]) {
 		fields := maps.Collect(d.Pairs(config))
@@ -113,6 +116,9 @@ func (d *decoder) top(v pickle.Value) error {
 	return nil
 }
 
+// newest is the last known version, 2.10.
+const newest = 10
+
 const entryBytes = 40 + 88 // for an entry of the dump, and one of the file
 
 // settle gives the parts of each batch the state of the entry that closes it, and keeps all entries but
@@ -138,7 +144,7 @@ func (d *decoder) settle() {
 		// A transfer that is not completed although the last completed one has its number is part of a batch, as
 		// is one behind which no transfer was counted.
 		numbered := e.Kind != Collective && (e.transfers == 0 || e.transfers == d.dump.Groups[e.Group].Status.Completed)
-		batched[e.Group] = batched[e.Group] || e.closes || parts[e.batch] > 1 || numbered
+		batched[e.Group] = batched[e.Group] || e.closes || e.transfers >= 0 && (parts[e.batch] > 1 || numbered)
 	}
 	d.dump.Complete = d.dump.Complete && history
 	d.dump.first = len(d.entries) > 0 && d.entries[0].Record == 0
@@ -175,7 +181,7 @@ func (d *decoder) settle() {
 }
 
 // count numbers the operations of each group. Numbers of collectives are those of all members, so they
-// exclude the batches of transfers that raised the count of collectives in PyTorch 2.4 and 2.5. Numbers of
+// exclude the batches of transfers that raised the count of collectives in PyTorch 2.4. Numbers of
 // transfers count all parts of batches.
 func (d *decoder) count() {
 	type counts struct {
@@ -192,7 +198,7 @@ func (d *decoder) count() {
 		case d.dump.Whole() || e.transfers == 0:
 			c.sent++
 			e.Number = c.sent
-		case !d.hooked && e.op >= e.collective && e.collective >= 0:
+		case !d.dump.Hooked && e.op >= e.collective && e.collective >= 0:
 			e.Number = e.op - e.collective
 		default:
 			e.Number = e.transfers
@@ -234,7 +240,7 @@ const mostRank = 1<<24 - 1
 
 // entry reads an operation.
 func (d *decoder) entry(v pickle.Value) {
-	e := entry{Entry: Entry{Group: -1, Peer: -1}, batch: batch{-1, -1, 0}, op: -1}
+	e := entry{Entry: Entry{Group: -1, Peer: -1}, batch: batch{-1, -1, -1}, op: -1}
 	var call, output Call
 	var local int64 = -1
 	name, retired := "", false
@@ -286,7 +292,7 @@ func (d *decoder) entry(v pickle.Value) {
 	// at its failure. Backends that do not report ends have them retired when they are issued, and nccl2
 	// reports transfers of batches as completed when they are issued.
 	native := backend == "nccl" || backend == "xccl" || backend == "gloo"
-	d.hooked = d.hooked || !native
+	d.dump.Hooked = d.dump.Hooked || !native
 	if retired && !e.Completed && !strings.HasPrefix(backend, "nccl") && backend != "xccl" {
 		e.Completed, e.Unseen = true, true
 	} else if e.Completed && call.Kind != Collective && strings.HasPrefix(backend, "nccl") {
@@ -376,7 +382,7 @@ func (d *decoder) join(v pickle.Value) {
 		}
 		fields := maps.Collect(d.Pairs(v))
 		status := Status{d.number(fields["last_enqueued_collective"]), d.number(fields["last_completed_collective"])}
-		if d.hooked && status.Enqueued >= 0 { // op_id of any operation, from 0
+		if d.dump.Hooked && status.Enqueued >= 0 { // op_id of any operation, from 0
 			status.Enqueued++
 			status.Completed++
 		}

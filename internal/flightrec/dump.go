@@ -12,12 +12,15 @@ type Dump struct {
 	// Complete means that the dump contains all operations from its first one on. A dump of pending
 	// operations alone does not.
 	Complete bool
+	// Hooked means that FlightRecorderHook wrote the dump, so that PyTorch is 2.15 or newer.
+	Hooked bool
 	// Unclosed means that operations were taken as completed because the dump lacks the end of their batch.
 	Unclosed bool
 	// Backend names a backend that does not tell when operations end, or when transfers in batches do; "" if
 	// there is none.
 	Backend string
-	first   bool // the dump has the rank's first operation
+	Newer   string // the version of the dump, if it is newer than those that are known; else ""
+	first   bool   // the dump has the rank's first operation
 }
 
 // Whole reports whether the dump contains the rank's whole history.

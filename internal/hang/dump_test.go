@@ -71,7 +71,7 @@ func (r *dumpRank) Collective(g *dumpGroup, name string, now int64, sizes ...int
 	return r.add(&dumpOp{Group: g, Name: "nccl:" + name, Created: now, Sizes: sizes, Type: "Float", collective: n[0], batch: n[1], op: n[2]})
 }
 
-// Transfer records a send to a rank of the job, or a receive.
+// Transfer records a send to a rank of the job, or a receive from one, or from any if it is -1.
 func (r *dumpRank) Transfer(g *dumpGroup, send bool, peer int, now int64, sizes ...int64) *dumpOp {
 	n := r.count(g)
 	switch {
@@ -86,7 +86,7 @@ func (r *dumpRank) Transfer(g *dumpGroup, send bool, peer int, now int64, sizes 
 		r.open = &dumpOp{Group: g, Name: "nccl:coalesced", Created: now}
 	}
 	own, other := slices.Index(g.Ranks, r.Rank), slices.Index(g.Ranks, peer)
-	name := fmt.Sprintf("nccl:recv %d<-%d", own, other)
+	name := strings.Replace(fmt.Sprintf("nccl:recv %d<-%d", own, other), "<--1", "<-?", 1)
 	if send {
 		name = fmt.Sprintf("nccl:send %d->%d", own, other)
 	}
@@ -100,8 +100,8 @@ func (r *dumpRank) Transfer(g *dumpGroup, send bool, peer int, now int64, sizes 
 
 // Close ends the batch that is being issued, as endCoalescing does in ProcessGroupNCCL.cpp: it records an operation
 // without sizes, which is no transfer (isP2POp is false for COALESCED) and has the numbers of the parts. The parts have
-// no events, so they never complete. startCoalescing raises the collectives' number in PyTorch 2.4 and 2.5, and since
-// 2.6 the first transfer in the batch raises that of transfers; op_id counts every part.
+// no events, so they never complete. startCoalescing raises the number of collectives in PyTorch 2.4, and since 2.6 the
+// first transfer in the batch raises that of transfers; op_id counts every part.
 func (r *dumpRank) Close() {
 	if r.open != nil {
 		r.add(r.open)

@@ -163,7 +163,7 @@ func (j *job) trail(r *rank, pipeline []int, counts bool) trail {
 		g := r.group(e)
 		number, begun := last[g]
 		gapless = gapless && (!begun || e.Number == number+1)
-		counted = counted && !r.dump.Groups[e.Group].Uncounted
+		counted = counted && !r.dump.Groups[e.Group].Uncounted && (!r.dump.Hooked || r.dump.Whole())
 		last[g] = e.Number
 		t.last = append(t.last, issued{direction: direction{e.Kind, place}})
 		if held {
@@ -282,8 +282,8 @@ func (f *Fit) narrow(ranks []int) int {
 			for d, most := range p.script.count {
 				peer, back := f.Places[ranks[d.peer]], direction{flightrec.Send + flightrec.Recv - d.kind, p.Place}
 				own, theirs := p.trail.pending[d], peer.trail.pending[back]
-				if len(p.after) == 1 && len(peer.after) == 1 && p.rank.dump.Whole() && peer.rank.dump.Whole() {
-					continue // counted, and small sends can end before they are received
+				if len(p.after) == 1 && len(peer.after) == 1 && p.rank.dump.Complete && peer.rank.dump.Complete {
+					continue // small sends can end before they are received
 				}
 				if p.Departs || peer.Departs || own > 0 && theirs > 0 || p.rank.missing && theirs == 0 || peer.rank.missing && own == 0 {
 					continue // matched but not complete, or unknown
@@ -385,7 +385,13 @@ func (f *Fit) adopt(j *job) {
 		}
 		if p.For == 0 {
 			gone := slices.ContainsFunc(r.pending, func(e *flightrec.Entry) bool { return e.Peer >= 0 && j.byID[int(e.Peer)].missing })
-			if !gone && !slices.Contains(p.Before, endOfStep) { // no pending operation holds it up
+			send := slices.IndexFunc(r.pending, func(e *flightrec.Entry) bool { return e.Kind == flightrec.Send })
+			computes := slices.ContainsFunc(p.Before, func(a schedule.Action) bool { return a.Kind().Compute() })
+			switch {
+			case gone || slices.Contains(p.Before, endOfStep):
+			case send >= 0 && !computes: // it issues no transfer until its sends have ended
+				j.block(r, r.pending[send])
+			default: // no pending operation holds it up
 				r.blocked = blocked{}
 			}
 			continue

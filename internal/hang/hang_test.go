@@ -116,6 +116,32 @@ func TestVerdicts(t *testing.T) {
 				r.Transfer(g, true, (i+1)%4, 2, 8)
 			}
 		}, []int{0, 1, 2, 3}, false, "ranks 0-3 wait for each other: rank 0 is in send to rank 1, rank 1 is in send to rank 2"},
+		"a receive from any rank": {func(g *dumpGroup, ranks []*dumpRank) {
+			ranks[1].Transfer(g, false, -1, 2, 8)
+			ranks[2].Transfer(g, true, 1, 2, 8).Completed = 3
+			for _, r := range ranks[2:] {
+				r.Collective(g, "all_reduce", 2, 8)
+			}
+		}, []int{0}, true, "rank 0 has completed all that it issued, at last broadcast 1 of WORLD (0), and has not issued all_reduce 2"},
+		"nothing but a receive from any rank": {func(g *dumpGroup, ranks []*dumpRank) {
+			ranks[1].Transfer(g, false, -1, 2, 8)
+		}, []int{0, 2, 3}, false, "has not issued the send that rank 1 waits for"},
+		"few issued it": {func(g *dumpGroup, ranks []*dumpRank) {
+			ranks[1].Collective(g, "all_reduce", 2, 8)
+		}, []int{0, 2, 3}, false, "has not issued all_reduce 2"},
+		"a scatter, of which the root has as many tensors as members": {func(g *dumpGroup, ranks []*dumpRank) {
+			for _, r := range ranks[:3] {
+				r.Collective(g, "scatter", 2, 8)
+			}
+			ranks[0].Ops[1].Type = "Float,Float,Float,Float"
+		}, []int{3}, true, "has not issued scatter 2"},
+		"a broadcast that others have completed": {func(g *dumpGroup, ranks []*dumpRank) {
+			for i, r := range ranks {
+				if op := r.Collective(g, "broadcast", 2, 8); i != 1 {
+					op.Completed = 3
+				}
+			}
+		}, []int{1}, false, "is in broadcast 2 of WORLD (0), which other members have completed"},
 		"overtaken": {func(g *dumpGroup, ranks []*dumpRank) {
 			for i, r := range ranks {
 				if op := r.Collective(g, "all_reduce", 2, 8); i != 1 {
@@ -141,6 +167,17 @@ func TestVerdicts(t *testing.T) {
 			require.True(t, strings.HasPrefix(text.String(), r.Verdict()))
 		})
 	}
+}
+
+// TestNewer names a version of dumps that is newer than the known ones.
+func TestNewer(t *testing.T) {
+	_, ranks := small(2)
+	for _, r := range ranks {
+		r.Version = "2.11"
+	}
+	var text bytes.Buffer
+	require.NoError(t, hang.Dumps(read(t, ranks)).Write(&text))
+	require.Contains(t, text.String(), "dumps have version 2.11, and may say what this weir does not know")
 }
 
 // TestAnotherPlan says that the dumps do not fit, and judges without it.

@@ -29,6 +29,7 @@ type rank struct {
 	pending   []*flightrec.Entry
 	completed *flightrec.Entry // the last completed operation, nil if the dump shows none
 	lanes     map[lane][]*flightrec.Entry
+	joint     map[*rank][][2]int64
 	place     *Place // the rank's place in the plan, nil if it has none
 	blocked
 }
@@ -123,11 +124,9 @@ func newJob(set *flightrec.Set) *job {
 		}
 	}
 	for _, r := range j.ranks {
-		issued := map[lane]int{}
 		for i := range r.dump.Entries {
 			e := &r.dump.Entries[i]
-			issued[laneOf(r, e)]++
-			if e.Completed && !(e.Unseen && j.early(r, e, issued[laneOf(r, e)])) {
+			if e.Completed && !(e.Unseen && j.early(r, e)) || e.Kind == flightrec.Send && j.received(r, e) {
 				r.completed = e
 				continue
 			}
@@ -164,10 +163,16 @@ func newJob(set *flightrec.Set) *job {
 func (j *job) rank(id int) *rank {
 	r := j.byID[id]
 	if r == nil {
-		r = &rank{id: id, dump: &flightrec.Dump{}, missing: true, lanes: map[lane][]*flightrec.Entry{}}
+		r = &rank{id: id, dump: &flightrec.Dump{}, missing: true, lanes: map[lane][]*flightrec.Entry{}, joint: map[*rank][][2]int64{}}
 		j.byID[id] = r
 	}
 	return r
+}
+
+// free reports whether it is proven that nothing holds up a rank at its place in a plan: the dump has all operations, and
+// no send is pending, which the plan does not wait for.
+func (r *rank) free() bool {
+	return r.dump.Complete && !slices.ContainsFunc(r.pending, func(e *flightrec.Entry) bool { return e.Kind == flightrec.Send })
 }
 
 // group returns the group of an entry.
@@ -203,12 +208,12 @@ func (m *member) lacks(number int64) bool {
 	if m.first >= 0 {
 		return m.first < number
 	}
-	return m.proven || m.status.Enqueued >= 0 && !m.guessed
+	return m.proven || m.status.Enqueued >= 0 && m.status.Enqueued < number && !m.guessed
 }
 
 // early reports whether an operation whose end was not seen cannot have ended, since another end of it has not
-// been issued. It is the nth of its lane.
-func (j *job) early(r *rank, e *flightrec.Entry, n int) bool {
+// been issued.
+func (j *job) early(r *rank, e *flightrec.Entry) bool {
 	g := r.group(e)
 	switch {
 	case e.Kind == flightrec.Collective:
@@ -217,10 +222,19 @@ func (j *job) early(r *rank, e *flightrec.Entry, n int) bool {
 			return m != nil && m.proven && m.issued < e.Number
 		})
 	case e.Kind != flightrec.Collective && e.Peer >= 0:
-		ends, counted := j.ends(r, e)
-		return counted && n > len(ends)
+		end, counted := j.end(r, e)
+		return counted && end == nil
 	}
 	return false
+}
+
+// received reports whether a send has ended because its message has been received, though its recorder does not say so.
+func (j *job) received(r *rank, e *flightrec.Entry) bool {
+	if e.Completed || e.Batch > 0 || e.Peer < 0 {
+		return false
+	}
+	end, _ := j.end(r, e)
+	return end != nil && end.Completed && !end.Unseen
 }
 
 // rooted reports whether some members of a collective may end before others begin.

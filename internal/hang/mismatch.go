@@ -87,8 +87,8 @@ func compare(g *group, number int64, ranks map[string][]int) Finding {
 // sizes.
 func signature(e *flightrec.Entry) string {
 	text := e.Name
-	if e.Type != "" {
-		text += " of " + e.Type
+	if types := slices.Compact(strings.Split(e.Type, ",")); types[0] != "" { // a scatter has as many tensors as members at its root
+		text += " of " + strings.Join(types, ",")
 	}
 	for _, equal := range []string{"all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "broadcast"} {
 		if strings.Contains(e.Name, equal) {

@@ -22,6 +22,7 @@ func (r *Report) stopped(j *job, ranks []int) Reason {
 		reason.Text = "left a dump without a pending operation"
 	case rank.overtaken && rank.Kind == flightrec.Recv:
 		reason.Text = fmt.Sprintf("is in %s, which rank %d has completed its send for", rank.describe(rank.Entry), rank.Peer)
+		reason.Certain = reason.Certain && whole(rank, j.byID[int(rank.Peer)]) && !rank.dump.Hooked // a backend may match transfers by their tags
 		return reason
 	case rank.overtaken:
 		if f := r.mismatch(rank); f != nil {
@@ -34,6 +35,7 @@ func (r *Report) stopped(j *job, ranks []int) Reason {
 		reason.Text = fmt.Sprintf("is in %s, and waits for no rank there", rank.describe(rank.Entry))
 	case len(rank.pending) > 0:
 		reason.Text = "has nothing pending that holds it up at its place in the plan"
+		reason.Certain = reason.Certain && rank.free()
 	default:
 		reason.Text = "has completed all that it issued, at last " + rank.describe(rank.completed)
 	}
@@ -97,7 +99,7 @@ func (r *Report) cycle(j *job, ranks []int) Reason {
 	case all && len(ranks) == 2:
 		reason.Text = "have issued both ends of a transfer between them, which does not end: look at the link between them, and at the tags of the transfer, which dumps do not contain"
 	case departed != nil:
-		reason.Ranks, reason.Certain = departed, true
+		reason.Ranks = departed
 		reason.Text = "issued transfers in another order than the plan, so that " + units.Ranks(ranks) + " wait for each other"
 	case odd != nil:
 		reason.Ranks = odd

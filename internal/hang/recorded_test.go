@@ -16,43 +16,53 @@ import (
 // FlightRecorderHook for most, gloo itself for collective-sleeps and halves-sleep. Those of other-tags are of two
 // ranks whose transfer has two tags.
 func TestRecordedJobs(t *testing.T) {
-	base, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 8})
-	require.NoError(t, err)
-	base.Runtime = schedule.PyTorch
-	plan, err := lower.Transfers(base, 1)
-	require.NoError(t, err)
+	plan := func(rule schedule.Rule, ranks int) *schedule.Plan {
+		base, err := rule(schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: 8})
+		require.NoError(t, err)
+		base.Runtime = schedule.PyTorch
+		with, err := lower.Transfers(base, 1)
+		require.NoError(t, err)
+		return with
+	}
+	onefoneb, gpipe, halves := plan(schedule.OneFOneB, 4), plan(schedule.GPipe, 4), plan(schedule.OneFOneB, 2)
 	for name, c := range map[string]struct {
 		blamed  []int
 		certain bool
 		text    string
-		place   string // of the blamed rank in 1F1B
+		place   string // of the blamed rank in the plan
+		plan    *schedule.Plan
 	}{
-		"first-step-sleeps":         {[]int{2}, true, "has not issued the send that rank 1 waits for", "after 2RECV_F2, before 2F2 or 2SEND_F2"},
-		"first-step-sleeps-healthy": {nil, false, "nothing is pending on 4 ranks", ""},
-		"rank-dies":                 {[]int{3}, false, "rank 3 left no dump", ""},
-		"send-skipped":              {[]int{1, 2}, false, "one of them issues its transfers in the wrong order", ""},
-		"mixed-sleeps":              {[]int{2}, true, "has not issued all_reduce", "before the end of the step"},
-		"groups-sleep":              {[]int{3}, true, "has not issued the send that rank 1 waits for", ""},
-		"active-alone":              {[]int{1}, false, "left a dump without a pending operation, and has not issued", ""},
-		"batched-sleeps":            {[]int{2}, false, "has not issued the send that rank 1 waits for", "after 2RECV_F3, before 2F3 or 2SEND_F3"},
-		"batched-sleeps-healthy":    {nil, false, "nothing is pending on 4 ranks", ""},
-		"collective-sleeps":         {[]int{1}, true, "has not issued all_reduce 4 of default_pg (0)", ""},
-		"halves-sleep":              {[]int{3}, true, "has not issued all_reduce 3 of default_pg (0)", ""},
-		"halves-sleep-healthy":      {nil, false, "nothing is pending on 4 ranks", ""},
-		"another-collective":        {[]int{2}, true, "operation 3 of default_pg (0) is all_reduce of Float 8 on ranks 0, 1 and 3, and broadcast of Float 8 on rank 2", ""},
-		"another-size":              {[]int{3}, true, "is all_reduce of Float 1048576 on rank 3, and all_reduce of Float 8 on ranks 0 and 1", ""},
-		"another-order":             {[]int{2}, true, "on rank 2", ""},
-		"wrong-side":                {[]int{2, 3}, false, "rank 2 is in recv from rank 3, rank 3 is in recv from rank 2", ""},
-		"any-source":                {[]int{0}, true, "has not issued barrier", ""},
-		"interleaved-sleeps":        {[]int{2, 3}, false, "wait for each other", ""},
-		"other-tags":                {[]int{0, 1}, false, "look at the link between them, and at the tags of the transfer", ""},
+		"first-step-sleeps":         {[]int{2}, true, "has not issued the send that rank 1 waits for", "after 2RECV_F2, before 2F2 or 2SEND_F2", onefoneb},
+		"first-step-sleeps-healthy": {nil, false, "nothing is pending on 4 ranks", "", nil},
+		"rank-dies":                 {[]int{3}, false, "rank 3 left no dump", "", nil},
+		"send-skipped":              {[]int{1, 2}, false, "one of them issues its transfers in the wrong order", "", nil},
+		"mixed-sleeps":              {[]int{2}, true, "has not issued all_reduce", "before the end of the step", onefoneb},
+		"groups-sleep":              {[]int{3}, true, "has not issued the send that rank 1 waits for", "", nil},
+		"active-alone":              {[]int{1}, false, "left a dump without a pending operation, and has not issued", "", nil},
+		"batched-sleeps":            {[]int{2}, false, "has not issued the send that rank 1 waits for", "after 2RECV_F3, before 2F3 or 2SEND_F3", onefoneb},
+		"batched-sleeps-healthy":    {nil, false, "nothing is pending on 4 ranks", "", nil},
+		"batched-short":             {[]int{1, 2}, false, "rank 1 is in send to rank 2, rank 2 is in recv from rank 1", "", nil},
+		"collective-sleeps":         {[]int{1}, true, "has not issued all_reduce 4 of default_pg (0)", "", nil},
+		"halves-sleep":              {[]int{3}, true, "has not issued all_reduce 3 of default_pg (0)", "", nil},
+		"halves-sleep-healthy":      {nil, false, "nothing is pending on 4 ranks", "", nil},
+		"another-collective":        {[]int{2}, true, "operation 3 of default_pg (0) is all_reduce of Float 8 on ranks 0, 1 and 3, and broadcast of Float 8 on rank 2", "", nil},
+		"another-size":              {[]int{3}, true, "is all_reduce of Float 1048576 on rank 3, and all_reduce of Float 8 on ranks 0 and 1", "", nil},
+		"another-order":             {[]int{2}, true, "on rank 2", "", nil},
+		"wrong-side":                {[]int{2, 3}, false, "rank 2 is in recv from rank 3, rank 3 is in recv from rank 2", "", nil},
+		"any-source":                {[]int{0}, true, "has not issued barrier", "", nil},
+		"interleaved-sleeps":        {[]int{2, 3}, false, "wait for each other", "", nil},
+		"behind-sends":              {[]int{3}, false, "has not issued the recv that rank 2 sends to", "after 3RECV_F2, before 3F2 or 3RECV_F3", gpipe},
+		"active-groups":             {[]int{2}, false, "left a dump without a pending operation, and has not issued", "before", halves},
+		"gloo-times-out":            {[]int{1}, false, "has not issued all_reduce 4", "", nil},
+		"short-history":             {[]int{2}, false, "has not issued the send that rank", "after 2RECV_F", onefoneb},
+		"other-tags":                {[]int{0, 1}, false, "look at the link between them, and at the tags of the transfer", "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set, err := flightrec.Read("testdata/recorded/" + name + ".tar.gz")
 			require.NoError(t, err)
 			reports := []*hang.Report{hang.Dumps(set)}
 			if c.place != "" {
-				reports = append(reports, hang.Dumps(set, plan))
+				reports = append(reports, hang.Dumps(set, c.plan))
 				require.True(t, reports[1].Fit.Fits, reports[1].Fit.Why)
 				require.Contains(t, reports[1].Fit.Places[c.blamed[0]].String(), c.place)
 			}
@@ -66,8 +76,8 @@ func TestRecordedJobs(t *testing.T) {
 	}
 }
 
-// TestBatches judges batches of transfers in the numbers of ProcessGroupNCCL.cpp, PyTorch 2.4 and 2.5 and
-// 2.6 to 2.10. The dumps are built after its source.
+// TestBatches judges batches of transfers in the numbers of ProcessGroupNCCL.cpp in PyTorch 2.4, and in 2.6 to 2.10.
+// The dumps are built after its source.
 func TestBatches(t *testing.T) {
 	for _, version := range []string{"2.4", "2.6"} {
 		for _, pending := range []bool{false, true} {

@@ -1,6 +1,7 @@
 package hang
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -21,6 +22,7 @@ type Report struct {
 	Empty    []int     `json:"empty,omitempty"`   // ranks whose dump contains no operations
 	States   []State   `json:"states"`
 	Unseen   []string  `json:"unseen,omitempty"`  // backends that do not tell when operations end
+	Newer    string    `json:"newer,omitempty"`   // version of dumps that is newer than those that are known
 	Broken   []string  `json:"broken,omitempty"`  // files that cannot be read, with the reason
 	Skipped  int       `json:"skipped,omitempty"` // number of files in folders and archives whose names are not those of dumps
 	Fit      *Fit      `json:"plan,omitempty"`
@@ -59,12 +61,22 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 		case len(one.dump.Entries) == 0:
 			r.Empty = append(r.Empty, one.id)
 		}
+		r.Newer = cmp.Or(one.dump.Newer, r.Newer)
 		if b := one.dump.Backend; b != "" && !slices.Contains(r.Unseen, b) {
 			r.Unseen = append(r.Unseen, b)
 		}
 		if len(one.pending) > 0 { // a rank continues after it posts a send
 			first := slices.IndexFunc(one.pending, func(e *flightrec.Entry) bool { return e.Kind != flightrec.Send || e.Batch > 0 })
 			j.block(one, one.pending[max(first, 0)])
+		}
+	}
+	if slices.ContainsFunc(j.ranks, func(r *rank) bool { return len(r.pending) > 0 }) {
+		for _, one := range j.ranks { // the rank may be in its last operation if its end was not seen
+			if e := one.completed; len(one.pending) == 0 && e != nil && e.Unseen && e.Kind != flightrec.Collective && e.Peer >= 0 {
+				if _, counted := j.end(one, e); !counted {
+					j.block(one, e)
+				}
+			}
 		}
 	}
 	for _, plan := range plans {
@@ -100,7 +112,7 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 	for _, one := range j.ranks { // ranks that stopped before any other came to wait for them, which only a plan shows
 		p := one.place
 		if _, waits := g[one.id]; !waits && len(g) > 0 && p != nil && len(p.after) == 1 && one.Entry == nil && !slices.Contains(p.Before, endOfStep) {
-			r.Reasons = append(r.Reasons, Reason{Ranks: []int{one.id}, Text: "waits for none in the middle of its step; no rank has come to wait for it yet", Certain: !one.missing})
+			r.Reasons = append(r.Reasons, Reason{Ranks: []int{one.id}, Text: "waits for none in the middle of its step; no rank has come to wait for it yet", Certain: one.free()})
 		}
 	}
 	r.judge(g)

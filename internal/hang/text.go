@@ -34,6 +34,9 @@ func (r *Report) Found() bool {
 
 // Verdict says in two lines who is to blame, and why.
 func (r *Report) Verdict() string {
+	if n := len(r.Empty) + len(r.Missing); n > 0 && n == r.Ranks && len(r.Blamed) == 0 {
+		return "no dump has an operation, so nothing is known of " + units.Number(n, "rank")
+	}
 	if len(r.Blamed) == 0 {
 		text := "no rank waits for another one: nothing is pending on " + units.Number(r.Ranks-len(r.Missing), "rank")
 		if n := r.pending(); n > 0 && !r.live {
@@ -125,7 +128,10 @@ func (r *Report) Write(w io.Writer) error {
 		gaps = append(gaps, units.Ranks(r.Empty)+" left a dump without operations")
 	}
 	for _, backend := range r.Unseen {
-		gaps = append(gaps, "backend "+backend+" does not tell when its operations end, or when batched transfers do: a hang in one shows only if another rank has not issued it")
+		gaps = append(gaps, "backend "+backend+" does not tell when its operations end, or when batched transfers do: a hang in one shows only if another rank has not issued it, in dumps with the whole history or with two collectives")
+	}
+	if r.Newer != "" {
+		gaps = append(gaps, "dumps have version "+r.Newer+", and may say what this weir does not know")
 	}
 	gaps = append(gaps, r.Broken...)
 	if r.Skipped > 0 {

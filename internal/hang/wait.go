@@ -1,6 +1,7 @@
 package hang
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/weir-ml/weir/internal/flightrec"
@@ -27,16 +28,12 @@ func (j *job) block(r *rank, e *flightrec.Entry) {
 				}
 				continue
 			}
-			ends, counted := j.ends(r, e)
-			var end *flightrec.Entry // the other one
-			if at := slices.Index(r.lanes[laneOf(r, e)], e); counted && at < len(ends) {
-				end = ends[at]
-			}
+			end, counted := j.end(r, e)
 			switch {
 			case e.Kind == flightrec.Recv && end != nil && end.Completed && !end.Unseen && len(parts) == 1:
 				r.overtaken = true
 			case end == nil && (counted || j.byID[int(e.Peer)].counterpart(r, e) == nil):
-				wait(e, int(e.Peer), counted && e.Kind == flightrec.Recv)
+				wait(e, int(e.Peer), counted && e.Kind == flightrec.Recv && whole(r, j.byID[int(e.Peer)]))
 			}
 		}
 		if r.waits == nil && !r.overtaken && e.Peer >= 0 {
@@ -83,15 +80,69 @@ type lane struct {
 
 func laneOf(r *rank, e *flightrec.Entry) lane { return lane{r.group(e), e.Kind, e.Peer} }
 
-// ends returns the peer's transfers that are the other ends of the rank's in the lane of e, one by one. They are
-// counted only if both dumps contain the whole history, and if no receive is from any rank.
-func (j *job) ends(r *rank, e *flightrec.Entry) (ends []*flightrec.Entry, counted bool) {
+// whole reports whether the dumps of two ranks contain the whole history.
+func whole(r, peer *rank) bool { return r.dump.Whole() && peer.dump.Whole() }
+
+// end returns the peer's transfer that is the other end of e, or nil if the peer has not issued it. Transfers are counted
+// from the beginning of the job if both dumps contain the whole history. If they do not, and their backend does not tell
+// when transfers end, they are counted from a collective at which as many were sent as received, which proves nothing.
+// They cannot be counted if a receive is from any rank.
+func (j *job) end(r *rank, e *flightrec.Entry) (end *flightrec.Entry, counted bool) {
 	peer, g := j.byID[int(e.Peer)], r.group(e)
-	counted = r.dump.Whole() && peer.dump.Whole()
 	for _, one := range []*rank{r, peer} {
-		counted = counted && one.lanes[lane{g, flightrec.Recv, -1}] == nil
+		if !one.dump.Complete || one.lanes[lane{g, flightrec.Recv, -1}] != nil {
+			return nil, false
+		}
 	}
-	return peer.lanes[lane{g, flightrec.Send + flightrec.Recv - e.Kind, int32(r.id)}], counted
+	own, theirs := r.lanes[laneOf(r, e)], peer.lanes[lane{g, flightrec.Send + flightrec.Recv - e.Kind, int32(r.id)}]
+	after := func(entries []*flightrec.Entry, record int64) int {
+		at, _ := slices.BinarySearchFunc(entries, record, func(e *flightrec.Entry, record int64) int { return cmp.Compare(e.Record, record) })
+		return at
+	}
+	at, first := after(own, e.Record), 0
+	if !whole(r, peer) {
+		ends := j.joint(r, peer)
+		if len(ends) < 2 || e.Record < ends[1][0] || r.dump.Backend+peer.dump.Backend == "" {
+			return nil, false // without need, or without a place to begin
+		}
+		begun, begunThere := after(own, ends[1][0]), after(theirs, ends[1][1])
+		if begun-after(own, ends[0][0]) != begunThere-after(theirs, ends[0][1]) {
+			return nil, false // the ranks do not end their transfers before a collective
+		}
+		at, first = at-begun, begunThere
+	}
+	if first+at < len(theirs) {
+		return theirs[first+at], true
+	}
+	return nil, true
+}
+
+// joint returns the records of the last two collectives that both ranks have completed, on each of them. All members have
+// begun such a collective before one of them completes it.
+func (j *job) joint(r, peer *rank) [][2]int64 {
+	if known, found := r.joint[peer]; found {
+		return known
+	}
+	type number struct {
+		group  *group
+		number int64
+	}
+	theirs := map[number]int64{}
+	for i := range peer.dump.Entries {
+		if e := &peer.dump.Entries[i]; e.Kind == flightrec.Collective && e.Completed && !e.Unseen {
+			theirs[number{peer.group(e), e.Number}] = e.Record
+		}
+	}
+	var list [][2]int64
+	for i := len(r.dump.Entries) - 1; i >= 0 && len(list) < 2; i-- {
+		e := &r.dump.Entries[i]
+		if record, found := theirs[number{r.group(e), e.Number}]; found && e.Kind == flightrec.Collective && e.Completed && !e.Unseen && !rooted(e) {
+			list = append(list, [2]int64{e.Record, record})
+		}
+	}
+	slices.Reverse(list)
+	r.joint[peer] = list
+	return list
 }
 
 // counterpart returns the rank's pending transfer that is the other end of the peer's transfer e, or
