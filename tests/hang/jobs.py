@@ -1,10 +1,11 @@
 """Hangs jobs of four ranks, records them with PyTorch's own flight recorder on gloo, and compares the ranks that
-weir hang blames with those that were made to fail. Every job also runs without its fault, and nobody may be
-blamed.
+weir hang blames with those that were made to fail. Every job also runs without its fault, and no rank may be
+blamed then. The exit status is 1 if an innocent rank is certain, a healthy job is blamed, or fewer than four fifths
+of the hangs are named right without a plan.
 
 usage: jobs.py WEIR FOLDER [JOB...]     needs PyTorch 2.15 and g++; the dumps stay in FOLDER
 """
-import json, os, shutil, subprocess, sys, sysconfig, threading, time
+import datetime, json, os, shutil, subprocess, sys, sysconfig, threading, time
 
 import torch
 import torch.distributed as dist
@@ -17,12 +18,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def build(folder):
-    """Compiles hgloo.cpp, unless the folder has it."""
+    """Compiles hgloo/hgloo.cpp, unless the folder has it."""
     library, root = os.path.join(folder, "hgloo.so"), os.path.dirname(torch.__file__)
     if not os.path.exists(library):
         include = [f"-I{root}/include", f"-I{root}/include/torch/csrc/api/include", "-I" + sysconfig.get_paths()["include"]]
         subprocess.run(["g++", "-O1", "-std=c++20", "-shared", "-fPIC", "-DTORCH_EXTENSION_NAME=hgloo", "-DTORCH_API_INCLUDE_EXTENSION_H",
-                        *include, HERE + "/hgloo.cpp", "-o", library, f"-L{root}/lib", "-ltorch_cpu", "-ltorch_python", "-lc10", "-ltorch",
+                        *include, HERE + "/hgloo/hgloo.cpp", "-o", library, f"-L{root}/lib", "-ltorch_cpu", "-ltorch_python", "-lc10", "-ltorch",
                         f"-Wl,-rpath,{root}/lib"], check=True)
     sys.path.insert(0, folder)
 
@@ -178,11 +179,18 @@ JOBS = {
     "mixed sleeps": (2, "sleep", "after", 2, lambda r, f: pipeline(r, f, after=reduced), ONEFONEB, {}),
     "groups sleep": (3, "sleep", "forward", 13, beside, "--schedule 1f1b --stages 2 --microbatches 8", {}),
     "active alone": (1, "sleep", "forward", 13, pipeline, ONEFONEB, {"active": True}),
+    "active groups": (2, "sleep", "after", 2, beside, "--schedule 1f1b --stages 2 --microbatches 8", {"active": True}),
+    "short history": (2, "sleep", "forward", 20, pipeline, ONEFONEB, {"buffer": 60}),
+    "behind sends": (3, "sleep", "forward", 20, lambda r, f: pipeline(r, f, ScheduleGPipe, after=reduced), "--schedule gpipe --stages 4 --microbatches 8", {}),
     "batched sleeps": (2, "sleep", "forward", 13, pipeline, ONEFONEB, {"backend": "hnccl"}),
+    "batched short": (1, "sleep", "forward", 20, lambda r, f: pipeline(r, f, after=reduced), ONEFONEB, {"backend": "hnccl", "buffer": 80}),
     "batched dies": (0, "die", "backward", 13, lambda r, f: pipeline(r, f, after=reduced), ONEFONEB, {"backend": "hnccl"}),
     "collective sleeps": (1, "sleep", "collective", 4, collectives, "", {"backend": "gloo"}),
+    "gloo times out": (1, "sleep", "collective", 4, collectives, "", {"backend": "gloo", "timeout": 3}),
+    "gloo dies": (1, "die", "collective", 3, collectives, "", {"backend": "gloo"}),
     "halves sleep": (3, "sleep", "collective", 3, subgroups, "", {"backend": "gloo"}),
     "another collective": (2, "other", "collective", 3, lambda r, f: collectives(r, f, other=lambda: dist.broadcast(torch.ones(8), 0)), "", {}),
+    "skips one": (1, "other", "collective", 3, lambda r, f: collectives(r, f, other=lambda: None), "", {}),
     "another size": (3, "other", "collective", 3, lambda r, f: collectives(r, f, other=lambda: dist.all_reduce(torch.ones(1 << 20))), "", {}),
     "another order": (2, "other", "collective", 2, order, "", {}),
     "wrong side": (2, "other", "message", 3, ring, "", {}),
@@ -194,7 +202,8 @@ JOBS = {
 def rank_of_job(rank, name, dumps, folder, healthy):
     """Runs a rank, and writes its dump once all have ended, or when they have had the time to hang."""
     planted, how, at, nth, body, _, record = JOBS[name]
-    backend, done = record.get("backend", "hgloo"), []
+    backend, limit = record.get("backend", "hgloo"), datetime.timedelta(seconds=record.get("timeout", 600))
+    os.environ["TORCH_FR_BUFFER_SIZE"] = str(record.get("buffer", 2000))
     recorder = {"hnccl": "nccl2"}.get(backend, backend)
     ended = lambda: [r for r in range(RANKS) if os.path.exists(f"{folder}/ended.{r}")]
 
@@ -212,7 +221,7 @@ def rank_of_job(rank, name, dumps, folder, healthy):
     if backend != "gloo":
         import hgloo
         dist.Backend.register_backend(backend, lambda o, b: hgloo.create(dist.distributed_c10d._create_gloo_process_group(o, None), backend == "hnccl"), extended_api=True, devices=["cpu"])
-    dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
+    dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=RANKS, timeout=limit)
     torch.manual_seed(rank)
     try:
         body(rank, Fault(rank == planted and not healthy, how, at, nth, folder))
@@ -242,7 +251,7 @@ def run(name, dumps, healthy):
 def main(weir, folder, names):
     os.makedirs(folder, exist_ok=True)
     build(folder)
-    right, wrong = {"": 0, "with a plan": 0}, 0
+    right, wrong = {"": 0, "with a plan": 0}, 0  # reports on jobs that hang, and reports that blame an innocent rank
     for name in names or JOBS:
         planted, plan = JOBS[name][0], JOBS[name][5]
         for healthy in (False, True):
@@ -261,7 +270,7 @@ def main(weir, folder, names):
                       f"{' (certain)' if report['certain'] else ''}{'' if fine else ' NOT RIGHT'}{' INNOCENT' if innocent else ''}"
                       f"{'' if not with_plan or report['plan']['fits'] else ', which does not fit'}", flush=True)
     print(f"{right['']} of {len(names or JOBS)} hangs named right without a plan; {wrong} reports blame a healthy job, or an innocent rank as certain")
-    return wrong > 0
+    return wrong > 0 or 5 * right[""] < 4 * len(names or JOBS)
 
 
 if __name__ == "__main__":
