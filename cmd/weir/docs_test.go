@@ -87,6 +87,42 @@ func TestDocumented(t *testing.T) {
 	t.Logf("%d commands in %d blocks were run, %d blocks were not", commands, all-left, left)
 }
 
+// TestREADMECommands runs the commands in the README's text and tables, in order and in a folder with docs,
+// so that a visitor can copy each of them. A command may report findings, but not that it was misused.
+func TestREADMECommands(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	elsewhere := map[string]string{
+		"go install ./cmd/weir":                    "it changes the machine",
+		"go run ./cmd/weir serve":                  "it serves until it is stopped",
+		"cd stages/gomlx && go run ./examples/mlp": "TestTrain in stages/gomlx/examples/mlp, which is of another module",
+	}
+	if _, err := exec.LookPath("python3"); err != nil {
+		elsewhere["python3 docs/growth.py leaks/attention.jsonl leaks/plain.jsonl > growth.svg"] = "there is no Python"
+	}
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.CopyFS("docs", os.DirFS(filepath.Join(root, "docs"))))
+	bin, ran := t.TempDir(), 0
+	for _, quoted := range regexp.MustCompile("`((?:weir|go|python3|cd) [^`\n]*)`").FindAllStringSubmatch(pageBlock.ReplaceAllString(string(text), ""), -1) {
+		command := quoted[1]
+		if _, there := elsewhere[command]; there {
+			delete(elsewhere, command)
+			continue
+		}
+		ran++
+		if !strings.HasPrefix(command, "weir ") {
+			shell(t, root, bin, command)
+			continue
+		}
+		out := shell(t, root, bin, command+"; echo $?")
+		require.Contains(t, []string{"0", "1"}, out[max(len(out)-2, 0):len(out)-1], "%s: %s", command, out)
+	}
+	require.Empty(t, elsewhere, "not in the README")
+	t.Logf("%d commands were run", ran)
+}
+
 func TestEveryScheduleIsListed(t *testing.T) {
 	page, err := os.ReadFile("../../docs/cli.md")
 	require.NoError(t, err)
@@ -116,6 +152,10 @@ func shell(t *testing.T, root, bin, line string) string {
 			require.NoError(t, err, "%s", built)
 			printed, err := exec.Command(program, words[3:]...).CombinedOutput()
 			require.NoError(t, err, "%s", printed)
+			out.Write(printed)
+		case "python3":
+			printed, err := exec.Command(words[0], words[1:]...).Output()
+			require.NoError(t, err)
 			out.Write(printed)
 		case "cat":
 			content, err := os.ReadFile(words[1])
