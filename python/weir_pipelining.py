@@ -36,7 +36,7 @@ def _refusal():
     """Returns why this PyTorch is refused, or "" for one that was tested, or has all that the module uses."""
     version = tuple(int(n) for n in re.findall(r"\d+", torch.__version__)[:2])
     if version < TESTED[0]:
-        return "older ones divide gradients or fail over gloo: pip install 'torch>=2.14'"
+        return "some older ones divide gradients or abort over gloo: pip install 'torch>=2.14'"
     runtime = schedules._PipelineScheduleRuntime
     for call, names in (
         (schedules.PipelineScheduleMulti.__init__, ("stages", "n_microbatches", "loss_fn", "scale_grads")),
@@ -99,9 +99,10 @@ class Plan:
             raise ValueError(f"rank {first.group_rank} of {first.group_size} has the stages {given} of {first.num_stages}: in {self.path} "
                              f"it has {wanted} of {self.stages}, and there are {self.ranks} ranks")
         for stage in stages:
-            for name, given in ("input_args", stage._user_meta.inputs if stage.stage_index else None), ("output_args", stage._user_meta.outputs):
-                if given and not any(tensor.requires_grad for tensor in given):
-                    raise ValueError(f"{name} of stage {stage.stage_index} require no gradient, so none would be sent back: torch.empty(..., requires_grad=True)")
+            index, exchanged = stage.stage_index, stage._user_meta
+            for name, given, other in ("input_args", exchanged.inputs, index), ("output_args", exchanged.outputs, index + 1):
+                if given and 0 < other < self.stages and not any(tensor.requires_grad for tensor in given):
+                    raise ValueError(f"{name} of stage {index} require no gradient, so none would be sent back: torch.empty(..., requires_grad=True)")
             stage.submod.register_forward_hook(_without_views)
         schedule = _Runtime(stages, self.microbatches, loss_fn=loss_fn, scale_grads=False)
         schedule.seed = 1 / self.microbatches if reduction == "mean" else 1
