@@ -62,7 +62,7 @@ func (f *file) Commit(_, high int64) error {
 		return nil
 	}
 	if err := reserve(f.File, f.reserved, high); err != nil {
-		return fmt.Errorf("far: the disk of %s has no space for %d bytes: %w", f.Name(), high, errors.Join(err, f.Truncate(f.reserved)))
+		return fmt.Errorf("far: the disk of %s has no space for %d bytes: %w: make room, or give far memory another folder", f.Name(), high, errors.Join(err, f.Truncate(f.reserved)))
 	}
 	f.reserved = high
 	return nil
