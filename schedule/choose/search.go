@@ -34,7 +34,7 @@ type solution struct {
 const (
 	// Under one limit, the policies place policyWork tasks in total, but make at least minPolicies and at
 	// most maxPolicies orders.
-	policyWork, minPolicies, maxPolicies = 1 << 18, 8, 128
+	policyWork, minPolicies, maxPolicies = 7 << 15, 8, 112
 	// goodPolicies policies are kept for mutation. The search gives up on policies after a quarter of
 	// the work if their best order is slower than a named schedule by more than 1/slowdownDivisor.
 	goodPolicies, slowdownDivisor = 4, 20
