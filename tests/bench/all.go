@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/weir-ml/weir/stages/transformer"
 )
 
 // rounds is the number of rounds of measurements.
@@ -85,8 +83,8 @@ func alternate(measures ...func() (measurement, error)) ([][]measurement, error)
 }
 
 // torch returns the function that measures a step with PyTorch.
-func (c *comparison) torch(j job, w setting) func() (measurement, error) {
-	return func() (measurement, error) { return c.peers.torch(j, w) }
+func (c *comparison) torch(j job, environment []string) func() (measurement, error) {
+	return func() (measurement, error) { return c.peers.torch(j, environment) }
 }
 
 // openBLAS returns the function that measures a product with OpenBLAS.
@@ -118,93 +116,64 @@ func byBest(m measurement) float64   { return m.Best }
 func mib(m measurement) float64      { return m.Resident / (1 << 20) }
 func ofPeak(m measurement) float64   { return 100 * m.Median / m.Peak }
 
-// settings returns the PyTorch settings to try.
-func settings() (all []setting) {
-	passive := func(name, folder string, more ...string) {
-		all = append(all, setting{name: name, environment: append([]string{"OMP_WAIT_POLICY=PASSIVE", "LD_LIBRARY_PATH=" + folder}, more...)})
-	}
-	openmp := libraries + "openblas-openmp"
-	for _, core := range []string{"HASWELL", "SKYLAKEX", "COOPERLAKE", "SAPPHIRERAPIDS", "ZEN"} {
-		passive("OpenBLAS (OpenMP), "+core, openmp, "OPENBLAS_CORETYPE="+core)
-	}
-	passive("MKL", "/opt/mkl", "LD_PRELOAD=libgomp.so.1", "MKL_THREADING_LAYER=GNU")
-	return all
-}
-
-// chooseSetting returns the fastest setting. It tries all with few steps, then the best of several
-// with torch.compile and, with several threads, the best one with active waiting.
-func (c *comparison) chooseSetting(threads int, all []setting) (setting, error) {
-	j := c.options.of(steps("g4 4k T256")[0], threads)
-	type tried struct {
-		setting
-		rate float64
-	}
-	var best tried
-	try := func(w setting) {
-		r, err := c.peers.torch(j, w)
-		if err != nil { // for instance without MKL
-			fmt.Fprintf(os.Stderr, "bench: PyTorch with %s is left out: %v\n", w.name, err)
-			return
-		}
-		fmt.Fprintf(c.out, "| %s | %d | %s | %.0f |\n", w.name, threads, r.Name, r.Median)
-		if r.Median > best.rate {
-			best = tried{w, r.Median}
-		}
-	}
+// chooseWaiting returns the environment in which PyTorch is fastest: its threads wait passively or
+// actively.
+func (c *comparison) chooseWaiting(threads int) (best []string, err error) {
+	j := c.options.of(steps("g4 4k T256")[0], threads).in(1)
+	rate := 0.0
 	fmt.Fprint(c.out, "\n| PyTorch, "+j.Name+" | threads | which is | tokens/s |\n|---|---|---|---|\n")
-	for _, w := range all {
-		try(w)
+	for _, policy := range []string{"PASSIVE", "ACTIVE"}[:min(threads, 2)] {
+		environment := []string{"OMP_WAIT_POLICY=" + policy}
+		m, err := c.peers.torch(j, environment)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(c.out, "| %s | %d | %s | %.0f |\n", environment[0], threads, m.Name, m.Median)
+		if m.Median > rate {
+			best, rate = environment, m.Median
+		}
 	}
-	if best.rate > 0 && len(all) > 1 {
-		try(setting{best.name + ", torch.compile", best.environment, true})
-	}
-	if best.rate > 0 && threads > 1 {
-		try(setting{best.name + ", waiting actively", append([]string{"OMP_WAIT_POLICY=ACTIVE"}, best.environment[1:]...), best.compile})
-	}
-	if best.rate == 0 {
-		return setting{}, fmt.Errorf("-peers %s: no PyTorch that runs; tests/bench/peers.sh sets it up", c.options.peers)
-	}
-	return best.setting, nil
+	return best, nil
 }
 
-// steps measures training steps of Weir and PyTorch with the best instructions, with logits kept
-// as the memory plan chooses or always recomputed, and then with fewer instructions.
+// steps measures training steps of Weir and PyTorch: with the best instructions, where PyTorch also takes
+// the sequences as microbatches or is compiled and Weir also takes them as one microbatch, and then with
+// fewer instructions.
 func (c *comparison) steps(threads []int) error {
-	chosen, tried := make(map[int]setting), settings()
+	waiting := make(map[int][]string)
 	for _, n := range threads {
-		best, err := c.chooseSetting(n, tried)
+		best, err := c.chooseWaiting(n)
 		if err != nil {
 			return err
 		}
-		chosen[n], tried = best, []setting{best}
+		waiting[n] = best
 	}
-	fmt.Fprint(c.out, "\n| configuration | threads | Weir tokens/s | MiB | logits again | MiB | PyTorch | MiB | Weir : PyTorch | again | by the best steps | again |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	fmt.Fprint(c.out, "\n| configuration | threads | Weir, tokens/s | MiB | as one microbatch | PyTorch, one batch | MiB | accumulating | compiled | Weir : one batch | : accumulating | : compiled |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	for _, s := range steps(c.options.only) {
 		if c.options.short && c.options.only == "" && !slices.Contains(shortSteps, s.Name) {
 			continue
 		}
 		for _, n := range threads {
-			j := c.options.of(s, n)
-			none := j
-			none.KeepLogits = transformer.NoLogits
-			all, err := alternate(j.measureApart, none.measureApart, c.torch(j, chosen[n]))
+			j, w := c.options.of(s, n), waiting[n]
+			all, err := alternate(j.measureApart, j.in(1).measureApart, c.torch(j.in(1), w), c.torch(j, w), c.torch(j.in(1).compiled(), w))
 			if err != nil {
 				return err
 			}
-			ours, again, torch := all[0], all[1], all[2]
-			fmt.Fprintf(c.out, "| %s | %d | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f | %.2f | %.2f | %.2f | %.2f |\n", s.Name, n,
-				middle(ours, byMedian), middle(ours, mib), middle(again, byMedian), middle(again, mib), middle(torch, byMedian), middle(torch, mib),
-				ratio(ours, torch, byMedian), ratio(again, torch, byMedian), ratio(ours, torch, byBest), ratio(again, torch, byBest))
+			ours, one, torch, accumulating, compiled := all[0], all[1], all[2], all[3], all[4]
+			fmt.Fprintf(c.out, "| %s | %d | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f | %.2f | %.2f | %.2f |\n", s.Name, n,
+				middle(ours, byMedian), middle(ours, mib), middle(one, byMedian), middle(torch, byMedian), middle(torch, mib),
+				middle(accumulating, byMedian), middle(compiled, byMedian),
+				ratio(ours, torch, byMedian), ratio(ours, accumulating, byMedian), ratio(ours, compiled, byMedian))
 		}
 	}
 	fmt.Fprint(c.out, "\n| configuration, one thread | Weir AVX2 | PyTorch AVX2 | Weir : PyTorch | Weir plain Go | Weir AVX-512 |\n|---|---|---|---|---|---|\n")
-	avx2 := setting{environment: []string{"ATEN_CPU_CAPABILITY=avx2", "OMP_WAIT_POLICY=PASSIVE", "LD_LIBRARY_PATH=" + libraries + "openblas-openmp", "OPENBLAS_CORETYPE=HASWELL"}}
+	avx2 := []string{"ATEN_CPU_CAPABILITY=avx2", "MKL_ENABLE_INSTRUCTIONS=AVX2", "ONEDNN_MAX_CPU_ISA=AVX2"}
 	for _, s := range steps("4k") {
 		if c.options.only != "" || s.Layers != 4 || c.options.short && s.Sequence > 64 {
 			continue
 		}
 		j := c.options.of(s, 1)
-		all, err := alternate(j.with("avx2").measureApart, c.torch(j, avx2), j.with("portable").measureApart, j.measureApart)
+		all, err := alternate(j.with("avx2").measureApart, c.torch(j.in(1), avx2), j.with("portable").measureApart, j.measureApart)
 		if err != nil {
 			return err
 		}

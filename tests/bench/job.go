@@ -21,6 +21,7 @@ type job struct {
 	Time         float64 `json:"time"` // in seconds
 	CPU          bool    `json:"cpu"`  // measure processor time
 	Compile      bool    `json:"compile"`
+	Microbatches int     `json:"microbatches"` // of a step; PyTorch accumulates the gradients of several
 	Instructions string  `json:"instructions"`
 	KeepLogits   int64   `json:"keep_logits"`
 	Profile      string  `json:"profile"` // folder of CPU profiles; "" means none
@@ -60,6 +61,18 @@ func (j job) of(s subject, threads int) job {
 // with returns the job with an instruction set.
 func (j job) with(instructions string) job {
 	j.Instructions = instructions
+	return j
+}
+
+// in returns the job with a number of microbatches in a step.
+func (j job) in(microbatches int) job {
+	j.Microbatches = microbatches
+	return j
+}
+
+// compiled returns the job with torch.compile.
+func (j job) compiled() job {
+	j.Compile = true
 	return j
 }
 

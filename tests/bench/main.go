@@ -47,19 +47,20 @@ func main() {
 	flag.StringVar(&o.Profile, "profile", "", "`folder` for a CPU profile of each measurement")
 	flag.BoolVar(&o.products, "products", false, "measure matrix products, not steps")
 	flag.Int64Var(&o.KeepLogits, "keep-logits", 0, "maximum bytes of logits that a microbatch keeps for its backward; -1: none, 0: all or none, as transformer.Model.Record chooses")
+	flag.IntVar(&o.Microbatches, "microbatches", batch, "number of microbatches of a step; with 1, the four sequences are one that is four times as long")
 	flag.StringVar(&o.Instructions, "instructions", "best", "best, avx512, avx2, neon or portable, which is plain Go")
 	flag.BoolVar(&o.all, "all", false, "measure steps and products, alternating with PyTorch and OpenBLAS; -products and -only select a part")
 	flag.BoolVar(&o.short, "short", false, "with -all, fewer lines, and shorter turns")
-	flag.StringVar(&o.peers, "peers", "/opt/trixie", "folder that peers.sh has set up; \"\" means this machine itself")
+	flag.StringVar(&o.peers, "peers", "/opt/weir-peers", "folder that peers.sh has set up")
 	flag.StringVar(&o.child, "child", "", "run this job in this process")
 	flag.Parse()
-	if err := run(o, os.Stdout); err != nil {
+	if err := bench(o, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(o options, out io.Writer) error {
+func bench(o options, out io.Writer) error {
 	if o.child != "" {
 		var j job
 		err := json.Unmarshal([]byte(o.child), &j)
@@ -68,6 +69,9 @@ func run(o options, out io.Writer) error {
 		}
 		m, err := j.measure()
 		return errors.Join(err, json.NewEncoder(out).Encode(m))
+	}
+	if o.Microbatches < 1 || batch%o.Microbatches != 0 {
+		return fmt.Errorf("-microbatches %d: want 1, 2 or 4", o.Microbatches)
 	}
 	var threads []int
 	for _, text := range strings.Split(o.threads, ",") {

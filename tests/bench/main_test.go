@@ -16,7 +16,7 @@ var tiny = configuration{Layers: 2, Heads: 2, Width: 16, Vocabulary: 50, Sequenc
 
 func TestMeasureStep(t *testing.T) {
 	for _, threads := range []int{1, 2} {
-		j := job{subject: subject{Kind: "step", Name: "tiny", configuration: tiny}, Threads: threads, Time: 1e-3, Profile: t.TempDir()}
+		j := job{subject: subject{Kind: "step", Name: "tiny", configuration: tiny}, Threads: threads, Microbatches: batch / threads, Time: 1e-3, Profile: t.TempDir()}
 		m, err := j.measure()
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, m.Steps, 3)
@@ -77,7 +77,8 @@ func TestMatches(t *testing.T) {
 
 func TestFlagsThatAreWrong(t *testing.T) {
 	for _, threads := range []string{"", "0", "two", "1,"} {
-		require.ErrorContains(t, run(options{threads: threads}, new(bytes.Buffer)), "-threads")
+		require.ErrorContains(t, bench(options{threads: threads, job: job{Microbatches: 1}}, new(bytes.Buffer)), "-threads")
 	}
-	require.ErrorContains(t, run(options{child: "g9"}, new(bytes.Buffer)), "-child")
+	require.ErrorContains(t, bench(options{threads: "1", job: job{Microbatches: 3}}, new(bytes.Buffer)), "-microbatches")
+	require.ErrorContains(t, bench(options{child: "g9"}, new(bytes.Buffer)), "-child")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// batch is the number of sequences of a step, each a microbatch.
+// batch is the number of sequences of a step.
 const batch = 4
 
 // measureStep trains for the given time, and at least three steps, after a warm-up step.
@@ -45,6 +45,7 @@ func measureStep(j job) (m measurement, err error) {
 // trainer is a model and the runner that trains it.
 type trainer struct {
 	dev    *kernels.Host
+	count  int // microbatches of a step
 	model  *transformer.Model
 	runner *runner.Runner[kernels.Buffer]
 	source *source
@@ -53,7 +54,9 @@ type trainer struct {
 }
 
 func newTrainer(j job) (t *trainer, err error) {
-	t = &trainer{now: j.clock()}
+	t = &trainer{now: j.clock(), count: j.Microbatches}
+	c := j.configuration
+	c.Sequence *= batch / t.count
 	if t.dev, err = j.host(); err != nil {
 		return nil, err
 	}
@@ -62,12 +65,12 @@ func newTrainer(j job) (t *trainer, err error) {
 			err = errors.Join(err, t.Close())
 		}
 	}()
-	if t.model, err = transformer.New(t.dev, j.model(j.KeepLogits), 1); err != nil {
+	if t.model, err = transformer.New(t.dev, c.model(j.KeepLogits), 1); err != nil {
 		return t, err
 	}
-	t.source = newSource(t.dev, j.configuration)
+	t.source = newSource(t.dev, c)
 	cfg := runner.Config[kernels.Buffer]{Stages: t.model.Stages(), Spaces: runner.Spaces(t.dev), Seed: 1}
-	if cfg.Memory.Profile, err = t.record(j.configuration); err != nil {
+	if cfg.Memory.Profile, err = t.record(c); err != nil {
 		return t, err
 	}
 	t.runner, err = runner.New(cfg)
@@ -83,7 +86,7 @@ func (t *trainer) record(c configuration) (profile *layout.Profile, err error) {
 		return nil, err
 	}
 	profile, err = model.Record(context.Background(), runner.Config[kernels.Buffer]{Stages: model.Stages(), Spaces: runner.Spaces(null)},
-		batch, runner.Shape[kernels.Buffer]{Name: "all", Source: newSource(null, c)})
+		t.count, runner.Shape[kernels.Buffer]{Name: "all", Source: newSource(null, c)})
 	t.model.KeepLogits = model.KeepLogits
 	return profile, err
 }
@@ -91,7 +94,7 @@ func (t *trainer) record(c configuration) (profile *layout.Profile, err error) {
 // step trains on four sequences and updates the weights.
 func (t *trainer) step() (took time.Duration, mean float64, err error) {
 	begin := t.now()
-	result, err := t.runner.Step(context.Background(), batch, t.source)
+	result, err := t.runner.Step(context.Background(), t.count, t.source)
 	if err != nil {
 		return 0, 0, err
 	}

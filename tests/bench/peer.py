@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
 """Measures training steps of PyTorch: python3 peer.py JOB, as tests/bench -all runs it.
 
-JOB is JSON: the sizes of the model, threads, time (seconds), cpu (processor time), compile.
+JOB is JSON: the sizes of the model, threads, time (seconds), cpu (processor time), compile, and the
+number of microbatches.
 The answer is JSON: a name, tokens per second of the median step and of the best one, and
 the maximum resident bytes of the process.
 
 The model is that of tests/bench: the layout of GPT-2 with a tied head, float32,
-AdamW, four sequences a step. PyTorch takes the four at once, with its fused
-attention and its fused AdamW; Weir takes each as a microbatch.
+AdamW, four sequences a step, with the fused attention and the fused AdamW. With one microbatch,
+PyTorch takes the four at once; with more, it accumulates their gradients.
 """
 
-import ctypes
 import json
-import os
 import resource
 import statistics
 import sys
@@ -39,24 +38,11 @@ def main():
         times.append(now() - begin)
     tokens = BATCH * job["sequence"]
     json.dump({
-        "name": f"PyTorch {torch.__version__}, {', '.join(libraries())}",
+        "name": f"PyTorch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}",
         "median": tokens / statistics.median(times),
         "best": tokens / min(times),
         "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }, sys.stdout)
-
-
-def libraries():
-    """Returns the loaded BLAS libraries, with the processor that OpenBLAS has detected."""
-    with open("/proc/self/maps", encoding="utf-8") as maps:
-        paths = {os.path.realpath(l.split()[-1]) for l in maps if "libopenblas" in l or "libmkl_core" in l}
-    for path in sorted(paths):
-        name = os.path.basename(path)
-        if "openblas" in name:
-            core = ctypes.CDLL(path).openblas_get_corename
-            core.restype = ctypes.c_char_p
-            name += f" for {core().decode()}"
-        yield name
 
 
 class Block(nn.Module):
@@ -102,7 +88,8 @@ def trainer(job):
 
     def work():
         optimizer.zero_grad(set_to_none=True)
-        step(ids[:, :-1], ids[:, 1:]).backward()
+        for part in ids.chunk(job["microbatches"]):
+            (step(part[:, :-1], part[:, 1:]) / job["microbatches"]).backward()
         optimizer.step()
 
     return work

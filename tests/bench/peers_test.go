@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,17 +16,19 @@ func TestOpenBLASThatIsNotThere(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("there is no C compiler")
 	}
-	p, err := newPeers("")
+	library := filepath.Join(t.TempDir(), "lib/python3.13/site-packages/scipy_openblas32/lib/libscipy_openblas.so")
+	require.NoError(t, os.MkdirAll(library, 0o777))
+	p, err := newPeers(strings.TrimSuffix(library, "/lib/python3.13/site-packages/scipy_openblas32/lib/libscipy_openblas.so"))
 	require.NoError(t, err)
 	require.FileExists(t, p.program)
-	_, err = p.run(nil, nil, p.program, "/no/such/libopenblas.so.0", "1", "1", "1", "0", "0", "0", "1", "0", "0")
-	require.ErrorContains(t, err, "/no/such/libopenblas.so.0: cannot open")
+	_, err = p.openBLAS(job{}, "")
+	require.ErrorContains(t, err, library)
 	require.NoError(t, p.Close())
 	require.NoFileExists(t, p.program)
 }
 
 func TestPeersThatAreNotThere(t *testing.T) {
-	err := run(options{threads: "1", all: true, peers: "/no/such"}, new(bytes.Buffer))
+	err := bench(options{threads: "1", all: true, peers: "/no/such", job: job{Microbatches: batch}}, new(bytes.Buffer))
 	require.ErrorContains(t, err, "tests/bench/peers.sh sets them up")
 }
 

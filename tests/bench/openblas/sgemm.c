@@ -16,8 +16,11 @@ typedef void gemm(int order, int ta, int tb, int m, int n, int k, float alpha, c
 
 static void *library;
 
+/* The library of PyPI has a prefix before its names. */
 static void *symbol(const char *name) {
-	void *f = dlsym(library, name);
+	char prefixed[64];
+	snprintf(prefixed, sizeof prefixed, "scipy_%s", name);
+	void *f = dlsym(library, prefixed);
 	if (!f) {
 		fprintf(stderr, "sgemm: %s\n", dlerror());
 		exit(1);
