@@ -1,6 +1,7 @@
 package hang_test
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 
@@ -92,6 +93,11 @@ func TestBatches(t *testing.T) {
 					ranks[3].Transfer(g, false, 2, 20, 8)
 					ranks[3].Close()
 				}, []int{2}, true, "has not issued the send that rank 3 waits for"},
+				"two parts wait for one rank": {func(g *dumpGroup, ranks []*dumpRank) {
+					ranks[3].Transfer(g, true, 2, 20, 8)
+					ranks[3].Transfer(g, false, 2, 20, 8)
+					ranks[3].Close()
+				}, []int{2}, true, "has not issued the "},
 				"a batch waits for the part without another end": {func(g *dumpGroup, ranks []*dumpRank) {
 					ranks[2].Transfer(g, false, 1, 20, 8)
 					ranks[2].Transfer(g, false, 3, 20, 8)
@@ -142,6 +148,9 @@ func TestBatches(t *testing.T) {
 					require.Equal(t, c.blamed, r.Blamed)
 					require.Equal(t, c.certain && !pending, r.Certain)
 					require.Contains(t, r.Verdict(), c.text)
+					var text bytes.Buffer
+					require.NoError(t, r.Write(&text))
+					require.NotContains(t, text.String(), "for ranks 2 and 2")
 				})
 			}
 		}

@@ -166,8 +166,10 @@ func (r *Report) chain() (lines []string) {
 		for _, rank := range layer {
 			waits := g[rank]
 			var awaited []int
-			for _, w := range waits {
-				awaited = append(awaited, w.For)
+			for _, w := range waits { // a batch may wait for one rank in several transfers
+				if !slices.Contains(awaited, w.For) {
+					awaited = append(awaited, w.For)
+				}
 			}
 			operation := fmt.Sprintf("for %s: %s", units.Ranks(awaited), waits[0].In)
 			if waits[0].Group != "" {
