@@ -52,7 +52,8 @@
 // ./cmd/weir mem reads such a log too. Ctrl-C ends the run after the current action and writes
 // all results. -checkpoint writes weights and moments into a folder, at intervals and at the
 // end, and -resume continues from them with the same bits as an uninterrupted run. If both name
-// the same folder, the same command starts a run and resumes it. A checkpoint stores the flags
+// the same folder, the same command starts a run and resumes it, and files of its earlier attempts
+// in the folder of -run move into folders in it. A checkpoint stores the flags
 // that affect the weights, including -products; -plain-launches does not change them. All flags:
 // go run ./examples/train -help
 //
