@@ -327,7 +327,11 @@ type fitted struct {
 	Ranks        []fitRank `json:"ranks"`
 	NotRead      []string  `json:"not_read,omitempty"`
 	Assumed      []string  `json:"assumed,omitempty"`
+	Partial      bool      `json:"reserved_of_a_part,omitempty"`
 }
+
+// mostNamed is the number of keys or flags that the report for people names.
+const mostNamed = 60
 
 type fitRank struct {
 	*fit.Rank
@@ -339,7 +343,7 @@ type fitRank struct {
 // report returns the prediction in its printed form.
 func (c *fitCmd) report(read *fit.Config, r *fit.Request, out *fit.Prediction) *fitted {
 	p := out.Plan
-	one := &fitted{Schedule: p.Name, Stages: p.Placement.Depth(), Microbatches: p.Microbatches, Layers: out.Cut, NotRead: read.Unread, Assumed: read.Assumed}
+	one := &fitted{Schedule: p.Name, Stages: p.Placement.Depth(), Microbatches: p.Microbatches, Layers: out.Cut, NotRead: read.Unread, Assumed: read.Assumed, Partial: out.Partial}
 	if r.Model != nil {
 		one.Parameters = r.Model.Parameters(out.Setup.Tensor, false)
 		if r.Model.MTP > 0 {
@@ -374,11 +378,17 @@ func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 		fmt.Fprintf(w, "%s, recompute %s, ranks for tensors %d, a sequence %d, replicas %d (ZeRO %d), experts %d\n", k.Precision, k.Recompute, k.Tensor, k.Context, k.Data, k.Zero, k.Expert)
 		fmt.Fprintf(w, "layers by stage: %s\n", strings.Trim(fmt.Sprint(one.Layers), "[]"))
 	}
-	if len(one.NotRead) > 0 {
-		fmt.Fprintf(w, "not read, and may matter: %s\n", terminal.Quote(strings.Join(one.NotRead, ", ")))
-	}
-	if len(one.Assumed) > 0 {
-		fmt.Fprintf(w, "not given, and assumed: %s\n", terminal.Quote(strings.Join(one.Assumed, ", ")))
+	for _, list := range []struct {
+		head  string
+		names []string
+	}{{"not read, and may matter", one.NotRead}, {"not given, and assumed", one.Assumed}} {
+		if n := len(list.names); n > 0 {
+			more := ""
+			if list.names = list.names[:min(n, mostNamed)]; n > mostNamed {
+				more = fmt.Sprintf(" and %d more", n-mostNamed)
+			}
+			fmt.Fprintf(w, "%s: %s%s\n", list.head, terminal.Quote(strings.Join(list.names, ", ")), more)
+		}
 	}
 	modelled, far := r.Model != nil, out.Plan.Away != nil || r.Offload > 0
 	rows := [][]string{{"rank"}}
@@ -415,11 +425,11 @@ func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 		rows[1+i] = append(rows[1+i], r.Peak)
 	}
 	printRight(w, rows)
-	c.notes(w, one, r, out)
+	c.notes(w, one, r)
 }
 
 // notes describes how accurate the prediction is, and whether the run fits.
-func (c *fitCmd) notes(w io.Writer, one *fitted, r *fit.Request, out *fit.Prediction) {
+func (c *fitCmd) notes(w io.Writer, one *fitted, r *fit.Request) {
 	fmt.Fprintf(w, "\nThe total has an allowance of %s for the context of the device, buffers of NCCL and workspaces of libraries (--allowance).\n", units.Size(r.Setup.Allowance))
 	exact := "Weights, gradients and optimizer are exact for the precision; activations are "
 	if len(one.NotRead)+len(one.Assumed) > 0 {
@@ -430,7 +440,7 @@ func (c *fitCmd) notes(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 		text  string
 	}{
 		{c.Reserved, "Native and expandable are what PyTorch's allocator would reserve for the rest, with segments of cudaMalloc and with expandable ones."},
-		{out.Partial, "They are those of a part of the step: of the repeats that equal those before them, the last ones were not played."},
+		{one.Partial, "They are those of a part of the step: of the repeats that equal those before them, the last ones were not played."},
 		{r.Offload > 0, "Far is the peak of far memory, which is not in the total. Only the 64 largest saved tensors of a stage can go there."},
 		{r.Model == nil, "All else is as it was measured."},
 		{r.Model != nil && r.Profile != nil, exact + "as they were measured."},

@@ -53,6 +53,10 @@ func TestFitFaults(t *testing.T) {
 		{tinyLlama, []string{"--seq", "8", "--best", "--offload", "1"}, misused, "give --far-rate, and leave out --offload"},
 		{tinyLlama, []string{"--seq", "8", "--far-rate", "25GB/s"}, misused, "--far-rate is for --best"},
 		{tinyLlama, []string{"--seq", "8", "--forward-only"}, misused, "fit is for training all layers"},
+		{tinyLlama, []string{"--seq", "8", "--tables", "pytorch"}, misused, "weir: plain PyTorch's tables are for float32: in bf16"},
+		{tinyLlama, []string{"--seq", "8", "--tables", "pytorch", "--precision", "amp"}, misused, "weir: plain PyTorch's tables are for float32: in amp"},
+		{tinyLlama, []string{"--seq", "8", "--time-limit", "1ns"}, atFault, "weir: stopped after 1ns, the limit of --time-limit"},
+		{"--num-layers 4096 --hidden-size 64 --num-attention-heads 4 --vocab-size 64 --position-embedding-type none --seq-length 8", []string{"--ranks", "1024", "--best"}, misused, "weir: a search over 4096 layers on 1024 ranks takes too long"},
 	} {
 		status, _, errs := fitRun(t, c.config, c.args...)
 		require.Contains(t, errs, c.errs)
@@ -92,4 +96,32 @@ func TestFitJSON(t *testing.T) {
 	status, out, errs = fitRun(t, tinyLlama, "--seq", "8", "--ranks", "2", "--microbatches", "3", "--to", "compute")
 	require.Equal(t, good, status, errs)
 	require.Equal(t, "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n", out)
+}
+
+// TestFitFollowsAdvice: what an error or a report advises works.
+func TestFitFollowsAdvice(t *testing.T) {
+	const script = "GPT_ARGS=\"\n --num-layers 36 \\\n --hidden-size 1280 \\\n --num-attention-heads 20 \\\n --seq-length 1024 \\\n --max-position-embeddings 1024 --micro-batch-size $MB --global-batch-size 16 --fp16 --swiglu --use-distributed-optimizer\n\"\n"
+	status, _, errs := fitRun(t, script, "--no-reserved")
+	require.Equal(t, atFault, status)
+	require.Contains(t, errs, "give it as --set vocab-size=N")
+	require.Contains(t, errs, "micro-batch-size is $MB, a variable of the shell: give it as --set micro-batch-size=VALUE")
+	args := []string{"--no-reserved", "--memory", "32501MiB", "--set", "vocab-size=50257", "--set", "micro-batch-size=4"}
+	status, out, _ := fitRun(t, script, args...) // Megatron-LM#525 ran out of memory.
+	require.Equal(t, atFault, status)
+	require.Contains(t, out, "give --set attention-backend=auto")
+	require.Contains(t, out, "those of what was read and assumed")
+	status, out, errs = fitRun(t, script, append(args, "--set", "attention-backend=auto")...)
+	require.Equal(t, good, status, errs)
+	require.NotContains(t, out, "assumed")
+
+	const other = `{"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "hidden_size": 64, "num_hidden_layers": 4}, "vision_config": {}}`
+	_, _, errs = fitRun(t, other, "--seq", "8")
+	require.Contains(t, errs, "as --set model_type=NAME")
+	status, out, errs = fitRun(t, other, "--seq", "8", "--set", "model_type=qwen3")
+	require.Equal(t, good, status, errs)
+	require.Contains(t, out, "not read, and may matter: vision_config")
+	require.Contains(t, out, "not given, and assumed: head_dim 128, intermediate_size 22016, num_attention_heads 32, num_key_value_heads 32, vocab_size 151936")
+
+	status, _, errs = fitRun(t, tinyLlama, "--seq", "8", "--tables", "pytorch", "--precision", "fp32")
+	require.Equal(t, good, status, errs)
 }

@@ -97,8 +97,8 @@ var families = map[string]family{
 
 // harmless are the keys of every family that change no size.
 const harmless = `_commit_hash _name_or_path architectures=.*For(CausalLM|ConditionalGeneration).* auto_map bos_token_id chunk_size_feed_forward dtype eos_token_id
-	hidden_act="?(silu|swish)"? id2label initializer_range is_encoder_decoder=false label2id layer_types=(null|\[(\s*"(full|sliding)_attention",?)*\s*\]) max_position_embeddings
-	model_type output_attentions output_hidden_states pad_token_id partial_rotary_factor pretraining_tp problem_type return_dict rms_norm_eps rope_parameters rope_scaling rope_theta
+	hidden_act="?(silu|swish)"? id2label initializer_range is_encoder_decoder=false label2id layer_types=\[(\s*"(full|sliding)_attention",?)*\s*\] max_position_embeddings
+	model_type output_attentions output_hidden_states pad_token_id partial_rotary_factor pretraining_tp problem_type return_dict rms_norm_eps rope_interleaved rope_parameters rope_scaling rope_theta
 	sliding_window tokenizer_class torch_dtype transformers_version unsloth_fixed unsloth_version use_cache `
 
 // Families returns the values of model_type that [Read] supports.

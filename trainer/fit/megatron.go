@@ -36,10 +36,8 @@ func (v *values) megatron(text string, set []string) (*Config, error) {
 			if name != "recompute-modules" && len(values) > 0 { // the only one that is read with several values
 				value = values[0]
 			}
-			if slices.Contains(given, value) {
-				given = slices.DeleteFunc(given, func(one string) bool { return one == value })
-			}
-			given = append(given, value)
+			given = append(slices.DeleteFunc(given, func(one string) bool { return one == value }), value)
+			given = given[max(len(given)-maxValues, 0):]
 		}
 		v.raw[name] = given[len(given)-1]
 		if len(given) > 1 {

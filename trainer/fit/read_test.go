@@ -2,6 +2,7 @@ package fit_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -76,21 +77,23 @@ func TestFlagsAsMegatronHasThem(t *testing.T) {
 		parameters int64
 		unread     []string
 	}{
-		"gated by quick-geglu":           {strings.Replace(rotary, "512", "688", 1) + "--disable-bias-linear --quick-geglu", 3_691_008, nil},
-		"a learned softmax and biases":   {"--num-layers 24 --hidden-size 2880 --num-attention-heads 64 --kv-channels 64 --group-query-attention --num-query-groups 8 --ffn-hidden-size 2880 --num-experts 32 --moe-router-topk 4 --quick-geglu --softmax-type learnable --normalization RMSNorm --untie-embeddings-and-output-weights --position-embedding-type rope --vocab-size 201088", 20_914_757_184, nil},
-		"a padded vocabulary":            {strings.Replace(plain, "512", "688", 1) + "--padded-vocab-size 2048", 4_212_992, nil},
-		"a vocabulary that is padded":    {strings.Replace(plain, "1024", "1000", 1), 3_148_032, nil},
-		"no biases of down projections":  {rotary + "--swiglu --normalization RMSNorm --multi-latent-attention --kv-lora-rank 64 --qk-head-dim 32 --qk-pos-emb-head-dim 16 --v-head-dim 32 --q-lora-rank 96 --qk-layernorm", 2_827_136, nil},
-		"no norms unless asked for":      {rotary + "--swiglu --normalization RMSNorm --multi-latent-attention --kv-lora-rank 64 --qk-head-dim 32 --qk-pos-emb-head-dim 16 --v-head-dim 32 --q-lora-rank 96", 2_827_136 - 4*(96+64), nil},
-		"groups without their flag":      {plain + "--num-query-groups 2", 3_148_032, []string{"--num-query-groups"}},
-		"flags that begin like others":   {plain + "--lr-free-memory --log-everything --recompute-modules2 x --save-activations-interval 7 --lora-dim 16 --num-workers 8 --moe-router-dtype fp32", 3_148_032, []string{"--log-everything", "--lora-dim", "--lr-free-memory", "--recompute-modules2", "--save-activations-interval"}},
-		"old flags of positions":         {sizes + "--no-position-embedding --use-rotary-position-embeddings --attention-backend auto", 3_421_696, nil},
-		"values that matter, and do not": {plain + "--fp8-recipe blockwise --main-grads-dtype fp32 --exp-avg-dtype bf16 --fp4-param-gather: false", 3_148_032, []string{"--exp-avg-dtype", "--fp8-recipe"}},
-		"a shell's array":                {"A=(\n --sequence-parallel\n)\nB=(" + plain + ")\ntorchrun ${A[@]} --swiglu", 3_148_032, nil},
-		"quotes in quotes":               {"ARGS=\"" + plain + " --moe-layer-freq '([0]*2+[1]*2)' \\\n --hidden-dropout 0\\\n    --lr \\\"7\\\"\"", 3_148_032, []string{"--moe-layer-freq"}},
-		"a list of Python":               {`["--num-layers", "4", '--hidden-size', "256", "--num-attention-heads=8", "--vocab-size", "1024",` + "\n" + `"--position-embedding-type", "none", "--bf16"]`, 3_421_696, nil},
-		"lines of a test":                {"MODEL_ARGS:\n  --num-layers: 4\n  --hidden-size: 256 # wide\n  --num-attention-heads: 8\n  --vocab-size: 1024\n  --position-embedding-type: none\n  --swiglu: false\n  --recompute-granularity: selective\n  --recompute-modules: [core_attn, moe]\n", 3_421_696, []string{"--recompute-modules moe"}},
-		"variables of the shell":         {"TP=${TP:-2}\nexport LAYERS=4 H=256\nHEADS=\"8\"\nV=1024; run --num-layers $LAYERS --hidden-size ${H} --num-attention-heads=$HEADS --vocab-size ${V} --position-embedding-type ${P:-none} --bf16 --tensor-model-parallel-size \"$TP\"", 3_421_696, nil},
+		"gated by quick-geglu":               {strings.Replace(rotary, "512", "688", 1) + "--disable-bias-linear --quick-geglu", 3_691_008, nil},
+		"a learned softmax and biases":       {"--num-layers 24 --hidden-size 2880 --num-attention-heads 64 --kv-channels 64 --group-query-attention --num-query-groups 8 --ffn-hidden-size 2880 --num-experts 32 --moe-router-topk 4 --quick-geglu --softmax-type learnable --normalization RMSNorm --untie-embeddings-and-output-weights --position-embedding-type rope --vocab-size 201088", 20_914_757_184, nil},
+		"a padded vocabulary":                {strings.Replace(plain, "512", "688", 1) + "--padded-vocab-size 2048", 4_212_992, nil},
+		"a vocabulary that is padded":        {strings.Replace(plain, "1024", "1000", 1), 3_148_032, nil},
+		"no biases of down projections":      {rotary + "--swiglu --normalization RMSNorm --multi-latent-attention --kv-lora-rank 64 --qk-head-dim 32 --qk-pos-emb-head-dim 16 --v-head-dim 32 --q-lora-rank 96 --qk-layernorm", 2_827_136, nil},
+		"no norms unless asked for":          {rotary + "--swiglu --normalization RMSNorm --multi-latent-attention --kv-lora-rank 64 --qk-head-dim 32 --qk-pos-emb-head-dim 16 --v-head-dim 32 --q-lora-rank 96", 2_827_136 - 4*(96+64), nil},
+		"groups without their flag":          {plain + "--num-query-groups 2", 3_148_032, []string{"--num-query-groups"}},
+		"flags that begin like others":       {plain + "--lr-free-memory --log-everything --recompute-modules2 x --save-activations-interval 7 --lora-dim 16 --num-workers 8 --moe-router-dtype fp32", 3_148_032, []string{"--log-everything", "--lora-dim", "--lr-free-memory", "--recompute-modules2", "--save-activations-interval"}},
+		"old flags of positions":             {sizes + "--no-position-embedding --use-rotary-position-embeddings --attention-backend auto", 3_421_696, nil},
+		"values that matter, and do not":     {plain + "--fp8-recipe blockwise --main-grads-dtype fp32 --exp-avg-dtype bf16 --fp4-param-gather: false", 3_148_032, []string{"--exp-avg-dtype", "--fp8-recipe"}},
+		"a shell's array":                    {"A=(\n --sequence-parallel\n)\nB=(" + plain + ")\ntorchrun ${A[@]} --swiglu", 3_148_032, nil},
+		"quotes in quotes":                   {"ARGS=\"" + plain + " --moe-layer-freq '([0]*2+[1]*2)' \\\n --hidden-dropout 0\\\n    --lr \\\"7\\\"\"", 3_148_032, []string{"--moe-layer-freq"}},
+		"comments that end with a backslash": {"A=(\n  # --swiglu \\\n  #--quick-geglu \\\n  " + strings.TrimSpace(plain) + " \\\n    #--num-layers 7 \\\n    --lr 1 \\\n    --untie-embeddings-and-output-weights\n)", 3_148_032, nil},
+		"Windows":                            {"A=\"" + strings.TrimSpace(plain) + " \\\r\n --hidden-dropout 0\\\r\n   --lr 1\"\r\n", 3_148_032, nil},
+		"a list of Python":                   {`["--num-layers", "4", '--hidden-size', "256", "--num-attention-heads=8", "--vocab-size", "1024",` + "\n" + `"--position-embedding-type", "none", "--bf16"]`, 3_421_696, nil},
+		"lines of a test":                    {"MODEL_ARGS:\n  --num-layers: 4\n  --hidden-size: 256 # wide\n  --num-attention-heads: 8\n  --vocab-size: 1024\n  --position-embedding-type: none\n  --swiglu: false\n  --recompute-granularity: selective\n  --recompute-modules: [core_attn, moe]\n", 3_421_696, []string{"--recompute-modules moe"}},
+		"variables of the shell":             {"TP=${TP:-2}\nexport LAYERS=4 H=256\nHEADS=\"8\"\nV=1024; run --num-layers $LAYERS --hidden-size ${H} --num-attention-heads=$HEADS --vocab-size ${V} --position-embedding-type ${P:-none} --bf16 --tensor-model-parallel-size \"$TP\"", 3_421_696, nil},
 	} {
 		read, err := fit.Read(strings.NewReader(c.text), nil)
 		require.NoError(t, err, name)
@@ -181,4 +184,31 @@ func TestDeadline(t *testing.T) {
 	require.ErrorIs(t, err, ctx.Err())
 	_, _, _, err = fit.Best(t.Context(), fit.Search{Model: &read.Model, Setup: read.Setup, Ranks: 1024, Sequences: 8, Speed: 1, Bandwidth: 1, Capacity: 1})
 	require.ErrorContains(t, err, "takes too long")
+}
+
+// TestHostileTexts: texts as long as allowed take time and memory like their length.
+func TestHostileTexts(t *testing.T) {
+	lines := func(n int, line func(i int) string) string {
+		var text strings.Builder
+		for i := range n {
+			text.WriteString(line(i))
+		}
+		return text.String()
+	}
+	for name, text := range map[string]string{
+		"brackets":  strings.Repeat("(", 1<<20),
+		"doubled":   "A0=12345678\n" + lines(20_000, func(i int) string { return fmt.Sprintf("A%d=$A%d$A%d\n", i+1, i, i) }) + "--num-layers $A20000",
+		"again":     lines(100_000, func(i int) string { return fmt.Sprintf("--n %d\n", i) }),
+		"several":   lines(50_000, func(i int) string { return fmt.Sprintf("A=%d --n $A\n", i) }),
+		"quotes":    strings.Repeat(`"'--a`, 1<<17),
+		"variables": "--n " + strings.Repeat("${a", 1<<18),
+		"texts":     strings.Repeat(`{"text_config":`, 5000) + "1" + strings.Repeat("}", 5000),
+	} {
+		c, err := fit.Read(strings.NewReader(text), []string{"num-layers=4", "hidden-size=256", "num-attention-heads=8", "vocab-size=100", "max-position-embeddings=8"})
+		if err != nil {
+			require.Less(t, len(err.Error()), 2000, name)
+		} else {
+			require.Less(t, len(strings.Join(c.Assumed, "")), 10_000, name)
+		}
+	}
 }

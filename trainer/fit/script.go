@@ -7,8 +7,8 @@ import (
 )
 
 var (
-	assignment = regexp.MustCompile(`^(?:export\s+|local\s+)?([A-Za-z_]\w*)\+?=`)
-	expression = regexp.MustCompile(`^[(\[]+\s*\d`) // of a list in Python
+	assignment = regexp.MustCompile(`^(?:export +|local +)?([A-Za-z_]\w*)\+?=`)
+	expression = regexp.MustCompile(`^[(\[]{1,8}\s?\d`) // of a list in Python
 	variable   = regexp.MustCompile(`\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*|\d+)(?::?[-=]([^}]*))?\})`)
 )
 
@@ -19,14 +19,20 @@ type script struct {
 	flag      string                // the flag that the next words belong to
 }
 
-// maxNested is the maximal depth of texts in quotes.
-const maxNested = 8
+const (
+	maxNested   = 8    // texts in quotes, one in the other
+	maxValues   = 8    // values of a variable or a flag that are kept
+	maxExpanded = 1024 // bytes of a value with the variables in it
+)
 
 // read reads a text. A text in quotes that has flags is read as well.
 func (s *script) read(text string, depth int) {
-	text = strings.ReplaceAll(strings.ReplaceAll(text, "\\\r\n", ""), "\\\n", "")
+	text = strings.ReplaceAll(text, "\r\n", "\n")
 	for text != "" {
 		switch c := text[0]; {
+		case strings.HasPrefix(text, "\\\n"): // The line goes on.
+			text = text[2:]
+			continue
 		case c == '\n':
 			s.end()
 			text = text[1:]
@@ -51,8 +57,8 @@ func (s *script) read(text string, depth int) {
 			if text = rest; strings.Contains(word, "--") && quoted && depth < maxNested {
 				s.read(word, depth+1)
 				s.flag = ""
-			} else if value := s.expand(word); !slices.Contains(s.variables[name[1]], value) {
-				s.variables[name[1]] = append(s.variables[name[1]], value)
+			} else if values, value := s.variables[name[1]], s.expand(word); len(values) < maxValues && !slices.Contains(values, value) {
+				s.variables[name[1]] = append(values, value)
 			}
 			continue
 		}
@@ -100,6 +106,9 @@ func next(text string) (word string, quoted bool, rest string) {
 		case depth > 0 && strings.IndexByte(")]}", c) >= 0:
 			depth--
 		case depth > 0:
+		case strings.HasPrefix(text[i:], "\\\n"):
+			i++
+			continue
 		case c == '\\' && i+1 < len(text):
 			i++
 		case strings.IndexByte(" \t\r\n;&|()[]{}", c) >= 0:
@@ -135,12 +144,15 @@ func (s *script) value(word string) {
 }
 
 // expand returns a word with the values of the shell's variables. A variable without a value, or with
-// several ones, stays, with these values.
+// several ones, stays, with these values. So does one with a value that is too long.
 func (s *script) expand(word string) string {
+	if len(word) > maxExpanded {
+		return word
+	}
 	return variable.ReplaceAllStringFunc(word, func(one string) string {
 		part := variable.FindStringSubmatch(one)
 		switch values := s.variables[part[1]+part[2]]; {
-		case len(values) == 1:
+		case len(values) == 1 && len(values[0]) <= maxExpanded:
 			return values[0]
 		case len(values) > 1:
 			return one + " (" + strings.Join(values, " or ") + ")"

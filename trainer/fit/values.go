@@ -83,7 +83,8 @@ func (v *values) override(set []string) {
 
 // finish returns the faults of the values or of the model, if there are any. harmless lists the keys
 // that change no memory, separated by white space. A key that is harmless only for some values is
-// KEY=PATTERN. A flag, which has dashes, that is false is as if it were not given.
+// KEY=PATTERN. A flag, which has dashes, that is false is as if it were not given, and so is a key
+// that is null.
 func (v *values) finish(c *Config, dashes, harmless string) (*Config, error) {
 	if len(v.list) > 0 {
 		return nil, errors.Join(v.list...)
@@ -96,14 +97,15 @@ func (v *values) finish(c *Config, dashes, harmless string) (*Config, error) {
 	}
 	safe := map[string]string{}
 	for _, one := range strings.Fields(harmless) {
-		key, pattern, some := strings.Cut(one, "=")
-		if safe[key] = pattern; !some {
-			safe[key] = ".*"
-		}
+		key, pattern, _ := strings.Cut(one, "=")
+		safe[key] = pattern
 	}
 	for key, value := range v.raw {
 		pattern, is := safe[key]
-		if !v.read[key] && !(value == "false" && dashes != "") && !(is && regexp.MustCompile("(?s)^("+pattern+")$").MatchString(value)) {
+		switch {
+		case v.read[key], dashes == "" && value == "null", dashes != "" && value == "false", is && pattern == "":
+		case is && regexp.MustCompile("(?s)^("+pattern+")$").MatchString(value):
+		default:
 			c.Unread = append(c.Unread, dashes+key)
 		}
 	}
