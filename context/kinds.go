@@ -28,10 +28,12 @@ const (
 type Taker = frames.Taker
 
 // ByBackward is the stage's first backward action: B, or I if the plan splits the backward. A recompute
-// takes it there too. ByWeight is the stage's W, or its B if the plan does not split the backward.
+// takes it there too. ByWeight is the stage's W, or its B if the plan does not split the backward. ByBoth
+// is both halves of a split backward: I and then W take one saved tensor.
 const (
 	ByBackward = frames.ByBackward
 	ByWeight   = frames.ByWeight
+	ByBoth     = frames.ByBoth
 )
 
 // Contribution says how often a use of a parameter contributes to its gradient.

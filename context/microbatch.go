@@ -80,12 +80,17 @@ func (m Microbatch[T]) Retain(h T) T {
 }
 
 // Save hands h over to the backward or, if called in I, to W. A stage may call it in a forward, in a
-// recompute, and in I. In Eval, and in the first pass of a stage that recomputes, no action takes h, so
-// Save releases it at once. If Save fails, the stage still owns h. I may save into a slot that it has
-// taken, which releases the old tensor.
+// recompute, and in I. A slot may declare that W takes h, or that both halves of the backward do
+// (Decl.Slot). In Eval, and in the first pass of a stage that recomputes, no action takes h, so Save
+// releases it at once: use h before, or Retain it. If Save fails, the stage still owns h. I may save into
+// a slot that it has taken, which releases the old tensor.
 func (m Microbatch[T]) Save(s Slot, h T) {
+	c := m.live()
 	by := ByBackward
-	if c := m.live(); c.Kind == frames.InBackwardInput && c.Access.Pass != Recompute {
+	if i, declared := c.Access.Slots.At(int(s) - 1); declared && i < len(c.Declared.Takers) {
+		by = c.Declared.Takers[i]
+	}
+	if c.Kind == frames.InBackwardInput && c.Access.Pass != Recompute {
 		by = ByWeight
 	}
 	m.SaveFor(by, s, h)
@@ -96,7 +101,7 @@ func (m Microbatch[T]) SaveFor(by Taker, s Slot, h T) {
 	c := m.live()
 	slot, name := m.slot(s)
 	if c.Access.Discard || c.Access.Pass == Eval {
-		m.Release(h)
+		m.checkOnce(c.Discard(name, h))
 		return
 	}
 	allowed := c.Kind == frames.InForward || c.Access.Pass == Recompute || c.Kind == frames.InBackwardInput && by == ByWeight
@@ -133,8 +138,9 @@ func (m Microbatch[T]) slot(s Slot) (*frames.Cell[T], string) {
 	return slot, name
 }
 
-// Take lends the tensor saved in a slot to the rest of the action. A slot can be taken only once. The
-// tensor is released at the end of the action, or by End.
+// Take lends the tensor saved in a slot to the rest of the action. A slot can be taken only once, or once
+// in I and once in W if the slot is for both (Decl.Slot). The tensor is released at the end of the last
+// action that takes it, or by End.
 func (m Microbatch[T]) Take(s Slot) T {
 	c := m.live()
 	slot, name := m.slot(s)
@@ -156,7 +162,8 @@ func (m Microbatch[T]) Take(s Slot) T {
 // release it or hand it over. Use Take for tensors that the call only reads.
 func (m Microbatch[T]) Move(s Slot) T {
 	h := m.Take(s)
-	slot, _ := m.slot(s)
+	slot, name := m.slot(s)
+	m.refuseShared(slot, name)
 	_, err := m.call.Frames.Yield(h)
 	slot.End()
 	m.Check(err)
@@ -171,7 +178,15 @@ func (m Microbatch[T]) End(s Slot) {
 	if slot.State != frames.Lent && !(slot.State == frames.Full && c.Kind != frames.InForward && slot.Taker.TakenIn(c.Kind)) {
 		m.refuse(ErrMisplaced, "End of slot %q, which holds no tensor that this action may take", name)
 	}
+	m.refuseShared(slot, name)
 	m.Check(c.DropEarly(slot))
+}
+
+// refuseShared refuses to end a slot in I that W takes as well.
+func (m Microbatch[T]) refuseShared(slot *frames.Cell[T], name string) {
+	if m.call.Kind == frames.InBackwardInput && slot.Taker == frames.ByBoth {
+		m.refuse(ErrMisplaced, "the end of slot %q in I, which is also for W: Take it in both, and end it in W", name)
+	}
 }
 
 // Loss records a loss as two numbers, an unnormalised sum and its weight, which must be finite and not

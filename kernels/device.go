@@ -60,7 +60,7 @@ type Device interface {
 	// Name returns the kind of device, such as "host".
 	Name() string
 	// Alloc returns a buffer of n elements, owned by the caller. Its contents are undefined. A
-	// buffer of 0 elements takes the memory of one.
+	// buffer of 0 elements takes one byte.
 	Alloc(class memory.Class, t DType, n int) (Buffer, error)
 	// AllocIn returns a buffer of class memory.Resident in the pages of a scope. Alloc with that
 	// class is equivalent to AllocIn with memory.Weights.

@@ -21,7 +21,7 @@ func (b Buffer) unreferenced(call string) error {
 func (b Buffer) span(bytes int64) (int64, error) {
 	size := b.Type.Bytes()
 	at, n := int64(max(b.first-1, 0))*size, int64(b.N)*size
-	if b.N < 0 || (b.first == 0 && max(n, size) != bytes) || at > bytes-n {
+	if b.N < 0 || (b.first == 0 && max(n, 1) != bytes) || at > bytes-n {
 		return 0, fmt.Errorf("%w: the buffer is a handle to %d elements of %s from element %d, its memory has %d bytes", ErrShape, b.N, b.Type, max(b.first-1, 0), bytes)
 	}
 	return at, nil

@@ -26,7 +26,7 @@ type space struct {
 
 // Alloc returns a buffer of n elements with one plain reference, owned by the caller. Its
 // contents are undefined. A buffer of 0 elements, such as the input of an expert without tokens, takes
-// the memory of one. The error wraps memory.ErrOutOfMemory if the buffer does not fit, and
+// one byte. The error wraps memory.ErrOutOfMemory if the buffer does not fit, and
 // ErrShape if n or t is invalid.
 func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
 	if n < 0 || n > mostElements || t > Uint8 {
@@ -34,7 +34,7 @@ func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
 	}
 	s.lock()
 	defer s.unlock()
-	h, err := s.arena.Alloc(class, int64(max(n, 1))*t.Bytes())
+	h, err := s.arena.Alloc(class, max(int64(n)*t.Bytes(), 1))
 	if err != nil {
 		return Buffer{}, refused("Alloc", t, n, err)
 	}

@@ -16,7 +16,8 @@ type Call[T any] = func(ctx context.Context, mb batchctx.Microbatch[T], from, to
 // declare reads, slots, losses, parameters and copies return the keys with which the stage's calls access
 // them. Stage and Split make a stage from closures. A struct that embeds a Decl gets its Spec and Params.
 //
-// The zero value declares nothing. A Decl must be complete when a runner is built.
+// The zero value declares nothing. A Decl must be complete when a runner is built, or a decorator made, of
+// its stage.
 type Decl[T any] struct {
 	Name   string // name of the stage
 	Frozen bool   // the stage has no weight gradients
@@ -24,7 +25,8 @@ type Decl[T any] struct {
 	inputs, outputs []Port
 	reads           []Read
 	slots           []string
-	losses, metrics []string // losses includes the metrics
+	takers          []batchctx.Taker // by slot
+	losses, metrics []string         // losses includes the metrics
 	copies          []batchctx.WeightCopy
 	uses            []batchctx.Use[T]
 }
@@ -61,9 +63,19 @@ func (d *Decl[T]) Part(name string, at ...batchctx.At) batchctx.Part {
 	return batchctx.Part(len(d.reads))
 }
 
-// Slot declares a slot for saved tensors.
-func (d *Decl[T]) Slot(name string) batchctx.Slot {
-	d.slots = append(d.slots, name)
+// Slot declares a slot for saved tensors. by lists the actions that take what a forward saves in it:
+// ByBackward, the default, ByWeight, or both, if I and W read the same tensor. Then each takes it once, the
+// tensor is released after W, and a backward that the plan does not split takes it once.
+func (d *Decl[T]) Slot(name string, by ...batchctx.Taker) batchctx.Slot {
+	taker := batchctx.ByBackward
+	for i, t := range by {
+		if i == 0 {
+			taker = t
+		} else if t != taker {
+			taker = batchctx.ByBoth
+		}
+	}
+	d.slots, d.takers = append(d.slots, name), append(d.takers, taker)
 	return batchctx.Slot(len(d.slots))
 }
 
@@ -108,30 +120,53 @@ func (d *Decl[T]) WeightCopy(name string, at batchctx.At) batchctx.Copy {
 // Spec returns the declaration.
 func (d *Decl[T]) Spec() Spec {
 	return Spec{
-		Name: d.Name, Inputs: d.inputs, Outputs: d.outputs, Reads: d.reads, Slots: d.slots, Losses: d.losses, Metrics: d.metrics,
-		WeightCopies: d.copies, Frozen: d.Frozen,
+		Name: d.Name, Inputs: d.inputs, Outputs: d.outputs, Reads: d.reads, Slots: d.slots, Takers: d.takers,
+		Losses: d.losses, Metrics: d.metrics, WeightCopies: d.copies, Frozen: d.Frozen,
 	}
 }
 
 // Params returns the declared uses of parameters.
 func (d *Decl[T]) Params() []batchctx.Use[T] { return d.uses }
 
-// Stage returns a stage with this declaration and two closures. A stage with a nil backward has
-// none, which is allowed in forward-only plans and frozen prefixes.
+// Stage returns a stage of two closures that borrows this declaration, so that later declarations belong to
+// it as well. A stage with a nil backward has none, which is allowed in forward-only plans and frozen
+// prefixes.
 func (d *Decl[T]) Stage(name string, forward, backward Call[T]) Stage[T] {
 	d.Name = name
-	return &Func[T]{Declares: d.Spec(), Parameters: d.uses, ForwardFunc: forward, BackwardFunc: backward}
+	return &declared[T]{Func[T]{Declares: Spec{Name: name}, ForwardFunc: forward, BackwardFunc: backward}, d}
 }
 
 // Split is like Stage, but for a stage that splits its backward: input computes the gradients of its
 // inputs, and weight those of its parameters.
 func (d *Decl[T]) Split(name string, forward, backward, input Call[T], weight func(context.Context, batchctx.Microbatch[T]) error) Stage[T] {
 	d.Name = name
-	return &splitFunc[T]{Func[T]{Declares: d.Spec(), Parameters: d.uses, ForwardFunc: forward, BackwardFunc: backward}, input, weight}
+	return &splitFunc[T]{declared[T]{Func[T]{Declares: Spec{Name: name}, ForwardFunc: forward, BackwardFunc: backward}, d}, input, weight}
+}
+
+// declared is a stage of closures with the declaration of a Decl, or that of the Func if decl is nil.
+type declared[T any] struct {
+	Func[T]
+	decl *Decl[T]
+}
+
+func (f *declared[T]) Spec() Spec {
+	if f.decl == nil {
+		return f.Declares
+	}
+	spec := f.decl.Spec()
+	spec.Name = f.Declares.Name // a Decl may make several stages
+	return spec
+}
+
+func (f *declared[T]) Params() []batchctx.Use[T] {
+	if f.decl == nil {
+		return f.Parameters
+	}
+	return f.decl.uses
 }
 
 type splitFunc[T any] struct {
-	Func[T]
+	declared[T]
 	input  Call[T]
 	weight func(context.Context, batchctx.Microbatch[T]) error
 }

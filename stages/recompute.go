@@ -48,6 +48,7 @@ func (r *recompute[T]) Spec() Spec {
 	for _, port := range spec.Inputs {
 		slots = append(slots, "input "+port.Name)
 	}
+	spec.Takers = append(make([]batchctx.Taker, len(slots)), spec.Takers...)
 	spec.Slots = append(slots, spec.Slots...)
 	spec.Recomputes = true
 	reads := make([]Read, len(spec.Reads))

@@ -54,7 +54,10 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 			s.spec.WeightCopies = append(s.spec.WeightCopies, w)
 		}
 		s.params = append(s.params, params...)
-		s.spec.Slots = append(s.spec.Slots, spec.Slots...)
+		s.spec.Slots, s.spec.Takers = append(s.spec.Slots, spec.Slots...), append(s.spec.Takers, spec.Takers...)
+		for len(s.spec.Takers) < len(s.spec.Slots) {
+			s.spec.Takers = append(s.spec.Takers, batchctx.ByBackward)
+		}
 		s.spec.Reads = append(s.spec.Reads, link.reads(spec.Reads)...)
 		s.spec.Losses = append(s.spec.Losses, spec.Losses...)
 		s.spec.Metrics = append(s.spec.Metrics, spec.Metrics...)

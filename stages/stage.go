@@ -48,6 +48,9 @@ type Spec struct {
 	Outputs []Port
 	Reads   []Read
 	Slots   []string // names of slots for Save; Microbatch.Save takes the number, counted from 1
+	// Takers are the actions for which Save in a forward keeps a tensor, by slot: see Decl.Slot. The list
+	// may be shorter than Slots; further slots are for the backward (ByBackward).
+	Takers  []batchctx.Taker
 	Losses  []string // names of losses; Microbatch.Loss takes the number, counted from 1
 	Metrics []string // the Losses that are reported and never trained: they have no seed
 	// WeightCopies are the copies of weights on which the stage computes. It makes them itself, as a
@@ -74,6 +77,9 @@ func (s *Spec) Validate() error {
 	}
 	if len(s.Inputs) > MaxPorts || len(s.Outputs) > MaxPorts {
 		fault("%d inputs and %d outputs, at most %d each", len(s.Inputs), len(s.Outputs), MaxPorts)
+	}
+	if len(s.Takers) > len(s.Slots) {
+		fault("%d takers for %d slots", len(s.Takers), len(s.Slots))
 	}
 	if i := slices.Index(s.Slots, ""); i >= 0 {
 		fault("slot %d has no name", i)

@@ -15,14 +15,24 @@ type suspect struct {
 	call       Call
 	class      memory.Class
 	place      effects.Place // place of the leaked handle
+	from, to   uint64        // the buffers allocated in the action, by serial number; empty if the space has no marks
 }
 
 // addSuspect records the running action as the suspect, unless there is one already.
 func (c *Frames[T]) addSuspect(stage int, class memory.Class, place effects.Place) {
 	if !c.suspect.known {
 		c.suspect = c.running
+		c.suspect.to = c.position()
 		c.suspect.known, c.suspect.stage, c.suspect.class, c.suspect.place = true, stage, class, place
 	}
+}
+
+// position returns the space's position in the order of allocations, or 0 if it has none.
+func (c *Frames[T]) position() uint64 {
+	if c.reclaimer == nil {
+		return 0
+	}
+	return c.reclaimer.Mark()
 }
 
 // Settle computes the excess after an action, and records the action as the suspect if the excess

@@ -1,6 +1,9 @@
 package frames
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/memory"
 )
@@ -17,6 +20,7 @@ type StageCall[T any] struct {
 	stage      *stage[T]
 	frame      *frame[T]
 	narrowed   Access
+	discarded  string // the first slot whose tensor the call released because no action takes it
 }
 
 // Access is the set of the stage's slots, reads, losses, parameters and copies of weights that a call may
@@ -93,6 +97,27 @@ func (c *StageCall[T]) Weight(param int) T {
 
 // Param returns the state of the stage's use of a parameter.
 func (c *StageCall[T]) Param(param int) *ParamState { return &c.stage.uses[param] }
+
+// Discard releases a tensor that no action takes. The call may have discarded the same tensor before, for
+// another slot.
+func (c *StageCall[T]) Discard(slot string, h T) error {
+	_, err := c.Frames.Space.Release(h)
+	if c.discarded != "" && errors.Is(err, memory.ErrStale) {
+		return nil
+	}
+	if err == nil && c.discarded == "" {
+		c.discarded = slot
+	}
+	return err
+}
+
+// explain adds the cause to the error of a call that used a tensor after Discard had released it.
+func (c *StageCall[T]) explain(err error) error {
+	if c.discarded == "" || !errors.Is(err, memory.ErrStale) {
+		return err
+	}
+	return fmt.Errorf("%w; in this pass no action takes what is saved in slot %q, so Save released it: use a tensor before Save, or Retain it", err, c.discarded)
+}
 
 // Drop empties a cell during the call.
 func (c *StageCall[T]) Drop(cell *Cell[T], place effects.Place) error {

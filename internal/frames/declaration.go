@@ -78,15 +78,22 @@ const (
 	ByBackward Taker = iota
 	// ByWeight is the stage's W, or its B if the plan does not split the backward.
 	ByWeight
+	// ByBoth is both: I lends the tensor and keeps it for W.
+	ByBoth
 )
 
 // String names the constant.
-func (t Taker) String() string { return [...]string{"ByBackward", "ByWeight"}[t] }
+func (t Taker) String() string {
+	return [...]string{"ByBackward", "ByWeight", "ByBackward, ByWeight"}[t]
+}
 
 // TakenIn reports whether c is the taker's call.
 func (t Taker) TakenIn(c Call) bool {
-	return c == InBackward || t == ByBackward && c == InBackwardInput || t == ByWeight && c == InBackwardWeight
+	return c == InBackward || t != ByWeight && c == InBackwardInput || t != ByBackward && c == InBackwardWeight
 }
+
+// keptIn reports whether a tensor that c takes is also for a later call.
+func (t Taker) keptIn(c Call) bool { return t == ByBoth && c == InBackwardInput }
 
 // Contribution says how often a use of a parameter contributes to its gradient.
 type Contribution uint8
@@ -147,6 +154,7 @@ type Declaration[T any] struct {
 	Inputs  int // number of input tensors
 	Outputs int
 	Slots   []string // names of the slots for saved tensors
+	Takers  []Taker  // of the first slots, for Save in a forward; ByBackward for the others
 	Reads   []Read
 	Losses  []int // the number of each of the stage's losses in the ledger
 	// LossNames holds the names of Losses, in the same order.

@@ -19,7 +19,7 @@ func (u *Unwinding) Unwrap() error { return u.Err }
 // After that, the views reject all calls except releases.
 func (c *Frames[T]) Fail(err error) {
 	if c.failure == nil {
-		c.failure = err
+		c.failure = c.call.explain(err)
 		c.generation++
 	}
 	panic(&Unwinding{c.failure})
@@ -57,5 +57,5 @@ func (c *Frames[T]) End(err error) error {
 	if c.failure != nil {
 		return c.failure
 	}
-	return err
+	return c.call.explain(err)
 }

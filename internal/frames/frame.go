@@ -54,8 +54,9 @@ func (c *Frames[T]) Open(stage, microbatch int, dst []T) error {
 func (c *Frames[T]) Call(stage, microbatch int, kind Call) *StageCall[T] {
 	st, call := &c.stages[stage], &c.call
 	c.generation++
-	c.running.stage, c.running.microbatch, c.running.call = stage, microbatch, kind
+	c.running.stage, c.running.microbatch, c.running.call, c.running.from = stage, microbatch, kind, c.position()
 	call.Declared, call.Kind, call.Microbatch, call.Item = st.Declaration, kind, microbatch, c.extent.Item(microbatch)
+	call.discarded = ""
 	call.stage, call.frame, call.Access = st, &st.frames[microbatch&st.mask], &st.access
 	return call
 }
@@ -63,7 +64,7 @@ func (c *Frames[T]) Call(stage, microbatch int, kind Call) *StageCall[T] {
 // Act records that an action without a stage call, such as a transfer, is running. Leaks found after that
 // are attributed to the action.
 func (c *Frames[T]) Act(stage, microbatch int) {
-	c.running.stage, c.running.microbatch, c.running.call = stage, microbatch, None
+	c.running.stage, c.running.microbatch, c.running.call, c.running.from = stage, microbatch, None, c.position()
 }
 
 // PutAt takes over the tensors h, one per port, and holds them in the given place for a stage and a
@@ -80,6 +81,7 @@ func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, non
 		c.outputs = resize(c.outputs, len(h))
 	}
 	if err := c.put(place, c.at(place, stage, microbatch), h, none); err != nil {
+		err = c.call.explain(err)
 		return fmt.Errorf("batchctx: %v of stage %d (%s), microbatch %d: %w", place, stage, st.Name, microbatch, err)
 	}
 	if place == effects.SentOutput || place == effects.SentGradient {
@@ -233,6 +235,10 @@ func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error
 		if slots[i].Held() && (last || slots[i].Taker.TakenIn(call)) {
 			if must && slots[i].State == Full && !slots[i].Optional {
 				untaken = i
+			}
+			if !last && untaken != i && slots[i].Taker.keptIn(call) {
+				slots[i].State = Full // for W
+				continue
 			}
 			if err := c.drop(&slots[i], stage, effects.Saved); err != nil {
 				return fmt.Errorf("batchctx: slot %q: %w", st.Slots[i], err)

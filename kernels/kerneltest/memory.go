@@ -53,7 +53,20 @@ func types(l *lab) {
 		}
 	}
 	before := l.d.Live()
-	for _, n := range []int{0, -1, math.MaxInt} {
+	for t := range kernels.Uint8 + 1 { // an expert without tokens
+		empty, err := l.d.Alloc(memory.Saved, t, 0)
+		l.must("Alloc of 0 elements", err)
+		if bytes := l.d.Bytes(empty); empty.N != 0 || bytes != 1 {
+			l.fault("Alloc of 0 elements returned %+v of %d bytes, want 0 elements in 1 byte", empty, bytes)
+		}
+		if t == kernels.Float32 {
+			l.must("Zero of 0 elements", l.d.Zero(empty))
+			l.must("Copy of 0 elements", l.d.Copy(empty, empty))
+		}
+		_, err = l.d.Release(empty)
+		l.must("Release", err)
+	}
+	for _, n := range []int{-1, math.MaxInt} {
 		if b, err := l.d.Alloc(memory.Saved, kernels.Float32, n); err == nil {
 			l.fault("Alloc of %d elements returned %+v", n, b)
 		}

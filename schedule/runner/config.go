@@ -36,7 +36,8 @@ type Config[T any] struct {
 	// is also a Copier, the runner copies the total of a tied parameter from use to use; otherwise it
 	// zeroes each use's gradient and adds the total to it.
 	Gradients Gradients[T]
-	// Outputs receives the outputs of the last stage during Evaluate, on that stage's rank. It takes
+	// Outputs receives the outputs of the last stage during Evaluate, on that stage's rank. Replicas, and
+	// copies of the model, call it at the same time. It takes
 	// ownership of the handles, but not of the slice, and must release them during the call or after
 	// Evaluate. microbatch is the microbatch's Entry.Index. If Outputs is nil, the runner releases
 	// the outputs after the forward. If the evaluation fails, a space that implements
@@ -200,8 +201,9 @@ type Hooks struct {
 	// returns the owners before the step.
 	Peak func(rank int, owners iter.Seq[memory.PeakOwner])
 	// Failed is called with the error that ends a step, before the step's buffers are released.
-	// held iterates over the buffers of the rank and is valid until the hook returns. The hook is
-	// not called for a panic.
+	// held iterates over the buffers of the step on the rank, including those that a stage has lost or
+	// still references if the space lists its buffers, and is valid until the hook returns. The hook
+	// is not called for a panic.
 	Failed func(rank int, err error, held iter.Seq[memory.Info])
 }
 

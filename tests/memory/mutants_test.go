@@ -96,7 +96,7 @@ func TestUnplannedIsRefused(t *testing.T) {
 	require.Equal(t, schedule.F, at.Action.Kind())
 	require.ErrorIs(t, err, memory.ErrUnplanned)
 	require.ErrorContains(t, err, "24 bytes (entry) requested")
-	require.ErrorContains(t, err, "the plan has 20 bytes (entry)")
+	require.ErrorContains(t, err, "the plan has at most 20 bytes (entry)")
 	for _, dev := range r.devs {
 		require.Equal(t, resident(dev), dev.Live(), "everything is released")
 	}

@@ -247,7 +247,7 @@ func TestWrongLayoutFails(t *testing.T) {
 	refused := 0
 	for i := range good.Allocations {
 		for _, wrong := range []int64{1, -1} {
-			_, err := run(func(l *memory.Layout) { l.Allocations[i].Bytes += wrong; l.Height++ })
+			_, err := run(func(l *memory.Layout) { l.Allocations[i].Bytes += wrong; l.Allocations[i].AtMost = false; l.Height++ })
 			require.ErrorIs(t, err, memory.ErrUnplanned, "birth %d has %+d bytes", i, wrong)
 			require.ErrorContains(t, err, fmt.Sprintf("the plan has %d bytes", good.Allocations[i].Bytes+wrong))
 		}
