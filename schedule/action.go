@@ -36,6 +36,26 @@ const (
 // Compute reports whether the kind runs a stage: F, B, I or W.
 func (k Kind) Compute() bool { return k >= F && k <= W }
 
+// Phase orders the kinds of actions of a stage and microbatch by the earliest point at which they can
+// run.
+func (k Kind) Phase() int {
+	switch k {
+	case RecvF:
+		return 0
+	case F:
+		return 1
+	case SendF, RecvB:
+		return 2
+	case WaitF:
+		return 3
+	case B, I:
+		return 4
+	case W, SendB:
+		return 5
+	}
+	return 6
+}
+
 // Drop is a set of drop bits. Each bit of an action ends a lifetime on the action's rank.
 type Drop uint16
 

@@ -6,16 +6,16 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/waitgraph"
 )
 
-// StallError is the error for a step that makes no progress. It matches check.ErrDeadlock if ranks
+// StallError is the error for a step that makes no progress. It matches waitgraph.ErrDeadlock if ranks
 // wait for each other.
 type StallError struct {
-	// Way is the result of check.FindCycle if ranks are deadlocked: a cycle of waiting ranks, or a
+	// Way is the result of waitgraph.FindCycle if ranks are deadlocked: a cycle of waiting ranks, or a
 	// chain of waiting ranks that ends at a rank without further actions. It is nil if a rank merely
 	// takes too long.
-	Way []check.Waiting
+	Way []waitgraph.Waiting
 	// Still is the time since a rank last began an action, if Way is nil.
 	Still time.Duration
 	Ranks []Standing // of all ranks, in order
@@ -26,7 +26,7 @@ type Standing struct {
 	// Rank and Action are always set. A rank that does not wait is running Action, or is outside its
 	// program if Action is 0. If the rank waits, Position is set, ForRank is -1 if it waits for all
 	// ranks, and For is 0 if it waits outside its program.
-	check.Waiting
+	waitgraph.Waiting
 	Step  int64           // the last step in which the rank began an action, numbered like runner.Result.Step
 	Last  schedule.Action // the action before Action in the step, or 0
 	Waits bool
@@ -38,7 +38,7 @@ type Standing struct {
 // Error describes the ranks' waits, as check.Plan does, or the activity of every rank.
 func (e *StallError) Error() string {
 	if e.Way != nil {
-		return "transport: deadlock: " + check.DescribeCycle(e.Way)
+		return "transport: deadlock: " + waitgraph.DescribeCycle(e.Way)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "transport: no rank has begun an action for %v:", e.Still)
@@ -51,9 +51,9 @@ func (e *StallError) Error() string {
 	return b.String()
 }
 
-// Is reports whether target is check.ErrDeadlock and ranks wait for each other.
+// Is reports whether target is waitgraph.ErrDeadlock and ranks wait for each other.
 func (e *StallError) Is(target error) bool {
-	return target == check.ErrDeadlock && e.Way != nil && e.Way[len(e.Way)-1].ForRank == e.Way[0].Rank
+	return target == waitgraph.ErrDeadlock && e.Way != nil && e.Way[len(e.Way)-1].ForRank == e.Way[0].Rank
 }
 
 // String describes the standing on one line.

@@ -96,7 +96,7 @@ func (c *memPlanCmd) alternatives(step *step) (list []layout.Alternative, err er
 			smaller := params
 			smaller.Microbatches *= cut
 			name := fmt.Sprintf("%d microbatches of 1/%d the size", smaller.Microbatches, cut)
-			add(name, smaller, layout.FromFigures(step.plan, cutFigures(layout.FromCosts(step.plan, step.costs), cut)))
+			add(name, smaller, layout.FromFigures(step.plan, cutFigures(figuresFromCosts(step.plan, step.costs), cut)))
 		}
 	}
 	for ranks := params.Placement.Ranks + 1; ranks <= params.Placement.Depth(); ranks++ {

@@ -19,7 +19,7 @@ func (c *layoutFlags) profile(plan *schedule.Plan, costs *simulate.Costs) (*layo
 		if costs == nil {
 			return nil, usage("give --profile, or --costs with the bytes of each stage")
 		}
-		return layout.FromFigures(plan, layout.FromCosts(plan, costs)), nil
+		return layout.FromFigures(plan, figuresFromCosts(plan, costs)), nil
 	}
 	file, err := os.Open(c.Profile)
 	if err != nil {
@@ -34,6 +34,22 @@ func (c *layoutFlags) profile(plan *schedule.Plan, costs *simulate.Costs) (*layo
 		return nil, inFile(c.Profile, err)
 	}
 	return t, nil
+}
+
+// figuresFromCosts returns the figures of every stage of a plan from its costs. Costs do not describe
+// workspaces, so these are 0.
+func figuresFromCosts(plan *schedule.Plan, costs *simulate.Costs) []layout.Figures {
+	list := make([]layout.Figures, plan.Placement.Stages())
+	for s := range list {
+		c := costs.Of(s)
+		list[s] = layout.Figures{
+			Stage: fmt.Sprintf("stage%d", s), Output: c.Output, Gradient: c.Gradient,
+			Input: c.FreedByI, Weight: c.Saved - c.FreedByI, Carry: c.Carry,
+			ForwardWeights: c.ForwardWeights, BackwardWeights: c.BackwardWeights,
+			Gathered: c.Weights, Gradients: c.Gradients,
+		}
+	}
+	return list
 }
 
 // withoutKind removes the kind from an error about a file, because the name of the file

@@ -44,6 +44,7 @@ var rooms = []struct {
 	{"schedule/internal/repeats", -1, nil}, // the rules use it
 	{"schedule", 0, nil},
 	{"schedule/internal/passes", 1, nil},
+	{"schedule/waitgraph", 1, nil},
 	{"schedule/check", 2, nil},
 	{"schedule/lower", 3, nil},
 	{"schedule/simulate", 3, nil},

@@ -34,7 +34,7 @@ func Plan(plan *schedule.Plan) error { return Links(plan, schedule.Unlimited) }
 // Otherwise Links visits every action.
 //
 // The error is a *Error that lists faults up to a limit per code and matches ErrInvalidPlan. If
-// ranks block each other, it also matches ErrDeadlock. It does not list faults that follow from
+// ranks block each other, it also matches waitgraph.ErrDeadlock. It does not list faults that follow from
 // others.
 func Links(plan *schedule.Plan, capacity int) error {
 	_, err := Prove(plan, capacity)

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/waitgraph"
 )
 
 // TestCheckFindsEveryFault breaks a plan in every way that Plan detects, and requires the code, the
@@ -185,7 +186,7 @@ func TestCheckFindsEveryFault(t *testing.T) {
 			}
 			err := check.Plan(p)
 			require.ErrorIs(t, err, check.ErrInvalidPlan)
-			require.NotErrorIs(t, err, check.ErrDeadlock)
+			require.NotErrorIs(t, err, waitgraph.ErrDeadlock)
 			invalid, _ := errors.AsType[*check.Error](err)
 			at := slices.IndexFunc(invalid.Faults, func(f check.Fault) bool { return f.Code == test.code && f.Text == test.text })
 			require.GreaterOrEqual(t, at, 0, "%v", err)

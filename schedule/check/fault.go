@@ -6,14 +6,12 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/waitgraph"
 )
 
-var (
-	// ErrInvalidPlan is matched by every error that this package returns.
-	ErrInvalidPlan = errors.New("schedule: invalid plan")
-	// ErrDeadlock is also matched by an error that lists a deadlock.
-	ErrDeadlock = errors.New("schedule: deadlock")
-)
+// ErrInvalidPlan is matched by every error that this package returns. An error that lists a deadlock
+// also matches waitgraph.ErrDeadlock.
+var ErrInvalidPlan = errors.New("schedule: invalid plan")
 
 // Code is the kind of a fault.
 type Code uint8
@@ -68,14 +66,14 @@ type Fault struct {
 	Position int64           // the action's position in the rank's program, from 0, counting every repeat; -1 if there is none
 	Action   schedule.Action // the action at fault, or the missing one; the zero Action if there is none
 	Text     string          // one sentence: the fault, its location, and how to correct it
-	// Cycle is the waiting cycle of a Deadlock, as FindCycle returns it; nil in other faults.
-	Cycle []Waiting
+	// Cycle is the waiting cycle of a Deadlock, as waitgraph.FindCycle returns it; nil in other faults.
+	Cycle []waitgraph.Waiting
 }
 
 // maxFaults is the number of faults of each code that an Error lists.
 const maxFaults = 5
 
-// Error lists the faults of a plan. It matches ErrInvalidPlan, and ErrDeadlock if a fault is a
+// Error lists the faults of a plan. It matches ErrInvalidPlan, and waitgraph.ErrDeadlock if a fault is a
 // deadlock.
 type Error struct {
 	Plan   string       // the plan's name
@@ -99,10 +97,10 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Is reports whether the target is ErrInvalidPlan, or is ErrDeadlock and one of the faults is a
+// Is reports whether the target is ErrInvalidPlan, or is waitgraph.ErrDeadlock and one of the faults is a
 // deadlock.
 func (e *Error) Is(target error) bool {
-	if target == ErrDeadlock {
+	if target == waitgraph.ErrDeadlock {
 		for _, f := range e.Faults {
 			if f.Code == Deadlock {
 				return true

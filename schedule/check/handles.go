@@ -16,26 +16,6 @@ var handles = []handle{
 
 const handleBits = schedule.DropInput | schedule.DropOutput | schedule.DropGrad | schedule.DropSaved | schedule.DropSent
 
-// phase orders the kinds of actions of a stage and microbatch by the earliest point at which they can
-// run.
-func phase(kind schedule.Kind) int {
-	switch kind {
-	case schedule.RecvF:
-		return 0
-	case schedule.F:
-		return 1
-	case schedule.SendF, schedule.RecvB:
-		return 2
-	case schedule.WaitF:
-		return 3
-	case schedule.B, schedule.I:
-		return 4
-	case schedule.W, schedule.SendB:
-		return 5
-	}
-	return 6
-}
-
 // dropsAt reports whether an action of the kind must release the bit's handle (due), whether an
 // earlier action has already released it (earlier), and whether there is no such handle (absent).
 func (c *Checker) dropsAt(bit schedule.Drop, stage int, kind schedule.Kind) (due, earlier, absent bool) {
@@ -65,7 +45,7 @@ func (c *Checker) dropsAt(bit schedule.Drop, stage int, kind schedule.Kind) (due
 			absent = true
 		}
 	}
-	return !absent && phase(kind) == phase(last), phase(kind) > phase(last), absent
+	return !absent && kind.Phase() == last.Phase(), kind.Phase() > last.Phase(), absent
 }
 
 // checkHandles compares an action's drops of inputs, outputs, gradients, saved state and sent buffers

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-ml/weir/internal/plantest"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/waitgraph"
 )
 
 // Programs of plans on two ranks; the tests change single actions.
@@ -90,7 +91,7 @@ func TestMalformedPlans(t *testing.T) {
 // A rank may wait for the first action of another rank.
 func TestDeadlockAtTheBeginning(t *testing.T) {
 	err := check.Plan(plantest.Written(t, "0 1 0", 1, "0F0 0I0 0W0 2F0 2I0 2W0", "1I0 1W0 1F0"))
-	require.ErrorIs(t, err, check.ErrDeadlock)
+	require.ErrorIs(t, err, waitgraph.ErrDeadlock)
 	require.ErrorContains(t, err, "rank 0 is at action 1, 0I0, and waits for 1I0 of rank 1; rank 1 is at action 0, 1I0, and waits for 2I0 of rank 0;")
 }
 
@@ -128,7 +129,7 @@ func TestEveryCircleIsReported(t *testing.T) {
 		if f.Code == check.Deadlock {
 			circles++
 			require.Len(t, f.Cycle, 2)
-			require.Equal(t, f.Text, check.DescribeCycle(f.Cycle))
+			require.Equal(t, f.Text, waitgraph.DescribeCycle(f.Cycle))
 		}
 	}
 	require.Equal(t, 2, circles)

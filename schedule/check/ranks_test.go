@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/waitgraph"
 )
 
 func TestSeveralRanks(t *testing.T) {
@@ -104,7 +105,7 @@ func TestCheckOfRanks(t *testing.T) {
 			test.alter(p, func(rank int) *[]schedule.Action { return &p.Programs[rank][0].Body })
 			err := check.Plan(p)
 			require.ErrorIs(t, err, check.ErrInvalidPlan)
-			require.Equal(t, test.code == check.Deadlock, errors.Is(err, check.ErrDeadlock))
+			require.Equal(t, test.code == check.Deadlock, errors.Is(err, waitgraph.ErrDeadlock))
 			require.ElementsMatch(t, append(test.also, test.code), plantest.CodesOf(err), "%v", err)
 			require.Contains(t, err.Error(), test.text)
 		})
@@ -128,13 +129,13 @@ func TestDeadlockWithoutTransfers(t *testing.T) {
 	require.NoError(t, check.Plan(p))
 	plantest.Swap(&p.Programs[1][0].Body, schedule.Act(schedule.B, 1, 0), schedule.Act(schedule.F, 1, 1))
 	err := check.Plan(p)
-	require.ErrorIs(t, err, check.ErrDeadlock)
+	require.ErrorIs(t, err, waitgraph.ErrDeadlock)
 	invalid, ok := errors.AsType[*check.Error](err)
 	require.True(t, ok)
 	require.Equal(t, []check.Fault{{Code: check.Deadlock, Rank: 0, Position: 1, Action: schedule.Act(schedule.B, 0, 0),
 		Text: "Ranks 0 and 1 wait for each other: rank 0 is at action 1, 0B0, and waits for 1B0 of rank 1;" +
 			" rank 1 is at action 1, 1F1, and waits for 0F1 of rank 0; put 0F1, with the actions that it needs, before 0B0 on rank 0.",
-		Cycle: []check.Waiting{
+		Cycle: []waitgraph.Waiting{
 			{Rank: 0, Position: 1, Action: schedule.Act(schedule.B, 0, 0), For: schedule.Act(schedule.B, 1, 0), ForRank: 1},
 			{Rank: 1, Position: 1, Action: schedule.Act(schedule.F, 1, 1), For: schedule.Act(schedule.F, 0, 1), ForRank: 0},
 		}}}, invalid.Faults)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/passes"
+	"github.com/weir-ml/weir/schedule/waitgraph"
 )
 
 // Standstill is a configuration in which no rank can continue.
@@ -19,27 +20,27 @@ type Standstill struct {
 func (s *Standstill) Faults() (list []Fault) {
 	waiting := s.waiting()
 	for first := true; len(waiting) > 0; first = false {
-		cycle := FindCycle(waiting)
-		if !first && !closed(cycle) {
+		cycle := waitgraph.FindCycle(waiting)
+		if !first && !waitgraph.IsCycle(cycle) {
 			break // these ranks wait for ranks of an earlier cycle
 		}
 		w := cycle[0]
-		list = append(list, Fault{Code: Deadlock, Rank: w.Rank, Position: w.Position, Action: w.Action, Text: DescribeCycle(cycle), Cycle: cycle})
-		waiting = slices.DeleteFunc(waiting, func(w Waiting) bool { return slices.Contains(cycle, w) })
+		list = append(list, Fault{Code: Deadlock, Rank: w.Rank, Position: w.Position, Action: w.Action, Text: waitgraph.DescribeCycle(cycle), Cycle: cycle})
+		waiting = slices.DeleteFunc(waiting, func(w waitgraph.Waiting) bool { return slices.Contains(cycle, w) })
 	}
 	return list
 }
 
 // waiting returns the ranks that have not reached the ends of their programs.
-func (s *Standstill) waiting() []Waiting {
-	var list []Waiting
+func (s *Standstill) waiting() []waitgraph.Waiting {
+	var list []waitgraph.Waiting
 	for rank := range s.Ranks {
 		p := s.Ranks[rank]
 		a, ok := p.Action()
 		if !ok {
 			continue
 		}
-		w := Waiting{Rank: rank, Position: p.Position, Action: a.WithDrop(0).WithJoin(false)}
+		w := waitgraph.Waiting{Rank: rank, Position: p.Position, Action: a.WithDrop(0).WithJoin(false)}
 		var waits bool
 		w.For, waits = s.awaited(a)
 		if a.Joined() {

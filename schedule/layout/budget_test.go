@@ -58,7 +58,7 @@ func TestFigures(t *testing.T) {
 		require.NoError(t, err)
 		plan, err := s.Rule(schedule.Params{Placement: p, Microbatches: 12})
 		require.NoError(t, err)
-		profile := layout.FromFigures(plan, layout.FromCosts(plan, costs))
+		profile := layout.FromFigures(plan, []layout.Figures{{Stage: "stage", Input: 256, Weight: 768, Carry: 128}})
 		plan, err = lower.Prepare(plan, lower.Passes{Facts: profile.Facts, Capacity: 1})
 		require.NoError(t, err)
 		report, err := simulate.Run(plan, costs, 1)

@@ -1,11 +1,8 @@
 package layout
 
 import (
-	"fmt"
-
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // Figures holds the bytes that a stage keeps for one microbatch. It is for stages that allocate outside
@@ -25,22 +22,6 @@ type Figures struct {
 
 	Gathered  int64 // weights that UNSHARD gathers
 	Gradients int64 // whole gradients, from ZERO_GRAD to WAIT_REDUCE
-}
-
-// FromCosts returns the figures of every stage of a plan from its costs. Costs do not describe
-// workspaces, so these are 0.
-func FromCosts(plan *schedule.Plan, costs *simulate.Costs) []Figures {
-	list := make([]Figures, plan.Placement.Stages())
-	for s := range list {
-		c := costs.Of(s)
-		list[s] = Figures{
-			Stage: fmt.Sprintf("stage%d", s), Output: c.Output, Gradient: c.Gradient,
-			Input: c.FreedByI, Weight: c.Saved - c.FreedByI, Carry: c.Carry,
-			ForwardWeights: c.ForwardWeights, BackwardWeights: c.BackwardWeights,
-			Gathered: c.Weights, Gradients: c.Gradients,
-		}
-	}
-	return list
 }
 
 // FromFigures returns a profile for a plan from the figures of its stages. A stage without a backward

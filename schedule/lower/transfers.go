@@ -7,6 +7,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/passes"
+	"github.com/weir-ml/weir/schedule/waitgraph"
 )
 
 // Transfers returns a plan with the same computations and with transfers between ranks, for links
@@ -320,5 +321,5 @@ func (v *lowering) stopError(rank int) error {
 		return fmt.Errorf("%w: plan %q is too large and too irregular to lower: use fewer microbatches, or a plan that repeats", schedule.ErrParams, v.Plan.Name)
 	}
 	a, _ := v.Ranks[rank].Action()
-	return fmt.Errorf("%w: %w: rank %d cannot run %v in plan %q", check.ErrInvalidPlan, check.ErrDeadlock, rank, a, v.Plan.Name)
+	return fmt.Errorf("%w: %w: rank %d cannot run %v in plan %q", check.ErrInvalidPlan, waitgraph.ErrDeadlock, rank, a, v.Plan.Name)
 }

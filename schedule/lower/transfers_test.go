@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/waitgraph"
 )
 
 // capacities are the link capacities of these tests.
@@ -161,7 +162,7 @@ func TestComms(t *testing.T) {
 // Transfers returns the error of Check for a plan whose only fault is a deadlock or a drop.
 func TestCommsTellsWhatCheckFinds(t *testing.T) {
 	circle := plantest.Written(t, "0 1", 2, "0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1")
-	require.ErrorIs(t, check.Plan(circle), check.ErrDeadlock)
+	require.ErrorIs(t, check.Plan(circle), waitgraph.ErrDeadlock)
 	_, err := lower.Transfers(circle, schedule.Unlimited)
 	require.Equal(t, check.Plan(circle), err)
 
@@ -184,7 +185,7 @@ func TestCommsRefuses(t *testing.T) {
 
 	p = planOf(t, []int{0, 1}, 1, "0B0 0F0", "1F0 1B0")
 	_, err = lower.Transfers(p, schedule.Unlimited)
-	require.ErrorIs(t, err, check.ErrDeadlock)
+	require.ErrorIs(t, err, waitgraph.ErrDeadlock)
 }
 
 // If F, I and W take equally long, transfers do not extend the makespan, except with rendezvous,

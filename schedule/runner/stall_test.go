@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/waitgraph"
 	"github.com/weir-ml/weir/transport"
 )
 
@@ -85,14 +86,14 @@ func TestADeadlockIsReportedAsTheCheckDoes(t *testing.T) {
 			plan, err := r.rule(schedule.Params{Placement: r.placement, Microbatches: 6})
 			require.NoError(t, err)
 			refused := check.Plan(plan)
-			require.ErrorIs(t, refused, check.ErrDeadlock)
+			require.ErrorIs(t, refused, waitgraph.ErrDeadlock)
 			r.change = func(cfg *runner.Config[number]) { cfg.Plan.Unchecked = true }
 			_, err = r.group(t, rowsOf(r.placement)).Step(t.Context(), 6, r.sources())
-			require.ErrorIs(t, err, check.ErrDeadlock)
+			require.ErrorIs(t, err, waitgraph.ErrDeadlock)
 			var stall *transport.StallError
 			require.True(t, errors.As(err, &stall))
-			require.ErrorContains(t, refused, check.DescribeCycle(stall.Way))
-			require.ErrorContains(t, err, check.DescribeCycle(stall.Way))
+			require.ErrorContains(t, refused, waitgraph.DescribeCycle(stall.Way))
+			require.ErrorContains(t, err, waitgraph.DescribeCycle(stall.Way))
 			require.Zero(t, stall.Still)
 			require.Zero(t, time.Since(begin), "no time passes")
 			require.Equal(t, schedule.Act(schedule.RecvB, 0, 0), stall.Way[0].Action.WithDrop(0))
@@ -119,7 +120,7 @@ func TestRendezvousDeadlocksWhereLinksAreTooSmall(t *testing.T) {
 		r.change = func(cfg *runner.Config[number]) { cfg.Plan.Unchecked = true }
 		g := r.group(t, rowsOf(r.placement))
 		_, err := g.Step(t.Context(), 2, r.sources())
-		require.ErrorIs(t, err, check.ErrDeadlock)
+		require.ErrorIs(t, err, waitgraph.ErrDeadlock)
 		require.ErrorContains(t, err, "0SEND_F1, and waits for 1RECV_F1 of rank 1")
 		require.ErrorContains(t, err, "1SEND_B0, and waits for 0RECV_B0 of rank 0")
 		r.released(t)
@@ -142,7 +143,7 @@ func TestWhatNeverComesIsReportedAtOnce(t *testing.T) {
 		_, err := r.group(t, rowsOf(r.placement)).Step(t.Context(), 4, r.sources())
 		var stall *transport.StallError
 		require.True(t, errors.As(err, &stall), "%v", err)
-		require.NotErrorIs(t, err, check.ErrDeadlock)
+		require.NotErrorIs(t, err, waitgraph.ErrDeadlock)
 		require.ErrorContains(t, err, "1RECV_B3, and waits for 2SEND_B3 of rank 2")
 		require.Zero(t, time.Since(begin))
 		r.released(t)
@@ -166,7 +167,7 @@ func TestAStageThatTakesTooLongIsReported(t *testing.T) {
 		_, err := r.group(t, rows).Step(t.Context(), 4, r.sources())
 		var stall *transport.StallError
 		require.True(t, errors.As(err, &stall), "%v", err)
-		require.NotErrorIs(t, err, check.ErrDeadlock)
+		require.NotErrorIs(t, err, waitgraph.ErrDeadlock)
 		require.GreaterOrEqual(t, time.Since(begin), 4*time.Second)
 		require.LessOrEqual(t, time.Since(begin), 5*time.Second)
 		require.ErrorContains(t, err, "no rank has begun an action for 4s")

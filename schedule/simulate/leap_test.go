@@ -15,6 +15,7 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/schedule/waitgraph"
 )
 
 // requireLeaps requires that the results with and without skipping are equal, and counts the actions that
@@ -28,7 +29,7 @@ func requireLeapsAt(t *rapid.T, p *schedule.Plan, costs *simulate.Costs, capacit
 	got, fault := simulate.Leaping(p, costs, capacity)
 	if err != nil {
 		require.Error(t, fault)
-		if errors.Is(err, check.ErrDeadlock) {
+		if errors.Is(err, waitgraph.ErrDeadlock) {
 			require.Equal(t, err, fault)
 		}
 		return
@@ -206,7 +207,7 @@ func TestDeadlockBehindLeaps(t *testing.T) {
 	p := plantest.OneFOneB(2, 1, 0, 1_000_000, false)
 	p.Programs[1][0].Repeat = 500_000
 	_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{{F: 3, B: 7}}, Latency: 1}, schedule.Unlimited)
-	require.ErrorIs(t, err, check.ErrDeadlock)
+	require.ErrorIs(t, err, waitgraph.ErrDeadlock)
 	require.ErrorContains(t, err, "Rank 0 waits for an action that never runs: rank 0 is at action 1000002, 0B500000, and waits for 1B500000 of rank 1; rank 1 ends without running it;")
 }
 

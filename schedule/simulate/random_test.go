@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/schedule/waitgraph"
 )
 
 // drawRanks draws a plan on several ranks, with or without transfers. Some stages recompute. Joins
@@ -91,7 +92,7 @@ func drawQuantized(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 	where := lower.Quantizing(rapid.IntRange(0, 1).Draw(t, "where"))
 	quantized, err := lower.Quantize(p, facts, where)
 	if err != nil { // the ranks deadlock
-		require.ErrorIs(t, err, check.ErrDeadlock)
+		require.ErrorIs(t, err, waitgraph.ErrDeadlock)
 		return p
 	}
 	quantized.Facts = p.Facts
@@ -110,7 +111,7 @@ func drawOffloaded(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 	}
 	offloaded, err := lower.Offload(p, away, overlap)
 	if err != nil { // the ranks deadlock
-		require.ErrorIs(t, err, check.ErrDeadlock)
+		require.ErrorIs(t, err, waitgraph.ErrDeadlock)
 		return p
 	}
 	return offloaded
@@ -121,7 +122,7 @@ func requireNaive(t require.TestingT, p *schedule.Plan, costs *simulate.Costs, c
 	got := make([][]simulate.Event, len(p.Programs))
 	report, fault := simulate.Timeline(p, costs, capacity, func(e simulate.Event) { got[e.Rank] = append(got[e.Rank], e) })
 	if err != nil {
-		require.ErrorIs(t, fault, check.ErrDeadlock)
+		require.ErrorIs(t, fault, waitgraph.ErrDeadlock)
 		require.ErrorIs(t, fault, check.ErrInvalidPlan)
 		return
 	}

@@ -58,7 +58,7 @@ import (
 //
 // The plan should be valid for the capacity, as decided by [check.Links]. For other plans, Run
 // guarantees only that it terminates. If the ranks deadlock, it returns a [check.Error] that matches
-// [check.ErrDeadlock]. Errors about the costs wrap ErrCosts, and errors about the capacity wrap
+// waitgraph.ErrDeadlock. Errors about the costs wrap ErrCosts, and errors about the capacity wrap
 // [schedule.ErrParams].
 func Run(plan *schedule.Plan, costs *Costs, capacity int) (*Report, error) {
 	s, err := newSimulation(plan, costs, capacity, fullRun)

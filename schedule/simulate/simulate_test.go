@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/schedule/waitgraph"
 )
 
 // timeline returns the times of all actions, one line per rank.
@@ -183,7 +184,7 @@ func TestSimulateDeadlock(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			p := plantest.Written(t, "0 1", 2, test.ranks[0], test.ranks[1])
 			_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1}}}, test.capacity)
-			require.ErrorIs(t, err, check.ErrDeadlock)
+			require.ErrorIs(t, err, waitgraph.ErrDeadlock)
 			require.ErrorIs(t, err, check.ErrInvalidPlan)
 			require.ErrorContains(t, err, test.text)
 			require.ErrorContains(t, err, test.more)
@@ -197,7 +198,7 @@ func TestSimulateDeadlock(t *testing.T) {
 		plantest.Swap(&p.Programs[r][0].Body, schedule.Act(schedule.F, r, 0), schedule.Act(schedule.B, r, 0))
 	}
 	_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1}}}, schedule.Unlimited)
-	require.ErrorIs(t, err, check.ErrDeadlock)
+	require.ErrorIs(t, err, waitgraph.ErrDeadlock)
 	require.ErrorContains(t, err, "Ranks 16 and 17 wait for each other: rank 16 is at action 0, 16B0, and waits for 17B0 of rank 17;")
 }
 

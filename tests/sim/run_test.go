@@ -24,9 +24,9 @@ import (
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/waitgraph"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/transport"
@@ -729,7 +729,7 @@ func (w *world) build() error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, check.ErrDeadlock) || w.Capacity == schedule.Unlimited {
+		if !errors.Is(err, waitgraph.ErrDeadlock) || w.Capacity == schedule.Unlimited {
 			return fmt.Errorf("%w: %w", errRefused, err)
 		}
 		w.Capacity = schedule.Unlimited

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/waitgraph"
 	"github.com/weir-ml/weir/transport"
 )
 
@@ -86,7 +86,7 @@ func (l *Links[T]) findDeadlock(e *Endpoint[T]) {
 // given time.
 func (l *Links[T]) endStalled(still time.Duration) {
 	err := &transport.StallError{Still: still}
-	var waiting []check.Waiting
+	var waiting []waitgraph.Waiting
 	for rank := range l.ends {
 		s := l.standing(rank)
 		err.Ranks = append(err.Ranks, s)
@@ -95,7 +95,7 @@ func (l *Links[T]) endStalled(still time.Duration) {
 		}
 	}
 	if still == 0 {
-		err.Way = check.FindCycle(waiting)
+		err.Way = waitgraph.FindCycle(waiting)
 	}
 	l.abort(err)
 }

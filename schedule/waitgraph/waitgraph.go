@@ -1,6 +1,7 @@
-package check
+package waitgraph
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,6 +9,9 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 )
+
+// ErrDeadlock is matched by errors about ranks that wait for each other forever.
+var ErrDeadlock = errors.New("schedule: deadlock")
 
 // Waiting is a rank that cannot continue, and the action for which it waits.
 type Waiting struct {
@@ -73,7 +77,7 @@ func DescribeCycle(cycle []Waiting) string {
 	last := cycle[len(cycle)-1]
 	var b strings.Builder
 	switch {
-	case !closed(cycle):
+	case !IsCycle(cycle):
 		fmt.Fprintf(&b, "Rank %d waits for an action that never runs:", cycle[0].Rank)
 	case len(cycle) == 1:
 		fmt.Fprintf(&b, "Rank %d waits for itself:", last.Rank)
@@ -87,7 +91,7 @@ func DescribeCycle(cycle []Waiting) string {
 		}
 		fmt.Fprintf(&b, " rank %d is at action %d, %s, and waits for %v of rank %d;", w.Rank, w.Position, w.actions("joined with"), w.For, w.ForRank)
 	}
-	if closed(cycle) {
+	if IsCycle(cycle) {
 		fmt.Fprintf(&b, " %s.", remedy(cycle))
 	} else {
 		fmt.Fprintf(&b, " rank %d ends without running it; add %v to its program, or remove the action that waits for it.", last.ForRank, last.For)
@@ -95,8 +99,8 @@ func DescribeCycle(cycle []Waiting) string {
 	return b.String()
 }
 
-// closed reports whether the ranks form a cycle rather than a path.
-func closed(cycle []Waiting) bool { return cycle[len(cycle)-1].ForRank == cycle[0].Rank }
+// IsCycle reports whether a result of FindCycle, which is not empty, is a cycle rather than a path.
+func IsCycle(cycle []Waiting) bool { return cycle[len(cycle)-1].ForRank == cycle[0].Rank }
 
 // actions formats the next action of the rank, or its joined pair with the given conjunction.
 func (w Waiting) actions(and string) string {
@@ -155,8 +159,8 @@ func follows(a, other schedule.Action) bool {
 // pathIndex returns the position of an action on the path of its microbatch through the model and
 // back.
 func pathIndex(a schedule.Action) int {
-	p := phase(a.Kind())
-	if p < phase(schedule.B) && a.Kind() != schedule.RecvB {
+	p := a.Kind().Phase()
+	if p < schedule.B.Phase() && a.Kind() != schedule.RecvB {
 		return 8*a.Stage() + p
 	}
 	return 8*(2*schedule.MaxStages-a.Stage()) + p
