@@ -67,8 +67,8 @@ var rooms = []struct {
 	{"transport/internal/messages", 4, nil},
 	{"transport/local", 5, nil},
 	{"transport/transporttest", 5, nil},
-	{"transport/tcp", 8, nil},
-	{"transport/mpi", 9, nil}, // on transport/tcp
+	{"transport/tcp", 6, nil},
+	{"transport/mpi", 7, nil}, // on transport/tcp
 	{"memory/placement/minimalloc", 2, nil},
 	{"memory/placement/exact", 2, nil},
 	{"memory/placement/internal/instances", 2, nil},

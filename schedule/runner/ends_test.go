@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/transport"
 )
 
 func TestShortBatch(t *testing.T) {
@@ -127,7 +128,7 @@ func TestCancelEndsBetweenActions(t *testing.T) { // L8
 	_, err := r.Step(ctx, 8, &counted{})
 	require.ErrorIs(t, err, cause)
 	require.Equal(t, 5, seen, "the running action is the last one")
-	var where *runner.Error
+	var where *transport.StepError
 	require.True(t, errors.As(err, &where))
 	require.Equal(t, "two", where.Name)
 	require.Equal(t, schedule.Act(schedule.B, 0, 0), where.Action.WithDrop(0))

@@ -3,8 +3,6 @@ package runner
 import (
 	"errors"
 	"fmt"
-
-	"github.com/weir-ml/weir/schedule"
 )
 
 var (
@@ -53,35 +51,3 @@ var (
 )
 
 var errNoContext = errors.New("runner: the context is nil: pass context.Background() if there is no other")
-
-// Error is a step's error with its location. It wraps the cause. The first error of any rank ends the
-// step on all ranks, and all return it.
-type Error struct {
-	Rank       int             // counted over all replicas
-	Ranks      int             // of each replica's pipeline; 0 if there is one replica
-	Action     schedule.Action // the action in the plan; its kind is schedule.None at step end
-	Microbatch int             // its index in the batch (Entry.Index)
-	Name       string          // the stage's name
-	Err        error
-}
-
-// Error returns the location and the cause.
-func (e *Error) Error() string {
-	if e.Action.Kind() == schedule.None {
-		return fmt.Sprintf("runner: %s at step end: %v", rankName(e.Rank, e.Ranks), e.Err)
-	}
-	return fmt.Sprintf("runner: %s action %v (stage %d %s, microbatch %d): %v",
-		rankName(e.Rank, e.Ranks), e.Action, e.Action.Stage(), e.Name, e.Microbatch, e.Err)
-}
-
-// rankName returns the name of a rank. If ranks is not 0, it is the number of ranks in each replica's
-// pipeline, and the name includes the replica.
-func rankName(rank, ranks int) string {
-	if ranks == 0 {
-		return fmt.Sprintf("rank %d", rank)
-	}
-	return fmt.Sprintf("replica %d rank %d", rank/ranks, rank%ranks)
-}
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }

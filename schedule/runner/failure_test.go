@@ -11,6 +11,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/transport"
 )
 
 // failing is the last stage of a chain, which runs a function in its forward and one in its
@@ -74,7 +75,7 @@ func TestACallThatFailsEndsTheStep(t *testing.T) {
 			} else {
 				err := step()
 				require.ErrorIs(t, err, test.want)
-				if placed := (*runner.Error)(nil); test.want != nil && (!errors.As(err, &placed) || placed.Action.Stage() != 2) {
+				if placed := (*transport.StepError)(nil); test.want != nil && (!errors.As(err, &placed) || placed.Action.Stage() != 2) {
 					t.Errorf("without its location: %v", err)
 				}
 			}

@@ -74,10 +74,10 @@ func TestAnErrorEndsAllRanks(t *testing.T) {
 				if backward {
 					kind = schedule.B
 				}
-				var where *runner.Error
+				var where *transport.StepError
 				require.True(t, errors.As(err, &where))
 				where.Action = where.Action.WithDrop(0)
-				require.Equal(t, &runner.Error{Rank: rank, Action: schedule.Act(kind, rank, 2), Microbatch: 2, Name: rows[rank].name, Err: cause}, where)
+				require.Equal(t, &transport.StepError{Rank: rank, Action: schedule.Act(kind, rank, 2), Microbatch: 2, Name: rows[rank].name, Err: cause}, where)
 				r.released(t)
 
 				b.do = nil
@@ -99,7 +99,7 @@ func TestAnErrorNamesTheNumberOfTheBatch(t *testing.T) {
 		row.lossWeight = func(item int) float64 { return math.Abs(float64(item-5)) - 0.5 } // negative for 5 only
 	}
 	_, err := r.group(t, rows).Step(t.Context(), 8, r.sources())
-	var where *runner.Error
+	var where *transport.StepError
 	require.ErrorAs(t, err, &where)
 	require.Equal(t, 5, where.Microbatch)
 	require.ErrorContains(t, err, "(stage 3 times1, microbatch 5)")
@@ -148,7 +148,7 @@ func TestACancelledContextEndsAllRanks(t *testing.T) { // L8
 			r, g, rows := brokenChain(t, b, rank)
 			_, err := g.Step(ctx, 6, r.sources())
 			require.ErrorIs(t, err, cause)
-			var where *runner.Error
+			var where *transport.StepError
 			require.True(t, errors.As(err, &where))
 			r.released(t)
 			b.do = nil
@@ -327,7 +327,7 @@ func TestStagesOfOtherRanksLearnOfAFailure(t *testing.T) {
 			cfg.Stages[1] = &breaking{times: rows[1], do: func(context.Context) error { return cause }}
 		}
 		_, err := r.group(t, rows).Step(t.Context(), 6, r.sources())
-		var where *runner.Error
+		var where *transport.StepError
 		require.True(t, errors.As(err, &where))
 		require.Equal(t, 1, where.Rank, "%v", err)
 		require.Equal(t, cause, where.Err)
@@ -436,7 +436,7 @@ func TestALeakOnOneRankIsNamed(t *testing.T) {
 			require.True(t, errors.As(err, &leak), "%v", err)
 			require.Equal(t, []any{tc.rank, 1, tc.microbatch, tc.call}, []any{leak.Rank, leak.Stage, leak.Microbatch, leak.Call}, tc.name)
 			require.Contains(t, leak.What, tc.what)
-			var where *runner.Error
+			var where *transport.StepError
 			require.True(t, errors.As(err, &where))
 			require.Equal(t, tc.rank, where.Rank)
 		})

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/transport"
 )
 
 // The stages of these tests are on a device, and each test defines their calls.
@@ -397,7 +398,7 @@ func TestThePlanOfMemoryIsAudited(t *testing.T) {
 			require.ErrorAs(t, err, &leak)
 			require.Equal(t, tc.bytes, leak.Bytes)
 			require.ErrorContains(t, err, "but the memory plan has")
-			var where *runner.Error
+			var where *transport.StepError
 			require.ErrorAs(t, err, &where)
 			require.Equal(t, tc.action, where.Action.WithDrop(0))
 			require.EqualValues(t, 4, d.dev.Live())

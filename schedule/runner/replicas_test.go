@@ -623,11 +623,11 @@ func TestAReductionEndsWithItsStep(t *testing.T) {
 				_, err := run.Step(t.Context(), 5, r.source())
 				require.ErrorIs(t, err, planted)
 				for _, failure := range failures {
-					var where *runner.Error
+					var where *transport.StepError
 					require.ErrorAs(t, failure, &where)
 					require.Equal(t, on, where.Rank, "%v", failure)
 				}
-				var where *runner.Error
+				var where *transport.StepError
 				require.ErrorAs(t, err, &where)
 				require.Equal(t, on, where.Rank)
 				require.False(t, armed.Load())

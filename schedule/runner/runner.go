@@ -163,7 +163,7 @@ func (r *Runner[T]) closeBuffers() (err error) {
 // Step trains on m >= 1 microbatches, and returns when every rank of this process has finished. If
 // there are replicas, they share the m microbatches, and each needs at least one. If there are other
 // processes, all of them must call Step with the same m. If the step fails on any rank, Step returns
-// an *Error, everything that the step held is released, and the next step works. A panic continues
+// a *transport.StepError, everything that the step held is released, and the next step works. A panic continues
 // with its original stack if this process has one rank. If it has several, Step panics with a *Panic.
 func (r *Runner[T]) Step(ctx context.Context, m int, source Source[T]) (*Result, error) {
 	return r.run(ctx, schedule.Training, m, source)

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 )
 
 // frozenReplicas returns the configuration of replicas of a chain of frozen stages, one on each rank.
@@ -104,7 +105,7 @@ func TestErrorsNameReplicaAndRank(t *testing.T) { // L8
 	_, err := run.Step(t.Context(), 4, indexed())
 	require.ErrorIs(t, err, cause)
 	require.ErrorContains(t, err, "runner: replica 1 rank 1 action 1F0 (stage 1 times1, microbatch 1): planted")
-	var where *runner.Error
+	var where *transport.StepError
 	require.ErrorAs(t, err, &where)
 	require.Equal(t, 3, where.Rank)
 	require.Equal(t, 2, where.Ranks)

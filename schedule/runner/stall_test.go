@@ -97,7 +97,7 @@ func TestADeadlockIsReportedAsTheCheckDoes(t *testing.T) {
 			require.Zero(t, stall.Still)
 			require.Zero(t, time.Since(begin), "no time passes")
 			require.Equal(t, schedule.Act(schedule.RecvB, 0, 0), stall.Way[0].Action.WithDrop(0))
-			var where *runner.Error
+			var where *transport.StepError
 			require.True(t, errors.As(err, &where))
 			require.Equal(t, 0, where.Rank, "the lowest waiting rank")
 			r.released(t)

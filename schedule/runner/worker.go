@@ -223,11 +223,11 @@ func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*pr
 func (r *worker[T]) zero(g T) error { return r.gradients.Zero(g) }
 
 // name returns the rank's name, including its replica if there are several.
-func (r *worker[T]) name() string { return rankName(r.global, r.cfg.ranksPerReplica()) }
+func (r *worker[T]) name() string { return transport.RankName(r.global, r.cfg.ranksPerReplica()) }
 
 // fault adds its location to an error.
 func (r *worker[T]) fault(action schedule.Action, err error) error {
-	e := &Error{Rank: r.global, Ranks: r.cfg.ranksPerReplica(), Action: action, Err: err}
+	e := &transport.StepError{Rank: r.global, Ranks: r.cfg.ranksPerReplica(), Action: action, Err: err}
 	if action.Kind() != schedule.None {
 		e.Name, e.Microbatch = r.Stages[action.Stage()].Spec.Name, r.Frames.Index(r.plan.Item(action.Microbatch()))
 	}
@@ -237,7 +237,7 @@ func (r *worker[T]) fault(action schedule.Action, err error) error {
 // locate explains an error and adds its location, unless the error already has one. The error may be
 // another rank's, passed on by a transport or by the ranks' context.
 func (r *worker[T]) locate(action schedule.Action, err error) error {
-	if placed, ok := err.(*Error); ok {
+	if placed, ok := err.(*transport.StepError); ok {
 		return placed
 	}
 	return r.fault(action, r.explain(err))

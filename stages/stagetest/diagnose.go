@@ -8,6 +8,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 )
 
 // diagnose reports the fault that caused the error of a step. If the step has already reported a
@@ -61,7 +62,7 @@ func (x *run[T]) verdict(err error) (Code, string) {
 // handover returns the fault of a stage whose calls succeeded, but whose results the runner
 // refused.
 func (x *run[T]) handover(err error) (Code, string) {
-	var where *runner.Error
+	var where *transport.StepError
 	at := schedule.None
 	if errors.As(err, &where) {
 		at = where.Action.Kind()

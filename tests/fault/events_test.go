@@ -15,6 +15,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 )
 
 // place is the point in a step at which an event happens.
@@ -179,7 +180,7 @@ func (e *events) require(t testing.TB, end ending, actions []schedule.Action) {
 	}
 	require.True(t, end.returned)
 	require.Nil(t, end.result)
-	var typed *runner.Error
+	var typed *transport.StepError
 	require.ErrorAs(t, end.err, &typed)
 	require.Equal(t, 0, typed.Rank)
 	switch {

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 )
 
 type entry = batchctx.Entry[tensor]
@@ -118,7 +119,7 @@ func TestSourceMistakes(t *testing.T) {
 						})
 						require.Nil(t, result, name)
 						require.ErrorIs(t, err, mistake.want, name)
-						var typed *runner.Error
+						var typed *transport.StepError
 						require.ErrorAs(t, err, &typed, name)
 						if mistake.want != batchctx.ErrLeak {
 							require.Equal(t, at+1, calls, "%s: the source is not called after a failure", name)
@@ -174,7 +175,7 @@ func TestSlowSource(t *testing.T) {
 				defer cancel()
 				_, err := r.run(ctx, schedule.Training, 8, slow)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				var typed *runner.Error
+				var typed *transport.StepError
 				require.ErrorAs(t, err, &typed)
 				require.Equal(t, schedule.Act(schedule.F, 0, 2-lookAhead), typed.Action.WithDrop(0), "Step waited for the third entry")
 				require.Equal(t, 2500*time.Millisecond, time.Since(start))

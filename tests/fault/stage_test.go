@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/transport"
 )
 
 // mistaken is a stage that makes a mistake at the end of a call, once it is armed: of Forward if
@@ -121,7 +122,7 @@ func TestStageMistakes(t *testing.T) {
 							require.ErrorAs(t, err, &leak)
 							require.Equal(t, at, leak.Microbatch, "%v", err)
 						} else {
-							var typed *runner.Error
+							var typed *transport.StepError
 							require.ErrorAs(t, err, &typed)
 							require.Equal(t, schedule.Act(kind, 1, at), typed.Action.WithDrop(0))
 							require.Equal(t, "mix a", typed.Name)
@@ -209,7 +210,7 @@ func TestRefusedBeforeItBegins(t *testing.T) {
 	cancel(errCancelled)
 	_, err = r.run(ctx, schedule.Training, 3, uncalled)
 	require.ErrorIs(t, err, errCancelled)
-	var typed *runner.Error
+	var typed *transport.StepError
 	require.ErrorAs(t, err, &typed)
 	require.Equal(t, schedule.Act(schedule.F, 0, 0), typed.Action.WithDrop(0))
 	requireReleased(t, before, r.pool.book())
@@ -234,7 +235,7 @@ func TestSmallArena(t *testing.T) {
 			} else {
 				require.Zero(t, worked, "a step fails with more memory: %v", err)
 				require.ErrorIs(t, err, memory.ErrOutOfMemory)
-				var typed *runner.Error
+				var typed *transport.StepError
 				require.ErrorAs(t, err, &typed)
 				failed++
 			}

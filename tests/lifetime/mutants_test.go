@@ -19,6 +19,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/tests/toy"
+	"github.com/weir-ml/weir/transport"
 )
 
 // wrapped is a stage with one of its calls replaced.
@@ -272,7 +273,7 @@ func TestAFrameIsTakenOnce(t *testing.T) { // L2
 	require.NoError(t, err)
 	_, err = r.Step(t.Context(), 4, model.Source(8))
 	require.ErrorIs(t, err, batchctx.ErrTaken)
-	var where *runner.Error
+	var where *transport.StepError
 	require.True(t, errors.As(err, &where))
 	require.Equal(t, schedule.Act(schedule.B, 1, 0), where.Action.WithDrop(0))
 	require.Equal(t, before, model.Device.Live())

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/transport"
 )
 
 // keeper is a stage that calls a function with the arguments and results of its calls.
@@ -90,7 +91,7 @@ func TestUnplannedIsRefused(t *testing.T) {
 	group := r.group(t, profile)
 	longer := func(m int) int { return 5 + m/3 } // from microbatch 3 on
 	_, err := group.Step(t.Context(), 9, r.sources(longer))
-	var at *runner.Error
+	var at *transport.StepError
 	require.ErrorAs(t, err, &at)
 	require.Equal(t, 3, at.Action.Microbatch())
 	require.Equal(t, schedule.F, at.Action.Kind())

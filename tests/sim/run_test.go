@@ -1005,7 +1005,7 @@ func (w *world) wrongError(e *ending) error {
 			}
 		}
 		if w.Apart && reported != nil && f != slow { // the transport reports a rank that has left
-			if _, ok := errors.AsType[*runner.Error](reported); ok {
+			if _, ok := errors.AsType[*transport.StepError](reported); ok {
 				return nil
 			}
 		}

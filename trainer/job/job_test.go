@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -130,10 +130,10 @@ func TestJoinEndsTogether(t *testing.T) {
 func TestConsequence(t *testing.T) {
 	w := &World{process: 1, First: 2, Count: 2}
 	for want, err := range map[bool]error{true: &tcp.RemoteError{Rank: 0}, false: &tcp.RemoteError{Rank: 3}} {
-		require.Equal(t, want, w.consequence(&runner.Error{Rank: 2, Err: err}))
+		require.Equal(t, want, w.consequence(&transport.StepError{Rank: 2, Err: err}))
 	}
-	require.False(t, w.consequence(&runner.Error{Rank: 2, Err: os.ErrNotExist}))
-	require.True(t, w.consequence(&runner.Error{Rank: 2, Err: &tcp.LostError{Rank: 0}}))
+	require.False(t, w.consequence(&transport.StepError{Rank: 2, Err: os.ErrNotExist}))
+	require.True(t, w.consequence(&transport.StepError{Rank: 2, Err: &tcp.LostError{Rank: 0}}))
 }
 
 // One exchange that is fast in both directions determines the offset of two clocks, despite

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/trainer/metrics"
+	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -64,8 +65,8 @@ func TestPageOfAFailedRun(t *testing.T) {
 		steps int
 		err   error
 	}{
-		"The run failed after step 103, on rank 2":      {3, wrapped(&runner.Error{Rank: 2, Err: errors.New("planted <cause>")})},
-		"The run failed after step 100: rank 1 is lost": {0, wrapped(&runner.Error{Rank: 2, Err: &tcp.LostError{Rank: 1, Reason: "planted <cause>"}})},
+		"The run failed after step 103, on rank 2":      {3, wrapped(&transport.StepError{Rank: 2, Err: errors.New("planted <cause>")})},
+		"The run failed after step 100: rank 1 is lost": {0, wrapped(&transport.StepError{Rank: 2, Err: &tcp.LostError{Rank: 1, Reason: "planted <cause>"}})},
 		"The run failed after step 101":                 {1, errors.New("planted <cause>")},
 		"":                                              {2, wrapped(context.Canceled)},
 	} {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/trainer/report"
 	"github.com/weir-ml/weir/trainer/units"
+	"github.com/weir-ml/weir/transport"
 )
 
 // Page returns the page of the run so far: facts, memory by microbatch, the live bytes at each of
@@ -50,7 +50,7 @@ func (r *Run) alert() report.Alert {
 	}
 	title := fmt.Sprintf("The run failed after step %d", r.First+r.steps)
 	var lost interface{ LostRank() int }
-	var placed *runner.Error
+	var placed *transport.StepError
 	if errors.As(r.failure, &lost) {
 		title += fmt.Sprintf(": rank %d is lost", lost.LostRank())
 	} else if errors.As(r.failure, &placed) {

@@ -32,12 +32,8 @@ type Config[T any] struct {
 	Stall time.Duration
 }
 
-var (
-	// ErrClosed is returned by links after Close.
-	ErrClosed = errors.New("local: closed")
-	// ErrNoCopy is returned if Config.Copy returns a handle of the sending rank.
-	ErrNoCopy = errors.New("local: a handle crosses ranks")
-)
+// ErrNoCopy is returned if Config.Copy returns a handle of the sending rank.
+var ErrNoCopy = errors.New("local: a handle crosses ranks")
 
 const defaultStall = 5 * time.Minute
 
@@ -155,7 +151,7 @@ func (l *Links[T]) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	l.abort(ErrClosed)
+	l.abort(transport.ErrClosed)
 	if l.watch.timer != nil {
 		l.watch.timer.Stop()
 	}
@@ -191,7 +187,7 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	defer l.mu.Unlock()
 	e.waiter.Turns = turn
 	if l.closed {
-		return ErrClosed
+		return transport.ErrClosed
 	}
 	l.hellos[e.rank], e.helloError = append(l.hellos[e.rank][:0], hello...), nil
 	if l.begun++; l.begun < len(l.ends) {

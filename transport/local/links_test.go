@@ -71,9 +71,9 @@ func TestLinksRefuse(t *testing.T) {
 		require.ErrorContains(t, end.Wait(t.Context(), rank, transport.Tag{}), "no link")
 	}
 	require.NoError(t, links.Close())
-	require.ErrorIs(t, end.Begin(t.Context(), nil), local.ErrClosed)
+	require.ErrorIs(t, end.Begin(t.Context(), nil), transport.ErrClosed)
 	_, err = end.Exchange(t.Context(), nil)
-	require.ErrorIs(t, err, local.ErrClosed)
+	require.ErrorIs(t, err, transport.ErrClosed)
 }
 
 // TestACopyThatFailsEndsTheReceive fails on the second of three tensors: the receiver owns the

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/internal/messages"
 )
@@ -201,7 +200,7 @@ func (e *Endpoint[T]) Close() error {
 		return nil
 	}
 	e.closed = true
-	e.endJob(runner.ErrClosed)
+	e.endJob(transport.ErrClosed)
 	if e.unwatch != nil {
 		e.unwatch()
 	}

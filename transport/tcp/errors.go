@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/transport"
 )
 
@@ -68,12 +67,12 @@ func (e *waitError) Error() string {
 
 func (e *waitError) Unwrap() error { return e.err }
 
-// cause encodes an error for other processes: its text and, for a runner.Error, its fields.
+// cause encodes an error for other processes: its text and, for a transport.StepError, its fields.
 type cause struct {
 	Rank, Ranks, Microbatch int
 	Action                  uint64 // a schedule.Action, with all its bits
 	Name, Text              string
-	Placed                  bool                  // the error is a runner.Error
+	Placed                  bool                  // the error is a transport.StepError
 	Canceled                bool                  // the error is context.Canceled
 	Stall                   *transport.StallError // set if the hub found a stall
 }
@@ -100,7 +99,7 @@ const mostText = 16 << 10
 
 func encodeCause(err error) []byte {
 	c := cause{Text: err.Error()}
-	if e, ok := err.(*runner.Error); ok {
+	if e, ok := err.(*transport.StepError); ok {
 		c = cause{Rank: e.Rank, Ranks: e.Ranks, Microbatch: e.Microbatch, Action: uint64(e.Action), Name: e.Name, Text: e.Err.Error(), Placed: true}
 	}
 	c.Text, c.Canceled = c.Text[:min(len(c.Text), mostText)], errors.Is(err, context.Canceled)
@@ -123,7 +122,7 @@ func decodeCause(rank int, data []byte) error {
 	}
 	err := &RemoteError{rank, c.Text, c.Canceled}
 	if c.Placed {
-		return &runner.Error{Rank: c.Rank, Ranks: c.Ranks, Microbatch: c.Microbatch, Action: schedule.Action(c.Action), Name: c.Name, Err: err}
+		return &transport.StepError{Rank: c.Rank, Ranks: c.Ranks, Microbatch: c.Microbatch, Action: schedule.Action(c.Action), Name: c.Name, Err: err}
 	}
 	return err
 }
