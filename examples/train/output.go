@@ -105,6 +105,7 @@ func (t *trainer) measured() metrics.Config {
 		cfg.Spaces, cfg.Stages = append(cfg.Spaces, dev), append(cfg.Stages, t.opts.Placement.On(rank%t.opts.Ranks))
 	}
 	if t.opts.Priced != nil {
+		cfg.Costs, cfg.Capacity = t.opts.Priced, t.opts.Capacity
 		cfg.Seconds = func(time int64) float64 {
 			seconds, _ := costs.Seconds(t.opts.Priced, time) // its unit is known
 			return seconds

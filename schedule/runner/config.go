@@ -10,7 +10,6 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/lower"
-	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/transport"
 )
@@ -88,8 +87,6 @@ type Plan struct {
 	// Quantizing selects when a rank copies its weights, if some of its stages compute with copies
 	// (stages.Quantizer) and the rule's plan leaves this open.
 	Quantizing lower.Quantizing
-	// Costs, if set, adds a simulation of the plan to each Result.
-	Costs *simulate.Costs
 	// Unchecked runs the rule's plan as it is, without checking it. The plan must contain transfers
 	// and lifetimes. It is for tools and tests.
 	Unchecked bool

@@ -17,7 +17,6 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/lower"
-	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // planner makes plans for steps and keeps the last one of each mode. The ranks of a process share it.
@@ -35,10 +34,9 @@ type planner struct {
 	plans [2][]*planned
 }
 
-// planned is a plan with its simulation and its memory plan.
+// planned is a plan with its memory plan.
 type planned struct {
 	*schedule.Plan
-	report *simulate.Report // nil without costs
 	memory *layout.Memory   // nil if memory is not planned
 	shapes []int            // the shapes for which memory is planned; nil means any
 	hash   uint64           // of the programs of all ranks
@@ -104,11 +102,6 @@ func (p *planner) planReplica(mode schedule.Mode, m, slot int) (*planned, error)
 		return nil, err
 	}
 	made := &planned{Plan: plan, hash: hashOf(plan), offloads: plan.Kinds()[schedule.Offload]}
-	if p.plan.Costs != nil {
-		if made.report, err = simulate.Run(plan, p.plan.Costs, p.passes.Capacity); err != nil {
-			return nil, err
-		}
-	}
 	p.plans[mode][slot] = made
 	return made, nil
 }
@@ -168,7 +161,7 @@ func (p *planner) withMemory(ctx context.Context, plan share, replica int, shape
 	if kept := p.plans[plan.Mode][slot]; kept != nil && kept.Plan == plan.Plan && kept.memory != nil && slices.Equal(kept.shapes, shapes) {
 		return kept, nil
 	}
-	made := &planned{Plan: plan.Plan, report: plan.report, shapes: slices.Clone(shapes), hash: plan.planned.hash, offloads: plan.offloads}
+	made := &planned{Plan: plan.Plan, shapes: slices.Clone(shapes), hash: plan.planned.hash, offloads: plan.offloads}
 	cfg := layout.Config{
 		LookAhead: p.plan.LookAhead, Budget: p.memory.Budget, Shapes: shapes, Search: p.memory.Search, Replicas: p.replicas,
 		Envelope: shapes == nil,

@@ -8,7 +8,7 @@ import (
 
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/schedule"
 )
 
 // Result is the result of a step. The caller owns it. All numbers are the same on every rank.
@@ -51,9 +51,9 @@ type Result struct {
 	// last one, by the ranks' clocks. Span is the longest such time of a single rank.
 	Makespan, Span time.Duration
 	Ranks          []RankResult
-	// Simulated is the simulation of the plan with Plan.Costs, or nil if there are no costs. The
-	// runner owns it.
-	Simulated *simulate.Report
+	// Plan is the plan that the ranks ran: with replicas, that of the first replica of this process.
+	// It is the same pointer in steps that run the same plan, and must not be changed.
+	Plan *schedule.Plan
 
 	factor  float64 // 0 if there is no update
 	refused error   // the reason why there is no update; nil if Outcome says it all

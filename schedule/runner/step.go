@@ -28,7 +28,7 @@ func (r *worker[T]) begin(plan *program) {
 	}
 	r.expected = frames.Counts{}
 	r.sample = memory.Sample{}
-	r.result = &Result{Step: r.step, Microbatches: r.m, FirstNonFinite: -1, Books: r.Frames.Books(), Simulated: plan.report}
+	r.result = &Result{Step: r.step, Microbatches: r.m, FirstNonFinite: -1, Books: r.Frames.Books(), Plan: plan.Plan}
 	r.ledger.Reset()
 	r.Frames.Begin(r.step, pass, plan.extent)
 	if r.peak.watched = r.peak.space != nil && plan.Mode == schedule.Training && r.levels.near.rank == nil; r.peak.watched {

@@ -49,14 +49,14 @@ func TestTheMeasuredStepIsTheSimulatedOne(t *testing.T) {
 					rows[0].last, rows[0].first = true, true
 				}
 				r.change = func(cfg *runner.Config[number]) {
-					cfg.Plan.Costs = costs
 					for s, row := range rows {
 						cfg.Stages[s] = sleeping{row, time.Duration(costs.Stages[s].F), time.Duration(costs.Stages[s].B)}
 					}
 				}
 				result, err := r.group(t, rows).Step(t.Context(), 7, r.sources())
 				require.NoError(t, err)
-				want := result.Simulated
+				want, err := simulate.Run(result.Plan, costs, capacity)
+				require.NoError(t, err)
 				require.EqualValues(t, want.Makespan, result.Makespan)
 				require.EqualValues(t, want.Span, result.Span)
 				require.Equal(t, want.BubbleMakespan(), result.Bubble())

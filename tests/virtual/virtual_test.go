@@ -37,13 +37,14 @@ type pipeline struct {
 	sleepers []*sleeper // by stage of the placement
 	loads    []load     // by rank
 	sources  []runner.Source[number]
+	costs    *simulate.Costs
 	programs [][]schedule.Action // by rank: the actions that were run
 }
 
 func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p *prices, capacity int) *pipeline {
 	t.Helper()
 	l := &pipeline{loads: make([]load, place.Ranks), programs: make([][]schedule.Action, place.Ranks)}
-	costs := &simulate.Costs{Unit: "ns", Each: func(a schedule.Action) int64 { return int64(p.action(a)) }}
+	l.costs = &simulate.Costs{Unit: "ns", Each: func(a schedule.Action) int64 { return int64(p.action(a)) }}
 	var list []stages.Stage[number]
 	for row, rank := range place.Rank {
 		stage := row % place.Depth()
@@ -52,12 +53,12 @@ func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p
 			weight: weight(stage), grad: num(math.NaN()), prices: p, load: &l.loads[rank],
 		}
 		l.sleepers, list = append(l.sleepers, one), append(list, one)
-		costs.Stages = append(costs.Stages, simulate.StageCosts{
+		l.costs.Stages = append(l.costs.Stages, simulate.StageCosts{
 			F: int64(p.of(stage, 0, schedule.F)), I: int64(p.of(stage, 0, schedule.I)), W: int64(p.of(stage, 0, schedule.W)), Saved: 1,
 		})
 	}
 	if p.same { // the costs of the stages are sufficient
-		costs.Each = nil
+		l.costs.Each = nil
 	}
 	cfg := runner.Config[number]{
 		Stages: list, Gradients: calculator{},
@@ -65,7 +66,7 @@ func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p
 		Hooks: runner.Hooks{Action: func(rank int, a schedule.Action) {
 			l.programs[rank] = append(l.programs[rank], a.WithDrop(0))
 		}},
-		Plan: runner.Plan{Placement: place, Rule: s.Rule, Costs: costs},
+		Plan: runner.Plan{Placement: place, Rule: s.Rule},
 		World: runner.World[number]{
 			Capacity: capacity, Stall: time.Hour,
 			Copy: func(_, _ int, h number) (number, error) { return num(*h), nil },
@@ -130,6 +131,8 @@ func run(t *testing.T, s *schedule.Schedule, place schedule.Placement, m, capaci
 	l := newPipeline(t, s, place, p, capacity)
 	result, err := l.group.Step(t.Context(), m, runner.PerRank(l.sources...))
 	require.NoError(t, err, what)
+	simulated, err := simulate.Run(result.Plan, l.costs, capacity)
+	require.NoError(t, err, what)
 
 	first, last := simulateNaively(l.programs, place, p, capacity)
 	begin, end := time.Duration(math.MaxInt64), time.Duration(0)
@@ -140,13 +143,13 @@ func run(t *testing.T, s *schedule.Schedule, place schedule.Placement, m, capaci
 	for rank, got := range result.Ranks {
 		require.Equal(t, last[rank]-first[rank], got.End-got.Start, "rank %d, %s", rank, what)
 		require.Equal(t, got.End-got.Start, got.Work+got.Wait, "rank %d: work and wait, %s", rank, what)
-		require.Equal(t, result.Simulated.Ranks[rank].InFlight, l.loads[rank].most, "rank %d: in flight, %s", rank, what)
+		require.Equal(t, simulated.Ranks[rank].InFlight, l.loads[rank].most, "rank %d: in flight, %s", rank, what)
 		require.Zero(t, l.loads[rank].now, "rank %d, %s", rank, what)
 	}
-	require.Equal(t, time.Duration(result.Simulated.Makespan), result.Makespan, "simulated makespan, %s", what)
-	require.Equal(t, time.Duration(result.Simulated.Span), result.Span, "simulated span, %s", what)
-	require.Equal(t, result.Simulated.BubbleMakespan(), result.Bubble(), "bubble, %s", what)
-	for rank, sim := range result.Simulated.Ranks {
+	require.Equal(t, time.Duration(simulated.Makespan), result.Makespan, "simulated makespan, %s", what)
+	require.Equal(t, time.Duration(simulated.Span), result.Span, "simulated span, %s", what)
+	require.Equal(t, simulated.BubbleMakespan(), result.Bubble(), "bubble, %s", what)
+	for rank, sim := range simulated.Ranks {
 		require.Equal(t, sim.Wait, int64(result.Ranks[rank].Wait), "rank %d: wait, %s", rank, what)
 	}
 	compareNumbers(t, s, place, m, l, result, what)

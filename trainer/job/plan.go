@@ -133,9 +133,9 @@ func ascends(plan *schedule.Plan) bool {
 // RunnerPlan returns the plan in the form that the runner takes.
 func (o *Options) RunnerPlan() runner.Plan {
 	if o.Fixed != nil {
-		return runner.Plan{Fixed: o.Fixed, Costs: o.Priced}
+		return runner.Plan{Fixed: o.Fixed}
 	}
-	return runner.Plan{Rule: o.Rule, Placement: o.Placement, Group: o.Group, Cap: o.Cap, Slices: o.Slices, Costs: o.Priced}
+	return runner.Plan{Rule: o.Rule, Placement: o.Placement, Group: o.Group, Cap: o.Cap, Slices: o.Slices}
 }
 
 // RunnerOffload converts -offload and -offload-to to the runner's configuration.

@@ -121,7 +121,8 @@ type clocks struct {
 	makespan   time.Duration
 	ideal      time.Duration // sum over steps of the busiest rank's work
 	work, wait []time.Duration
-	simulated  *simulate.Report // nil without costs
+	plan       *schedule.Plan   // of the last step
+	simulated  *simulate.Report // of plan; nil without costs
 }
 
 func (c *clocks) add(result *runner.Result) {
@@ -138,7 +139,6 @@ func (c *clocks) add(result *runner.Result) {
 	c.steps++
 	c.makespan += result.Makespan
 	c.ideal += busiest
-	c.simulated = result.Simulated
 }
 
 // mean returns the mean time of a step, in seconds, given the total over all steps.

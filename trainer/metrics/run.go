@@ -15,6 +15,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/report"
 )
 
@@ -48,8 +49,11 @@ type Config struct {
 	LossUnit  string             // unit of the losses, such as "nats per byte"
 	Tokens    string             // the unit that is counted per second; "" means "tokens"
 	Baselines map[string]float64 // losses to compare with, by name
-	// Seconds converts simulated times to seconds; nil without simulations.
-	Seconds func(time int64) float64
+	// Costs, if set, are compared with the run: the plan of its steps is simulated with them, for
+	// links of the given Capacity. Seconds converts their times to seconds.
+	Costs    *simulate.Costs
+	Capacity int
+	Seconds  func(time int64) float64
 }
 
 // Run records a run. All ranks may call its hooks concurrently; everything else must be called
@@ -176,6 +180,12 @@ func (r *Run) Step(step func() (*runner.Result, error)) (*runner.Result, error) 
 	runtime.ReadMemStats(&r.heap)
 	r.mallocs = r.heap.Mallocs - r.mallocs
 	r.AddPeaks(result)
+	if r.Costs != nil && result.Plan != r.clocks.plan {
+		if r.clocks.simulated, err = simulate.Run(result.Plan, r.Costs, r.Capacity); err != nil {
+			return nil, err
+		}
+		r.clocks.plan = result.Plan
+	}
 	return result, nil
 }
 

@@ -140,7 +140,7 @@ func (r *Run) Summary() Summary {
 	if r.last != nil {
 		s.BooksAudited, s.LiveBytes = r.last.Books, r.last.Live
 	}
-	if simulated := clocks.simulated; simulated != nil && r.Seconds != nil {
+	if simulated := clocks.simulated; simulated != nil {
 		s.Simulated = &Simulated{r.Seconds(simulated.Makespan), simulated.BubbleMakespan()}
 	}
 	for i := range r.ranks {
