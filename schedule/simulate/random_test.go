@@ -20,7 +20,8 @@ import (
 // between messages may deadlock its ranks.
 func drawRanks(t *rapid.T, transfers bool, runtime schedule.Runtime) *schedule.Plan {
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-	p, _ := plantest.Grow(rng, plantest.Features{Ranks: 4, Depth: 5, Microbatches: 8, Copies: true, Transfers: transfers, Runtime: runtime})
+	p, _ := plantest.Grow(rng, plantest.Features{Ranks: 4, Depth: 5, Microbatches: 8, Copies: true, Transfers: transfers, Runtime: runtime,
+		Collectives: transfers && runtime == schedule.PyTorch})
 	for _, program := range p.Programs {
 		for _, segment := range program {
 			joinSome(segment.Body, rng)
@@ -71,6 +72,11 @@ func TestSimulateAgainstNaive(t *testing.T) {
 
 // drawReplicated adds random gathers of weights and reductions of gradients to a plan.
 func drawReplicated(t *rapid.T, p *schedule.Plan) *schedule.Plan {
+	has := p.Kinds()
+	drawn := has[schedule.Unshard] || has[schedule.ReduceGrad] || has[schedule.ZeroGrad]
+	if drawn || p.Runtime == schedule.PyTorch && p.HasTransfers() { // its waits for sends and for reductions go together
+		return p
+	}
 	var err error
 	if gathered := rapid.IntRange(0, 3).Draw(t, "gathered"); gathered > 1 {
 		p, err = lower.Shard(p, gathered)
