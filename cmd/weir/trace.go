@@ -33,7 +33,7 @@ type traceCmd struct {
 
 // Help returns the text that is printed below the flags.
 func (traceCmd) Help() string {
-	return `Actions are spans with names such as PP:2F7, as newer versions of PyTorch annotate them: stage 2, forward, microbatch 7. docs/trace.md has the lines that do it in older ones.
+	return `Actions are spans with names such as PP:2F7, as PyTorch annotates them: stage 2, forward, microbatch 7. docs/trace.md has the lines that do it for Schedule1F1B and in older versions.
 
 Of several steps in a trace the one of median makespan is shown; costs are medians over all of them. A rank's gap is the median time that it lets pass before an action that could begin; it is part of the costs that are simulated and written. A message is copied from the later of two starts, that of the send and that of the receive, to its end; before that the receiver waits for the sender.`
 }
