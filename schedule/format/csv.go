@@ -218,7 +218,8 @@ func writeCells(b *bufio.Writer, plan *schedule.Plan, rank int, format Format) e
 	var buf []byte
 	separator, open := "", false // open: the previous action is joined with this one
 	actions := plan.All(rank)
-	if format == Comms {
+	has := plan.Kinds()
+	if format == Comms && (plan.Runtime == schedule.Weir || !has[schedule.WaitF] && !has[schedule.WaitB] && !has[schedule.WaitReduce]) {
 		actions = withWaits(actions)
 	}
 	for a := range actions {

@@ -139,6 +139,8 @@ func TestWaitsOfPyTorch(t *testing.T) {
 	require.Equal(t, now, written(t, file.Plan, format.Comms), "its own waits stay")
 	require.Equal(t, older, written(t, file.Plan, format.Comms26))
 	require.Equal(t, "put 0WAIT_SEND_F0 before 0WAIT_REDUCE_GRAD.", file.Spell("put 0WAIT_F0 before 0WAIT_REDUCE."))
+	partly := strings.Replace(now, ",0WAIT_SEND_F0", "", 1)
+	require.Equal(t, partly, written(t, read(t, partly, format.Options{}).Plan, format.Comms), "a fault is not repaired")
 	_, err := format.Read(strings.NewReader(now), format.Options{Format: format.Comms26})
 	require.ErrorContains(t, err, `found "2WAIT_REDUCE_GRAD", expected F, B, I, W, a SEND, a RECV, UNSHARD, RESHARD, REDUCE_GRAD or QUANTIZE: comms-2.6 has no waits`)
 }

@@ -19,7 +19,7 @@
 //   - Comms also contains transfers (SEND_F, RECV_F, SEND_B, RECV_B), and UNSHARD, RESHARD,
 //     REDUCE_GRAD and QUANTIZE. PyTorch 2.15 requires a wait for each send and each reduction:
 //     WAIT_SEND_F, WAIT_SEND_B and WAIT_REDUCE_GRAD, which are the kinds WAIT_F, WAIT_B and
-//     WAIT_REDUCE of a plan. Write adds a wait that the plan lacks where older versions waited, at
+//     WAIT_REDUCE of a plan. Write adds waits to a plan without any where older versions waited, at
 //     the end of the step, and omits ZERO_GRAD. Read refuses a file without any transfers if
 //     successive stages are on different ranks.
 //   - Comms26 is Comms for PyTorch 2.6 to 2.14, which has no waits. Write omits those of the plan.

@@ -10,7 +10,7 @@ import (
 
 // Write writes a plan. An error comes from w, or wraps ErrRefused if the form cannot express the plan; in
 // that case nothing is written. Compute and Order omit transfers, Comms26 omits waits, Comms adds those
-// that the plan lacks, and all four omit the ends of buffers.
+// that a plan for Weir lacks, or all to a plan for PyTorch without any, and all four omit the ends of buffers.
 func Write(w io.Writer, plan *schedule.Plan, format Format) error {
 	switch format {
 	case Text:
