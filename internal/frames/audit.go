@@ -27,9 +27,10 @@ func (c *Frames[T]) addSuspect(stage int, class memory.Class, place effects.Plac
 	}
 }
 
-// position returns the space's position in the order of allocations, or 0 if it has none.
+// position returns the allocator's position in the order of allocations, or 0 if it has no book. (Mark
+// begins a survey of a space without one.)
 func (c *Frames[T]) position() uint64 {
-	if c.reclaimer == nil {
+	if c.book == nil || c.reclaimer == nil {
 		return 0
 	}
 	return c.reclaimer.Mark()
