@@ -55,7 +55,8 @@
 //
 // The memory of a step is not planned in advance: buffers belong to the backend, and a [Device]
 // is not memory.Planned. Saved state can be offloaded, with the profile of [Model.Profile]: far
-// memory is planned.
+// memory is planned. Data-parallel replicas (runner.Replicas) are not supported, because gradients in
+// the backend's buffers cannot be divided: runner.New refuses them.
 //
 // # Several processes
 //
