@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
@@ -90,12 +93,38 @@ func (l *line) State() (checkpoint.State, []checkpoint.Piece, error) {
 
 func (l *line) Stepped(context.Context) error { return nil }
 
-func (l *line) End(ended error, saved bool) error {
+func (l *line) End(_ error, saved bool) error {
 	fmt.Printf("steps %d to %d, weight %.2f, saved: %v\n", l.First, l.Done, l.dev.Float32s(l.weight)[0], saved)
-	return ended
+	return nil
 }
 
 func (l *line) Standings() []transport.Standing { return l.run.Standings() }
+
+// A run that is interrupted before its first step is done does not say that everything is written.
+func TestInterruptedBeforeAStep(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	set := flag.NewFlagSet("line", flag.ContinueOnError)
+	steps := 2
+	l := &line{Session: &job.Session{Options: job.Flags(set), Steps: &steps, Say: func(string) {}}}
+	saved := filepath.Join(t.TempDir(), "saved")
+	require.NoError(t, l.Parse([]string{"-checkpoint", saved}))
+	err := l.Run(ctx, interrupting{l, cancel})
+	require.ErrorIs(t, err, job.ErrInterrupted)
+	require.ErrorContains(t, err, "after step 0 of 2: the results are written, but no checkpoint")
+	require.NoDirExists(t, saved)
+	require.NoError(t, errors.Join(l.run.Close(), l.dev.Close()))
+}
+
+// interrupting is a line whose context ends before its first step.
+type interrupting struct {
+	*line
+	interrupt func()
+}
+
+func (i interrupting) Start(context.Context) error {
+	i.interrupt()
+	return nil
+}
 
 // The same command begins a run, and resumes it from its last checkpoint.
 func ExampleSession_Run() {

@@ -43,7 +43,8 @@ type Trainer interface {
 	// step, and evaluates the model.
 	Stepped(ctx context.Context) error
 	// End writes the results of the run, in every process. ended is nil, ErrInterrupted, or the reason
-	// why the run has failed. saved reports whether the weights are in a checkpoint.
+	// why the run has failed. saved reports whether the weights are in a checkpoint. End returns an
+	// error only if results could not be written.
 	End(ended error, saved bool) error
 	// Standings returns what the ranks of this process's runner are doing, if it links them itself. It
 	// is called on any goroutine, after Build.
@@ -217,6 +218,8 @@ func (s *Session) finish(ctx context.Context, err error) error {
 		return err
 	case fault != nil:
 		return fault
+	case interrupted && s.Checkpoint != "" && s.saved != s.Done:
+		return fmt.Errorf("%w after step %d of %d: the results are written, but no checkpoint, because no step was done", ErrInterrupted, s.Done, *s.Steps)
 	case interrupted:
 		return fmt.Errorf("%w after step %d of %d: everything is written", ErrInterrupted, s.Done, *s.Steps)
 	}
