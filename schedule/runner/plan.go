@@ -37,9 +37,9 @@ type planner struct {
 // planned is a plan with its memory plan.
 type planned struct {
 	*schedule.Plan
-	memory *layout.Memory   // nil if memory is not planned
-	shapes []int            // the shapes for which memory is planned; nil means any
-	hash   uint64           // of the programs of all ranks
+	memory *layout.Memory // nil if memory is not planned
+	shapes []int          // the shapes for which memory is planned; nil means any
+	hash   uint64         // of the programs of all ranks
 	// offloads is set if a rank offloads saved state.
 	offloads bool
 	// comparedWith is the plan with which check.Replicas has compared this one: the plan of the
