@@ -112,7 +112,6 @@ func ratio(ours, theirs []measurement, figure func(measurement) float64) float64
 }
 
 func byMedian(m measurement) float64 { return m.Median }
-func byBest(m measurement) float64   { return m.Best }
 func mib(m measurement) float64      { return m.Resident / (1 << 20) }
 func ofPeak(m measurement) float64   { return 100 * m.Median / m.Peak }
 
