@@ -27,8 +27,8 @@ func Recode(b []byte) ([]byte, error) {
 	return p.append(nil), nil
 }
 
-// Search returns the options of a runner's layout search.
-func (r *Runner[T]) Search() placement.Options { return r.cfg.Memory.Search }
+// Search returns the options of a runner's layout search for microbatches of one shape class.
+func (r *Runner[T]) Search() placement.Options { return r.planner.search(nil) }
 
 // EmptyReport encodes an empty report.
 func EmptyReport() []byte { return new(report).append(nil) }

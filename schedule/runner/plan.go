@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -149,6 +150,17 @@ func hashOf(plan *schedule.Plan) uint64 {
 // class of shapes.
 const searchNodes = 200_000
 
+// search returns the limits of a layout search for microbatches of the given shape classes, or of any
+// class if shapes is nil.
+func (p *planner) search(shapes []int) placement.Options {
+	limits := p.memory.Search
+	unequal := shapes != nil && slices.Min(shapes) != slices.Max(shapes) // package layout limits the work
+	if !unequal && limits.Nodes == 0 && limits.Time == 0 {
+		limits.Nodes = searchNodes
+	}
+	return limits
+}
+
 // withMemory adds a memory plan to a plan, for microbatches of the given shape classes, or of any
 // class if shapes is nil.
 func (p *planner) withMemory(ctx context.Context, plan share, replica int, shapes []int) (*planned, error) {
@@ -163,12 +175,8 @@ func (p *planner) withMemory(ctx context.Context, plan share, replica int, shape
 	}
 	made := &planned{Plan: plan.Plan, shapes: slices.Clone(shapes), hash: plan.planned.hash, offloads: plan.offloads}
 	cfg := layout.Config{
-		LookAhead: p.plan.LookAhead, Budget: p.memory.Budget, Shapes: shapes, Search: p.memory.Search, Replicas: p.replicas,
+		LookAhead: p.plan.LookAhead, Budget: p.memory.Budget, Shapes: shapes, Search: p.search(shapes), Replicas: p.replicas,
 		Envelope: shapes == nil,
-	}
-	unequal := shapes != nil && slices.Min(shapes) != slices.Max(shapes) // package layout limits the work
-	if !unequal && cfg.Search.Nodes == 0 && cfg.Search.Time == 0 {
-		cfg.Search.Nodes = searchNodes
 	}
 	if p.memory.Budget > 0 {
 		asked := p.params
