@@ -41,7 +41,7 @@ type fitCmd struct {
 
 	Precision       string `group:"Numbers:" help:"bf16 and fp16: weights and activations in 16 bits, float32 for the optimizer; fp32; amp: weights in float32, activations in bfloat16; fp8: bf16 with the products of TransformerEngine in FP8." enum:"auto,bf16,fp16,fp32,amp,fp8" default:"auto"`
 	GradientBytes   int    `group:"Numbers:" help:"Bytes of an element of a gradient, 2 or 4; by default 4, 2 with fp16." placeholder:"N"`
-	Optimizer       string `group:"Numbers:" help:"adamw keeps two moments, momentum one, sgd none." enum:"adamw,momentum,sgd" default:"adamw"`
+	Optimizer       string `group:"Numbers:" help:"adamw keeps two moments, momentum one, sgd none; by default that of Megatron's flags, or adamw." enum:"auto,adamw,momentum,sgd" default:"auto"`
 	Recompute       string `group:"Numbers:" help:"none; full: every layer keeps its input alone; selective: the scores of attention; or some of core, norm and activation, separated by commas." placeholder:"WHAT"`
 	RecomputeStages []int  `group:"Numbers:" help:"Only these stages recompute, from 0, separated by commas." placeholder:"S"`
 	Tables          string `group:"Numbers:" help:"Whose layers keep what: megatron (TransformerEngine, FlashAttention), or pytorch (plain modules, with --precision fp32)." enum:"megatron,pytorch" default:"megatron"`
@@ -176,7 +176,10 @@ func (c *fitCmd) setup(read *fit.Config) (fit.Setup, error) {
 	s.UnfusedAttention = s.UnfusedAttention || c.UnfusedScores
 	s.Further = c.Mtp || read.Model.Family == "megatron" && read.Model.MTP > 0
 	s.Allowance = int64(c.Allowance)
-	s.Optimizer, s.Tables = fit.Optimizer(c.Optimizer), fit.Tables(c.Tables)
+	s.Tables = fit.Tables(c.Tables)
+	if c.Optimizer != "auto" {
+		s.Optimizer = fit.Optimizer(c.Optimizer)
+	}
 	if c.Precision != "auto" {
 		s.Precision = fit.Precision(c.Precision)
 	}

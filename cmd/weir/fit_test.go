@@ -98,6 +98,21 @@ func TestFitJSON(t *testing.T) {
 	require.Equal(t, "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n", out)
 }
 
+// TestFitOptimizerOfFlags: the optimizer is that of Megatron-LM's flags, unless --optimizer is given.
+func TestFitOptimizerOfFlags(t *testing.T) {
+	const script = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --vocab-size 64 --position-embedding-type none --seq-length 8 --bf16 --optimizer sgd --sgd-momentum 0"
+	optimizer := func(args ...string) int64 {
+		status, out, errs := fitRun(t, script, append(args, "--no-reserved", "--json")...)
+		require.Equal(t, good, status, errs)
+		var one fitted
+		require.NoError(t, json.Unmarshal([]byte(out), &one))
+		return one.Ranks[0].Optimizer
+	}
+	sgd := optimizer()
+	require.Equal(t, 2*sgd, optimizer("--optimizer", "momentum"))
+	require.Equal(t, 3*sgd, optimizer("--optimizer", "adamw"))
+}
+
 // TestFitFollowsAdvice: what an error or a report advises works.
 func TestFitFollowsAdvice(t *testing.T) {
 	const script = "GPT_ARGS=\"\n --num-layers 36 \\\n --hidden-size 1280 \\\n --num-attention-heads 20 \\\n --seq-length 1024 \\\n --max-position-embeddings 1024 --micro-batch-size $MB --global-batch-size 16 --fp16 --swiglu --use-distributed-optimizer\n\"\n"
@@ -120,7 +135,7 @@ func TestFitFollowsAdvice(t *testing.T) {
 	status, out, errs = fitRun(t, other, "--seq", "8", "--set", "model_type=qwen3")
 	require.Equal(t, good, status, errs)
 	require.Contains(t, out, "not read, and may matter: vision_config")
-	require.Contains(t, out, "not given, and assumed: head_dim 128, intermediate_size 22016, num_attention_heads 32, num_key_value_heads 32, vocab_size 151936")
+	require.Contains(t, out, "not given, and assumed: head_dim 128, intermediate_size 22016, num_attention_heads 32, num_key_value_heads 32, tie_word_embeddings false, vocab_size 151936")
 
 	status, _, errs = fitRun(t, tinyLlama, "--seq", "8", "--tables", "pytorch", "--precision", "fp32")
 	require.Equal(t, good, status, errs)

@@ -107,8 +107,12 @@ func Families() []string { return slices.Sorted(maps.Keys(families)) }
 // notJSON matches a string, which is kept, or a number that Python writes and JSON does not have.
 var notJSON = regexp.MustCompile(`"(\\.|[^"\\])*"|-?\b(NaN|Infinity)\b`)
 
-// object reads the members of an object into the values. Of a member text_config, which has the
-// language model of a model with several parts, the members take precedence, if outer is set.
+// languages are the members that have the language model of a model with several parts.
+var languages = []string{"text_config", "llm_config", "language_config"}
+
+// object reads the members of an object into the values. If one of them has the language model of a
+// model with several parts, its members become the values, and the members beside it are kept as
+// those of the outer object, if outer is set.
 func (v *values) object(text []byte, name string, outer bool) *jsontext.Fault {
 	valid := notJSON.ReplaceAllFunc(text, func(word []byte) []byte { // of the same length
 		if word[0] == '"' {
@@ -121,7 +125,7 @@ func (v *values) object(text []byte, name string, outer bool) *jsontext.Fault {
 	read.Object(func(key string) {
 		begin := read.Ahead()
 		end := begin + len(read.Raw())
-		if outer && key == "text_config" && text[begin] == '{' {
+		if outer && language == nil && slices.Contains(languages, key) && text[begin] == '{' {
 			blank := func(r rune) rune { return map[bool]rune{true: '\n', false: ' '}[r == '\n'] } // Faults keep their places.
 			language = append(bytes.Map(blank, text[:begin]), text[begin:end]...)
 		} else {
@@ -131,13 +135,35 @@ func (v *values) object(text []byte, name string, outer bool) *jsontext.Fault {
 	if fault := read.Fault(); fault != nil || language == nil {
 		return fault
 	}
+	v.outer, v.raw = v.raw, map[string]string{}
 	return v.object(language, name, false)
+}
+
+// tied returns whether the head shares the table of the embedding. The class of a model with several
+// parts decides whether its own key counts or that of the language model, so they must agree, and
+// without its own key the value is named as assumed.
+func (v *values) tied() bool {
+	const key = "tie_word_embeddings"
+	inner, given := v.raw[key]
+	if outer, both := v.outer[key]; both && given && outer != inner {
+		v.add("%s is %.40s for the model and %.40s for its language model, and its class decides: give it as --set %s=true or --set %s=false", key, outer, inner, key, key)
+	} else if both {
+		v.raw[key] = outer
+	}
+	is := v.flag(key)
+	if _, both := v.outer[key]; v.outer != nil && !both {
+		v.assumed = append(v.assumed, fmt.Sprintf("%s %t", key, is))
+	}
+	return is
 }
 
 // config makes the model from a config.json.
 func (v *values) config(text []byte, name string, set []string) (*Config, error) {
 	if f := v.object(text, name, true); f != nil {
 		return nil, fmt.Errorf("%w: %s: %s", ErrModel, f.Place, f.Text)
+	}
+	if _, given := v.raw["model_type"]; !given && v.outer != nil {
+		v.raw["model_type"] = v.outer["model_type"]
 	}
 	v.override(set)
 	kind := strings.Trim(v.value("model_type"), `"`)
@@ -161,7 +187,7 @@ func (v *values) config(text []byte, name string, set []string) (*Config, error)
 	m := Model{
 		Family: kind, Gated: true,
 		Layers: v.whole("num_hidden_layers"), Hidden: v.whole("hidden_size"), Heads: v.whole("num_attention_heads"), FFN: v.whole("intermediate_size"),
-		Vocabulary: v.whole("vocab_size"), Tied: v.flag("tie_word_embeddings"), AttentionDropout: v.positive("attention_dropout", false),
+		Vocabulary: v.whole("vocab_size"), Tied: v.tied(), AttentionDropout: v.positive("attention_dropout", false),
 	}
 	if family.build(&m, v); m.Latent == nil {
 		m.KVHeads, m.HeadDim = v.wholeOr("num_key_value_heads", m.Heads), v.wholeOr("head_dim", m.Hidden/max(m.Heads, 1))

@@ -3,6 +3,7 @@ package fit_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +39,10 @@ func TestConfigsAsTransformersHasThem(t *testing.T) {
 		"a bias that the family has not":               {strings.Replace(configs["Mistral-7B"], "{", `{"attention_bias": true, `, 1), 7_241_732_096, []string{"attention_bias"}, nil},
 		"a byte order mark":                            {"\ufeff" + configs["Llama-3-8B"], 8_030_261_248, nil, nil},
 		"numbers of Python":                            {strings.Replace(configs["Llama-3-8B"], "{", `{"rope_theta": Infinity, "rms_norm_eps": NaN, "initializer_range":-Infinity, "auto_map": "NaN", `, 1), 8_030_261_248, nil, nil},
-		"a language model beside another":              {`{"model_type": "llava", "vision_config": {"hidden_size": 7}, "architectures": ["LlavaForConditionalGeneration"], "text_config": ` + configs["Llama-3-8B"] + `}`, 8_030_261_248, []string{"vision_config"}, nil},
+		"a language model beside another":              {`{"model_type": "llava", "vision_config": {"hidden_size": 7}, "architectures": ["LlavaForConditionalGeneration"], "tie_word_embeddings": false, "text_config": ` + configs["Llama-3-8B"] + `}`, 8_030_261_248, []string{"vision_config"}, nil},
+		"keys beside a language model are not its own": {`{"model_type": "llava", "hidden_size": 64, "num_hidden_layers": 7, "vocab_size": 320, "tie_word_embeddings": true, "text_config": {"model_type": "llama", "hidden_size": 96, "intermediate_size": 160, "num_attention_heads": 16, "vocab_size": 320}}`, 2_691_168, []string{"hidden_size", "num_hidden_layers"}, []string{"num_hidden_layers 32"}},
+		"a class that may tie the embeddings":          {`{"model_type": "mistral3", "text_config": {"model_type": "mistral", "head_dim": 24, "num_key_value_heads": 8, ` + tiny + `}}`, 688_992, nil, []string{"tie_word_embeddings false"}},
+		"a language model of another name":             {`{"model_type": "internvl_chat", "tie_word_embeddings": false, "llm_config": {"model_type": "mistral", "head_dim": 24, "num_key_value_heads": 8, ` + tiny + `}}`, 688_992, nil, nil},
 		"an activation that is silu":                   {strings.Replace(configs["Llama-3-8B"], "{", `{"hidden_act": "swish", `, 1), 8_030_261_248, nil, nil},
 		"keys whose names begin like others":           {strings.Replace(configs["Llama-3-8B"], "{", `{"rope_dim": 7, "sliding_window_size": 4, "architectures": ["LlamaForTokenClassification"], "layer_types": ["linear_attention"], `, 1), 8_030_261_248, []string{"architectures", "layer_types", "rope_dim", "sliding_window_size"}, nil},
 	} {
@@ -49,13 +53,15 @@ func TestConfigsAsTransformersHasThem(t *testing.T) {
 		require.Equal(t, c.assumed, read.Assumed, name)
 	}
 	for text, want := range map[string]string{
-		`{"model_type": "llama", "hidden_size": NaN}`:                                         "hidden_size is NaN: expected a whole number",
-		"\xff\xfe{\x00}\x00":                                                                  "the text is in UTF-16",
-		"{\"text_config\":\n {\"a\": 1, \"a\": 2}}":                                           `line 2:11: found "a", which is there already`,
-		`{"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}`:              `model_type is "gemma3_text", which is not supported`,
-		`{"model_type": "qwen3_moe", "num_experts": 4, "num_local_experts": 8, ` + tiny + `}`: "the family has one value for both",
-		`{"model_type": "qwen2_moe", "mlp_only_layers": [1, "two"]}`:                          `mlp_only_layers is [1, "two"]: expected a list`,
-		`{"model_type": "qwen3", ` + tiny + `}`:                                               "these were assumed: num_key_value_heads 32, head_dim 128: give others as --set KEY=VALUE",
+		`{"model_type": "llama", "hidden_size": NaN}`:                                                                "hidden_size is NaN: expected a whole number",
+		"\xff\xfe{\x00}\x00":                                                                                         "the text is in UTF-16",
+		"{\"text_config\":\n {\"a\": 1, \"a\": 2}}":                                                                  `line 2:11: found "a", which is there already`,
+		`{"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}`:                                     `model_type is "gemma3_text", which is not supported`,
+		`{"model_type": "qwen3_moe", "num_experts": 4, "num_local_experts": 8, ` + tiny + `}`:                        "the family has one value for both",
+		`{"model_type": "llava", "tie_word_embeddings": true, "text_config": {"model_type": "llama", ` + tiny + `}}`: "tie_word_embeddings is true for the model and false for its language model",
+		`{"model_type": "llava", "text_config": {}}`:                                                                 `model_type is "llava", which is not supported`,
+		`{"model_type": "qwen2_moe", "mlp_only_layers": [1, "two"]}`:                                                 `mlp_only_layers is [1, "two"]: expected a list`,
+		`{"model_type": "qwen3", ` + tiny + `}`:                                                                      "these were assumed: num_key_value_heads 32, head_dim 128: give others as --set KEY=VALUE",
 	} {
 		_, err := fit.Read(strings.NewReader(text), nil)
 		require.ErrorIs(t, err, fit.ErrModel, text)
@@ -201,14 +207,21 @@ func TestHostileTexts(t *testing.T) {
 		"again":     lines(100_000, func(i int) string { return fmt.Sprintf("--n %d\n", i) }),
 		"several":   lines(50_000, func(i int) string { return fmt.Sprintf("A=%d --n $A\n", i) }),
 		"quotes":    strings.Repeat(`"'--a`, 1<<17),
+		"long":      lines(8, func(i int) string { return fmt.Sprintf("A=%d%s\n", i, strings.Repeat("x", 1000)) }) + strings.Repeat("--n "+strings.Repeat("$A", 511)+"\n", 1000),
+		"one long":  "A=" + strings.Repeat("x", 1<<19) + "\n" + strings.Repeat("--n $A\n", 50_000),
 		"variables": "--n " + strings.Repeat("${a", 1<<18),
 		"texts":     strings.Repeat(`{"text_config":`, 5000) + "1" + strings.Repeat("}", 5000),
 	} {
+		var before runtime.MemStats
+		runtime.ReadMemStats(&before)
 		c, err := fit.Read(strings.NewReader(text), []string{"num-layers=4", "hidden-size=256", "num-attention-heads=8", "vocab-size=100", "max-position-embeddings=8"})
 		if err != nil {
 			require.Less(t, len(err.Error()), 2000, name)
 		} else {
 			require.Less(t, len(strings.Join(c.Assumed, "")), 10_000, name)
 		}
+		var after runtime.MemStats
+		runtime.ReadMemStats(&after)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<30), name)
 	}
 }

@@ -22,7 +22,7 @@ type script struct {
 const (
 	maxNested   = 8    // texts in quotes, one in the other
 	maxValues   = 8    // values of a variable or a flag that are kept
-	maxExpanded = 1024 // bytes of a value with the variables in it
+	maxExpanded = 1024 // bytes of a value, before its variables are replaced and after
 )
 
 // read reads a text. A text in quotes that has flags is read as well.
@@ -57,8 +57,14 @@ func (s *script) read(text string, depth int) {
 			if text = rest; strings.Contains(word, "--") && quoted && depth < maxNested {
 				s.read(word, depth+1)
 				s.flag = ""
-			} else if values, value := s.variables[name[1]], s.expand(word); len(values) < maxValues && !slices.Contains(values, value) {
-				s.variables[name[1]] = append(values, value)
+			} else {
+				values, value := s.variables[name[1]], s.expand(word)
+				if len(value) > maxExpanded { // It stays a variable.
+					value = "$" + name[1][:min(len(name[1]), 40)]
+				}
+				if len(values) < maxValues && !slices.Contains(values, value) {
+					s.variables[name[1]] = append(values, value)
+				}
 			}
 			continue
 		}
@@ -144,21 +150,29 @@ func (s *script) value(word string) {
 }
 
 // expand returns a word with the values of the shell's variables. A variable without a value, or with
-// several ones, stays, with these values. So does one with a value that is too long.
+// several ones, stays, with these values. All variables stay in a word that would be too long.
 func (s *script) expand(word string) string {
 	if len(word) > maxExpanded {
 		return word
 	}
-	return variable.ReplaceAllStringFunc(word, func(one string) string {
-		part := variable.FindStringSubmatch(one)
+	size := len(word)
+	expanded := variable.ReplaceAllStringFunc(word, func(one string) string {
+		part, with := variable.FindStringSubmatch(one), one
 		switch values := s.variables[part[1]+part[2]]; {
-		case len(values) == 1 && len(values[0]) <= maxExpanded:
-			return values[0]
+		case size > maxExpanded:
+			return one
+		case len(values) == 1:
+			with = values[0]
 		case len(values) > 1:
-			return one + " (" + strings.Join(values, " or ") + ")"
+			with = one + " (" + strings.Join(values, " or ") + ")"
 		case part[3] != "":
-			return part[3]
+			with = part[3]
 		}
-		return one
+		size += len(with) - len(one)
+		return with
 	})
+	if size > maxExpanded {
+		return word
+	}
+	return expanded
 }

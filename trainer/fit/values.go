@@ -58,6 +58,7 @@ func Read(r io.Reader, set []string) (*Config, error) {
 // values are the keys of a description, each with its text, and the faults found in them.
 type values struct {
 	raw      map[string]string
+	outer    map[string]string   // the keys beside a language model that is one of several parts; nil if it is all
 	defaults map[string]string   // values of absent keys
 	several  map[string][]string // the values of flags that are given more than once, the last one taken
 	read     map[string]bool
@@ -78,6 +79,9 @@ func (v *values) override(set []string) {
 		}
 		v.raw[key] = value
 		delete(v.several, key)
+		if v.outer != nil {
+			v.outer[key] = value
+		}
 	}
 }
 
@@ -100,17 +104,24 @@ func (v *values) finish(c *Config, dashes, harmless string) (*Config, error) {
 		key, pattern, _ := strings.Cut(one, "=")
 		safe[key] = pattern
 	}
-	for key, value := range v.raw {
+	name := func(key, value string, read bool) {
 		pattern, is := safe[key]
 		switch {
-		case v.read[key], dashes == "" && value == "null", dashes != "" && value == "false", is && pattern == "":
+		case read, dashes == "" && value == "null", dashes != "" && value == "false", is && pattern == "":
 		case is && regexp.MustCompile("(?s)^("+pattern+")$").MatchString(value):
 		default:
 			c.Unread = append(c.Unread, dashes+key)
 		}
 	}
+	for key, value := range v.raw {
+		name(key, value, v.read[key])
+	}
+	for key, value := range v.outer {
+		name(key, value, value == v.raw[key])
+	}
 	c.Assumed = v.assumed
 	slices.Sort(c.Unread)
+	c.Unread = slices.Compact(c.Unread)
 	slices.Sort(c.Assumed)
 	return c, nil
 }
