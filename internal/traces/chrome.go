@@ -103,7 +103,7 @@ type microseconds float64
 
 // UnmarshalJSON implements json.Unmarshaler. It succeeds for any text.
 func (m *microseconds) UnmarshalJSON(text []byte) error {
-	if json.Unmarshal(bytes.Trim(text, `"`), (*float64)(m)) != nil {
+	if text = bytes.Trim(text, `"`); string(text) == "null" || json.Unmarshal(text, (*float64)(m)) != nil {
 		*m = microseconds(math.NaN())
 	}
 	return nil
@@ -117,7 +117,7 @@ func (f *file) event(text []byte) error {
 	if !collective && !mayBeAction(text) {
 		return nil
 	}
-	var e event
+	e := event{Start: microseconds(math.NaN()), Length: microseconds(math.NaN())} // as if the text were no time
 	err := json.Unmarshal(text, &e)
 	if _, other := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !other { // Other events may have fields of other types.
 		return f.fault("%v", err)

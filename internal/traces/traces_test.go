@@ -75,7 +75,7 @@ func TestDeviceBeforeHost(t *testing.T) {
 func TestTimesAsStrings(t *testing.T) {
 	got := one(t, `{"ph":"X","name":"PP:2F7","pid":81,"tid":81,"ts":"2493828094901.425","dur":10000.5,"cat":"cpu_op","args":{}}`)
 	require.Equal(t, []traces.Span{{Kind: schedule.F, Stage: 2, Microbatch: 7, Start: 2493828094901425, End: 2493828104901925}}, got)
-	for _, times := range []string{`"ts":"soon","dur":1`, `"ts":1,"dur":"long"`, `"ts":[1],"dur":1`, `"ts":1,"dur":-1`, `"ts":1e300,"dur":1`} {
+	for _, times := range []string{`"ts":"soon","dur":1`, `"ts":null,"dur":1`, `"dur":1`, `"ts":1,"dur":null`, `"ts":1`, `"ts":1,"dur":"long"`, `"ts":[1],"dur":1`, `"ts":1,"dur":-1`, `"ts":1e300,"dur":1`} {
 		_, err := traces.ReadFrom("rank3.json", strings.NewReader(`[{"ph":"X","cat":"user_annotation","name":"PP:2F7","pid":1,`+times+`}]`))
 		require.ErrorIs(t, err, traces.ErrTrace)
 		require.ErrorContains(t, err, "PP:2F7 has no valid ts and dur", times)
