@@ -116,6 +116,9 @@ func (d *decoder) top(v pickle.Value) error {
 	return nil
 }
 
+// Cut is the name of the operation that stands for a batch whose parts are not in the dump.
+const Cut = "batch (its operations are not in the dump)"
+
 // newest is the last known version, 2.10.
 const newest = 10
 
@@ -124,6 +127,9 @@ const entryBytes = 40 + 88 // for an entry of the dump, and one of the file
 // settle gives the parts of each batch the state of the entry that closes it, and keeps all entries but
 // those. PyTorch 2.4 to 2.6 records no parts of a batch of collectives; the entry that closes it stands
 // for them.
+//
+// The first operation of a dump may close a batch of which the dump lacks all parts. It waits for unknown ranks,
+// as a receive from any rank does.
 //
 // A dump of active operations alone has all parts, and lacks the closing entries of the batches that have
 // ended, which leaves gaps in the numbers of its records.
@@ -158,7 +164,13 @@ func (d *decoder) settle() {
 			}
 			gap = last+1 == len(d.entries) || d.entries[last+1].Record > d.entries[last].Record+1
 		}
-		if e.closes && parts[e.batch] > 0 {
+		cut := e.closes && i == 0 && e.Record > 0 && parts[e.batch] == 0
+		if e.closes && parts[e.batch] > 0 || cut && e.Completed {
+			continue
+		}
+		if cut {
+			e.Call, e.Peer = &Call{Kind: Recv, Name: Cut}, -1
+			kept = append(kept, e)
 			continue
 		}
 		end, closed := closing[e.batch]

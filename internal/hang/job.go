@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -51,6 +52,8 @@ type group struct {
 	ranks   []int
 	members map[int]*member
 	carries bool // whether the group carries transfers
+	// least is the least of the members' last numbers that are proven, math.MaxInt64 if there is none.
+	least int64
 }
 
 // member is the progress of a rank in the collectives of a group.
@@ -123,6 +126,14 @@ func newJob(set *flightrec.Set) *job {
 			}
 		}
 	}
+	for _, g := range j.groups {
+		g.least = math.MaxInt64
+		for _, id := range g.ranks {
+			if m := g.members[id]; m != nil && m.proven {
+				g.least = min(g.least, m.issued)
+			}
+		}
+	}
 	for _, r := range j.ranks {
 		for i := range r.dump.Entries {
 			e := &r.dump.Entries[i]
@@ -186,6 +197,8 @@ func describe(e *flightrec.Entry) string {
 	switch {
 	case e.Kind == flightrec.Send:
 		return fmt.Sprintf("send to rank %d", e.Peer)
+	case e.Name == flightrec.Cut:
+		return e.Name
 	case e.Kind == flightrec.Recv && e.Peer < 0:
 		return "recv from any rank"
 	case e.Kind == flightrec.Recv:
@@ -217,10 +230,7 @@ func (j *job) early(r *rank, e *flightrec.Entry) bool {
 	g := r.group(e)
 	switch {
 	case e.Kind == flightrec.Collective:
-		return !rooted(e) && slices.ContainsFunc(g.ranks, func(id int) bool {
-			m := g.members[id]
-			return m != nil && m.proven && m.issued < e.Number
-		})
+		return g.least < e.Number && !rooted(e)
 	case e.Kind != flightrec.Collective && e.Peer >= 0:
 		end, counted := j.end(r, e)
 		return counted && end == nil

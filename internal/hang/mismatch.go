@@ -111,7 +111,7 @@ func (j *job) unmatched(r *rank) (found []Finding) {
 		switch {
 		case other == nil:
 			alone[peer.id]++
-		case alone[peer.id] == 0 && (other.Sizes != e.Sizes || other.Type != e.Type):
+		case alone[peer.id] == 0 && other.Name != flightrec.Cut && (other.Sizes != e.Sizes || other.Type != e.Type):
 			found = append(found, Finding{Ranks: []int{r.id, peer.id}, Text: fmt.Sprintf("rank %d sends %s of %s to rank %d, which receives %s of %s", r.id, e.Sizes, e.Type, peer.id, other.Sizes, other.Type), Mismatch: true})
 		}
 	}

@@ -40,9 +40,9 @@ func (r *Report) stopped(j *job, ranks []int) Reason {
 		reason.Text = "has completed all that it issued, at last " + rank.describe(rank.completed)
 	}
 	var awaited *Wait // a wait for something that the rank has not issued: the first certain one, or else the first
-	for i := range r.Waits {
-		if w := &r.Waits[i]; w.For == rank.id && (awaited == nil || w.Certain && !awaited.Certain) {
-			awaited = w
+	for i, w := range r.awaited[rank.id] {
+		if awaited == nil || w.Certain && !awaited.Certain {
+			awaited = &r.awaited[rank.id][i]
 		}
 	}
 	if awaited == nil {
@@ -171,8 +171,8 @@ func (r *Report) state(rank *rank) State {
 		s.First = rank.describe(rank.pending[0])
 		matters[rank.group(rank.pending[0]).name] = true
 	} else {
-		for _, w := range r.Waits {
-			matters[w.Group] = matters[w.Group] || w.For == rank.id
+		for _, w := range r.awaited[rank.id] {
+			matters[w.Group] = true
 		}
 	}
 	if rank.completed != nil {

@@ -3,6 +3,7 @@ package hang_test
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -151,8 +152,40 @@ func TestBatches(t *testing.T) {
 					var text bytes.Buffer
 					require.NoError(t, r.Write(&text))
 					require.NotContains(t, text.String(), "for ranks 2 and 2")
+					require.Equal(t, pending, strings.Contains(text.String(), "some transfers were taken as completed"))
 				})
 			}
+		}
+	}
+}
+
+// TestFirstBatchIsCutOff judges a dump that begins behind the parts of a batch: the operation that closes the batch is
+// no collective, and nothing shows which ranks it waits for.
+func TestFirstBatchIsCutOff(t *testing.T) {
+	for _, completed := range []int64{0, 3} {
+		g, ranks := small(3)
+		for _, r := range ranks {
+			r.Batches = "2.6"
+			r.Collective(g, "all_reduce", 1, 8)
+		}
+		for rank, peer := range []int{1, 0} {
+			ranks[rank].Ops[0].Completed = completed
+			ranks[rank].Transfer(g, rank == 1, peer, 2, 8).Completed = completed
+			ranks[rank].Close()
+		}
+		ranks[0].Ring = 1
+		r := hang.Dumps(read(t, ranks))
+		for _, f := range r.Findings {
+			require.False(t, f.Mismatch, f.Text)
+		}
+		for _, w := range r.Waits {
+			require.NotContains(t, w.In, "coalesced")
+			require.False(t, w.Rank == 0 && w.Certain)
+		}
+		if completed == 0 {
+			require.Equal(t, "batch (its operations are not in the dump) of WORLD (0)", r.States[0].First)
+		} else {
+			require.Equal(t, hang.State{Rank: 0}, r.States[0])
 		}
 	}
 }

@@ -11,22 +11,24 @@ import (
 
 // Report says why a job hangs.
 type Report struct {
-	Ranks    int       `json:"ranks"`
-	Blamed   []int     `json:"blamed"`  // global ranks
-	Certain  bool      `json:"certain"` // whether all Reasons are proven
-	Reasons  []Reason  `json:"reasons"` // one for each rank or cycle of ranks
-	Behind   []int     `json:"behind"`  // ranks that wait for the blamed ranks, directly or through others
-	Waits    []Wait    `json:"waits"`
-	Findings []Finding `json:"findings,omitempty"`
-	Missing  []int     `json:"missing,omitempty"` // ranks without a dump
-	Empty    []int     `json:"empty,omitempty"`   // ranks whose dump contains no operations
-	States   []State   `json:"states"`
-	Unseen   []string  `json:"unseen,omitempty"`  // backends that do not tell when operations end
-	Newer    string    `json:"newer,omitempty"`   // version of dumps that is newer than those that are known
-	Broken   []string  `json:"broken,omitempty"`  // files that cannot be read, with the reason
-	Skipped  int       `json:"skipped,omitempty"` // number of files in folders and archives whose names are not those of dumps
-	Fit      *Fit      `json:"plan,omitempty"`
-	live     bool      // the report describes a running job
+	Ranks    int            `json:"ranks"`
+	Blamed   []int          `json:"blamed"`  // global ranks
+	Certain  bool           `json:"certain"` // whether all Reasons are proven
+	Reasons  []Reason       `json:"reasons"` // one for each rank or cycle of ranks
+	Behind   []int          `json:"behind"`  // ranks that wait for the blamed ranks, directly or through others
+	Waits    []Wait         `json:"waits"`
+	Findings []Finding      `json:"findings,omitempty"`
+	Missing  []int          `json:"missing,omitempty"` // ranks without a dump
+	Empty    []int          `json:"empty,omitempty"`   // ranks whose dump contains no operations
+	States   []State        `json:"states"`
+	Unclosed []int          `json:"unclosed,omitempty"` // ranks whose dump lacks the ends of batches, which were taken as completed
+	Unseen   []string       `json:"unseen,omitempty"`   // backends that do not tell when operations end
+	Newer    string         `json:"newer,omitempty"`    // version of dumps that is newer than those that are known
+	Broken   []string       `json:"broken,omitempty"`   // files that cannot be read, with the reason
+	Skipped  int            `json:"skipped,omitempty"`  // number of files in folders and archives whose names are not those of dumps
+	Fit      *Fit           `json:"plan,omitempty"`
+	live     bool           // the report describes a running job
+	awaited  map[int][]Wait // Waits by the awaited rank
 }
 
 // Reason says why ranks are to blame.
@@ -60,6 +62,9 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 			r.Missing = append(r.Missing, one.id)
 		case len(one.dump.Entries) == 0:
 			r.Empty = append(r.Empty, one.id)
+		}
+		if one.dump.Unclosed {
+			r.Unclosed = append(r.Unclosed, one.id)
 		}
 		r.Newer = cmp.Or(one.dump.Newer, r.Newer)
 		if b := one.dump.Backend; b != "" && !slices.Contains(r.Unseen, b) {
@@ -95,17 +100,24 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 			overtaken = append(overtaken, one.id)
 		}
 	}
+	r.awaited = map[int][]Wait{}
+	for _, w := range r.Waits {
+		r.awaited[w.For] = append(r.awaited[w.For], w)
+	}
 	for _, one := range j.ranks {
 		r.States = append(r.States, r.state(one))
 	}
 	r.Findings = j.mismatches()
 	g := graph(r.Waits, overtaken...)
+	given := map[string]bool{} // several cycles may have one reason
 	for _, end := range g.ends() {
 		reason := r.cycle
 		if len(end) == 1 {
 			reason = r.stopped
 		}
-		if why := reason(j, end); !slices.ContainsFunc(r.Reasons, func(other Reason) bool { return other.Text == why.Text && slices.Equal(other.Ranks, why.Ranks) }) {
+		why := reason(j, end)
+		if key := fmt.Sprint(why.Ranks, why.Text); !given[key] {
+			given[key] = true
 			r.Reasons = append(r.Reasons, why)
 		}
 	}

@@ -127,6 +127,9 @@ func (r *Report) Write(w io.Writer) error {
 	if len(r.Empty) > 0 {
 		gaps = append(gaps, units.Ranks(r.Empty)+" left a dump without operations")
 	}
+	if len(r.Unclosed) > 0 {
+		gaps = append(gaps, units.Ranks(r.Unclosed)+" left dumps of pending operations alone, which lack the ends of batches: some transfers were taken as completed, and a hang in one of them does not show")
+	}
 	for _, backend := range r.Unseen {
 		gaps = append(gaps, "backend "+backend+" does not tell when its operations end, or when batched transfers do: a hang in one shows only if another rank has not issued it, in dumps with the whole history or with two collectives")
 	}
