@@ -69,7 +69,7 @@ func (c *hangCmd) Run(s *streams) error {
 			found = append(found, fault{File: b.File, Text: b.Err.Error()})
 		}
 		if more := len(set.Broken) - mostBroken; more > 0 {
-			found = append(found, fault{Text: "and " + units.Number(more, "more file") + " that are no dumps"})
+			found = append(found, fault{Text: "and " + units.Number(more, "more file") + " that are not dumps"})
 		}
 		if found == nil {
 			return usage("there is no dump among %s: names of dumps end in their rank, as in _dump_3", units.Number(len(set.Skipped), "file"))

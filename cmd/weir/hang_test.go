@@ -96,7 +96,7 @@ func TestHangStatus(t *testing.T) {
 	write("many.tar", many)
 	_, stderr, status = weir("", "hang", filepath.Join(folder, "many.tar"))
 	require.Equal(t, atFault, status)
-	require.Contains(t, stderr, "many.tar:x39: not a flight recorder dump: the file is empty\nand 960 more files that are no dumps\n")
+	require.Contains(t, stderr, "many.tar:x39: not a flight recorder dump: the file is empty\nand 960 more files that are not dumps\n")
 	require.NotContains(t, stderr, "x40")
 	require.NoError(t, os.Remove(filepath.Join(folder, "many.tar")))
 

@@ -124,8 +124,8 @@ const newest = 10
 
 const entryBytes = 40 + 88 // for an entry of the dump, and one of the file
 
-// settle gives the parts of each batch the state of the entry that closes it, and keeps all entries but
-// those. PyTorch 2.4 to 2.6 records no parts of a batch of collectives; the entry that closes it stands
+// settle gives the parts of each batch the state of the entry that closes it, and drops the closing entries.
+// PyTorch 2.4 to 2.6 records no parts of a batch of collectives; the entry that closes it stands
 // for them.
 //
 // The first operation of a dump may close a batch of which the dump lacks all parts. It waits for unknown ranks,

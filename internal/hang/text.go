@@ -128,7 +128,7 @@ func (r *Report) Write(w io.Writer) error {
 		gaps = append(gaps, units.Ranks(r.Empty)+" left a dump without operations")
 	}
 	if len(r.Unclosed) > 0 {
-		gaps = append(gaps, units.Ranks(r.Unclosed)+" left dumps of pending operations alone, which lack the ends of batches: some transfers were taken as completed, and a hang in one of them does not show")
+		gaps = append(gaps, units.Ranks(r.Unclosed)+" left dumps that contain only pending operations, which lack the ends of batches: some transfers were taken as completed, and a hang in one of them does not show")
 	}
 	for _, backend := range r.Unseen {
 		gaps = append(gaps, "backend "+backend+" does not tell when its operations end, or when batched transfers do: a hang in one shows only if another rank has not issued it, in dumps with the whole history or with two collectives")
@@ -138,7 +138,7 @@ func (r *Report) Write(w io.Writer) error {
 	}
 	gaps = append(gaps, r.Broken...)
 	if r.Skipped > 0 {
-		gaps = append(gaps, units.Number(r.Skipped, "file")+" left out, for want of a rank at the end of the name")
+		gaps = append(gaps, units.Number(r.Skipped, "file")+" left out, because their names do not end in a rank")
 	}
 	section(w, "who waits, from there outward", r.chain())
 	section(w, "what has no other end, or does not match", findings)

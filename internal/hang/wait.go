@@ -60,7 +60,7 @@ func (j *job) block(r *rank, e *flightrec.Entry) {
 			}
 		case m != nil && m.has(e.Number):
 			r.overtaken, r.matched = true, false
-		case m == nil || m.first != e.Number: // the few that issued an operation may be those that should not have
+		case m == nil || m.first != e.Number: // If only a few members issued an operation, they may be the ones at fault.
 			r.matched = false
 			wait(e, id, m != nil && m.lacks(e.Number) && 2*reached >= len(g.ranks))
 		}
@@ -85,7 +85,7 @@ func whole(r, peer *rank) bool { return r.dump.Whole() && peer.dump.Whole() }
 
 // end returns the peer's transfer that is the other end of e, or nil if the peer has not issued it. Transfers are counted
 // from the beginning of the job if both dumps contain the whole history. If they do not, and their backend does not tell
-// when transfers end, they are counted from a collective at which as many were sent as received, which proves nothing.
+// when transfers end, they are counted from a collective at which sends and receives balance, which is not a proof.
 // They cannot be counted if a receive is from any rank.
 func (j *job) end(r *rank, e *flightrec.Entry) (end *flightrec.Entry, counted bool) {
 	peer, g := j.byID[int(e.Peer)], r.group(e)
@@ -103,7 +103,7 @@ func (j *job) end(r *rank, e *flightrec.Entry) (end *flightrec.Entry, counted bo
 	if !whole(r, peer) {
 		ends := j.joint(r, peer)
 		if len(ends) < 2 || e.Record < ends[1][0] || r.dump.Backend+peer.dump.Backend == "" {
-			return nil, false // without need, or without a place to begin
+			return nil, false // The states tell which transfers ended, or there is no collective to count from.
 		}
 		begun, begunThere := after(own, ends[1][0]), after(theirs, ends[1][1])
 		if begun-after(own, ends[0][0]) != begunThere-after(theirs, ends[0][1]) {

@@ -429,7 +429,7 @@ func (w *work) usuallyLonger(rank int) bool {
 }
 
 // longest yields the indices of the longest times and their ratios to the medians of the others' usual
-// times: the less of the ratios of both parts, if it is at least leastFactor.
+// times: the smaller of the two ratios, if it is at least leastFactor.
 func longest(times, usual []typicalTime) iter.Seq2[int, float64] {
 	var places []int
 	for i := range times {

@@ -182,7 +182,7 @@ func (h *history) summarize(of *group, cuts []int) Group {
 	for _, n := range each {
 		g.Rate += n
 	}
-	// From the first microbatch that adds to the last one, what one of them added came once less.
+	// Between the first and the last microbatch that add, Count-1 of the Count additions were made.
 	g.Rate = int64(math.Round(float64(g.Rate) * float64(g.Count-1) / float64(g.Count) / float64(adding[g.Count-1]-adding[0])))
 	return g
 }
