@@ -27,10 +27,11 @@ func (c *Frames[T]) addSuspect(stage int, class memory.Class, place effects.Plac
 	}
 }
 
-// position returns the allocator's position in the order of allocations, or 0 if it has no book. (Mark
-// begins a survey of a space without one.)
+// position returns the allocator's position in the order of allocations, or 0 if it has no book or does
+// not list its buffers, so that no message needs their order. (Mark begins a survey of a space without a
+// book.)
 func (c *Frames[T]) position() uint64 {
-	if c.book == nil || c.reclaimer == nil {
+	if c.book == nil || c.reclaimer == nil || c.lister == nil {
 		return 0
 	}
 	return c.reclaimer.Mark()

@@ -68,6 +68,7 @@ type Frames[T any] struct {
 	// Far is the rank's far memory; it is nil until a step offloads. Set it before Begin.
 	Far       Far[T]
 	reclaimer memory.Reclaimer // nil if the space cannot reclaim
+	lister    lister           // nil if the space cannot list its buffers
 	stages    []stage[T]
 
 	Step int64
@@ -133,6 +134,7 @@ func New[T any](cfg Config[T]) *Frames[T] {
 		c.fused = unfused[T]{cfg.Space}
 	}
 	c.reclaimer, _ = cfg.Space.(memory.Reclaimer)
+	c.lister, _ = cfg.Space.(lister)
 	c.offloadable, _ = cfg.Space.(offloadable[T])
 	for s, declared := range cfg.Stages {
 		if declared != nil {

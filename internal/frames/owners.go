@@ -20,13 +20,15 @@ func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 	}
 }
 
+// lister is a space that lists its live buffers.
+type lister interface{ All() iter.Seq[memory.Info] }
+
 // unheld yields the buffers of the step that the frames do not hold.
 func (c *Frames[T]) unheld(yield func(memory.Info) bool) {
-	space, able := c.Space.(interface{ All() iter.Seq[memory.Info] })
-	if !able {
+	if c.lister == nil {
 		return
 	}
-	for info := range space.All() {
+	for info := range c.lister.All() {
 		if info.Held > 0 || info.Class.Lasting() || info.Serial < c.mark {
 			continue
 		}
