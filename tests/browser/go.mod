@@ -10,7 +10,7 @@ require (
 )
 
 require (
-	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+	github.com/go-json-experiment/json v1.27.2 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 )
 
