@@ -23,7 +23,7 @@ import (
 // fitCmd predicts whether a training run fits.
 type fitCmd struct {
 	Config    []string `arg:"" name:"config" predictor:"file" help:"The config.json of a Hugging Face model, or a file with Megatron-LM's flags; or these flags themselves behind --."`
-	Schedule  string   `group:"Plan:" help:"The schedule, or a plan file; by default 1f1b, or interleaved where Megatron's flags have virtual stages." placeholder:"NAME|FILE" predictor:"plan"`
+	Schedule  string   `group:"Plan:" help:"The schedule, or a plan file; by default 1f1b, or interleaved if Megatron's flags have virtual stages." placeholder:"NAME|FILE" predictor:"plan"`
 	planFlags `group:"Plan:" set:"offload=Share of the bytes that each stage saves, from 0 to 1, that goes to far memory between forward and backward, the largest tensors first, if enough computations lie in between."`
 	Capacity  int   `group:"Plan:" help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
 	Layers    []int `group:"Plan:" help:"Layers of each stage, separated by commas; by default as even as can be. The first stage also has the embedding, and the last one the head." placeholder:"N"`
@@ -42,7 +42,7 @@ type fitCmd struct {
 	Precision       string `group:"Numbers:" help:"bf16 and fp16: weights and activations in 16 bits, float32 for the optimizer; fp32; amp: weights in float32, activations in bfloat16; fp8: bf16 with the products of TransformerEngine in FP8." enum:"auto,bf16,fp16,fp32,amp,fp8" default:"auto"`
 	GradientBytes   int    `group:"Numbers:" help:"Bytes of an element of a gradient, 2 or 4; by default 4, 2 with fp16." placeholder:"N"`
 	Optimizer       string `group:"Numbers:" help:"adamw keeps two moments, momentum one, sgd none; by default that of Megatron's flags, or adamw." enum:"auto,adamw,momentum,sgd" default:"auto"`
-	Recompute       string `group:"Numbers:" help:"none; full: every layer keeps its input alone; selective: the scores of attention; or some of core, norm and activation, separated by commas." placeholder:"WHAT"`
+	Recompute       string `group:"Numbers:" help:"none; full: every layer keeps its input alone; selective: the scores of attention; or some of core, norm and activation, separated by commas." placeholder:"GROUPS"`
 	RecomputeStages []int  `group:"Numbers:" help:"Only these stages recompute, from 0, separated by commas." placeholder:"S"`
 	Tables          string `group:"Numbers:" help:"Whose layers keep what: megatron (TransformerEngine, FlashAttention), or pytorch (plain modules, with --precision fp32)." enum:"megatron,pytorch" default:"megatron"`
 	UnfusedScores   bool   `group:"Numbers:" help:"Attention keeps its scores, as without FlashAttention."`
@@ -227,7 +227,10 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 	if stages := or(c.Ranks, usualRanks) * read.VirtualStages; c.Stages == nil && stages > 0 && c.Schedule == "interleaved" {
 		c.Stages = &stages
 	}
-	if each := max(setup.Microbatch, 1) * max(setup.Data, 1); c.Microbatches == nil && read.GlobalBatch >= each {
+	if each := max(setup.Microbatch, 1) * max(setup.Data, 1); c.Microbatches == nil && read.GlobalBatch > 0 {
+		if read.GlobalBatch%each != 0 { // Megatron-LM refuses it too.
+			return nil, usage("a global batch of %d sequences is not a multiple of %d, microbatches of %d times %d replicas: give another --replicas or --microbatch-size, or --microbatches", read.GlobalBatch, each, max(setup.Microbatch, 1), max(setup.Data, 1))
+		}
 		c.Microbatches = new(read.GlobalBatch / each)
 	}
 	if c.Schedule == "seq1f1b" {

@@ -13,6 +13,8 @@ import (
 
 const tinyLlama = `{"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_hidden_layers": 6, "vocab_size": 200}`
 
+const tinyFlags = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --vocab-size 64 --position-embedding-type none --seq-length 8 "
+
 // fitRun runs weir fit over a description.
 func fitRun(t *testing.T, config string, args ...string) (status int, out, errs string) {
 	t.Helper()
@@ -57,6 +59,8 @@ func TestFitFaults(t *testing.T) {
 		{tinyLlama, []string{"--seq", "8", "--tables", "pytorch", "--precision", "amp"}, misused, "weir: plain PyTorch's tables are for float32: in amp"},
 		{tinyLlama, []string{"--seq", "8", "--time-limit", "1ns"}, atFault, "weir: stopped after 1ns, the limit of --time-limit"},
 		{"--num-layers 4096 --hidden-size 64 --num-attention-heads 4 --vocab-size 64 --position-embedding-type none --seq-length 8", []string{"--ranks", "1024", "--best"}, misused, "weir: a search over 4096 layers on 1024 ranks takes too long"},
+		{tinyFlags + "--micro-batch-size 2 --global-batch-size 6", []string{"--replicas", "4"}, misused, "weir: a global batch of 6 sequences is not a multiple of 8, microbatches of 2 times 4 replicas: give another --replicas or --microbatch-size, or --microbatches"},
+		{tinyFlags + "--global-batch-size 6", []string{"--replicas", "4"}, misused, "weir: a global batch of 6 sequences is not a multiple of 4"},
 	} {
 		status, _, errs := fitRun(t, c.config, c.args...)
 		require.Contains(t, errs, c.errs)
