@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	_ "embed" // of the harmless flags
 	"fmt"
 	"maps"
@@ -48,11 +49,21 @@ func (v *values) megatron(text string, set []string) (*Config, error) {
 	return v.flags()
 }
 
-// on reports whether a flag without a value is given. The word behind it may be anything.
+// isFalse reports whether a word turns a flag without a value off.
+func isFalse(word string) bool { return strings.EqualFold(word, "false") }
+
+// on reports whether a flag without a value is given. Any word that follows it is
+// ignored, except false.
 func (v *values) on(name string) bool {
+	if several := v.several[name]; !v.read[name] && slices.ContainsFunc(several, isFalse) {
+		for i, one := range several {
+			several[i] = cmp.Or(one, "true")
+		}
+		v.assumed = append(v.assumed, "--"+name+" "+several[len(several)-1]+lastOf(several))
+	}
 	v.read[name] = true
 	value, given := v.raw[name]
-	return given && !strings.EqualFold(value, "false")
+	return given && !isFalse(value)
 }
 
 // flags makes the model and the setup from the values of flags.
@@ -223,6 +234,18 @@ func (v *values) megatronSetup(c *Config) {
 			}
 		}
 	}
+	if each := v.wholeOr("num-layers-per-virtual-pipeline-stage", 0); each > 0 && c.Ranks > 0 {
+		layers := c.Model.Layers
+		for _, flag := range []string{"account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"} {
+			if _, counts := v.raw[flag]; counts {
+				layers++
+			}
+		}
+		if c.VirtualStages = layers / c.Ranks / each; c.VirtualStages*c.Ranks*each != layers {
+			v.add("num-layers-per-virtual-pipeline-stage is %d: %d layers do not divide into such stages on each of %d ranks: give another with --set num-layers-per-virtual-pipeline-stage=N", each, layers, c.Ranks)
+		}
+	}
+	c.VirtualStages = v.wholeOr("num-virtual-stages-per-pipeline-rank", c.VirtualStages)
 	shown := slices.ContainsFunc(fused, v.on)
 	switch backend, kernels := v.choice("attention-backend", "", "auto", "flash", "fused", "unfused", "local"), v.choice("transformer-impl", "", "transformer_engine", "local"); {
 	case backend != "":
@@ -233,8 +256,4 @@ func (v *values) megatronSetup(c *Config) {
 		s.UnfusedAttention = true
 		v.assumed = append(v.assumed, "attention keeps its scores, as before Megatron-LM used TransformerEngine by default; if it does not, give --set attention-backend=auto")
 	}
-	if each := v.wholeOr("num-layers-per-virtual-pipeline-stage", 0); each > 0 && c.Ranks > 0 {
-		c.VirtualStages = c.Model.Layers / c.Ranks / each
-	}
-	c.VirtualStages = v.wholeOr("num-virtual-stages-per-pipeline-rank", c.VirtualStages)
 }

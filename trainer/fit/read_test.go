@@ -98,6 +98,8 @@ func TestFlagsAsMegatronHasThem(t *testing.T) {
 		"comments that end with a backslash": {"A=(\n  # --swiglu \\\n  #--quick-geglu \\\n  " + strings.TrimSpace(plain) + " \\\n    #--num-layers 7 \\\n    --lr 1 \\\n    --untie-embeddings-and-output-weights\n)", 3_148_032, nil},
 		"Windows":                            {"A=\"" + strings.TrimSpace(plain) + " \\\r\n --hidden-dropout 0\\\r\n   --lr 1\"\r\n", 3_148_032, nil},
 		"a list of Python":                   {`["--num-layers", "4", '--hidden-size', "256", "--num-attention-heads=8", "--vocab-size", "1024",` + "\n" + `"--position-embedding-type", "none", "--bf16"]`, 3_421_696, nil},
+		"a list of Python without spaces":    {`["--num-layers","4",'--hidden-size',"256","--num-attention-heads=8","--vocab-size","1024","--position-embedding-type","none","--bf16"]`, 3_421_696, nil},
+		"a format of Python":                 {"layers=4\nargs = [" + strings.Replace(plain, "--num-layers 4", `f"--num-layers={layers}", f'--micro-batch-size', f"{layers}",`, 1) + "]", 3_148_032, nil},
 		"lines of a test":                    {"MODEL_ARGS:\n  --num-layers: 4\n  --hidden-size: 256 # wide\n  --num-attention-heads: 8\n  --vocab-size: 1024\n  --position-embedding-type: none\n  --swiglu: false\n  --recompute-granularity: selective\n  --recompute-modules: [core_attn, moe]\n", 3_421_696, []string{"--recompute-modules moe"}},
 		"variables of the shell":             {"TP=${TP:-2}\nexport LAYERS=4 H=256\nHEADS=\"8\"\nV=1024; run --num-layers $LAYERS --hidden-size ${H} --num-attention-heads=$HEADS --vocab-size ${V} --position-embedding-type ${P:-none} --bf16 --tensor-model-parallel-size \"$TP\"", 3_421_696, nil},
 	} {
@@ -107,13 +109,16 @@ func TestFlagsAsMegatronHasThem(t *testing.T) {
 		require.Equal(t, c.unread, read.Unread, name)
 	}
 	for text, want := range map[string]string{
-		plain + "--micro-batch-size $MB":                                   "micro-batch-size is $MB, a variable of the shell: give it as --set micro-batch-size=VALUE",
-		"if a; then L=12; else L=24; fi" + plain + "--num-layers $L":       "num-layers is $L (12 or 24), a variable of the shell",
-		plain + "--normalization Norm":                                     "normalization is Norm: expected LayerNorm, RMSNorm",
-		plain + "--num-experts 4 --moe-layer-freq ([0]*1+[1]*2)":           "moe-layer-freq is ([0]*1+[1]*2): expected a number, 1 or more, or a list with a 0 or 1 for each of the 4 layers",
-		plain + "--num-experts 4 --moe-layer-freq ([0,1]*2+x)":             "moe-layer-freq is ([0,1]*2+x): expected a number",
-		plain + "--hidden-dropout none":                                    "hidden-dropout is none: expected a number, 0 or more",
-		plain + "--world $((2*3)) --tensor-model-parallel-size $((A * B))": "tensor-model-parallel-size is $((A * B)), a variable of the shell",
+		plain + "--micro-batch-size $MB":                                                     "micro-batch-size is $MB, a variable of the shell: give it as --set micro-batch-size=VALUE",
+		"if a; then L=12; else L=24; fi" + plain + "--num-layers $L":                         "num-layers is $L (12 or 24), a variable of the shell",
+		"L=2; for L in 4 8; do run" + plain + "--num-layers $L; done":                        "num-layers is $L (2 or 4 or 8), a variable of the shell",
+		`[` + strings.Join(strings.Fields(plain), " ") + `, f"--num-experts={n}"]`:           "num-experts is ${n}, a variable of the shell",
+		plain + "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3": "num-layers-per-virtual-pipeline-stage is 3: 4 layers do not divide into such stages on each of 2 ranks",
+		plain + "--normalization Norm":                                                       "normalization is Norm: expected LayerNorm, RMSNorm",
+		plain + "--num-experts 4 --moe-layer-freq ([0]*1+[1]*2)":                             "moe-layer-freq is ([0]*1+[1]*2): expected a number, 1 or more, or a list with a 0 or 1 for each of the 4 layers",
+		plain + "--num-experts 4 --moe-layer-freq ([0,1]*2+x)":                               "moe-layer-freq is ([0,1]*2+x): expected a number",
+		plain + "--hidden-dropout none":                                                      "hidden-dropout is none: expected a number, 0 or more",
+		plain + "--world $((2*3)) --tensor-model-parallel-size $((A * B))":                   "tensor-model-parallel-size is $((A * B)), a variable of the shell",
 	} {
 		_, err := fit.Read(strings.NewReader(text), nil)
 		require.ErrorIs(t, err, fit.ErrModel, text)
@@ -122,7 +127,11 @@ func TestFlagsAsMegatronHasThem(t *testing.T) {
 	read, err := fit.Read(strings.NewReader(plain+"--num-experts 4 --moe-layer-freq ([0]*1+[1])*2 --num-layers 6 --num-layers 4"), nil)
 	require.NoError(t, err)
 	require.Equal(t, []bool{false, true, false, true}, read.Model.Sparse)
-	require.Equal(t, []string{"--num-layers 4, of 6 and 4"}, read.Assumed)
+	require.Equal(t, []string{"--num-layers 4, of 6 and 4, of which the last one is taken"}, read.Assumed)
+	read, err = fit.Read(strings.NewReader(plain+"--swiglu: false\n--qk-layernorm false --qk-layernorm --bf16 x --num-virtual-stages-per-pipeline-rank 1 --num-virtual-stages-per-pipeline-rank 2"), nil)
+	require.NoError(t, err)
+	last := ", of which the last one is taken"
+	require.Equal(t, []string{"--num-virtual-stages-per-pipeline-rank 2, of 1 and 2" + last, "--qk-layernorm true, of false and true" + last, "--swiglu false, of true and false" + last}, read.Assumed)
 }
 
 // TestSetupOfFlags: precision, gradients, optimizer and kernels of attention follow the flags.

@@ -9,13 +9,14 @@ import (
 var (
 	assignment = regexp.MustCompile(`^(?:export +|local +)?([A-Za-z_]\w*)\+?=`)
 	expression = regexp.MustCompile(`^[(\[]{1,8}\s?\d`) // of a list in Python
+	loop       = regexp.MustCompile(`^for +([A-Za-z_]\w*) +in +`)
 	variable   = regexp.MustCompile(`\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*|\d+)(?::?[-=]([^}]*))?\})`)
 )
 
 // script collects the flags of a text: a command line, a script of the shell, or a file of a test.
 type script struct {
 	flags     map[string][][]string // the values of each use of a flag
-	variables map[string][]string   // the different values that the text gives
+	variables map[string][]string   // the distinct values that the text assigns
 	flag      string                // the flag that the next words belong to
 }
 
@@ -58,23 +59,44 @@ func (s *script) read(text string, depth int) {
 				s.read(word, depth+1)
 				s.flag = ""
 			} else {
-				values, value := s.variables[name[1]], s.expand(word)
-				if len(value) > maxExpanded { // It stays a variable.
-					value = "$" + name[1][:min(len(name[1]), 40)]
-				}
-				if len(values) < maxValues && !slices.Contains(values, value) {
-					s.variables[name[1]] = append(values, value)
-				}
+				s.assign(name[1], word)
 			}
 			continue
 		}
+		if name := loop.FindStringSubmatch(text); name != nil { // The words of its list follow.
+			s.flag, text = "", text[len(name[0]):]
+			list, _, _ := strings.Cut(text[:min(len(text), maxExpanded)], "\n")
+			list, _, _ = strings.Cut(list, ";")
+			for word := range strings.FieldsSeq(list) {
+				s.assign(name[1], strings.Trim(word, `"'`))
+			}
+			continue
+		}
+		formatted := strings.HasPrefix(text, `f"`) || strings.HasPrefix(text, "f'") // a string of Python with variables
+		if formatted {
+			text = text[1:]
+		}
 		word, quoted, rest := next(text)
+		if formatted {
+			word = strings.ReplaceAll(word, "{", "${")
+		}
 		if text = rest; quoted && strings.Contains(word, "--") && depth < maxNested {
 			s.read(word, depth+1)
 			s.end()
 			continue
 		}
 		s.word(word)
+	}
+}
+
+// assign adds a value of a variable.
+func (s *script) assign(name, word string) {
+	values, value := s.variables[name], s.expand(word)
+	if len(value) > maxExpanded { // It stays a variable.
+		value = "$" + name[:min(len(name), 40)]
+	}
+	if len(values) < maxValues && !slices.Contains(values, value) {
+		s.variables[name] = append(values, value)
 	}
 }
 
@@ -112,6 +134,8 @@ func next(text string) (word string, quoted bool, rest string) {
 		case depth > 0 && strings.IndexByte(")]}", c) >= 0:
 			depth--
 		case depth > 0:
+		case c == ',' && i > 0 && i+1 < len(text) && strings.IndexByte("\"'", text[i-1]) >= 0 && strings.IndexByte("\"'f", text[i+1]) >= 0: // of a list in Python
+			return b.String(), quoted, text[i:]
 		case strings.HasPrefix(text[i:], "\\\n"):
 			i++
 			continue
@@ -157,10 +181,11 @@ func (s *script) expand(word string) string {
 	}
 	size := len(word)
 	expanded := variable.ReplaceAllStringFunc(word, func(one string) string {
+		if size > maxExpanded {
+			return one
+		}
 		part, with := variable.FindStringSubmatch(one), one
 		switch values := s.variables[part[1]+part[2]]; {
-		case size > maxExpanded:
-			return one
 		case len(values) == 1:
 			with = values[0]
 		case len(values) > 1:

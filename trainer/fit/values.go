@@ -133,7 +133,7 @@ func (v *values) value(key string) string {
 		value = v.defaults[key]
 	}
 	if several := v.several[key]; !v.read[key] && len(several) > 0 {
-		v.assumed = append(v.assumed, "--"+key+" "+value+", of "+strings.Join(several, " and "))
+		v.assumed = append(v.assumed, "--"+key+" "+value+lastOf(several))
 	} else if _, err := strconv.Atoi(value); !v.read[key] && !given && err == nil {
 		v.assumed = append(v.assumed, key+" "+value)
 	}
@@ -146,6 +146,11 @@ func (v *values) value(key string) string {
 		return ""
 	}
 	return value
+}
+
+// lastOf says that the last one of several values is taken.
+func lastOf(several []string) string {
+	return ", of " + strings.Join(several, " and ") + ", of which the last one is taken"
 }
 
 // whole returns a number that has no other value.
