@@ -36,6 +36,9 @@ var (
 	ErrClass = frames.ErrClass
 	// ErrSize is returned for a gradient whose size differs from the size of its input.
 	ErrSize = frames.ErrSize
+	// ErrChanged is returned under -tags invariants for a tensor that changed although the stages may only
+	// read it: an argument, an entry part, a saved tensor, a weight or a copy of one.
+	ErrChanged = frames.ErrChanged
 	// ErrEnded is returned if a view is used after its call.
 	ErrEnded = frames.ErrEnded
 	// ErrLeak is returned if the two books differ, or if the counts differ from the plan's (L6).
@@ -43,5 +46,14 @@ var (
 )
 
 // LeakError reports a difference between the two books, or between the counts and the plan's. It names
-// the action after which they first differed, and wraps ErrLeak.
+// the action after which they first differed, and wraps ErrLeak. Its fields are:
+//
+//	Rank       int
+//	Stage      int           // -1 at step end, if the action is unknown
+//	Name       string        // of the stage
+//	Microbatch int           // its index in the batch
+//	Call       schedule.Kind // of the action
+//	Class      memory.Class
+//	Bytes      int64         // allocator's book minus the step's; 0 if only counts differ
+//	What       string        // description of the leaked buffers
 type LeakError = frames.LeakError

@@ -237,6 +237,13 @@ func (s *space) Hash(b Buffer) (uint64, error) {
 	return s.arena.Hash(b.Handle)
 }
 
+// Examine returns an error if a view of a released buffer was written ([memory.Arena.Examine]).
+func (s *space) Examine() error {
+	s.table.Lock()
+	defer s.table.Unlock()
+	return s.arena.Examine()
+}
+
 // Close returns all memory to the system and makes every handle stale.
 func (s *space) Close() error {
 	s.table.Lock()

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"iter"
@@ -157,9 +158,37 @@ func (a *Arena) verify(off, size int64) error {
 	return nil
 }
 
+// Examine returns ErrStale if memory that belongs to no buffer was written, through the view of a released
+// buffer. It needs -tags invariants; without the tag it does nothing.
+func (a *Arena) Examine() error {
+	if !a.examined() || a.closed {
+		return nil
+	}
+	for _, f := range a.free {
+		end := f.off + f.size
+		if err := cmp.Or(a.stale(a.pages.mem[f.off:max(f.off, min(end, a.low))], poisoned), a.stale(a.pages.mem[min(end, max(f.off, a.high)):end], poisoned)); err != nil {
+			return err
+		}
+	}
+	if a.laid.layout == nil {
+		return nil
+	}
+	at := int64(0)
+	for _, s := range append(a.placed(), span{a.laid.area, 0}) {
+		if err := a.stale(a.pages.mem[at:max(at, s.off)], untouched); err != nil {
+			return err
+		}
+		at = max(at, s.off+s.size)
+	}
+	return nil
+}
+
 // stale examines bytes that belong to no buffer. A byte that is neither poisoned nor equal to
 // fresh was written through the view of a released buffer.
 func (a *Arena) stale(free []byte, fresh byte) error {
+	if n := bytes.Count(free, []byte{poisoned}); n == len(free) || fresh != poisoned && n+bytes.Count(free, []byte{fresh}) == len(free) {
+		return nil
+	}
 	for i, b := range free {
 		if b != poisoned && b != fresh {
 			poison(free[i:]) // so that the next call does not report it again
@@ -251,17 +280,22 @@ func (a *Arena) checkSurroundings(i uint32, s *slot) error {
 // untouched is the byte with which Lay fills the step's part when it sets it aside.
 const untouched = 0xA5
 
-// survey counts the bytes that a step touched in its part, and examines those that belong to no buffer.
-// Afterwards it poisons the part.
-func (a *Arena) survey() error {
-	l := &a.laid
-	var live []span
+// placed returns the live buffers that a layout has placed, in the order of their addresses.
+func (a *Arena) placed() (live []span) {
 	for i := range a.slots {
 		if s := &a.slots[i]; s.mark != 0 && s.live() {
 			live = append(live, span{s.off, s.bytes})
 		}
 	}
 	slices.SortFunc(live, func(x, y span) int { return cmp.Compare(x.off, y.off) })
+	return live
+}
+
+// survey counts the bytes that a step touched in its part, and examines those that belong to no buffer.
+// Afterwards it poisons the part.
+func (a *Arena) survey() error {
+	l := &a.laid
+	live := a.placed()
 	l.touched, l.top, l.surveyed = 0, 0, true
 	var fault error
 	examine := func(low, high int64) {

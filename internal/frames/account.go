@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/internal/effects"
+	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/memory"
 )
 
@@ -48,6 +49,9 @@ func (c *Frames[T]) Hold(cell *Cell[T], h T, allowed classes) error {
 		}
 	}
 	cell.Handle, cell.State = h, Full
+	if invariants.Enabled {
+		delete(c.witness.cells, cell)
+	}
 	return nil
 }
 

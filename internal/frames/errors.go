@@ -38,6 +38,9 @@ var (
 	ErrClass = errors.New("batchctx: a buffer of another class")
 	// ErrSize is returned for a gradient whose size differs from the size of its input.
 	ErrSize = errors.New("batchctx: a gradient of another size than its input")
+	// ErrChanged is returned under -tags invariants for a tensor that changed although the stages may only
+	// read it: an argument, an entry part, a saved tensor, a weight or a copy of one.
+	ErrChanged = errors.New("batchctx: a tensor that may only be read has changed")
 	// ErrEnded is returned if a view is used after its call.
 	ErrEnded = errors.New("batchctx: the view ended with its call: use a Microbatch and an Entry in the call that they were made for")
 	// ErrLeak is returned if the two books differ, or if the counts differ from the plan's (L6).

@@ -1,6 +1,10 @@
 package frames
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/weir-ml/weir/internal/invariants"
+)
 
 // Unwinding is the panic value of a failed call on a view. It unwinds the stage, or the source, to the
 // runner, which recovers only this value.
@@ -56,6 +60,9 @@ func (c *Frames[T]) End(err error) error {
 	c.generation++
 	if c.failure != nil {
 		return c.failure
+	}
+	if invariants.Enabled && err == nil {
+		err = c.endCall()
 	}
 	return c.call.explain(err)
 }

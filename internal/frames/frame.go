@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/weir-ml/weir/internal/effects"
+	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -58,6 +59,9 @@ func (c *Frames[T]) Call(stage, microbatch int, kind Call) *StageCall[T] {
 	call.Declared, call.Kind, call.Microbatch, call.Item = st.Declaration, kind, microbatch, c.extent.Item(microbatch)
 	call.discarded = ""
 	call.stage, call.frame, call.Access = st, &st.frames[microbatch&st.mask], &st.access
+	if invariants.Enabled {
+		c.beginCall()
+	}
 	return call
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/weir-ml/weir/internal/effects"
+	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -86,6 +87,7 @@ type Frames[T any] struct {
 	generation uint64 // generation of the valid view
 	failure    error  // first failure of a view in this step
 	counts     Counts
+	witness    witness[T] // used under -tags invariants
 	account
 }
 
@@ -136,6 +138,9 @@ func New[T any](cfg Config[T]) *Frames[T] {
 	c.reclaimer, _ = cfg.Space.(memory.Reclaimer)
 	c.lister, _ = cfg.Space.(lister)
 	c.offloadable, _ = cfg.Space.(offloadable[T])
+	if invariants.Enabled {
+		c.witness = newWitness(cfg.Space)
+	}
 	for s, declared := range cfg.Stages {
 		if declared != nil {
 			c.stages[s] = stage[T]{
@@ -205,6 +210,9 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 		for i := range st.losses {
 			st.losses[i].Last = -1
 		}
+	}
+	if invariants.Enabled {
+		c.witness.begin(c.stages)
 	}
 	c.counts = Counts{}
 	if c.reclaimer != nil {

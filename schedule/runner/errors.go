@@ -10,7 +10,7 @@ var (
 	ErrShortBatch = errors.New("runner: the source ended early")
 	// ErrClosed is returned by a runner after Close.
 	ErrClosed = errors.New("runner: closed")
-	// ErrBusy is returned for a step that begins while another one runs.
+	// ErrBusy is returned by a call that needs the runner while it runs a step, an evaluation or an update.
 	ErrBusy = errors.New("runner: a step is running already")
 	// ErrPlan is returned if the rule's plan, or the fixed plan, does not fit the step.
 	ErrPlan = errors.New("runner: the plan does not match the request")

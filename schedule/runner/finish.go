@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -31,6 +32,13 @@ func (r *worker[T]) finish(ctx context.Context) error {
 	}
 	if err := r.cells.join(r.ledger); err != nil {
 		return err
+	}
+	if invariants.Enabled {
+		for s := range r.Stages {
+			if err := r.Frames.CheckWeights(s); err != nil {
+				return fmt.Errorf("%w, after its last call: a hook, or a view that was kept, wrote to it", err)
+			}
+		}
 	}
 	training := r.plan.Mode == schedule.Training
 	if training {

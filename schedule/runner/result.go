@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-ml/weir/loss"
@@ -62,8 +63,9 @@ type Result struct {
 
 // update is the update of a training step. The copies of its Result share it.
 type update struct {
-	taken bool
-	stale bool // another step has begun
+	running *atomic.Bool // Runner.running, which the update holds
+	taken   bool
+	stale   bool // another step has begun
 	// unchanged returns an error if the gradients have changed since the step. It is nil after the
 	// update, so that the ranks' results are equal.
 	unchanged func() error
@@ -125,6 +127,9 @@ func (r *Result) Bubble() float64 {
 // and Update gathers the other elements, so every process must call it. If it fails in one process,
 // it fails in all of them. After a failed evaluation Update returns an error without calling apply,
 // and the step can be repeated.
+//
+// Update returns ErrBusy while a step or an evaluation runs, and so does every call of the runner that
+// apply makes.
 func (r *Result) Update(apply func(factor float64) error) error {
 	switch {
 	case apply == nil:
@@ -139,6 +144,11 @@ func (r *Result) Update(apply func(factor float64) error) error {
 		return ErrEmpty
 	case r.factor == 0:
 		return ErrNoUpdate
+	case !r.update.running.CompareAndSwap(false, true):
+		return ErrBusy
+	}
+	defer r.update.running.Store(false)
+	switch {
 	case r.update.stale:
 		return fmt.Errorf("%w, and the gradients no longer belong to step %d: update before the next step", ErrStaleResult, r.Step)
 	case r.update.taken:

@@ -229,7 +229,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		}
 		defer func() {
 			if result != nil && result.factor != 0 {
-				r.last = &update{unchanged: r.unchanged, gather: r.gatherWeights}
+				r.last = &update{running: &r.running, unchanged: r.unchanged, gather: r.gatherWeights}
 				result.update = r.last
 			}
 		}()

@@ -52,6 +52,9 @@ type program struct {
 	hits  batchctx.Loss // a metric
 	grad  T
 	view  MB
+	slice []float32
+
+	weight T
 
 	runner *runner.Runner[T] // the runner of the program
 }
@@ -67,9 +70,12 @@ func (p *program) alloc(stage int, class memory.Class, n int) T {
 // sound returns the program without a fault, on the given devices, one per rank.
 func sound(devs ...kernels.Compute) *program {
 	p := &program{devs: devs, microbatches: 3, size: 2, input: 1}
-	p.grad = p.alloc(0, memory.Resident, 1)
+	p.grad, p.weight = p.alloc(0, memory.Resident, 1), p.alloc(0, memory.Resident, 1)
+	if err := devs[0].Zero(p.weight); err != nil {
+		panic(err)
+	}
 	var first, last stages.Decl[T]
-	p.x, p.kept, p.w = first.Part("x"), first.Slot("kept"), first.Param("w", p.grad)
+	p.x, p.kept, p.w = first.Part("x"), first.Slot("kept"), first.Use(batchctx.Use[T]{Name: "w", Grad: p.grad, Weight: p.weight})
 	first.Outputs("h")
 	last.Inputs("h")
 	p.h, p.score, p.hits = last.Slot("h"), last.Loss("score"), last.Metric("hits")
@@ -166,6 +172,21 @@ func tagged(err error) error {
 		return err
 	}
 	return nil
+}
+
+// taggedText returns text with -tags invariants, and "" without.
+func taggedText(text string) string {
+	if invariants.Enabled {
+		return text
+	}
+	return ""
+}
+
+// write returns a call that writes 1000 to the tensor that get returns.
+func write(stage int, get func(p *program, mb MB, from []T) T) Call {
+	return func(p *program, mb MB, from, _ []T) {
+		mb.Check(p.devs[min(stage, len(p.devs)-1)].WriteFloat32(get(p, mb, from), []float32{1000}))
+	}
 }
 
 var cases = []struct {
@@ -339,6 +360,49 @@ var cases = []struct {
 			kept[0] = 1
 			mb.Release(mb.Must(p.devs[0].Alloc(memory.Workspace, kernels.Float32, 1)))
 		})
+	}, is: tagged(memory.ErrStale)},
+	{name: "a weight is written in a forward", quiet: true, change: func(p *program) {
+		after(&p.firstForward, write(0, func(p *program, _ MB, _ []T) T { return p.weight }))
+	}, is: tagged(batchctx.ErrChanged), says: taggedText(`action 0F0 (stage 0 embed, microbatch 0): batchctx: a tensor that may only be read has changed: the weight of "w" of stage 0 (embed), during this call`)},
+	{name: "a weight is written by a hook", quiet: true, change: func(p *program) {
+		p.cfg.Hooks.Microbatch = func(*memory.Sample) { _ = p.devs[0].WriteFloat32(p.weight, []float32{1000}) }
+	}, is: tagged(batchctx.ErrChanged), says: taggedText(`the weight of "w" of stage 0 (embed), before this call: a hook`)},
+	{name: "a weight is written after the last call", quiet: true, change: func(p *program) {
+		p.microbatches = 1
+		p.cfg.Hooks.Microbatch = func(*memory.Sample) { _ = p.devs[0].WriteFloat32(p.weight, []float32{1000}) }
+	}, is: tagged(batchctx.ErrChanged), says: taggedText(`the weight of "w" of stage 0 (embed), after its last call`)},
+	{name: "a part is written by a stage that reads it", quiet: true, change: func(p *program) {
+		after(&p.firstForward, write(0, func(p *program, mb MB, _ []T) T { return mb.Part(p.x) }))
+	}, is: tagged(batchctx.ErrChanged), says: taggedText(`action 0F0 (stage 0 embed, microbatch 0): batchctx: a tensor that may only be read has changed: `)},
+	{name: "an input is written", ranks: 2, quiet: true, change: func(p *program) {
+		after(&p.lastForward, write(1, func(_ *program, _ MB, in []T) T { return in[0] }))
+	}, is: tagged(batchctx.ErrChanged), says: taggedText(`action 1F0 (stage 1 head, microbatch 0): batchctx: a tensor that may only be read has changed: input 0 of stage 1 (head), during this call`)},
+	{name: "a saved tensor that another stage has saved too is written", quiet: true, change: func(p *program) {
+		p.firstForward = func(p *program, mb MB, _, out []T) {
+			out[0] = p.alloc(0, memory.Activation, 2)
+			mb.Check(p.devs[0].Copy(out[0], mb.Part(p.x)))
+			mb.Save(p.kept, mb.Retain(out[0]))
+		}
+		p.lastBackward = func(p *program, mb MB, _, gradIn []T) {
+			mb.Check(p.devs[0].WriteFloat32(mb.Take(p.h), []float32{1000}))
+			mb.LossSeed(p.score)
+			gradIn[0] = p.alloc(1, memory.ActGrad, 2)
+		}
+	}, is: tagged(batchctx.ErrChanged), says: taggedText(`(stage 1 head, microbatch 0): batchctx: a tensor that may only be read has changed: slot "h" of stage 1 (head), during this call`)},
+	{name: "a slice is kept and written in a later call", quiet: true, change: func(p *program) {
+		after(&p.firstForward, func(p *program, mb MB, _, _ []T) {
+			p.slice = p.devs[0].(kernels.Addressable).Float32s(mb.Part(p.x))
+		})
+		after(&p.firstBackward, func(p *program, mb MB, _, _ []T) { mb.End(p.kept); p.slice[0] = 1000 })
+	}, is: tagged(memory.ErrStale), says: taggedText("action 0B0 (stage 0 embed, microbatch 0): during this call: memory: ")},
+	{name: "a slice is kept and written between steps", quiet: true, change: func(p *program) {
+		after(&p.firstForward, func(p *program, mb MB, _, _ []T) {
+			p.slice = p.devs[0].(kernels.Addressable).Float32s(mb.Part(p.x))
+		})
+		p.update = func(p *program, result *runner.Result) error {
+			p.slice[0] = 1000
+			return result.Update(func(float64) error { return nil })
+		}
 	}, is: tagged(memory.ErrStale)},
 	{name: "a view is kept", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) {
