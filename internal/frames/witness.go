@@ -113,7 +113,9 @@ func (c *Frames[T]) checkLent(after bool) error {
 		return err
 	}
 	for i := range f.slots {
-		if _, known := w.cells[&f.slots[i]]; !known && !after {
+		if after { // the stage that takes a saved tensor may write to it; a change shows in the slots of others
+			delete(w.cells, &f.slots[i])
+		} else if _, known := w.cells[&f.slots[i]]; !known {
 			continue
 		}
 		if err := check(f.slots[i:i+1], func(int) string { return fmt.Sprintf("slot %q", st.Slots[i]) }); err != nil {

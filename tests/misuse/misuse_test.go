@@ -388,7 +388,7 @@ var cases = []struct {
 			mb.LossSeed(p.score)
 			gradIn[0] = p.alloc(1, memory.ActGrad, 2)
 		}
-	}, is: tagged(batchctx.ErrChanged), says: taggedText(`(stage 1 head, microbatch 0): batchctx: a tensor that may only be read has changed: slot "h" of stage 1 (head), during this call`)},
+	}, is: tagged(batchctx.ErrChanged), says: taggedText(`(stage 0 embed, microbatch 0): batchctx: a tensor that may only be read has changed: slot "kept" of stage 0 (embed), before this call`)},
 	{name: "a slice is kept and written in a later call", quiet: true, change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) {
 			p.slice = p.devs[0].(kernels.Addressable).Float32s(mb.Part(p.x))
