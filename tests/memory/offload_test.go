@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
@@ -349,6 +350,9 @@ func TestCancelledWhileAway(t *testing.T) {
 // TestOffloadAllocatesNothing requires that a step that offloads makes as many allocations for many
 // microbatches as for few (L11).
 func TestOffloadAllocatesNothing(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("with the tag, every call hashes the tensors that its stage reads, which allocates")
+	}
 	s := setup{schedule: "interleaved", ranks: 1, stages: 2, capacity: 1, model: tiny}
 	profile := record(t, s, 5)
 	r := newRig(t, s, false)
