@@ -80,8 +80,8 @@ func (c *Frames[T]) CheckWeights(stage int) error {
 }
 
 // checkLent hashes the tensors that the step lends to the running call and the stage's weights, and
-// returns ErrChanged for one that has changed since it was hashed last. It hashes saved tensors only after
-// a call, because a stage may write to a tensor until its call ends.
+// returns ErrChanged for one that has changed since it was hashed last. A stage may write to a tensor that
+// it saves until its call ends, and to one that it takes, so saved tensors are hashed anew after a call.
 func (c *Frames[T]) checkLent(after bool) error {
 	call, w := &c.call, &c.witness
 	if w.hasher == nil {

@@ -22,7 +22,7 @@
 //     WAIT_REDUCE of a plan. Write adds waits to a plan without any where older versions waited, at
 //     the end of the step, and omits ZERO_GRAD. Read refuses a file without any transfers if
 //     successive stages are on different ranks.
-//   - Comms26 is Comms for PyTorch 2.6 to 2.14, which has no waits. Write omits those of the plan.
+//   - Comms26 is Comms for PyTorch 2.6 to 2.14, which has no waits: Write leaves out the waits of the plan.
 //     Read takes a file without waits for this form.
 //   - Order has a line for each rank: 1 is the next forward of its first stage, -1 the next
 //     backward, and -1.5 the next weight gradient if it is separate. Stage v·P + r is

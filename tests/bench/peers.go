@@ -22,7 +22,7 @@ var sgemm []byte
 //go:embed peer.py
 var peer []byte
 
-// peers are the programs that the bench measures beside Weir.
+// peers locates the programs with which the bench compares Weir.
 type peers struct {
 	python  string // with PyTorch
 	library string // OpenBLAS

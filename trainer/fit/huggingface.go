@@ -202,7 +202,7 @@ func (v *values) experts(m *Model, count string, inner int) {
 	m.Sparse = slices.Repeat([]bool{m.Experts > 0}, min(max(m.Layers, 0), maxLayers))
 }
 
-// qwen3 sets what the families of Qwen 3 have in their attention.
+// qwen3 sets the properties of attention that all families of Qwen 3 share.
 func (v *values) qwen3(m *Model) {
 	m.QKNorm, m.QKVBias = true, v.flag("attention_bias")
 	m.OutBias = m.QKVBias
