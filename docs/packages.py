@@ -1,31 +1,26 @@
 #!/usr/bin/env python3
-"""Draws packages, their lines of code and their imports: packages.py BEFORE AFTER > out.svg
+"""Draws packages, their lines of code and their imports: docs/packages.py > docs/packages.svg
 
-Each argument is a folder with a checkout and names one half of the drawing. Packages that
-belong together are one box; of the imports between boxes those are left out that follow
-from others.
+Packages that belong together are one box; of the imports between boxes those are left out that
+follow from others.
 """
 import os
 import subprocess
-import sys
 
 MODULE = "github.com/weir-ml/weir/"
 BOXES = [  # prefixes of packages, the longest counts
     ("memory", ["memory"]), ("loss", ["loss"]), ("schedule", ["schedule", "schedule/internal"]),
     ("proof, lowering, simulation", ["schedule/check", "schedule/lower", "schedule/simulate"]),
     ("format, draw", ["schedule/format", "schedule/draw"]), ("choose", ["schedule/choose"]),
-    ("layout", ["schedule/layout"]), ("placement", ["memory/placement"]),
-    ("runner", ["schedule/runner"]), ("frames", ["internal/frames", "internal/effects", "internal/far"]), ("batchctx", ["context"]), ("stages", ["stages"]),
-    ("transformer", ["stages/transformer"]), ("fp8", ["fp8"]), ("kernels", ["kernels"]),
-    ("arithmetic", ["internal/vector", "internal/product", "internal/float8", "internal/cpufeature", "internal/fmapeak", "internal/neon"]),
-    ("logs and snapshots", ["memory/memlog", "memory/snapshot", "memory/cachingsim", "internal/memreport"]),
-    ("units, files, names", ["trainer/units", "trainer/outfile", "trainer/terminal", "internal/jsontext", "internal/spelling", "internal/chrometrace"]),
-    ("trainer", ["trainer", "internal/report", "internal/outfile", "internal/safetensors"]),
-    ("hang and trace", ["internal/hang", "internal/flightrec", "internal/pickle", "internal/timing", "internal/traces", "internal/unzip"]),
-    ("page, release", ["internal/site", "internal/release"]), ("transport", ["transport"]), ("cmd/weir", ["cmd"]), ("examples", ["examples"]),
+    ("layout", ["schedule/layout"]), ("placement", ["memory/placement", "internal/placement"]),
+    ("runner", ["schedule/runner"]), ("engine", ["internal/engine"]), ("batchctx", ["context"]), ("stages", ["stages"]),
+    ("transformer", ["stages/transformer"]), ("fp8", ["fp8"]), ("kernels", ["kernels"]), ("arithmetic", ["internal/arithmetic"]),
+    ("logs, snapshots", ["memory/memlog", "memory/snapshot", "memory/cachingsim"]), ("formats", ["internal/formats"]),
+    ("trainer", ["trainer"]), ("transport", ["transport"]), ("examples", ["examples"]),
+    ("the command", ["cmd", "internal/release"]),
 ]
-SKIP = ("tests", "stages/stagetest", "kernels/kerneltest", "memory/memorytest", "transport/transporttest", "fp8/fp8test",
-        "internal/vector/gen", "internal/neon/translate", "internal/flightrec/dumptest", "internal/traces/tracetest", "internal/plantest", "examples/bench")
+SKIP = ("tests", "stages/stagetest", "kernels/kerneltest", "memory/memorytest", "transport/transporttest", "internal/testing",
+        "internal/arithmetic/vector/gen", "internal/arithmetic/neon/translate", "internal/engine/invariants", "schedule/units", "trainer/terminal")
 
 
 def within(path, prefix):
@@ -75,8 +70,8 @@ def level(imports, name, path=()):
     return max((1 + level(imports, o, path + (name,)) for o in imports.get(name, ()) if o not in path), default=0)
 
 
-def panel(title, lines, imports, left, width):
-    out = [f'<text class="t" x="{left + width / 2}" y="22">{title}: {sum(lines.values()):,} lines</text>']
+def panel(lines, imports, width):
+    out = [f'<text class="t" x="{width / 2}" y="22">{sum(lines.values()):,} lines of code without tests</text>']
     rows = {}
     for name in lines:
         rows.setdefault(level(imports, name), []).append(name)
@@ -85,7 +80,7 @@ def panel(title, lines, imports, left, width):
         names.sort(key=lambda n: [b for b, _ in BOXES].index(n))
         widths = [max(58, 6.1 * len(n) + 14) for n in names]
         gap = (width - sum(widths)) / (len(names) + 1)
-        x = left + gap
+        x = gap
         for n, w in zip(names, widths):
             at[n] = (x, bottom - 54 * row, w)
             x += w + gap
@@ -103,11 +98,9 @@ def panel(title, lines, imports, left, width):
 
 
 def main():
-    parts, height, left, width = [], 0, 0, 560
-    for title, root in zip(("before", "2026-11-23"), sys.argv[1:]):
-        drawn, bottom = panel(title, *graph(root), left, width)
-        parts, height, left = parts + drawn, max(height, bottom), left + width + 20
-    print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left - 20} {height}" width="{left - 20}" height="{height}">'
+    width = 760
+    parts, height = panel(*graph(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")), width)
+    print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
           '<style>svg{background:#fff}text{font:11px sans-serif;text-anchor:middle;fill:#222}.t{font-size:13px;font-weight:600}'
           '.n{font-size:9.5px;fill:#666}rect{fill:#eef3fa;stroke:#7d9cc4}path{fill:none;stroke:#9aa5b1;stroke-opacity:.75}</style>')
     print("\n".join(parts) + "\n</svg>")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures kernels/cuda on a machine with an NVIDIA GPU and its driver, and writes a section of
-# Markdown for docs/gpu.md: gpu.sh [FOLDER [FILE]]. FOLDER has train and libcuda.test, which build.sh
+# Markdown for docs/dev/gpu.md: gpu.sh [FOLDER [FILE]]. FOLDER has train and libcuda.test, which build.sh
 # made on any machine (.cuda/bin by default); FILE is - for standard output. It needs no
 # network, no Go and no other rights. It reports missing parts and continues without them. It
 # takes half an hour at most; SMALL=1 takes minutes, to see whether all of it works.

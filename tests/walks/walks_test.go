@@ -1,4 +1,4 @@
-// Package walks checks docs/walks.md against the code: every function that a walk lists runs,
+// Package walks checks docs/dev/walks.md against the code: every function that a walk lists runs,
 // in the order of the list.
 package walks
 
@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
-	"github.com/weir-ml/weir/internal/invariants"
-	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/internal/engine/invariants"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -85,7 +85,7 @@ func TestTwoRanks(t *testing.T) {
 	require.Equal(t, 1.5, result.Loss("loss"))
 }
 
-// walk is a list of docs/walks.md.
+// walk is a list of docs/dev/walks.md.
 type walk struct {
 	title, test string
 	functions   []function
