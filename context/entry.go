@@ -1,6 +1,6 @@
 package batchctx
 
-import "github.com/weir-ml/weir/internal/frames"
+import "github.com/weir-ml/weir/internal/engine/frames"
 
 // Entry is the view through which a source hands over the parts of one microbatch. It follows the rules
 // of a [Microbatch]: it ends when the source returns, only the source's goroutine may use it, and a call

@@ -1,6 +1,6 @@
 package batchctx
 
-import "github.com/weir-ml/weir/internal/frames"
+import "github.com/weir-ml/weir/internal/engine/frames"
 
 // Errors with which a call on a view ends the step. They are wrapped with the stage, microbatch and slot.
 var (

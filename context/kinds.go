@@ -1,6 +1,6 @@
 package batchctx
 
-import "github.com/weir-ml/weir/internal/frames"
+import "github.com/weir-ml/weir/internal/engine/frames"
 
 // Pass is the reason a stage runs (L13).
 type Pass = frames.Pass

@@ -3,9 +3,9 @@ package batchctx
 import (
 	"errors"
 
-	"github.com/weir-ml/weir/internal/effects"
-	"github.com/weir-ml/weir/internal/frames"
-	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/internal/engine/effects"
+	"github.com/weir-ml/weir/internal/engine/frames"
+	"github.com/weir-ml/weir/internal/engine/invariants"
 )
 
 // Keys of a stage's declarations, made by stages.Decl. They start at 1 and are valid only for their

@@ -3,7 +3,7 @@ package batchctx
 import (
 	"fmt"
 
-	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/internal/engine/frames"
 )
 
 // Quantization is a stage's view of a QUANTIZE, the call that makes the step's copies of its weights. It

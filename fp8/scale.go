@@ -1,6 +1,6 @@
 package fp8
 
-import "github.com/weir-ml/weir/internal/float8"
+import "github.com/weir-ml/weir/internal/arithmetic/float8"
 
 // ScaleOf returns the scale with which a tensor whose greatest magnitude is amax uses the full
 // range of a format whose greatest value is max: max/amax rounded to nearest or, if powerOf2 is

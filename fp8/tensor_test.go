@@ -8,7 +8,7 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/fp8"
-	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"

@@ -3,7 +3,7 @@ package kernels
 import (
 	"math"
 
-	"github.com/weir-ml/weir/internal/vector"
+	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
 // Draw returns four draws of 32 random bits, for elements 4·block to 4·block+3 of the key. It is

@@ -3,8 +3,8 @@ package kernels
 import (
 	"reflect"
 
-	"github.com/weir-ml/weir/internal/product"
-	"github.com/weir-ml/weir/internal/vector"
+	"github.com/weir-ml/weir/internal/arithmetic/product"
+	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
 // Identifiers exported for the tests of this package.

@@ -3,7 +3,7 @@ package kernels
 import (
 	"fmt"
 
-	"github.com/weir-ml/weir/internal/float8"
+	"github.com/weir-ml/weir/internal/arithmetic/float8"
 )
 
 // Format is an element format.

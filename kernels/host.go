@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weir-ml/weir/internal/float8"
-	"github.com/weir-ml/weir/internal/vector"
+	"github.com/weir-ml/weir/internal/arithmetic/float8"
+	"github.com/weir-ml/weir/internal/arithmetic/vector"
 	"github.com/weir-ml/weir/memory"
 )
 

@@ -3,7 +3,7 @@ package kernels
 import (
 	"math"
 
-	"github.com/weir-ml/weir/internal/vector"
+	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
 // attentionTile is the number of queries in a tile, and also the number of keys. Tiles begin at

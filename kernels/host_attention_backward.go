@@ -1,6 +1,6 @@
 package kernels
 
-import "github.com/weir-ml/weir/internal/vector"
+import "github.com/weir-ml/weir/internal/arithmetic/vector"
 
 // CausalAttentionBackward iterates over tiles of queries, and for each over the tiles of keys up
 // to it. The weights p = exp(score - LSE) are recomputed tile by tile. With delta = Σ dout·out

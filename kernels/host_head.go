@@ -3,8 +3,8 @@ package kernels
 import (
 	"math"
 
-	"github.com/weir-ml/weir/internal/product"
-	"github.com/weir-ml/weir/internal/vector"
+	"github.com/weir-ml/weir/internal/arithmetic/product"
+	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
 // Logits are computed in tiles of tokens and of the vocabulary. How the vocabulary is tiled does

@@ -1,6 +1,6 @@
 package kernels
 
-import "github.com/weir-ml/weir/internal/product"
+import "github.com/weir-ml/weir/internal/arithmetic/product"
 
 // MatMul computes the product on the device's threads. A multiplication and its addition round
 // once with AVX2, AVX512 and NEON, and twice with Portable. If nothing overflows, the error is at

@@ -3,7 +3,7 @@ package kernels
 import (
 	"math"
 
-	"github.com/weir-ml/weir/internal/vector"
+	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
 // squareParts is the number of partial sums into which the squares of a long buffer are divided,

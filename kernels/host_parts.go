@@ -1,6 +1,6 @@
 package kernels
 
-import "github.com/weir-ml/weir/internal/vector"
+import "github.com/weir-ml/weir/internal/arithmetic/vector"
 
 // partElements is the number of elements in a part of an operation: enough to occupy a thread
 // profitably.

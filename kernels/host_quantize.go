@@ -3,8 +3,8 @@ package kernels
 import (
 	"math"
 
-	"github.com/weir-ml/weir/internal/float8"
-	"github.com/weir-ml/weir/internal/vector"
+	"github.com/weir-ml/weir/internal/arithmetic/float8"
+	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
 // quantized opens a quantized rows×cols matrix.

@@ -1,6 +1,6 @@
 package kernels
 
-import "github.com/weir-ml/weir/internal/float8"
+import "github.com/weir-ml/weir/internal/arithmetic/float8"
 
 // QuantizedWorkspace returns the number of elements for each thread's decoded blocks of A and B.
 func (h *host) QuantizedWorkspace(m, n, k int) int {

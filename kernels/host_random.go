@@ -3,7 +3,7 @@ package kernels
 import (
 	"math"
 
-	"github.com/weir-ml/weir/internal/vector"
+	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
 // Dropout drops element i if its draw (Key.Draw) is below p·2^32.

@@ -3,8 +3,8 @@ package kernels
 import (
 	"fmt"
 
-	"github.com/weir-ml/weir/internal/cpufeature"
-	"github.com/weir-ml/weir/internal/vector"
+	"github.com/weir-ml/weir/internal/arithmetic/cpufeature"
+	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
 // Instructions is the instruction set of a [Host].

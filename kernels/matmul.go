@@ -1,6 +1,6 @@
 package kernels
 
-import "github.com/weir-ml/weir/internal/product"
+import "github.com/weir-ml/weir/internal/arithmetic/product"
 
 // multiplication is a matrix product on a device's threads: C is divided by rows or by columns,
 // and each part is a product of its own. Package product guarantees that this does not change a

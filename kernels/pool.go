@@ -6,9 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/weir-ml/weir/internal/cpufeature"
-	"github.com/weir-ml/weir/internal/product"
-	"github.com/weir-ml/weir/internal/vector"
+	"github.com/weir-ml/weir/internal/arithmetic/cpufeature"
+	"github.com/weir-ml/weir/internal/arithmetic/product"
+	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
 // maxThreads is the maximum number of threads of a pool.

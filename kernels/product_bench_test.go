@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ml/weir/internal/fmapeak"
+	"github.com/weir-ml/weir/internal/arithmetic/fmapeak"
 	"github.com/weir-ml/weir/kernels"
 )
 

@@ -3,7 +3,7 @@ package kernels
 import (
 	"fmt"
 
-	"github.com/weir-ml/weir/internal/float8"
+	"github.com/weir-ml/weir/internal/arithmetic/float8"
 )
 
 // Scaling says which elements of a quantized matrix share a scale. The last block of a row, and

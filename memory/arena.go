@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 
-	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/internal/engine/invariants"
 )
 
 // ArenaConfig is the configuration of an [Arena]. The zero value is useful.

@@ -7,7 +7,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/internal/engine/invariants"
 )
 
 // Live returns the bytes of all buffers, as requested.

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/internal/engine/invariants"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memorytest"
 )

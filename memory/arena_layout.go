@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/internal/engine/invariants"
 )
 
 // laid is the state of a step's layout. The step's part begins at the start of the range, and offsets of

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/weir-ml/weir/internal/plantest"
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/schedule"
 )
 

@@ -3,7 +3,7 @@ package schedule
 import (
 	"fmt"
 
-	"github.com/weir-ml/weir/internal/spelling"
+	"github.com/weir-ml/weir/internal/formats/spelling"
 )
 
 // Schedule describes a rule: its usual name and its placement.

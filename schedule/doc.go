@@ -2,10 +2,10 @@
 // this package neither runs them nor holds tensors.
 //
 // An [Action] is one packed word: a kind (F, I, W, B, a transfer, ...), a stage and a microbatch, and
-// the drop bits for the lifetimes that end with the action. A rank's program is a list of [Segment]s,
-// each a body that repeats with a stride of microbatches, so that a [Plan] for a million microbatches
-// needs no more space, or time to build and check, than a plan for eight. A [Placement] assigns each
-// stage to a rank.
+// the drop bits for the lifetimes that end with the action. A rank's program is a list of segments:
+// a [Segment] is a body that repeats with a stride of microbatches, so that a [Plan] for a million
+// microbatches needs no more space, or time to build and check, than a plan for eight. A [Placement]
+// assigns each stage to a rank.
 //
 // # From a name to a program
 //

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/trainer/units"
+	"github.com/weir-ml/weir/schedule/units"
 )
 
 // checkCmd checks a plan.

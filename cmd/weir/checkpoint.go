@@ -6,9 +6,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/checkpoint"
 	"github.com/weir-ml/weir/trainer/terminal"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 // checkpointCmd has the commands about checkpoints.

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/schedule/choose"
 	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/outfile"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 // chooseCmd finds the best schedule.

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ml/weir/cmd/weir/internal/fit"
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/simulate"
-	"github.com/weir-ml/weir/trainer/fit"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/terminal"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 // fitCmd predicts whether a training run fits.

@@ -8,10 +8,10 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/weir-ml/weir/cmd/weir/internal/fit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/format"
-	"github.com/weir-ml/weir/trainer/fit"
-	"github.com/weir-ml/weir/trainer/units"
+	"github.com/weir-ml/weir/schedule/units"
 )
 
 // best searches for the fastest options and prints their front.

@@ -11,12 +11,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-ml/weir/internal/flightrec"
-	"github.com/weir-ml/weir/internal/hang"
+	"github.com/weir-ml/weir/cmd/weir/internal/flightrec"
+	"github.com/weir-ml/weir/cmd/weir/internal/hang"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/launch"
-	"github.com/weir-ml/weir/trainer/units"
 	"github.com/weir-ml/weir/transport"
 )
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
-	"github.com/weir-ml/weir/trainer/progress"
 	"github.com/weir-ml/weir/trainer/terminal"
 )
 
@@ -46,7 +45,7 @@ type streams struct {
 
 func main() {
 	stdout := io.Writer(os.Stdout)
-	if progress.Columns(os.Stdout) > 0 { // Files must not control a terminal either when they are shown on one.
+	if terminal.Columns(os.Stdout) > 0 { // Files must not control a terminal either when they are shown on one.
 		stdout = terminal.Writer(os.Stdout)
 	}
 	os.Exit(run(os.Args[1:], os.Stdin, stdout, os.Stderr))

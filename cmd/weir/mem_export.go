@@ -6,7 +6,7 @@ import (
 	"io"
 	"path/filepath"
 
-	"github.com/weir-ml/weir/internal/chrometrace"
+	"github.com/weir-ml/weir/internal/formats/chrometrace"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/schedule"

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/weir-ml/weir/cmd/weir/internal/leaks"
 	"github.com/weir-ml/weir/memory/snapshot"
-	"github.com/weir-ml/weir/memory/snapshot/leaks"
-	"github.com/weir-ml/weir/trainer/units"
+	"github.com/weir-ml/weir/schedule/units"
 )
 
 // memLeaksCmd finds growth in a PyTorch memory snapshot.

@@ -8,16 +8,16 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"github.com/weir-ml/weir/internal/placement/minimalloc"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
-	"github.com/weir-ml/weir/memory/placement/minimalloc"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/terminal"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 // layoutFlags holds the flags of a plan whose memory is laid out.

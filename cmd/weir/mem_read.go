@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/memory/memlog"
-	"github.com/weir-ml/weir/trainer/units"
+	"github.com/weir-ml/weir/schedule/units"
 )
 
 // mostFaults is the largest number of unreadable lines that are reported, and fewFaults the

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/simulate"
-	"github.com/weir-ml/weir/trainer/units"
+	"github.com/weir-ml/weir/schedule/units"
 )
 
 const (

@@ -8,9 +8,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/weir-ml/weir/internal/placement/exact"
+	"github.com/weir-ml/weir/internal/placement/minimalloc"
 	"github.com/weir-ml/weir/memory/placement"
-	"github.com/weir-ml/weir/memory/placement/exact"
-	"github.com/weir-ml/weir/memory/placement/minimalloc"
 )
 
 // placeCmd solves a placement instance.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/placement/minimalloc"
 	"github.com/weir-ml/weir/memory/placement"
-	"github.com/weir-ml/weir/memory/placement/minimalloc"
 )
 
 // pinwheel is four buffers around a fifth. No order by size or time packs it.

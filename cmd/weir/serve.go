@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/weir-ml/weir/internal/site"
+	"github.com/weir-ml/weir/internal/release/site"
 	"github.com/weir-ml/weir/trainer/launch"
 	"github.com/weir-ml/weir/trainer/live"
 )

@@ -8,8 +8,8 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/terminal"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 // simCmd simulates a plan.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/weir-ml/weir/trainer/units"
+	"github.com/weir-ml/weir/schedule/units"
 )
 
 // rate is a number of bytes a second.

@@ -7,15 +7,15 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/weir-ml/weir/internal/timing"
-	"github.com/weir-ml/weir/internal/traces"
+	"github.com/weir-ml/weir/cmd/weir/internal/timing"
+	"github.com/weir-ml/weir/cmd/weir/internal/traces"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/choose"
 	"github.com/weir-ml/weir/schedule/draw"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/terminal"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 // traceCmd compares the times of a run with the simulated times of its plan.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/testkit"
-	"github.com/weir-ml/weir/internal/traces/tracetest"
+	"github.com/weir-ml/weir/cmd/weir/internal/traces/tracetest"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
 )

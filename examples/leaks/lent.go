@@ -16,9 +16,9 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 // trainee is the model whose memory is lent between two steps.

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"text/tabwriter"
 
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/terminal"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 func main() {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/terminal"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 func main() {

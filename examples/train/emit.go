@@ -10,13 +10,13 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/corpus"
 	"github.com/weir-ml/weir/trainer/costs"
 	"github.com/weir-ml/weir/trainer/job"
 	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/terminal"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 // emitCosts measures the costs of the model's stages, and writes them to the file.

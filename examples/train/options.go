@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/job"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 // options holds the flags of a run: the flags of every job, and the flags of this trainer.

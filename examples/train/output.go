@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/costs"
 	"github.com/weir-ml/weir/trainer/metrics"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 // introduce describes the run before it starts.

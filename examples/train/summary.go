@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/job"
 	"github.com/weir-ml/weir/trainer/metrics"
 	"github.com/weir-ml/weir/trainer/report"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 // summary is the result of a run, as -json writes it. Losses are in nats per byte or token,

@@ -16,7 +16,6 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 	"github.com/weir-ml/weir/trainer/job"
 	"github.com/weir-ml/weir/trainer/metrics"
-	"github.com/weir-ml/weir/trainer/progress"
 	"github.com/weir-ml/weir/trainer/rate"
 	"github.com/weir-ml/weir/trainer/terminal"
 	"github.com/weir-ml/weir/transport"
@@ -54,7 +53,7 @@ type trainer struct {
 	unplanned error           // why the memory is not planned
 
 	metrics  *metrics.Run
-	progress *progress.Line
+	progress *terminal.Progress
 	line     job.Line    // of the last step
 	folder   *job.Folder // nil if another process leads
 	watch    job.Watch
@@ -110,7 +109,7 @@ func (t *trainer) Begin(ctx context.Context) (err error) {
 	if t.World.Leads() {
 		t.introduce()
 	}
-	t.progress = progress.New(t.people, progress.Columns(t.people.Writer), t.First, t.opts.steps)
+	t.progress = terminal.NewProgress(t.people, terminal.Columns(t.people.Writer), t.First, t.opts.steps)
 	return nil
 }
 

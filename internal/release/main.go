@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-ml/weir/internal/site"
+	"github.com/weir-ml/weir/internal/release/site"
 )
 
 const mainModule = "github.com/weir-ml/weir"

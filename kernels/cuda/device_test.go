@@ -10,10 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/fakecuda"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/kernels/cuda"
 	"github.com/weir-ml/weir/kernels/cuda/driver"
+	"github.com/weir-ml/weir/kernels/cuda/internal/fakecuda"
 	"github.com/weir-ml/weir/memory"
 )
 
@@ -22,7 +22,7 @@ const page = 4096
 // openFake returns a device of a fake driver with a given number of pages, and with kernels.
 func openFake(t *testing.T, fake *fakecuda.Driver, as driver.Driver) *cuda.Device {
 	t.Helper()
-	text, err := os.ReadFile("../../internal/ptx/testdata/kernels.ptx")
+	text, err := os.ReadFile("internal/ptx/testdata/kernels.ptx")
 	require.NoError(t, err)
 	dev, err := cuda.Open(as, cuda.Config{Capacity: 64 * page, Modules: []string{string(text)}})
 	require.NoError(t, err)

@@ -3,9 +3,9 @@ package cuda_test
 import (
 	"fmt"
 
-	"github.com/weir-ml/weir/internal/fakecuda"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/kernels/cuda"
+	"github.com/weir-ml/weir/kernels/cuda/internal/fakecuda"
 	"github.com/weir-ml/weir/memory"
 )
 

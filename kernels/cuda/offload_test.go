@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/fakecuda"
-	"github.com/weir-ml/weir/internal/far"
+	"github.com/weir-ml/weir/internal/engine/far"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/kernels/cuda/driver"
+	"github.com/weir-ml/weir/kernels/cuda/internal/fakecuda"
 	"github.com/weir-ml/weir/memory"
 )
 

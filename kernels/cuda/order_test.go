@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/fakecuda"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/kernels/cuda"
 	"github.com/weir-ml/weir/kernels/cuda/driver"
+	"github.com/weir-ml/weir/kernels/cuda/internal/fakecuda"
 	"github.com/weir-ml/weir/memory"
 )
 

@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/fakecuda"
-	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/kernels/cuda"
 	"github.com/weir-ml/weir/kernels/cuda/driver"
+	"github.com/weir-ml/weir/kernels/cuda/internal/fakecuda"
 	"github.com/weir-ml/weir/kernels/kerneltest"
 )
 

@@ -20,8 +20,7 @@ var snapshots = flag.String("snapshots", "", "a folder of memory snapshots of Py
 // TestRealHistories replays the histories of real allocators. It rewinds the trace of each
 // snapshot to its beginning, starts a simulated allocator with the segments at that time, makes
 // the same requests, and requires for each the address of the real allocator, new segments of
-// the same sizes at the same time, and the same blocks at the end. docs/history/snapshots.md lists the
-// files it was run with.
+// the same sizes at the same time, and the same blocks at the end.
 func TestRealHistories(t *testing.T) {
 	if *snapshots == "" {
 		t.Skip("give -snapshots FOLDER")

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weir-ml/weir/internal/placement/instances"
 	"github.com/weir-ml/weir/memory/placement"
-	"github.com/weir-ml/weir/memory/placement/internal/instances"
 )
 
 func TestValidate(t *testing.T) {

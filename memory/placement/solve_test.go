@@ -12,10 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/internal/placement/instances"
+	"github.com/weir-ml/weir/internal/placement/minimalloc"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/memory/placement"
-	"github.com/weir-ml/weir/memory/placement/internal/instances"
-	"github.com/weir-ml/weir/memory/placement/minimalloc"
 )
 
 // plan solves a problem, and checks the promises of Solve.

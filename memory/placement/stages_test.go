@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weir-ml/weir/internal/placement/instances"
 	"github.com/weir-ml/weir/memory/placement"
-	"github.com/weir-ml/weir/memory/placement/internal/instances"
 )
 
 // Every method produces valid layouts, not only when it wins the race, and respects its limit.

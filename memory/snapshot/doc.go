@@ -7,8 +7,5 @@
 // numbers, strings, lists, tuples and dicts: it rejects a pickle that would call a function, and its
 // limits bound the memory that any file can use.
 //
-// [Snapshot.Rewind] undoes the trace from its end, as the viewer does, and thus proves that
-// both parts are consistent.
-//
 // The schema is defined by torch/csrc/cuda/memory_snapshot.cpp, PyTorch 2.1 and later.
 package snapshot

@@ -6,8 +6,8 @@ import (
 	"io"
 	"math"
 
-	"github.com/weir-ml/weir/internal/pickle"
-	"github.com/weir-ml/weir/internal/unzip"
+	"github.com/weir-ml/weir/internal/formats/pickle"
+	"github.com/weir-ml/weir/internal/formats/unzip"
 )
 
 // ErrPickle is wrapped by the errors that Read returns for a file that is not a pickle, would run code,

@@ -6,7 +6,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/weir-ml/weir/internal/pickle"
+	"github.com/weir-ml/weir/internal/formats/pickle"
 )
 
 // Write writes a snapshot as a pickle of protocol 2. Lists of frames that share memory are written only

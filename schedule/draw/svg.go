@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/trainer/units"
+	"github.com/weir-ml/weir/schedule/units"
 )
 
 // MaxBoxes is the largest number of computations in a picture.

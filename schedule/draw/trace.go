@@ -5,7 +5,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/weir-ml/weir/internal/chrometrace"
+	"github.com/weir-ml/weir/internal/formats/chrometrace"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"

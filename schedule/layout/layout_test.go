@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/plantest"
-	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/internal/testing/plantest"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"

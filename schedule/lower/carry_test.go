@@ -3,7 +3,7 @@ package lower_test
 import (
 	"fmt"
 
-	"github.com/weir-ml/weir/internal/plantest"
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/schedule"
 )
 

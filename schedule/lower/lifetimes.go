@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weir-ml/weir/internal/effects"
+	"github.com/weir-ml/weir/internal/engine/effects"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/passes"

@@ -6,8 +6,8 @@ import (
 	"math/bits"
 
 	batchctx "github.com/weir-ml/weir/context"
-	"github.com/weir-ml/weir/internal/frames"
-	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/internal/engine/frames"
+	"github.com/weir-ml/weir/internal/engine/invariants"
 	"github.com/weir-ml/weir/memory"
 )
 

@@ -85,7 +85,7 @@
 // # Failures
 //
 // An error, a canceled context or a stage's panic, on any rank, ends the step on all ranks. Each rank
-// releases everything that it holds, and the next step works (L8). Errors are *[Error] and name the
+// releases everything that it holds, and the next step works (L8). Errors are [transport.StepError] and name the
 // rank, stage, microbatch and action; every rank returns the first error. After everything is
 // released, a panic continues with its original stack; if there are several ranks, Step panics with a
 // *[Panic].

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
-	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-ml/weir/internal/effects"
+	"github.com/weir-ml/weir/internal/engine/effects"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/transport"

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/stages"

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-ml/weir/internal/frames"
-	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/internal/engine/frames"
+	"github.com/weir-ml/weir/internal/engine/invariants"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule"
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/weir-ml/weir/internal/turns"
+	"github.com/weir-ml/weir/internal/engine/turns"
 )
 
 // lane runs transfers between replicas on its own goroutine, one stage at a time. All methods except

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-ml/weir/internal/far"
-	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/internal/engine/far"
+	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"

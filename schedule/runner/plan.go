@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/weir-ml/weir/internal/effects"
-	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/internal/engine/effects"
+	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 
-	"github.com/weir-ml/weir/internal/effects"
+	"github.com/weir-ml/weir/internal/engine/effects"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/transport"
 )

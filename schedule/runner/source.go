@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	batchctx "github.com/weir-ml/weir/context"
-	"github.com/weir-ml/weir/internal/turns"
+	"github.com/weir-ml/weir/internal/engine/turns"
 )
 
 // Source supplies the entries of a step, in batch order. Every rank calls Next exactly once for each

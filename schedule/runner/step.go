@@ -8,8 +8,8 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/weir-ml/weir/internal/effects"
-	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/internal/engine/effects"
+	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )

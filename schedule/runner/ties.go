@@ -4,8 +4,8 @@ import (
 	"context"
 	"iter"
 
-	"github.com/weir-ml/weir/internal/effects"
-	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/internal/engine/effects"
+	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/transport"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/weir-ml/weir/internal/effects"
+	"github.com/weir-ml/weir/internal/engine/effects"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/transport"
 )

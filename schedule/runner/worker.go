@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weir-ml/weir/internal/effects"
-	"github.com/weir-ml/weir/internal/far"
-	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/internal/engine/effects"
+	"github.com/weir-ml/weir/internal/engine/far"
+	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"

@@ -1,7 +1,7 @@
 package simulate
 
 import (
-	"github.com/weir-ml/weir/internal/effects"
+	"github.com/weir-ml/weir/internal/engine/effects"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/repeats"

@@ -3,7 +3,7 @@ package simulate
 import (
 	"slices"
 
-	"github.com/weir-ml/weir/internal/effects"
+	"github.com/weir-ml/weir/internal/engine/effects"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )

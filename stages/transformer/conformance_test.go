@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
-	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/internal/engine/invariants"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/stages"

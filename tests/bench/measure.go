@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-ml/weir/internal/fmapeak"
+	"github.com/weir-ml/weir/internal/arithmetic/fmapeak"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
 // A file of 200 MB is read in parts, and one that is larger is refused before it is read.

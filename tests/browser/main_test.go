@@ -21,7 +21,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/site"
+	"github.com/weir-ml/weir/internal/release/site"
 )
 
 var (

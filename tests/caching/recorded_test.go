@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
-	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory/cachingsim"

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
 // TestJobs runs jobs.py with the Python that PYTHON names, which has PyTorch 2.15. It takes ten minutes.

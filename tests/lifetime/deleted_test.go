@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
 // ends maps the name of every call that releases something to the function that makes or omits
@@ -83,7 +83,7 @@ func TestEveryReleaseIsNeeded(t *testing.T) {
 	work := t.TempDir()
 	replaced := map[string]string{}
 	var all []deletion
-	for _, folder := range []string{"internal/frames", "schedule/runner", "schedule/runner/internal/calls", "schedule/runner/internal/profile"} {
+	for _, folder := range []string{"internal/engine/frames", "schedule/runner", "schedule/runner/internal/calls", "schedule/runner/internal/profile"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
 		require.NoError(t, err)
 		name := ""
@@ -158,7 +158,7 @@ func TestEveryReleaseIsNeeded(t *testing.T) {
 type suite struct{ folder, binary string }
 
 // suites are the suites that run against each deletion, the fastest first.
-var suites = []*suite{{folder: "internal/frames"}, {folder: "schedule/runner"}, {folder: "tests/lifetime"}, {folder: "tests/fault"}}
+var suites = []*suite{{folder: "internal/engine/frames"}, {folder: "schedule/runner"}, {folder: "tests/lifetime"}, {folder: "tests/fault"}}
 
 // finder is a pattern of tests to run against a deletion, with an additional flag.
 type finder struct {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
 // TestALossCannotBeATensor compiles two ways to record a loss: numbers compile, and any value

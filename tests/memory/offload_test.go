@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/fp8"
-	"github.com/weir-ml/weir/internal/invariants"
-	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/internal/engine/invariants"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"

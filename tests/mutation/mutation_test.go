@@ -37,8 +37,8 @@ var packages = []struct {
 }{
 	{"loss", []string{"loss", "schedule/runner", "tests/parity"}},
 	{"context", []string{"context", "schedule/runner", "stages", "stages/transformer", "tests/misuse", "tests/lifetime"}},
-	{"internal/effects", []string{"internal/effects", "schedule/runner", "tests/oracle", "tests/memory"}},
-	{"internal/frames", []string{"internal/frames", "context", "schedule/runner", "tests/misuse", "tests/fault", "tests/lifetime", "tests/oracle"}},
+	{"internal/engine/effects", []string{"internal/engine/effects", "schedule/runner", "tests/oracle", "tests/memory"}},
+	{"internal/engine/frames", []string{"internal/engine/frames", "context", "schedule/runner", "tests/misuse", "tests/fault", "tests/lifetime", "tests/oracle"}},
 	{"schedule/runner", []string{"schedule/runner", "tests/misuse", "tests/fault", "tests/sim", "tests/lifetime", "tests/oracle", "tests/memory"}},
 	{"schedule/runner/internal/calls", []string{"schedule/runner", "tests/misuse", "tests/fault", "tests/lifetime", "tests/oracle"}},
 	{"memory", []string{"memory", "memory invariants", "schedule/runner", "tests/memory"}},

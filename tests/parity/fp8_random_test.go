@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/fp8"
-	"github.com/weir-ml/weir/internal/plantest"
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/schedule"
 )
 

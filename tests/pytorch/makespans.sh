@@ -18,7 +18,7 @@ cleanup() {
 }
 trap cleanup EXIT
 go build -o "$work/weir" ./cmd/weir
-cp tests/pytorch/time_plan.py internal/traces/annotate.py python/weir_pipelining.py "$work"
+cp tests/pytorch/time_plan.py cmd/weir/internal/traces/annotate.py python/weir_pipelining.py "$work"
 weir=$work/weir
 
 # Four hosts on a bridge. Each pair has its own traffic class of 219 Mbit/s, including the headers

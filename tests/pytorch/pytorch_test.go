@@ -4,6 +4,7 @@ package pytorch
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"maps"
 	"os"
@@ -17,8 +18,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/timing"
-	"github.com/weir-ml/weir/internal/traces"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/choose"
@@ -95,7 +94,7 @@ func python(t *testing.T, args ...string) *exec.Cmd {
 		t.Skip("PYTHON names no Python with PyTorch: run .ci/torch, which installs the current one")
 	}
 	command := exec.CommandContext(t.Context(), name, args...)
-	command.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=../../internal/traces")
+	command.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=../../cmd/weir/internal/traces")
 	return command
 }
 
@@ -213,12 +212,15 @@ func TestOwnSchedules(t *testing.T) {
 }
 
 // TestTraces requires that the traces of every schedule class of PyTorch are complete steps: it names their
-// actions, or internal/traces/annotate.py does.
+// actions, or cmd/weir/internal/traces/annotate.py does.
 func TestTraces(t *testing.T) {
 	if !waits(t) {
 		t.Skip("PyTorch before 2.15 names its actions otherwise")
 	}
 	folder := t.TempDir()
+	weir := filepath.Join(folder, "weir")
+	out, err := exec.Command("go", "build", "-o", weir, "../../cmd/weir").CombinedOutput()
+	require.NoError(t, err, "%s", out)
 	const ranks = 2
 	started := make([]*exec.Cmd, ranks)
 	for rank := range started {
@@ -233,10 +235,13 @@ func TestTraces(t *testing.T) {
 		"ScheduleGPipe": 2, "Schedule1F1B": 2, "ScheduleLoopedBFS": 4, "ScheduleInterleaved1F1B": 4,
 		"ScheduleInterleavedZeroBubble": 4, "ScheduleZBVZeroBubble": 4, "ScheduleDualPipeV": 4,
 	} {
-		all, err := traces.Read(filepath.Join(folder, name))
-		require.NoError(t, err, name)
-		report, err := timing.Analyze(timing.Request{Traces: all})
-		require.NoError(t, err, name)
+		out, _ := exec.Command(weir, "trace", "--json", filepath.Join(folder, name)).Output() // a finding is an error
+		var report struct {
+			Ranks, Stages, Microbatches int
+			Steps                       []int64
+			Refused                     string
+		}
+		require.NoError(t, json.Unmarshal(out, &report), name)
 		require.Empty(t, report.Refused, name)
 		require.Equal(t, []int{ranks, stages, 4, 2}, []int{report.Ranks, report.Stages, report.Microbatches, len(report.Steps)}, name)
 	}

@@ -44,7 +44,7 @@ def run(args):
     import torch.distributed as dist
     from torch.distributed.pipelining import PipelineStage
 
-    sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), part) for part in ("../../python", "../../internal/traces", ".")]
+    sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), part) for part in ("../../python", "../../cmd/weir/internal/traces", ".")]
     import annotate
     import weir_pipelining
 

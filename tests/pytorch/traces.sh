@@ -19,7 +19,7 @@ cleanup() {
 }
 trap cleanup EXIT
 go build -o "$work/weir" ./cmd/weir
-cp tests/pytorch/time_plan.py internal/traces/annotate.py python/weir_pipelining.py "$work"
+cp tests/pytorch/time_plan.py cmd/weir/internal/traces/annotate.py python/weir_pipelining.py "$work"
 weir=$work/weir
 
 ip link add weirtr type bridge

@@ -11,11 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
 // planted are bugs, some of which earlier versions had. A bug is a replacement of text in a file of
-// schedule/runner, internal/frames or transport; off is true in the run with the bug. TestJobs finds
+// schedule/runner, internal/engine/frames or transport; off is true in the run with the bug. TestJobs finds
 // the bugs of transport/tcp.
 var planted = []struct{ name, file, old, new string }{
 	{"a panic in Hooks.Peak leaves a rank a step behind", "schedule/runner/worker.go",
@@ -31,15 +31,15 @@ var planted = []struct{ name, file, old, new string }{
 		"r.GiveBack(r.received)", "if !off {\nr.GiveBack(r.received)\n}"},
 	{"an abort keeps what the frames hold", "schedule/runner/internal/calls/calls.go",
 		"	c.Frames.Abort()\n", "	if !off {\n		c.Frames.Abort()\n	}\n"},
-	{"an abort keeps copies of weights", "internal/frames/frames.go",
+	{"an abort keeps copies of weights", "internal/engine/frames/frames.go",
 		"		release(c.stages[s].copies)\n", "		if !off {\n			release(c.stages[s].copies)\n		}\n"},
-	{"a buffer is released before it is in far memory", "internal/frames/offload.go",
+	{"a buffer is released before it is in far memory", "internal/engine/frames/offload.go",
 		"		waited, err := c.Far.Wait(ctx, copied.number)\n",
 		"		if off && state == Leaving {\n			return nil\n		}\n		waited, err := c.Far.Wait(ctx, copied.number)\n"},
-	{"a slot is taken before it is back", "internal/frames/offload.go",
+	{"a slot is taken before it is back", "internal/engine/frames/offload.go",
 		"	return c.waitFar(ctx, stage, microbatch, Returning, Full)\n",
 		"	if off {\n		return c.eachOffloaded(stage, microbatch, func(slot *Cell[T], _ *farCopy) error {\n			slot.State = Full\n			return nil\n		})\n	}\n	return c.waitFar(ctx, stage, microbatch, Returning, Full)\n"},
-	{"a far copy stays", "internal/frames/offload.go",
+	{"a far copy stays", "internal/engine/frames/offload.go",
 		"		freed, err := c.Far.Free(copied.number)\n", "		freed, err := c.Far.Copied(copied.number), error(nil)\n		if !off {\n			freed, err = c.Far.Free(copied.number)\n		}\n"},
 	{"an abort does not wake the ranks that wait", "transport/local/links.go",
 		"	}\n	l.wakeAll()\n}\n\n// link returns", "	}\n	if !off {\n		l.wakeAll()\n	}\n}\n\n// link returns"},

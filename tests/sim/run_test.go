@@ -18,8 +18,8 @@ import (
 	"time"
 
 	batchctx "github.com/weir-ml/weir/context"
-	"github.com/weir-ml/weir/internal/far"
-	"github.com/weir-ml/weir/internal/turns"
+	"github.com/weir-ml/weir/internal/engine/far"
+	"github.com/weir-ml/weir/internal/engine/turns"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"

@@ -19,7 +19,7 @@ const (
 	numPolicies
 )
 
-// clerk schedules the ranks of a step, and the goroutines that they start (internal/turns.Turns).
+// clerk schedules the ranks of a step, and the goroutines that they start (internal/engine/turns.Turns).
 type clerk struct {
 	random  *rand.Rand
 	policy  policy

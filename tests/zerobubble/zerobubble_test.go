@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/choose"
 	"github.com/weir-ml/weir/schedule/lower"

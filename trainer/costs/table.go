@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/schedule/simulate"
-	"github.com/weir-ml/weir/trainer/units"
+	"github.com/weir-ml/weir/schedule/units"
 )
 
 // secondsOf maps the time units of costs to seconds.

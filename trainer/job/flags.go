@@ -13,9 +13,9 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/checkpoint"
 	"github.com/weir-ml/weir/trainer/outfile"
-	"github.com/weir-ml/weir/trainer/units"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 

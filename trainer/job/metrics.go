@@ -11,9 +11,9 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/metrics"
 	"github.com/weir-ml/weir/trainer/report"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 // Hooks returns the runner's hooks for the metrics. A process that does not lead keeps its

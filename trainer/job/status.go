@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/weir-ml/weir/internal/hang"
 	"github.com/weir-ml/weir/trainer/launch"
 	"github.com/weir-ml/weir/transport"
 )
@@ -18,8 +17,8 @@ func Status(ranks []transport.Standing) launch.Status {
 	for _, s := range ranks {
 		fmt.Fprintln(&text, s)
 	}
-	if report := hang.Live(ranks); report.Found() {
-		fmt.Fprintln(&text, strings.ReplaceAll(report.Verdict(), "\n", ": "))
+	if verdict := transport.Diagnose(ranks).String(); verdict != "" {
+		fmt.Fprintln(&text, strings.ReplaceAll(verdict, "\n", ": "))
 	}
 	data, _ := json.Marshal(ranks) // encoding never fails for these types
 	return launch.Status{Text: text.String(), Ranks: data}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/report"
-	"github.com/weir-ml/weir/trainer/units"
 	"github.com/weir-ml/weir/transport"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/report"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 // Summary is the summary of a run. Sizes are bytes. Unknown values are null.

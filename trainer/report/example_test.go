@@ -6,8 +6,8 @@ import (
 	"log"
 	"math"
 
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/report"
-	"github.com/weir-ml/weir/trainer/units"
 )
 
 // The page of a run of a million steps has as many points as the page of a few hundred.

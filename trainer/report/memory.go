@@ -2,7 +2,7 @@ package report
 
 import (
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/trainer/units"
+	"github.com/weir-ml/weir/schedule/units"
 )
 
 // ByClass returns the series of n points by class of memory, without resident bytes and without

@@ -6,7 +6,7 @@ import (
 	"html/template"
 	"strings"
 
-	"github.com/weir-ml/weir/trainer/units"
+	"github.com/weir-ml/weir/schedule/units"
 )
 
 // Timeline shows the activity of several workers over time, with a row for each worker and a

@@ -4,7 +4,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/weir-ml/weir/trainer/units"
+	"github.com/weir-ml/weir/schedule/units"
 )
 
 // Unit defines how the numbers of an axis are formatted.

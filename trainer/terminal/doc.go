@@ -1,3 +1,4 @@
-// Package terminal prints names from users and files safely: it shows escape sequences, and
-// characters that change the direction of text, in quoted form.
+// Package terminal writes for people at a terminal: names from users and files, in which it shows escape
+// sequences and characters that change the direction of text in quoted form, and the progress of a long
+// run.
 package terminal

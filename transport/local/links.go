@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-ml/weir/internal/turns"
+	"github.com/weir-ml/weir/internal/engine/turns"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/internal/messages"

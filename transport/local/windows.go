@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/weir-ml/weir/internal/turns"
+	"github.com/weir-ml/weir/internal/engine/turns"
 	"github.com/weir-ml/weir/transport"
 )
 

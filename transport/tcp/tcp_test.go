@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/tcp"
 	"github.com/weir-ml/weir/transport/transporttest"

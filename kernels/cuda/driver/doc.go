@@ -1,6 +1,6 @@
 // Package driver defines a small interface to a CUDA device: [Driver] has the 31 calls of the
 // CUDA driver that package cuda needs. Package libcuda (build tag cuda) implements it with the
-// system's driver; internal/fakecuda implements it in Go, for tests on any machine.
+// system's driver; kernels/cuda/internal/fakecuda implements it in Go, for tests on any machine.
 //
 // Ownership. The caller that reserves, maps, loads or creates a resource releases it; Close
 // releases the context and everything left in it. A range of addresses is reserved once; its

@@ -3,7 +3,7 @@ package ptx_test
 import (
 	"fmt"
 
-	interpreter "github.com/weir-ml/weir/internal/ptx"
+	interpreter "github.com/weir-ml/weir/kernels/cuda/internal/ptx"
 	"github.com/weir-ml/weir/kernels/cuda/ptx"
 )
 

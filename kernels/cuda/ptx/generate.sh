@@ -8,5 +8,5 @@ compile() {
   "${CLANG:-clang-19}" -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 -nocudainc -nocudalib -nogpulib \
     -Xclang -target-feature -Xclang +ptx70 -O2 -ffp-contract=off -fno-jump-tables -Werror -Wno-unknown-cuda-version -S "$1" -o "${1%.cu}.ptx"
 }
-for source in *.cu ../../../internal/ptx/testdata/*.cu; do compile "$source"; done
+for source in *.cu ../internal/ptx/testdata/*.cu; do compile "$source"; done
 sha256sum ./*.cu ./*.h ./*.ptx | sed 's|\./||' > hashes.txt

@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	interpreter "github.com/weir-ml/weir/internal/ptx"
+	interpreter "github.com/weir-ml/weir/kernels/cuda/internal/ptx"
 	"github.com/weir-ml/weir/kernels/cuda/ptx"
 )
 
@@ -94,7 +94,7 @@ func assemble(t *testing.T, ptxas, arch, file string) map[string]usage {
 	return all
 }
 
-// TestAssembled assembles every kernel for every architecture. docs/gpu.md has the table of those that
+// TestAssembled assembles every kernel for every architecture. docs/dev/gpu.md has the table of those that
 // compute in tiles.
 func TestAssembled(t *testing.T) {
 	if *assemblers == "" {
@@ -140,9 +140,9 @@ func TestAssembled(t *testing.T) {
 		}
 	}
 	table := strings.Join(append([]string{head, rule}, rows...), "\n") + "\n"
-	page, err := os.ReadFile("../../../docs/gpu.md")
+	page, err := os.ReadFile("../../../docs/dev/gpu.md")
 	require.NoError(t, err)
-	require.True(t, strings.Contains(string(page), table), "docs/gpu.md has another table than this:\n%s", table)
+	require.True(t, strings.Contains(string(page), table), "docs/dev/gpu.md has another table than this:\n%s", table)
 }
 
 // files writes the PTX to a folder.

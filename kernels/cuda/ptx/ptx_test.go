@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	interpreter "github.com/weir-ml/weir/internal/ptx"
+	interpreter "github.com/weir-ml/weir/kernels/cuda/internal/ptx"
 	"github.com/weir-ml/weir/kernels/cuda/ptx"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/weir-ml/weir/internal/turns"
+	"github.com/weir-ml/weir/internal/engine/turns"
 )
 
 // Waiter lets the goroutine of a rank wait for a condition. The transport has one lock that guards

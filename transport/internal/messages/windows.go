@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-ml/weir/internal/turns"
+	"github.com/weir-ml/weir/internal/engine/turns"
 	"github.com/weir-ml/weir/transport"
 )
 

@@ -3,7 +3,7 @@ package calls
 import (
 	"slices"
 
-	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/stages"
 )
 

@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	batchctx "github.com/weir-ml/weir/context"
-	"github.com/weir-ml/weir/internal/effects"
-	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/internal/engine/effects"
+	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 )

@@ -1,0 +1,137 @@
+package fit_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/cmd/weir/internal/fit"
+	"github.com/weir-ml/weir/schedule/simulate"
+)
+
+// TestCutIsBest compares the cut of dynamic programming with every other cut.
+func TestCutIsBest(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		layers, stages := 1+random.IntN(8), 1+random.IntN(4)
+		if layers+2 < stages {
+			continue
+		}
+		parts := make([]simulate.StageCosts, layers+2)
+		for i := range parts {
+			parts[i].F = random.Int64N(10)
+		}
+		longest := func(cut []int) (most int64) {
+			next := 1
+			for stage, n := range cut {
+				var sum int64
+				for _, p := range parts[next : next+n] {
+					sum += p.F
+				}
+				if next += n; stage == 0 {
+					sum += parts[0].F
+				}
+				if stage == len(cut)-1 {
+					sum += parts[layers+1].F
+				}
+				most = max(most, sum)
+			}
+			return most
+		}
+		least := int64(1 << 40)
+		var try func(cut []int, left int)
+		try = func(cut []int, left int) {
+			if ends := len(cut) == 0 || len(cut) == stages-1; len(cut) == stages-1 {
+				least = min(least, longest(append(slices.Clone(cut), left)))
+				return
+			} else {
+				for n := range left + 1 {
+					if n > 0 || ends {
+						try(append(slices.Clone(cut), n), left-n)
+					}
+				}
+			}
+		}
+		try(nil, layers)
+		cut := fit.CutLayers(parts, layers, stages)
+		sum := 0
+		for stage, n := range cut {
+			require.True(t, n > 0 || stage == 0 || stage == stages-1, "%v", cut)
+			sum += n
+		}
+		require.Equal(t, layers, sum)
+		require.Equal(t, least, longest(cut), "%v of %v", cut, parts)
+	}
+}
+
+// TestBest: every option of the front fits, none is beaten by another one, the cut is uneven,
+// since the head costs as much as three layers, and a search that is out of time tries one.
+func TestBest(t *testing.T) {
+	c, err := fit.Read(strings.NewReader(configs["Llama-3-8B"]), nil)
+	require.NoError(t, err)
+	search := fit.Search{
+		Model: &c.Model, Setup: fit.Setup{Sequence: 4096, Allowance: 1 << 30}, Ranks: 4, Sequences: 8, Memory: 64 << 30, Speed: 4e14, Bandwidth: 5e10, Capacity: 1,
+	}
+	front, tried, all, err := fit.Best(t.Context(), search)
+	require.NoError(t, err)
+	require.Equal(t, []int{12, 27}, []int{tried, all})
+	require.NotEmpty(t, front)
+	for i, o := range front {
+		require.LessOrEqual(t, o.Peak, search.Memory)
+		require.True(t, i == 0 || o.Seconds >= front[i-1].Seconds && o.Peak < front[i-1].Peak)
+		require.Less(t, o.Cut[len(o.Cut)-1], slices.Max(o.Cut), "%v", o.Cut)
+	}
+	far := search
+	far.Deadline = time.Unix(0, 0) // the first trial alone
+	near, _, _, err := fit.Best(t.Context(), far)
+	require.NoError(t, err)
+	far.FarRate = 5e10
+	offloaded, _, _, err := fit.Best(t.Context(), far)
+	require.NoError(t, err)
+	require.Less(t, offloaded[len(offloaded)-1].Peak, near[len(near)-1].Peak)
+	require.LessOrEqual(t, offloaded[0].Seconds, near[0].Seconds)
+	for i, o := range offloaded {
+		require.LessOrEqual(t, o.Peak, search.Memory)
+		require.True(t, i == 0 || o.Seconds >= offloaded[i-1].Seconds && o.Peak < offloaded[i-1].Peak)
+		require.Equal(t, []bool{o.Offload > 0, o.Offload > 0}, []bool{o.Far > 0, o.Plan.Away != nil}, "%+v", o)
+	}
+	far.FarRate = 1e6
+	slow, _, _, err := fit.Best(t.Context(), far)
+	require.NoError(t, err)
+	require.Zero(t, slow[0].Offload)
+	for _, o := range slow[1:] {
+		require.True(t, o.Offload == 0 || o.Seconds > 10*slow[0].Seconds, "%+v", o)
+	}
+	tight := search
+	tight.Memory = front[0].Peak - 1
+	less, _, _, err := fit.Best(t.Context(), tight)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, less[0].Seconds, front[0].Seconds)
+	tight.Memory = 30 << 30
+	none, _, _, err := fit.Best(t.Context(), tight)
+	require.NoError(t, err)
+	require.Empty(t, none, "weights, gradients and optimizer alone take more")
+
+	search.Deadline = time.Unix(0, 0)
+	_, tried, _, err = fit.Best(t.Context(), search)
+	require.NoError(t, err)
+	require.Equal(t, 1, tried)
+
+	search.Only = []string{"1f1b", "interleaved"}
+	only, _, _, err := fit.Best(t.Context(), search)
+	require.NoError(t, err)
+	for _, o := range only {
+		name, _, _ := strings.Cut(o.Name, " ")
+		require.Contains(t, search.Only, name)
+	}
+}
+
+func TestMegatronLayout(t *testing.T) {
+	require.Equal(t, "Et*4|t*3|t|t*2L", fit.MegatronLayout([]int{4, 3, 1, 2}, 0))
+	require.Equal(t, "E|t*3|mL", fit.MegatronLayout([]int{0, 3, 0}, 1))
+	require.Equal(t, "EtL", fit.MegatronLayout([]int{1}, 0))
+}

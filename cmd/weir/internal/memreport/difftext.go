@@ -1,0 +1,93 @@
+package memreport
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/weir-ml/weir/schedule/units"
+	"github.com/weir-ml/weir/trainer/terminal"
+)
+
+// Text describes the difference in a line or two. A nil Difference means that there is none.
+func (d *Difference) Text(w io.Writer, a, b string) error {
+	if d == nil {
+		_, err := fmt.Fprintln(w, "the same, record by record")
+		return err
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "first difference: step %d, rank %d, microbatch %d", d.Step, d.Rank, d.Microbatch)
+	switch d.Ended {
+	case "a":
+		fmt.Fprintf(&text, ": %s has no such record, and %s has\n", a, b)
+	case "b":
+		fmt.Fprintf(&text, ": %s has no such record, and %s has\n", b, a)
+	default:
+		text.WriteByte('\n')
+		t := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
+		for _, f := range d.Fields {
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", f.Name, f.format(f.A), f.format(f.B), f.change())
+		}
+		t.Flush() // into memory
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// format formats a value of the field.
+func (f *Field) format(value any) string {
+	if n, ok := value.(int64); ok {
+		return units.Count(n)
+	}
+	return terminal.Quote(fmt.Sprint(value))
+}
+
+// change describes the difference between two sizes.
+func (f *Field) change() string {
+	a, ok := f.A.(int64)
+	b, also := f.B.(int64)
+	switch {
+	case !ok || !also || f.Name == "step" || f.Name == "microbatch" || f.Name == "stage":
+		return ""
+	case b > a:
+		return "+" + units.Size(b-a)
+	}
+	return units.Size(b - a)
+}
+
+// Compare writes the ranks of two logs side by side.
+func Compare(w io.Writer, a, b *Summary) error {
+	ranks := map[int]*[2]*Rank{}
+	for side, s := range [2]*Summary{a, b} {
+		for i := range s.Ranks {
+			r := &s.Ranks[i]
+			if ranks[r.Rank] == nil {
+				ranks[r.Rank] = &[2]*Rank{}
+			}
+			ranks[r.Rank][side] = r
+		}
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
+	head, columns := "rank\trecords A\tB\tpeak A\tB\treserved A\tB\tgrowth A\tB\t", []string{"records", "peak", "reserved", "growth per microbatch"}
+	if a.far() || b.far() {
+		head, columns = head+"far A\tB\t", append(columns, "far peak")
+	}
+	fmt.Fprintln(t, head)
+	for _, number := range slices.Sorted(maps.Keys(ranks)) {
+		fmt.Fprintf(t, "%d\t", number)
+		for _, column := range columns {
+			for _, r := range ranks[number] {
+				text := "-"
+				if r != nil {
+					text = rankCells[column](r)
+				}
+				fmt.Fprint(t, text, "\t")
+			}
+		}
+		fmt.Fprintln(t)
+	}
+	return t.Flush()
+}

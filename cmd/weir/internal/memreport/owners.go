@@ -1,0 +1,170 @@
+package memreport
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/units"
+	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/terminal"
+)
+
+// Owner is the memory that one name owns in one class.
+type Owner struct {
+	Name    string `json:"name"`
+	Class   string `json:"class"`
+	Bytes   int64  `json:"bytes"`
+	Buffers int    `json:"buffers"`
+	// First and Last are the lowest and highest microbatches that the memory belongs to, or nil
+	// if it belongs to none.
+	First *int `json:"first_microbatch,omitempty"`
+	Last  *int `json:"last_microbatch,omitempty"`
+}
+
+const (
+	mostOwners     = 4096 // maximum number of names of a dump
+	mostPeakOwners = 64   // maximum number of names at the peak of a rank
+	mostName       = 200  // maximum number of bytes of a name
+	otherNames     = "(other names)"
+)
+
+// shortened returns a name cut to mostName.
+func shortened(name string) string {
+	if len(name) > mostName {
+		return strings.ToValidUTF8(name[:mostName], "") + "..."
+	}
+	return strings.Clone(name)
+}
+
+// owners are the live buffers of a dump, by name and class.
+type owners map[ownerKey]*Owner
+
+type ownerKey struct {
+	name  string
+	class memory.Class
+}
+
+func (o *owners) add(info *memory.Info) {
+	if *o == nil {
+		*o = owners{}
+	}
+	key := ownerKey{shortened(info.Name), info.Class}
+	if (*o)[key] == nil && len(*o) >= mostOwners {
+		key.name = otherNames
+	}
+	one := (*o)[key]
+	if one == nil {
+		one = &Owner{Name: key.name, Class: info.Class.String()}
+		(*o)[key] = one
+	}
+	one.Bytes += info.Bytes
+	one.Buffers++
+}
+
+// sorted returns the owners, the largest first.
+func (o owners) sorted() (list []Owner) {
+	for _, one := range o {
+		list = append(list, *one)
+	}
+	slices.SortFunc(list, func(a, b Owner) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Class, b.Class))
+	})
+	return list
+}
+
+// peakOwners are the owners at the peak of one rank. A log may contain several plans, each before
+// its steps, or several steps, each before its owners. Only the owners at the highest peak are
+// kept.
+type peakOwners struct {
+	step        int64
+	now, best   []Owner
+	total, most int64 // total bytes of now and of best
+	ended       bool  // a step has begun since
+}
+
+func (p *peakOwners) add(o *memory.PeakOwner) {
+	if p.ended || o.Step != p.step {
+		if p.total > p.most {
+			p.best, p.now, p.most = p.now, p.best, p.total
+		}
+		p.now, p.total = p.now[:0], 0
+		p.step, p.ended = o.Step, false
+	}
+	p.total += o.Bytes
+	if n := len(p.now); n == mostPeakOwners {
+		last := &p.now[n-1]
+		*last = Owner{Name: otherNames, Class: last.Class, Bytes: last.Bytes + o.Bytes, Buffers: last.Buffers + o.Buffers}
+		return
+	}
+	owner := Owner{Name: shortened(o.Name), Class: o.Class.String(), Bytes: o.Bytes, Buffers: o.Buffers}
+	if o.First >= 0 {
+		owner.First, owner.Last = new(o.First), new(o.Last)
+	}
+	p.now = append(p.now, owner)
+}
+
+// sorted returns the owners, the largest first.
+func (p *peakOwners) sorted() []Owner {
+	if p == nil {
+		return nil
+	}
+	list := slices.Clone(p.best)
+	if p.total > p.most {
+		list = slices.Clone(p.now)
+	}
+	slices.SortStableFunc(list, func(a, b Owner) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return list
+}
+
+func ownersTable(title string, list []Owner, whole int64) report.Table {
+	return report.OwnersTable(title, whole, len(list), func(i int) (name, class string, bytes int64, buffers int) {
+		return terminal.Quote(list[i].Name), list[i].Class, list[i].Bytes, list[i].Buffers
+	})
+}
+
+// total returns the bytes of all owners.
+func total(list []Owner) (bytes int64) {
+	for _, o := range list {
+		bytes += o.Bytes
+	}
+	return bytes
+}
+
+// dumpTable returns a table of the owners of the memory that was live when the log was dumped.
+func (s *Summary) dumpTable() report.Table {
+	most := int64(0)
+	if len(s.Owners) > 0 {
+		most = s.Owners[0].Bytes
+	}
+	return ownersTable("Live when the log was dumped, "+units.Exactly(total(s.Owners)), s.Owners, most)
+}
+
+// peakTable returns a table of the owners at a rank's peak. The rank may be nil.
+func peakTable(r *Rank) report.Table {
+	if r == nil {
+		return report.Table{}
+	}
+	peak := "peak"
+	if r.Planned != nil {
+		peak = "planned peak"
+	}
+	bytes := total(r.PeakOwners)
+	t := ownersTable(fmt.Sprintf("Owners at the %s, rank %d: %s, without what is resident", peak, r.Rank, units.Exactly(bytes)), r.PeakOwners, bytes)
+	t.Head = append(t.Head, "microbatches")
+	for i, o := range r.PeakOwners {
+		microbatches := ""
+		switch {
+		case o.First == nil:
+		case *o.First == *o.Last:
+			microbatches = strconv.Itoa(*o.First)
+		default:
+			microbatches = fmt.Sprintf("%d to %d", *o.First, *o.Last)
+		}
+		t.Rows[i] = append(t.Rows[i], microbatches)
+	}
+	return t
+}

@@ -1,0 +1,41 @@
+package vector_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/arithmetic/vector"
+)
+
+// Every set drops the same elements and keeps the same bits, also in place, at every length,
+// and if the number of a block exceeds 2^32.
+func TestDropoutIsTheSameInEverySet(t *testing.T) {
+	r := random(t)
+	x := draws(r, 300, 1)
+	for range 40 {
+		draws := vector.Philox{Seed: r.Uint64(), Stream: r.Uint64()}
+		limit, keep := r.Uint32(), float32(0.7)
+		for _, block := range []uint64{0, 5, 1<<32 - 7, 1<<32 + 1, r.Uint64()} {
+			n := r.IntN(len(x) + 1)
+			want := make([]float32, n)
+			for i, v := range x[:n] {
+				a, b, c, d := draws.Draw(block + uint64(i/4))
+				if [4]uint32{a, b, c, d}[i%4] >= limit {
+					want[i] = v / keep
+				}
+			}
+			for _, s := range sets() {
+				y, all := spoiled(make([]float32, n), 3)
+				s.Dropout(y, x, draws, block, limit, keep)
+				same(t, want, y, "Dropout")
+				for i, v := range all {
+					require.True(t, v != v || i >= 3 && i < 3+n, "wrote beside")
+				}
+				copy(y, x)
+				s.Dropout(y, y, draws, block, limit, keep)
+				same(t, want, y, "Dropout in place")
+			}
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package frames
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weir-ml/weir/internal/engine/effects"
+	"github.com/weir-ml/weir/internal/engine/invariants"
+	"github.com/weir-ml/weir/memory"
+)
+
+// account holds the frames' book and the result of comparing it with the allocator's book.
+type account struct {
+	live     int64          // bytes held by the frames
+	classes  memory.ByClass // live, by class
+	baseline memory.Stats   // the allocator's book at Begin
+	peak     int64          // highest value of live since the last sample; only releases update it
+	atPeak   memory.ByClass // peak, by class
+	unfreed  int64          // bytes that drops failed to free, if there is no allocator's book
+	excess   int64          // allocator's book - baseline - live, after the last action, for near and far memory together
+	farLive  int64          // bytes held in far memory
+	farWaits int64          // actions that waited for a copy to or from far memory
+	leaked   int64          // excess that earlier steps left
+	sampled  int64          // excess at the last sample
+	found    suspect        // the action that the last Audit blamed
+	running  suspect        // the action that is running, or that ran last
+	suspect  suspect        // the first action since the last audit after which the excess grew
+	stats    memory.Stats   // scratch, so that Stats does not allocate
+	farStats memory.Stats   // far memory's stats at the last sample
+}
+
+// Hold puts h into an empty cell and makes the frames its holder. It does not count buffers of
+// lasting classes, such as a mask or a table of positions that a stage returns or saves: they
+// exist before and after the step. If the class of h is not allowed, Hold returns ErrClass,
+// because both books would count the buffer in the wrong class.
+func (c *Frames[T]) Hold(cell *Cell[T], h T, allowed classes) error {
+	held, class, err := c.fused.Enter(h)
+	if err != nil {
+		return err
+	}
+	if held != 0 {
+		if allowed>>class&1 == 0 && c.book != nil {
+			_, _ = c.Space.Yield(h) // undoes the Enter above
+			return fmt.Errorf("%w: %v, want one of %v", ErrClass, class, allowed)
+		}
+		if !class.Lasting() {
+			c.live += held
+			c.classes[class] += held
+		}
+	}
+	cell.Handle, cell.State = h, Full
+	if invariants.Enabled {
+		delete(c.witness.cells, cell)
+	}
+	return nil
+}
+
+// classes is a set of memory classes.
+type classes uint16
+
+func classesOf(list ...memory.Class) (set classes) {
+	for _, class := range list {
+		set |= 1 << class
+	}
+	return set
+}
+
+// String lists the classes.
+func (s classes) String() string {
+	var names []string
+	for class := range memory.NumClasses {
+		if s>>class&1 == 1 {
+			names = append(names, memory.Class(class).String())
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// The classes of buffers that each place may hold. Hold does not check a buffer that another cell already
+// holds. A Resident table or mask may be in any place; a gradient may be a saved tensor that a stage has
+// moved out of its slot.
+var (
+	partClasses  = classesOf(memory.Entry, memory.Resident)
+	SavedClasses = classesOf(memory.Saved, memory.Carry, memory.Activation, memory.ActGrad, memory.Entry, memory.Transfer, memory.FP8, memory.Resident)
+	placeClasses = [effects.NumPlaces]classes{
+		effects.Input: outputClasses, effects.SentOutput: outputClasses, effects.Output: outputClasses,
+		effects.Gradient: gradientClasses, effects.SentGradient: gradientClasses,
+		effects.ForwardWeights: classesOf(memory.FP8, memory.Resident), effects.BackwardWeights: classesOf(memory.FP8, memory.Resident),
+		effects.Gathered: classesOf(memory.Unsharded, memory.Resident), effects.Accumulator: classesOf(memory.Unsharded, memory.Resident),
+	}
+	outputClasses   = classesOf(memory.Activation, memory.Transfer, memory.Resident)
+	gradientClasses = classesOf(memory.ActGrad, memory.Transfer, memory.Saved, memory.Carry, memory.Resident)
+)
+
+// Yield ends the frames' hold on h and returns the number of bytes that leave their book. The caller then
+// owns the reference.
+func (c *Frames[T]) Yield(h T) (counted int64, err error) {
+	yielded, err := c.Space.Yield(h)
+	if err != nil || yielded == 0 { // another cell holds the buffer
+		return 0, err
+	}
+	return c.uncount(yielded, c.Space.Class(h)), nil
+}
+
+// uncount subtracts bytes that the frames no longer hold, and returns how many of them the book had
+// counted: none if the class is lasting.
+func (c *Frames[T]) uncount(yielded int64, class memory.Class) int64 {
+	if yielded == 0 || class.Lasting() {
+		return 0
+	}
+	if c.live > c.peak {
+		c.peak, c.atPeak = c.live, c.classes
+	}
+	c.live -= yielded
+	c.classes[class] -= yielded
+	return yielded
+}
+
+// drop empties a cell: it ends the frames' hold and releases the reference. If the buffer should
+// have been freed but was not, drop records the difference.
+func (c *Frames[T]) drop(cell *Cell[T], stage int, place effects.Place) error {
+	yielded, freed, class, err := c.fused.Leave(cell.Handle)
+	cell.End()
+	if counted := c.uncount(yielded, class); err == nil && counted != 0 && counted != freed {
+		c.unfreed += counted - freed
+		c.addSuspect(stage, class, place)
+	}
+	return err
+}
+
+// unfused implements memory.Fused with the separate calls of a space.
+type unfused[T any] struct{ memory.Space[T] }
+
+func (s unfused[T]) Enter(h T) (held int64, class memory.Class, err error) {
+	if held, err = s.Hold(h); held != 0 {
+		class = s.Class(h)
+	}
+	return held, class, err
+}
+
+func (s unfused[T]) Leave(h T) (yielded, freed int64, class memory.Class, err error) {
+	if yielded, err = s.Yield(h); err != nil {
+		return 0, 0, 0, err
+	}
+	class = s.Class(h)
+	freed, err = s.Release(h)
+	return yielded, freed, class, err
+}
+
+// Live returns the bytes that the frames hold.
+func (c *Frames[T]) Live() int64 { return c.live }
+
+// Excess returns the allocator's book minus the baseline and the frames' book, after the last
+// action.
+func (c *Frames[T]) Excess() int64 { return c.excess }
+
+// Baseline returns the bytes that were live in the allocator's book when the step began.
+func (c *Frames[T]) Baseline() int64 { return c.baseline.Live }
+
+// Stats returns the allocator's current book, or zeros if there is none. The result is valid until the
+// next call on the frames.
+func (c *Frames[T]) Stats() *memory.Stats {
+	if c.book != nil {
+		c.book.Stats(&c.stats)
+	}
+	return &c.stats
+}
+
+// Sample fills in the frames' numbers for the memory log, as of the preceding Audit, and begins the
+// interval of the next sample. Without an allocator's book it uses the frames' own.
+func (c *Frames[T]) Sample(s *memory.Sample) {
+	s.Step, s.Rank = c.Step, c.Config.Rank
+	s.Replica, s.Replicated = c.Config.Replica, c.Config.Replicas > 1
+	s.Excess, s.Growth, s.Leak = c.leaked+c.excess, c.excess-c.sampled, memory.Leak{}
+	if s.Growth > 0 && c.found.call != None {
+		s.Leak = memory.Leak{Stage: c.found.stage, Name: c.newLeak(c.found).Name, Call: c.found.call.String(), Class: c.found.class}
+	}
+	c.sampled = c.excess
+	if c.Far != nil {
+		c.Far.Stats(&c.farStats)
+		c.Far.ResetPeak()
+	}
+	s.Far, s.FarPeak = c.farStats.Live, c.farStats.Peak
+	if c.book == nil {
+		s.Live, s.Peak, s.Reserved, s.Classes, s.PeakClasses = c.live, c.peak, c.live, c.classes, c.atPeak
+		if c.live > c.peak {
+			s.Peak, s.PeakClasses = c.live, c.classes
+		}
+		c.peak, c.atPeak = c.live, c.classes
+		return
+	}
+	s.Live, s.Peak, s.Reserved, s.Classes, s.PeakClasses = c.stats.Live, c.stats.Peak, c.stats.Reserved, c.stats.Classes, c.stats.PeakClasses
+	c.book.ResetPeak()
+}

@@ -1,0 +1,96 @@
+package transport
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weir-ml/weir/schedule/waitgraph"
+)
+
+// everyRank is the awaited rank of a rank that waits for all others.
+const everyRank = -1
+
+// silent is the age at which a heartbeat no longer shows what its rank is doing. Ranks send one
+// every second.
+const silent = 2 * time.Second
+
+// Diagnosis says which ranks of a running job the others wait for, based on what each of them is doing
+// at one moment. Ranks of a healthy job wait, too: the verdict says which ranks they wait for and how
+// long, not that anything is wrong.
+type Diagnosis struct {
+	waitgraph.Verdict
+	Waits  []Wait
+	Places map[int]string // the progress of each rank, such as "step 9, has waited 5s"
+}
+
+// Wait states that a rank waits for another one.
+type Wait struct {
+	Rank, For int
+	In        string // the action in which the rank waits, and what it needs
+	Certain   bool   // whether the wait is longer than the age of the heartbeat that reported it
+}
+
+// Diagnose diagnoses a job of these ranks.
+func Diagnose(ranks []Standing) *Diagnosis {
+	d := &Diagnosis{Places: map[int]string{}}
+	byID := map[int]Standing{}
+	var oldest time.Duration
+	var latest int64
+	for _, s := range ranks {
+		byID[s.Rank], oldest, latest = s, max(oldest, s.Age), max(latest, s.Step)
+	}
+	// All ranks begin a step together, so any wait in an earlier step is over.
+	waits := func(s Standing) bool { return s.Waits && s.Age < silent && s.Step >= latest }
+	g := waitgraph.Graph{}
+	for _, s := range ranks {
+		place := fmt.Sprintf("step %d", s.Step)
+		if waits(s) {
+			place += fmt.Sprintf(", has waited %v", s.Since.Round(time.Millisecond))
+			operation := "the end of the step"
+			if s.For != 0 {
+				operation = fmt.Sprintf("%v, which needs %v", s.Action, s.For)
+			}
+			for _, other := range ranks {
+				late := s.ForRank == everyRank && !(waits(other) && other.ForRank == everyRank)
+				if other.Rank != s.Rank && (late || other.Rank == s.ForRank) {
+					d.Waits = append(d.Waits, Wait{Rank: s.Rank, For: other.Rank, In: operation, Certain: s.Since >= s.Age})
+					g.Add(s.Rank, other.Rank)
+				}
+			}
+		}
+		d.Places[s.Rank] = place
+	}
+	var reasons []waitgraph.Reason
+	for _, end := range g.Ends() {
+		if len(end) > 1 { // proven if all of them were already waiting when the oldest heartbeat was sent
+			over := slices.ContainsFunc(end, func(rank int) bool { return byID[rank].Since+byID[rank].Age < oldest })
+			reasons = append(reasons, waitgraph.Reason{Ranks: end, Circle: true, Text: "wait for each other", Certain: !over})
+			continue
+		}
+		s := byID[end[0]]
+		var first Standing // the rank that has waited longest for it
+		for _, w := range d.Waits {
+			if w.For == s.Rank && byID[w.Rank].Since >= first.Since {
+				first = byID[w.Rank]
+			}
+		}
+		text := s.Activity()
+		current := s.Age < silent && s.Age <= first.Since+first.Age // sent during the wait
+		if !current {
+			text = fmt.Sprintf("sent its last heartbeat %v ago: %s", s.Age.Round(time.Millisecond), text)
+		}
+		text += fmt.Sprintf("; rank %d has waited %v for it", first.Rank, first.Since.Round(time.Millisecond))
+		reasons = append(reasons, waitgraph.Reason{Ranks: end, Text: text, Certain: current && first.Age <= first.Since})
+	}
+	d.Verdict = waitgraph.Judge(g, reasons)
+	return d
+}
+
+// String returns the verdict in two lines, or "" if no rank waits for another one.
+func (d *Diagnosis) String() string {
+	if len(d.Blamed) == 0 {
+		return ""
+	}
+	return d.Text("waits for none", "wait for none", func(rank int) string { return d.Places[rank] })
+}
