@@ -7,21 +7,10 @@ import "github.com/weir-ml/weir/internal/engine/frames"
 // that cannot succeed ends the step instead of returning an error. The source owns the buffers that it
 // has allocated and not handed over; after a failure, a space that implements memory.Reclaimer frees
 // them.
-type Entry[T any] struct {
-	frames     *frames.Frames[T]
-	generation uint64
-}
-
-// NewEntry returns the view of the entry being filled. It is called by the runner.
-func NewEntry[T any](c *frames.Frames[T]) Entry[T] { return Entry[T]{c, c.Generation()} }
+type Entry[T any] frames.EntryView[T]
 
 // live returns the frames, and fails if the view has ended.
-func (e Entry[T]) live() *frames.Frames[T] {
-	if e.frames.Generation() != e.generation {
-		e.frames.Fail(ErrEnded)
-	}
-	return e.frames
-}
+func (e Entry[T]) live() *frames.Frames[T] { return frames.EntryView[T](e).Live() }
 
 // Index returns the number of the microbatch in the batch, counted from 0. The runner asks a rank's
 // source for entries in increasing order of this number; replica r of R data-parallel replicas gets the
@@ -51,7 +40,7 @@ func (e Entry[T]) AtMost(n, bound int) int { return e.live().AtMost(n, bound) }
 // Check ends the step with err, unless it is nil.
 func (e Entry[T]) Check(err error) {
 	if err != nil {
-		e.frames.Fail(err)
+		frames.EntryView[T](e).Frames().Fail(err)
 	}
 }
 

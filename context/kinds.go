@@ -58,44 +58,44 @@ const (
 	Add   = frames.Add
 )
 
-// Use is one use of a parameter by a stage. Its fields are:
-//
-//	Name        string       // of the parameter; the uses of a tied parameter share it
-//	Tied        bool         // another use of the parameter may have the same name
-//	Grad        T            // float32 accumulator of class Resident; unused if Frozen
-//	Contributes Contribution // how often the use contributes to Grad
-//	Weight      T            // the weight, which Microbatch.Weight returns
-//	Elements    int          // of the whole parameter, if Grad or Weight is one replica's range
-//
-// The trainer owns Grad and Weight. The uses of a tied parameter have one size, and all but one of them
-// set Tied, because two parameters may not have one name. At step end every accumulator holds the total of
-// all uses (L9). Weight may be unset if the stage does not ask for it and there is only one replica;
-// package stagetest then cannot compare the gradient with finite differences, for which it changes the
-// weight.
-type Use[T any] = frames.Use[T]
+// Use is one use of a parameter by a stage. The trainer owns Grad and Weight. The uses of a tied parameter
+// have one size, and all but one of them set Tied, because two parameters may not have one name. At step
+// end every accumulator holds the total of all uses (L9).
+type Use[T any] struct {
+	Name        string       // of the parameter; the uses of a tied parameter share it
+	Tied        bool         // another use of the parameter may have the same name
+	Grad        T            // float32 accumulator of class Resident; unused if Frozen
+	Contributes Contribution // how often the use contributes to Grad
+	// Weight is the weight, which Microbatch.Weight returns. It may be unset if the stage does not ask for
+	// it and there is only one replica; package stagetest then cannot compare the gradient with finite
+	// differences, for which it changes the weight.
+	Weight   T
+	Elements int // of the whole parameter, if Grad or Weight is one replica's range
+}
 
 // WeightCopy declares a copy of a weight that a stage computes with. QUANTIZE makes the copy once per
-// step. Its fields are:
-//
-//	Name      string // of the weight
-//	At        At     // the pass that reads the copy: AtForward or AtBackward
-//	InputOnly bool   // the backward reads the copy only for the gradient of the stage's input
-//
-// A step that does not need the gradient of the input does not make an InputOnly copy.
-type WeightCopy = frames.WeightCopy
+// step, and the step holds it until the plan drops it. Copies for the forward and for the backward are
+// dropped separately.
+type WeightCopy struct {
+	Name string // of the weight
+	At   At     // the pass that reads the copy: AtForward or AtBackward
+	// InputOnly means that the backward reads the copy only for the gradient of the stage's input. A step
+	// that does not need this gradient does not make the copy.
+	InputOnly bool
+}
 
 // Access is the set of a stage's declarations that a call may reach. A decorator gives each child its own
-// set, numbered from 0. Its fields are:
-//
-//	Slots   Range // for saved tensors
-//	Reads   Range // of entry parts
-//	Losses  Range
-//	Params  Range // uses of parameters
-//	Copies  Range // of weights
-//	Pass    Pass  // why the stage runs
-//	Discard bool  // the child saves nothing: its saved tensors are released at once
-//	Frozen  bool  // the child has no W: its backward takes the tensors saved for W
-type Access = frames.Access
+// set, numbered from 0.
+type Access struct {
+	Slots   Range // for saved tensors
+	Reads   Range // of entry parts
+	Losses  Range
+	Params  Range // uses of parameters
+	Copies  Range // of weights
+	Pass    Pass  // why the stage runs
+	Discard bool  // the child saves nothing: its saved tensors are released at once
+	Frozen  bool  // the child has no W: its backward takes the tensors saved for W
+}
 
 // Range is a range of consecutive numbers. Its fields are:
 //

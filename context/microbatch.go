@@ -27,19 +27,41 @@ type (
 // panics, which unwinds to the runner, which ends the step with this error and releases everything.
 // Deferred calls run, and may still call Release, Drop, Abandon and SetAccess. The step ends even if the
 // stage recovers the panic.
-type Microbatch[T any] struct{ view[T] }
+type Microbatch[T any] frames.View[T]
 
-// NewMicrobatch returns the view of the running call. It is called by the runner.
-func NewMicrobatch[T any](call *frames.StageCall[T]) Microbatch[T] {
-	return Microbatch[T]{newView(call)}
+func (m Microbatch[T]) view() view[T] { return view[T]{frames.View[T](m)} }
+
+// live returns the call, and fails if the view has ended or failed.
+func (m Microbatch[T]) live() *frames.StageCall[T] { return frames.View[T](m).Live() }
+
+// Check ends the call and the step with err, unless it is nil.
+func (m Microbatch[T]) Check(err error) { m.view().check(err) }
+
+// Must returns h if err is nil, and ends the call and the step with err if it is not:
+// mb.Must(device.Alloc(...)).
+func (m Microbatch[T]) Must(h T, err error) T {
+	m.Check(err)
+	return h
 }
+
+// Step returns the number of the step.
+func (m Microbatch[T]) Step() int64 { return m.view().LiveOrFailed().Frames.Step }
+
+// Seed returns the seed of random draws, which are keyed by it, Step, Index and the operation's name (L9).
+func (m Microbatch[T]) Seed() uint64 { return m.view().LiveOrFailed().Frames.Seed }
+
+// Pass returns why the stage runs (L13).
+func (m Microbatch[T]) Pass() Pass { return m.view().LiveOrFailed().Access.Pass }
+
+// Release releases a reference that the stage owns, such as one to a workspace.
+func (m Microbatch[T]) Release(h T) { m.view().release(h) }
 
 // Index returns the number of the microbatch in the batch, counted from 0, like Entry.Index.
 // Data-parallel replicas share one batch, and random draws use the number as a key (L9), so no two
 // replicas draw the same numbers. It is neither the microbatch's place in the order of execution nor the
 // number that a plan uses.
 func (m Microbatch[T]) Index() int {
-	c := m.liveOrFailed()
+	c := m.view().LiveOrFailed()
 	return c.Frames.Index(c.Item)
 }
 
@@ -54,7 +76,7 @@ func (m Microbatch[T]) AtMost(n, bound int) int { return m.live().Frames.AtMost(
 // that it reads the part in this kind of action.
 func (m Microbatch[T]) Part(p Part) T {
 	c := m.live()
-	read := c.Declared.Reads[m.index("read", int(p), c.Access.Reads)]
+	read := c.Declared.Reads[m.view().index("read", int(p), c.Access.Reads)]
 	h, alive := c.Part(read.Part)
 	err, now := error(nil), frames.AtCall(c.Kind)
 	if !alive {
@@ -66,7 +88,7 @@ func (m Microbatch[T]) Part(p Part) T {
 		if c.Kind == frames.InBackward {
 			now = AtBackward // I if the plan splits
 		}
-		m.refuse(err, "part %q in %v: declare this read, Decl.Part(%[1]q, %[3]v)", c.Frames.Parts[read.Part], c.Kind, read.When()|now)
+		m.view().refuse(err, "part %q in %v: declare this read, Decl.Part(%[1]q, %[3]v)", c.Frames.Parts[read.Part], c.Kind, read.When()|now)
 	}
 	return h
 }
@@ -101,21 +123,21 @@ func (m Microbatch[T]) SaveFor(by Taker, s Slot, h T) {
 	c := m.live()
 	slot, name := m.slot(s)
 	if c.Access.Discard || c.Access.Pass == Eval {
-		m.checkOnce(c.Discard(name, h))
+		m.view().FailOnce(c.Discard(name, h))
 		return
 	}
 	allowed := c.Kind == frames.InForward || c.Access.Pass == Recompute || c.Kind == frames.InBackwardInput && by == ByWeight
 	if !allowed {
-		m.refuse(ErrMisplaced, "Save in slot %q: no action would take it: save in a forward, or in I for W", name)
+		m.view().refuse(ErrMisplaced, "Save in slot %q: no action would take it: save in a forward, or in I for W", name)
 	}
 	if slot.State == frames.Full {
-		m.refuse(ErrOccupied, "slot %q holds a saved tensor already: declare another slot", name)
+		m.view().refuse(ErrOccupied, "slot %q holds a saved tensor already: declare another slot", name)
 	}
 	taken := *slot
 	if err := c.Frames.Hold(slot, h, frames.SavedClasses); errors.Is(err, ErrClass) {
-		m.refuse(err, "Save in slot %q", name)
+		m.view().refuse(err, "Save in slot %q", name)
 	} else if err != nil {
-		m.refuse(err, "Save in slot %q takes over a reference: Retain a borrowed handle first", name)
+		m.view().refuse(err, "Save in slot %q takes over a reference: Retain a borrowed handle first", name)
 	}
 	if slot.Optional = c.Access.Frozen; slot.Optional {
 		by = ByBackward
@@ -128,12 +150,12 @@ func (m Microbatch[T]) SaveFor(by Taker, s Slot, h T) {
 
 // slot returns a slot and its name.
 func (m Microbatch[T]) slot(s Slot) (*frames.Cell[T], string) {
-	c := m.call
-	i := m.index("slot", int(s), c.Access.Slots)
+	c := m.view().Call()
+	i := m.view().index("slot", int(s), c.Access.Slots)
 	name := c.Declared.Slots[i]
 	slot := c.Slot(i)
 	if slot == nil {
-		m.refuse(ErrTaken, "slot %q of a microbatch that has ended", name)
+		m.view().refuse(ErrTaken, "slot %q of a microbatch that has ended", name)
 	}
 	return slot, name
 }
@@ -146,13 +168,13 @@ func (m Microbatch[T]) Take(s Slot) T {
 	slot, name := m.slot(s)
 	switch {
 	case slot.State == frames.Lent || slot.State == frames.Dropped:
-		m.refuse(ErrTaken, "slot %q: take once and keep the handle for the call", name)
+		m.view().refuse(ErrTaken, "slot %q: take once and keep the handle for the call", name)
 	case slot.State > frames.Lent:
-		m.refuse(ErrAway, "slot %q: the plan must reload it before %v", name, c.Kind)
+		m.view().refuse(ErrAway, "slot %q: the plan must reload it before %v", name, c.Kind)
 	case slot.State == frames.Empty:
-		m.refuse(ErrEmpty, "slot %q: Save it in every forward", name)
+		m.view().refuse(ErrEmpty, "slot %q: Save it in every forward", name)
 	case !slot.Taker.TakenIn(c.Kind):
-		m.refuse(ErrMisplaced, "Take in %v from slot %q, which was saved for another action (%v): take it there", c.Kind, name, slot.Taker)
+		m.view().refuse(ErrMisplaced, "Take in %v from slot %q, which was saved for another action (%v): take it there", c.Kind, name, slot.Taker)
 	}
 	slot.State = frames.Lent
 	return slot.Handle
@@ -164,7 +186,7 @@ func (m Microbatch[T]) Move(s Slot) T {
 	h := m.Take(s)
 	slot, name := m.slot(s)
 	m.refuseShared(slot, name)
-	_, err := m.call.Frames.Yield(h)
+	_, err := m.view().Call().Frames.Yield(h)
 	slot.End()
 	m.Check(err)
 	return h
@@ -176,7 +198,7 @@ func (m Microbatch[T]) End(s Slot) {
 	c := m.live()
 	slot, name := m.slot(s)
 	if slot.State != frames.Lent && !(slot.State == frames.Full && c.Kind != frames.InForward && slot.Taker.TakenIn(c.Kind)) {
-		m.refuse(ErrMisplaced, "End of slot %q, which holds no tensor that this action may take", name)
+		m.view().refuse(ErrMisplaced, "End of slot %q, which holds no tensor that this action may take", name)
 	}
 	m.refuseShared(slot, name)
 	m.Check(c.DropEarly(slot))
@@ -184,8 +206,8 @@ func (m Microbatch[T]) End(s Slot) {
 
 // refuseShared refuses to end a slot in I that W takes as well.
 func (m Microbatch[T]) refuseShared(slot *frames.Cell[T], name string) {
-	if m.call.Kind == frames.InBackwardInput && slot.Taker == frames.ByBoth {
-		m.refuse(ErrMisplaced, "the end of slot %q in I, which is also for W: Take it in both, and end it in W", name)
+	if m.view().Call().Kind == frames.InBackwardInput && slot.Taker == frames.ByBoth {
+		m.view().refuse(ErrMisplaced, "the end of slot %q in I, which is also for W: Take it in both, and end it in W", name)
 	}
 }
 
@@ -194,15 +216,15 @@ func (m Microbatch[T]) refuseShared(slot *frames.Cell[T], name string) {
 // ErrContribution. In a recompute Loss does nothing.
 func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
 	c := m.live()
-	i := m.index("loss", int(l), c.Access.Losses)
+	i := m.view().index("loss", int(l), c.Access.Losses)
 	switch {
 	case c.Access.Pass == Recompute:
 		return
 	case c.Kind != frames.InForward:
-		m.refuse(ErrMisplaced, "loss %q in %v: record it in the forward", c.Declared.LossNames[i], c.Kind)
+		m.view().refuse(ErrMisplaced, "loss %q in %v: record it in the forward", c.Declared.LossNames[i], c.Kind)
 	}
 	if err := c.Frames.Losses.Record(c.Declared.Losses[i], m.Index(), sum, weight); err != nil {
-		m.refuse(err, "loss %q", c.Declared.LossNames[i])
+		m.view().refuse(err, "loss %q", c.Declared.LossNames[i])
 	}
 	m.noteRecord(i, weight > 0)
 }
@@ -210,11 +232,11 @@ func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
 // noteRecord notes that a loss was recorded. A training loss may be recorded only once per microbatch: a
 // second record would count twice in the divisor but once in the gradients.
 func (m Microbatch[T]) noteRecord(i int, weighed bool) {
-	c := m.call
+	c := m.view().Call()
 	l := c.Loss(i)
 	l.Weighed = l.Weighed || weighed
 	if l.Last == c.Microbatch && c.Frames.Seeds[c.Declared.Losses[i]] != 0 {
-		m.refuse(ErrContribution, "a second record of %q in a microbatch: call Loss once, with the total sum and weight", c.Declared.LossNames[i])
+		m.view().refuse(ErrContribution, "a second record of %q in a microbatch: call Loss once, with the total sum and weight", c.Declared.LossNames[i])
 	}
 	l.Last = c.Microbatch
 }
@@ -226,7 +248,7 @@ func (m Microbatch[T]) noteRecord(i int, weighed bool) {
 // losses.
 func (m Microbatch[T]) LossCell(l Loss) (cells T, index int) {
 	c := m.live()
-	i := m.index("loss", int(l), c.Access.Losses)
+	i := m.view().index("loss", int(l), c.Access.Losses)
 	index = c.Declared.Losses[i]
 	if c.Frames.Cells == nil || c.Kind != frames.InForward || c.Access.Pass == Recompute || !c.Frames.Losses.OnDevice(index) {
 		return cells, 0
@@ -240,10 +262,10 @@ func (m Microbatch[T]) LossCell(l Loss) (cells T, index int) {
 // so LossSeed fails with ErrUndeclared.
 func (m Microbatch[T]) LossSeed(l Loss) float32 {
 	c := m.live()
-	i := m.index("loss", int(l), c.Access.Losses)
+	i := m.view().index("loss", int(l), c.Access.Losses)
 	seed := c.Frames.Seeds[c.Declared.Losses[i]]
 	if seed == 0 {
-		m.refuse(ErrUndeclared, "the seed of %q, which is a metric: declare it with Decl.Loss and give it a Coefficient in Losses, or leave it out of the backward", c.Declared.LossNames[i])
+		m.view().refuse(ErrUndeclared, "the seed of %q, which is a metric: declare it with Decl.Loss and give it a Coefficient in Losses, or leave it out of the backward", c.Declared.LossNames[i])
 	}
 	c.Loss(i).Asked = true
 	return seed
@@ -255,7 +277,7 @@ func (m Microbatch[T]) LossSeed(l Loss) float32 {
 func (m Microbatch[T]) Grad(p Param) (grad T, trains bool) {
 	grad, write := m.contribute(p)
 	if write == First {
-		m.Check(m.call.Frames.Zero(grad))
+		m.Check(m.view().Call().Frames.Zero(grad))
 	}
 	return grad, write != Skip
 }
@@ -265,8 +287,8 @@ func (m Microbatch[T]) Grad(p Param) (grad T, trains bool) {
 // until it is overwritten, if the space supports it (kernels.Host).
 func (m Microbatch[T]) GradFirst(p Param) (grad T, write Write) {
 	grad, write = m.contribute(p)
-	if invariants.Enabled && write == First && m.call.Frames.Poison != nil {
-		m.Check(m.call.Frames.Poison(grad))
+	if invariants.Enabled && write == First && m.view().Call().Frames.Poison != nil {
+		m.Check(m.view().Call().Frames.Poison(grad))
 	}
 	return grad, write
 }
@@ -274,20 +296,20 @@ func (m Microbatch[T]) GradFirst(p Param) (grad T, write Write) {
 // contribute counts a contribution to a parameter's gradient.
 func (m Microbatch[T]) contribute(p Param) (grad T, write Write) {
 	c := m.live()
-	i := m.index("parameter", int(p), c.Access.Params)
+	i := m.view().index("parameter", int(p), c.Access.Params)
 	param := &c.Declared.Params[i]
 	if param.Contributes == Frozen {
 		return grad, Skip
 	}
 	if c.Kind != frames.InBackward && c.Kind != frames.InBackwardWeight {
-		m.refuse(ErrMisplaced, "gradient of %q in %v: contribute in B or W", param.Name, c.Kind)
+		m.view().refuse(ErrMisplaced, "gradient of %q in %v: contribute in B or W", param.Name, c.Kind)
 	}
 	if c.Reduced() {
-		m.refuse(ErrContribution, "gradient of %q after its reduction over the replicas: the plan must reduce after the last B or W of the stage", param.Name)
+		m.view().refuse(ErrContribution, "gradient of %q after its reduction over the replicas: the plan must reduce after the last B or W of the stage", param.Name)
 	}
 	use := c.Param(i)
 	if use.Last == c.Microbatch {
-		m.refuse(ErrContribution, "a second contribution to %q in a microbatch: ask for the gradient once, and add the sum", param.Name)
+		m.view().refuse(ErrContribution, "a second contribution to %q in a microbatch: ask for the gradient once, and add the sum", param.Name)
 	}
 	use.Last = c.Microbatch
 	use.Count++
@@ -303,7 +325,7 @@ func (m Microbatch[T]) contribute(p Param) (grad T, write Write) {
 // weight in a closure would read only the shard.
 func (m Microbatch[T]) Weight(p Param) T {
 	c := m.live()
-	return c.Weight(m.index("parameter", int(p), c.Access.Params))
+	return c.Weight(m.view().index("parameter", int(p), c.Access.Params))
 }
 
 // Frozen reports whether a parameter is frozen. The stage need not save anything for the gradient
@@ -320,7 +342,7 @@ func (m Microbatch[T]) Frozen(p Param) bool {
 // dropped the copy or has not made it.
 func (m Microbatch[T]) WeightCopy(k Copy) T {
 	c := m.live()
-	i := m.index("copy of a weight", int(k), c.Access.Copies)
+	i := m.view().index("copy of a weight", int(k), c.Access.Copies)
 	w, recomputes := &c.Declared.WeightCopies[i], c.Access.Pass == Recompute
 	readable := c.Kind == frames.InForward || recomputes && c.Declared.Recomputes
 	if w.At == AtBackward {
@@ -329,19 +351,19 @@ func (m Microbatch[T]) WeightCopy(k Copy) T {
 	cell := c.WeightCopy(i)
 	switch {
 	case !readable:
-		m.refuse(ErrMisplaced, "copy of %q for the %s in %v", w.Name, w.Direction(), c.Kind)
+		m.view().refuse(ErrMisplaced, "copy of %q for the %s in %v", w.Name, w.Direction(), c.Kind)
 	case !cell.Held():
-		m.refuse(ErrDropped, "copy of %q for the %s", w.Name, w.Direction())
+		m.view().refuse(ErrDropped, "copy of %q for the %s", w.Name, w.Direction())
 	}
 	return cell.Handle
 }
 
 // Access returns the access of the running call. A decorator changes it for a call to its child and
 // restores it afterwards.
-func (m Microbatch[T]) Access() Access { return *m.liveOrFailed().Access }
+func (m Microbatch[T]) Access() Access { return Access(*m.view().LiveOrFailed().Access) }
 
 // SetAccess sets the access of the running call, limited to the stage's own access.
-func (m Microbatch[T]) SetAccess(a Access) { m.liveOrFailed().SetAccess(a) }
+func (m Microbatch[T]) SetAccess(a Access) { m.view().LiveOrFailed().SetAccess(frames.Access(a)) }
 
 // Hold hands over a tensor that a decorator passes from one child to another: the step holds it, as it
 // holds tensors between stages, until Drop. The decorator must call Drop on every path out of its call.
@@ -349,17 +371,17 @@ func (m Microbatch[T]) Hold(h T) { m.Check(m.live().Pass(h)) }
 
 // Yield reverses Hold: the decorator owns the reference again.
 func (m Microbatch[T]) Yield(h T) {
-	_, err := m.liveOrFailed().Frames.Yield(h)
-	m.checkOnce(err)
+	_, err := m.view().LiveOrFailed().Frames.Yield(h)
+	m.view().FailOnce(err)
 }
 
 // Drop releases a tensor that Hold has handed over.
-func (m Microbatch[T]) Drop(h T) { m.checkOnce(m.liveOrFailed().DropPassed(h)) }
+func (m Microbatch[T]) Drop(h T) { m.view().FailOnce(m.view().LiveOrFailed().DropPassed(h)) }
 
 // Abandon releases a reference after a failed call. held says whether the reference was handed over with
 // Hold; if not, the stage owns it. Abandon never fails, because the step reports the first error.
 func (m Microbatch[T]) Abandon(h T, held bool) {
-	c := m.liveOrFailed()
+	c := m.view().LiveOrFailed()
 	if held {
 		_ = c.DropPassed(h)
 	} else {

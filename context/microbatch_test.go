@@ -52,7 +52,7 @@ func (r *rig) alloc(class memory.Class) memory.Handle {
 }
 
 func (r *rig) call(kind frames.Call) batchctx.Microbatch[memory.Handle] {
-	return batchctx.NewMicrobatch(r.Call(0, 0, kind))
+	return batchctx.Microbatch[memory.Handle](r.Call(0, 0, kind).View())
 }
 
 // failure returns the error with which a stage's call ends the step.
@@ -165,7 +165,7 @@ func TestAMicrobatchEndsWithItsCall(t *testing.T) {
 // TestQuantization checks that a Quantization fails like a Microbatch.
 func TestQuantization(t *testing.T) {
 	r := newRig(t)
-	call := batchctx.NewQuantization(r.Quantize(0, true))
+	call := batchctx.Quantization[memory.Handle](r.Quantize(0, true).QuantizationView())
 	scratch := r.alloc(memory.Workspace)
 	require.NoError(t, r.failure(func() {
 		require.Equal(t, scratch, call.Must(scratch, nil))
@@ -203,14 +203,14 @@ func TestQuantization(t *testing.T) {
 		{func(call batchctx.Quantization[memory.Handle]) { call.Put(1, memory.Handle{}) }, memory.ErrNone},
 	} {
 		r = newRig(t)
-		call = batchctx.NewQuantization(r.Quantize(0, true))
+		call = batchctx.Quantization[memory.Handle](r.Quantize(0, true).QuantizationView())
 		require.ErrorIs(t, r.failure(func() { refused.put(call) }), refused.want)
 		r.Abort()
 		require.EqualValues(t, 64, r.arena.Live(), "a refused copy is released")
 	}
 
 	r = newRig(t)
-	call = batchctx.NewQuantization(r.Quantize(0, true))
+	call = batchctx.Quantization[memory.Handle](r.Quantize(0, true).QuantizationView())
 	scratch = r.alloc(memory.Workspace)
 	require.NoError(t, r.failure(func() { call.Release(scratch) }))
 	require.ErrorIs(t, r.failure(func() { call.Release(scratch) }), memory.ErrStale)
@@ -218,11 +218,11 @@ func TestQuantization(t *testing.T) {
 	require.ErrorIs(t, r.failure(func() { call.Check(errPlanted) }), memory.ErrStale, "the first failure wins")
 
 	r = newRig(t)
-	call = batchctx.NewQuantization(r.Quantize(0, true))
+	call = batchctx.Quantization[memory.Handle](r.Quantize(0, true).QuantizationView())
 	require.ErrorIs(t, r.failure(func() { call.Must(scratch, errPlanted) }), errPlanted)
 
 	r = newRig(t)
-	call = batchctx.NewQuantization(r.Quantize(0, true))
+	call = batchctx.Quantization[memory.Handle](r.Quantize(0, true).QuantizationView())
 	require.NoError(t, r.End(nil))
 	require.ErrorIs(t, r.failure(func() { call.Seed() }), batchctx.ErrEnded)
 }

@@ -34,7 +34,7 @@ func newPlace(t *testing.T) *place {
 }
 
 // in returns the view of a call.
-func (p *place) in(call frames.Call) fp8.MB { return batchctx.NewMicrobatch(p.frames.Call(0, 0, call)) }
+func (p *place) in(call frames.Call) fp8.MB { return fp8.MB(p.frames.Call(0, 0, call).View()) }
 
 var shape = fp8.Shape{Name: "block0.qkv.input", Rows: 5, Cols: 32, Encoding: kernels.Encoding{Format: fp8.E4M3, Scaling: kernels.PerTensor}}
 

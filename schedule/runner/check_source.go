@@ -46,7 +46,7 @@ func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool)
 			}
 			return err
 		})
-		if err := r.Frames.EndEntry(r.Source.Next(ctx, batchctx.NewEntry(r.Frames))); err != nil {
+		if err := r.Frames.EndEntry(r.Source.Next(ctx, batchctx.Entry[T](r.Frames.EntryView()))); err != nil {
 			return r.sourceError(item, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
@@ -198,7 +199,7 @@ func (c *Config[T]) checkStages(f *faults, replica int) {
 // given: the ties are declared, and the uses of a tie are equal in size and type (L9).
 func (c *Config[T]) checkTies(f *faults, specs []stages.Spec, replica, first int) {
 	type use struct {
-		frames.Use[T]
+		batchctx.Use[T]
 		space memory.Space[T] // nil if another process runs the stage
 		name  string
 	}
@@ -310,7 +311,7 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec, replica int) {
 // sameUses reports whether two copies of a stage use the same parameters.
 func sameUses[T any](a, b stages.Stage[T]) bool {
 	return a.Spec().Frozen == b.Spec().Frozen &&
-		slices.EqualFunc(stages.Params(a), stages.Params(b), func(x, y frames.Use[T]) bool {
+		slices.EqualFunc(stages.Params(a), stages.Params(b), func(x, y batchctx.Use[T]) bool {
 			return x.Name == y.Name && x.Contributes == y.Contributes && x.Tied == y.Tied
 		})
 }

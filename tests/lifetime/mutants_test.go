@@ -249,7 +249,7 @@ func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
 	})
 	c.Begin(0, batchctx.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, Entries: 1, Wanted: []uint64{1}})
 	require.NoError(t, c.BeginEntry(0))
-	require.NoError(t, c.EndEntry(model.Source(4).Next(t.Context(), batchctx.NewEntry(c))))
+	require.NoError(t, c.EndEntry(model.Source(4).Next(t.Context(), batchctx.Entry[toy.T](c.EntryView()))))
 	var found *batchctx.LeakError
 	require.True(t, errors.As(c.Audit(frames.Counts{}), &found))
 	require.Equal(t, memory.Entry, found.Class)

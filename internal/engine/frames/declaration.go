@@ -119,19 +119,14 @@ const (
 	Add
 )
 
-// Use is one use of a parameter by a stage. The uses of a tied parameter share its name, but each has its
-// own accumulator (L9).
+// Use is one use of a parameter by a stage, with the fields of batchctx.Use.
 type Use[T any] struct {
 	Name        string
-	Tied        bool // another use of the parameter may have the same name
-	Grad        T    // float32 accumulator of class Resident, owned by the trainer; unused if Frozen
+	Tied        bool
+	Grad        T
 	Contributes Contribution
-	// Weight is the weight itself, owned by the trainer. It may be unset if the stage does not ask for
-	// it, there is only one replica, and no tool changes weights.
-	Weight T
-	// Elements is the number of elements of the whole parameter if Grad or Weight holds only one
-	// replica's range of it. 0 means that both are whole.
-	Elements int
+	Weight      T
+	Elements    int
 }
 
 // Read declares that a stage reads an entry part in the actions in At. A zero At means AtForward.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/engine/effects"
 	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/loss"
@@ -324,11 +325,11 @@ func TestLossesAreTwoNumbers(t *testing.T) { // L3, L10, L13
 func TestScopesShiftAndDiscard(t *testing.T) {
 	r := newRig(t)
 	mb := r.open(1, 0)
-	mb.SetAccess(frames.Access{Slots: mb.Access().Slots.Sub(1, 2), Params: mb.Access().Params.Sub(1, 1)})
+	mb.SetAccess(batchctx.Access{Slots: mb.Access().Slots.Sub(1, 2), Params: mb.Access().Params.Sub(1, 1)})
 	require.NoError(t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 10)))
 	require.ErrorIs(t, mb.Save(2, frames.ByBackward, memory.Handle{}), frames.ErrUndeclared)
 	require.ErrorIs(t, mb.Save(-1, frames.ByBackward, memory.Handle{}), frames.ErrUndeclared, "its neighbour's")
-	mb.SetAccess(frames.Access{Slots: frames.Range{Count: 3}, Discard: true})
+	mb.SetAccess(batchctx.Access{Slots: frames.Range{Count: 3}, Discard: true})
 	require.NoError(t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 10)))
 	require.EqualValues(t, 10, r.live(), "a discarding access releases saved tensors at once")
 	_ = r.End(nil)
@@ -337,7 +338,7 @@ func TestScopesShiftAndDiscard(t *testing.T) {
 	require.ErrorIs(t, err, frames.ErrEmpty)
 	_, err = mb.Take(1)
 	require.NoError(t, err)
-	mb.SetAccess(frames.Access{Params: frames.Range{First: 1, Count: 1}})
+	mb.SetAccess(batchctx.Access{Params: frames.Range{First: 1, Count: 1}})
 	g, _, err := mb.Grad(0)
 	require.NoError(t, err)
 	require.Equal(t, r.grads[1], g)
@@ -517,13 +518,13 @@ func TestAScopeIsWithinTheStages(t *testing.T) {
 	r := newRig(t)
 	mb := r.open(1, 0)
 	all := frames.Range{Count: 99}
-	mb.SetAccess(frames.Access{Slots: all, Reads: all, Losses: all, Params: all})
-	require.Equal(t, frames.Access{
+	mb.SetAccess(batchctx.Access{Slots: all, Reads: all, Losses: all, Params: all})
+	require.Equal(t, batchctx.Access{
 		Slots: frames.Range{Count: 3}, Reads: frames.Range{Count: 1}, Losses: frames.Range{Count: 1}, Params: frames.Range{Count: 2},
 	}, mb.Access())
 	for _, outside := range []frames.Range{{First: -1, Count: 2}, {First: 4, Count: 1}} {
-		mb.SetAccess(frames.Access{Slots: outside})
-		require.Equal(t, frames.Access{}, mb.Access())
+		mb.SetAccess(batchctx.Access{Slots: outside})
+		require.Equal(t, batchctx.Access{}, mb.Access())
 		require.ErrorIs(t, mb.Save(0, frames.ByBackward, memory.Handle{}), frames.ErrUndeclared)
 	}
 }
@@ -545,7 +546,7 @@ func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 	// A tensor that a discarding access releases at once may have another owner within the call:
 	// that is no leak.
 	mb = viewOf(c, 0, 0, frames.InForward)
-	mb.SetAccess(frames.Access{Slots: frames.Range{Count: 1}, Discard: true})
+	mb.SetAccess(batchctx.Access{Slots: frames.Range{Count: 1}, Discard: true})
 	passing := new(int)
 	require.NoError(t, mb.Save(0, frames.ByBackward, mb.Retain(passing)))
 	require.NoError(t, mb.Release(passing))

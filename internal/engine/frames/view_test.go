@@ -13,7 +13,7 @@ type view[T any] struct {
 }
 
 func viewOf[T any](f *frames.Frames[T], stage, microbatch int, kind frames.Call) view[T] {
-	return view[T]{batchctx.NewMicrobatch(f.Call(stage, microbatch, kind)), f}
+	return view[T]{batchctx.Microbatch[T](f.Call(stage, microbatch, kind).View()), f}
 }
 
 // Call begins a call, and returns its view.

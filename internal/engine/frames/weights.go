@@ -7,15 +7,11 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// WeightCopy declares a copy of a weight that a stage computes with. QUANTIZE makes the copy once per
-// step, and the frames hold it until the plan drops it.
+// WeightCopy declares a copy of a weight that a stage computes with, with the fields of
+// batchctx.WeightCopy.
 type WeightCopy struct {
-	Name string // name of the weight
-	// At is the pass that reads the copy: AtForward or AtBackward. Copies for the forward and copies
-	// for the backward are dropped separately.
-	At At
-	// InputOnly declares that a backward reads the copy only for the gradient of the stage's
-	// input. A step that does not need this gradient does not make the copy.
+	Name      string
+	At        At
 	InputOnly bool
 }
 

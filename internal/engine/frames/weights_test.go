@@ -37,7 +37,7 @@ func newCopies(t *testing.T, recomputes bool) (*frames.Frames[memory.Handle], *m
 
 // quantize runs a QUANTIZE in which the stage puts copies.
 func quantize(c *frames.Frames[memory.Handle], backward bool, made ...memory.Handle) error {
-	call := batchctx.NewQuantization(c.Quantize(0, backward))
+	call := batchctx.Quantization[memory.Handle](c.Quantize(0, backward).QuantizationView())
 	for i, h := range made {
 		if err := put(c, call, i, h); err != nil {
 			return c.EndQuantize(err)
@@ -55,7 +55,7 @@ func TestCopiesOfWeights(t *testing.T) {
 	_, err := view.WeightCopy(0)
 	require.ErrorIs(t, err, frames.ErrDropped, "not made yet")
 
-	call := batchctx.NewQuantization(c.Quantize(0, true))
+	call := batchctx.Quantization[memory.Handle](c.Quantize(0, true).QuantizationView())
 	require.Equal(t, int64(5), call.Step())
 	require.Equal(t, uint64(7), call.Seed())
 	require.Equal(t, frames.Train, call.Pass())
@@ -192,7 +192,7 @@ func TestCopiesThatAStepDoesNotNeed(t *testing.T) {
 			return h
 		}
 		for i := range copies {
-			call := batchctx.NewQuantization(c.Quantize(0, test.backward))
+			call := batchctx.Quantization[memory.Handle](c.Quantize(0, test.backward).QuantizationView())
 			needed := slices.Contains(test.needed, i)
 			require.Equal(t, needed, call.Wants(batchctx.Copy(i+1)))
 			if !needed {
@@ -200,7 +200,7 @@ func TestCopiesThatAStepDoesNotNeed(t *testing.T) {
 				continue
 			}
 			require.ErrorIs(t, c.EndQuantize(nil), frames.ErrMissing)
-			call = batchctx.NewQuantization(c.Quantize(0, test.backward))
+			call = batchctx.Quantization[memory.Handle](c.Quantize(0, test.backward).QuantizationView())
 			require.NoError(t, put(c, call, i, alloc()))
 		}
 		require.NoError(t, c.EndQuantize(nil))

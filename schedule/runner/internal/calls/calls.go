@@ -34,7 +34,7 @@ func (c *Caller[T]) Fill(ctx context.Context, item int) error {
 	if err := c.Frames.BeginEntry(item); err != nil {
 		return err
 	}
-	return c.Frames.EndEntry(c.Source.Next(ctx, batchctx.NewEntry(c.Frames)))
+	return c.Frames.EndEntry(c.Source.Next(ctx, batchctx.Entry[T](c.Frames.EntryView())))
 }
 
 // Quantize calls a stage to make the copies of its weights, which the frames take over.
@@ -42,7 +42,7 @@ func (c *Caller[T]) Quantize(ctx context.Context, s int, backward bool) error {
 	if c.Stages[s].Quantizer == nil { // already rejected when the plan is checked
 		return errors.New("runner: the stage makes no copies of its weights")
 	}
-	call := batchctx.NewQuantization(c.Frames.Quantize(s, backward))
+	call := batchctx.Quantization[T](c.Frames.Quantize(s, backward).QuantizationView())
 	return c.Frames.EndQuantize(c.Stages[s].Quantizer.QuantizeWeights(ctx, call))
 }
 
@@ -52,7 +52,7 @@ func (c *Caller[T]) Forward(ctx context.Context, s, m int, e *effects.Effects) e
 	if err := c.Frames.Open(s, m, st.In); err != nil {
 		return err
 	}
-	view := batchctx.NewMicrobatch(c.Frames.Call(s, m, frames.InForward))
+	view := batchctx.Microbatch[T](c.Frames.Call(s, m, frames.InForward).View())
 	if err := c.Frames.End(st.Forward(ctx, view, st.In, st.Out)); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (c *Caller[T]) Backward(ctx context.Context, s, m int, call frames.Call, e 
 	if st.Split == nil { // the I of a frozen stage is its whole backward, which computes no weight gradients
 		call = frames.InBackward
 	}
-	view := batchctx.NewMicrobatch(c.Frames.Call(s, m, call))
+	view := batchctx.Microbatch[T](c.Frames.Call(s, m, call).View())
 	var err error
 	if call == frames.InBackwardInput {
 		err = st.Split.BackwardInput(ctx, view, gradOut, gradIn)
@@ -108,7 +108,7 @@ func (c *Caller[T]) BackwardWeight(ctx context.Context, s, m int) error {
 	if c.Stages[s].Split == nil { // already rejected when the plan is checked
 		return errors.New("runner: the stage does not split its backward")
 	}
-	view := batchctx.NewMicrobatch(c.Frames.Call(s, m, frames.InBackwardWeight))
+	view := batchctx.Microbatch[T](c.Frames.Call(s, m, frames.InBackwardWeight).View())
 	return c.Frames.End(c.Stages[s].Split.BackwardWeight(ctx, view))
 }
 

@@ -50,7 +50,10 @@ func (c *Caller[T]) Resolve(list []stages.Stage[T], loss func(name string) int) 
 
 // resolve derives the facts about stage number s that do not depend on other stages' specs.
 func (c *Caller[T]) resolve(st *Stage[T], s int, stage stages.Stage[T]) {
-	st.Stage, st.Spec, st.Params = stage, stage.Spec(), stages.Params(stage)
+	st.Stage, st.Spec = stage, stage.Spec()
+	for _, use := range stages.Params(stage) {
+		st.Params = append(st.Params, frames.Use[T](use))
+	}
 	st.Split, _ = stage.(stages.SplitBackward[T])
 	if st.Spec.Quantizes() {
 		st.Quantizer, _ = stages.As[stages.Quantizer[T]](stage)
@@ -84,7 +87,10 @@ func (c *Caller[T]) declare(st *Stage[T], loss func(name string) int) *frames.De
 	d := &frames.Declaration[T]{
 		Name: spec.Name, Inputs: len(spec.Inputs), Outputs: len(spec.Outputs),
 		Slots: spec.Slots, Takers: spec.Takers, Params: st.Params, Recomputes: spec.Recomputes,
-		WeightCopies: spec.WeightCopies, LossNames: spec.Losses, InputGradient: st.WantsGradient,
+		LossNames: spec.Losses, InputGradient: st.WantsGradient,
+	}
+	for _, w := range spec.WeightCopies {
+		d.WeightCopies = append(d.WeightCopies, frames.WeightCopy(w))
 	}
 	for _, read := range spec.Reads {
 		d.Reads = append(d.Reads, frames.Read{Part: slices.Index(c.Parts, read.Part), At: read.At})

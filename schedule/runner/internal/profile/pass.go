@@ -127,7 +127,7 @@ func (p *pass[T]) quantize(ctx context.Context, s int) error {
 	}
 	made := &layout.Call{Events: rec.events}
 	var names []string
-	rank.Frames.Copies(s, func(w batchctx.WeightCopy, h T) {
+	rank.Frames.Copies(s, func(w frames.WeightCopy, h T) {
 		made.Out = append(made.Out, rec.handedOver(h))
 		names = append(names, w.String())
 		if w.At == batchctx.AtForward {
