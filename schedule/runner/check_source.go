@@ -24,7 +24,7 @@ type sourceCheck struct {
 // may hold buffers.
 func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool) (err error) {
 	r.sourceCheck = sourceCheck{}
-	_, indexed := r.Source.(*indexed[T])
+	_, indexed := ofRank(r.Source, r.global).(*indexed[T])
 	space, able := r.Space.(memory.Hasher[T])
 	if !indexed || !able || !r.cfg.CheckSource && !invariants.Enabled {
 		return nil

@@ -1,19 +1,24 @@
 package runner
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/memory/placement"
 )
 
-// SourcesOf returns the source of each rank, as a step does.
+// SourcesOf returns a source for each rank, whose entries have only the rank.
 func SourcesOf[T any](t *testing.T, ranks int, source Source[T]) (list []Source[T]) {
-	shared := source.(sharer[T])
-	require.NoError(t, shared.share(ranks, 1, 0))
+	require.NoError(t, source.(multiRank).begin(0, ranks, 1, 0))
 	for rank := range ranks {
-		list = append(list, shared.forRank(rank))
+		held := frames.New(frames.Config[T]{Rank: rank})
+		list = append(list, Indexed(func(ctx context.Context, _ batchctx.Entry[T]) error {
+			return source.Next(ctx, batchctx.Entry[T](held.EntryView()))
+		}))
 	}
 	return list
 }

@@ -63,7 +63,7 @@ func (r *worker[T]) plansMemory(plan *planned) bool {
 // shapes returns the shape classes of the microbatches of the rank's plan, or nil if the source does
 // not implement Shaped.
 func (r *worker[T]) shapes(plan *schedule.Plan) []int {
-	shaped, ok := r.Source.(Shaped)
+	shaped, ok := ofRank(r.Source, r.global).(Shaped)
 	if !ok {
 		return nil
 	}

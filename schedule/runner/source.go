@@ -18,8 +18,8 @@ import (
 // Entry.Put. It returns io.EOF at the end of the data; if that happens before M entries, the step
 // fails with ErrShortBatch.
 //
-// A custom implementation of Source serves one rank. Several ranks can share a source returned by
-// Indexed or Stream, or get one each through PerRank.
+// A source made by Indexed, Stream or PerRank serves all ranks of the process, which call Next on
+// their own goroutines; Entry.Rank is the rank that calls. Any other source serves one rank.
 type Source[T any] interface {
 	Next(ctx context.Context, entry batchctx.Entry[T]) error
 }
@@ -31,30 +31,33 @@ type Shaped interface {
 	Shape(microbatch int) int
 }
 
-// sharer is a Source that defines how the ranks of a process share it.
-type sharer[T any] interface {
-	// share begins a step of m microbatches of all replicas, on the ranks of this process.
-	share(ranks, replicas, m int) error
-	// forRank returns the source of a rank, numbered in the process.
-	forRank(rank int) Source[T]
+// multiRank is a Source that serves several ranks. begin begins a step of m microbatches of all
+// replicas on ranks of this process, of which first is the first one, counted over all replicas.
+type multiRank interface {
+	begin(first, ranks, replicas, m int) error
 }
 
-// share sets every rank's source for the next step, which has m microbatches.
+// share sets the ranks' source for the next step, which has m microbatches.
 func (r *Runner[T]) share(source Source[T], m int) error {
-	s, ok := source.(sharer[T])
-	if n := len(r.workers); ok {
-		if err := s.share(n, r.cfg.Replicas.count(), m); err != nil {
+	if s, ok := source.(multiRank); ok {
+		if err := s.begin(r.cfg.World.First, len(r.workers), r.cfg.Replicas.count(), m); err != nil {
 			return err
 		}
-	} else if n > 1 {
+	} else if n := len(r.workers); n > 1 {
 		return fmt.Errorf("runner: %d ranks and a source for one (%T): make it with runner.Stream or runner.Indexed, or give each rank its own with runner.PerRank", n, source)
 	}
-	for i, w := range r.workers {
-		if w.Source = source; ok {
-			w.Source = s.forRank(i)
-		}
+	for _, w := range r.workers {
+		w.Source = source
 	}
 	return nil
+}
+
+// ofRank returns the source of a rank: its own one if source is made by PerRank, or else source.
+func ofRank[T any](source Source[T], rank int) Source[T] {
+	if p, ok := source.(*perRank[T]); ok {
+		return ofRank(p.of(rank), rank)
+	}
+	return source
 }
 
 // Indexed returns a source whose entries depend only on Entry.Index, not on earlier calls of fill.
@@ -73,52 +76,58 @@ func (s *indexed[T]) Next(ctx context.Context, entry batchctx.Entry[T]) error {
 	return s.fill(ctx, entry)
 }
 
-func (s *indexed[T]) share(int, int, int) error {
+func (s *indexed[T]) begin(int, int, int, int) error {
 	if s.fill == nil {
 		return errors.New("runner: the function of Indexed is nil")
 	}
 	return nil
 }
 
-func (s *indexed[T]) forRank(int) Source[T] { return s }
-
 // PerRank combines one source for each rank of the process, in order, into the source of the process.
-func PerRank[T any](sources ...Source[T]) Source[T] { return perRank[T](sources) }
+func PerRank[T any](sources ...Source[T]) Source[T] { return &perRank[T]{sources: sources} }
 
-type perRank[T any] []Source[T]
-
-// Next is never called, because each rank has its own source.
-func (p perRank[T]) Next(context.Context, batchctx.Entry[T]) error {
-	return errors.New("runner: a PerRank within a PerRank: pass all sources to one PerRank")
+type perRank[T any] struct {
+	sources []Source[T]
+	first   int // the rank of the first source
 }
 
-func (p perRank[T]) share(ranks, replicas, m int) error {
-	if len(p) != ranks {
-		return fmt.Errorf("runner: PerRank has %d sources for %d ranks of this process", len(p), ranks)
+// of returns the source of a rank, or nil if there is none.
+func (p *perRank[T]) of(rank int) Source[T] {
+	if i := rank - p.first; i >= 0 && i < len(p.sources) {
+		return p.sources[i]
 	}
-	for i, source := range p {
+	return nil
+}
+
+func (p *perRank[T]) Next(ctx context.Context, entry batchctx.Entry[T]) error {
+	source := p.of(entry.Rank())
+	if source == nil {
+		return errors.New("runner: a PerRank within another source: pass it to Step or Evaluate")
+	}
+	return source.Next(ctx, entry)
+}
+
+func (p *perRank[T]) begin(first, ranks, replicas, m int) error {
+	p.first = first
+	if len(p.sources) != ranks {
+		return fmt.Errorf("runner: PerRank has %d sources for %d ranks of this process", len(p.sources), ranks)
+	}
+	for i, source := range p.sources {
 		if source == nil {
 			return fmt.Errorf("runner: source %d of PerRank is nil", i)
 		}
-		if s, ok := source.(sharer[T]); ok {
-			if err := s.share(1, replicas, m); err != nil {
+		if s, ok := source.(multiRank); ok {
+			if err := s.begin(first+i, 1, replicas, m); err != nil {
 				return err
 			}
 		}
-		for k, other := range p[:i] {
+		for k, other := range p.sources[:i] {
 			if kind := reflect.TypeOf(source); kind == reflect.TypeOf(other) && kind.Comparable() && source == other {
 				return fmt.Errorf("runner: sources %d and %d of PerRank are the same (%T): to share a source, make it with runner.Stream or runner.Indexed and pass it without PerRank", k, i, source)
 			}
 		}
 	}
 	return nil
-}
-
-func (p perRank[T]) forRank(rank int) Source[T] {
-	if s, ok := p[rank].(sharer[T]); ok {
-		return s.forRank(0)
-	}
-	return p[rank]
 }
 
 // Stream returns a source of consecutive items that continues from step to step. Ranks share it: the
@@ -133,60 +142,52 @@ func Stream[T, E any](next func(ctx context.Context) (E, error), put func(item E
 }
 
 type stream[T, E any] struct {
-	items itemQueue[E]
-	put   func(item E, entry batchctx.Entry[T]) error
-	ranks []streamReader[T, E]
+	items    itemQueue[E]
+	put      func(item E, entry batchctx.Entry[T]) error
+	first    int // the first rank
+	replicas int
+	m        int   // the number of items in the step
+	next     []int // the next item of each rank
 }
 
-// streamReader is one rank's view of the stream.
-type streamReader[T, E any] struct {
-	*stream[T, E]
-	rank, replicas int
-	m, next        int // the number of items in the step, and the rank's next item
-}
-
-// Next is never called, because each rank has a streamReader.
-func (s *stream[T, E]) Next(context.Context, batchctx.Entry[T]) error {
-	return errors.New("runner: a Stream is the source of a Step or an Evaluate: pass it there")
-}
-
-func (s *stream[T, E]) share(ranks, replicas, m int) error {
+func (s *stream[T, E]) begin(first, ranks, replicas, m int) error {
 	if s.put == nil || s.items.next == nil {
 		return errors.New("runner: a function of Stream is nil: pass next and put")
 	}
-	s.ranks = slices.Grow(s.ranks[:0], ranks)
-	for rank := range ranks {
-		s.ranks = append(s.ranks, streamReader[T, E]{stream: s, rank: rank, replicas: replicas, m: m})
-	}
+	s.first, s.replicas, s.m = first, replicas, m
+	s.next = slices.Grow(s.next[:0], ranks)[:ranks]
+	clear(s.next)
 	s.items.begin(ranks)
 	return nil
 }
 
-func (s *stream[T, E]) forRank(rank int) Source[T] { return &s.ranks[rank] }
-
-func (s *streamReader[T, E]) Next(ctx context.Context, entry batchctx.Entry[T]) error {
+func (s *stream[T, E]) Next(ctx context.Context, entry batchctx.Entry[T]) error {
+	rank := entry.Rank() - s.first
+	if rank < 0 || rank >= len(s.next) {
+		return errors.New("runner: a Stream within another source: pass it to Step or Evaluate")
+	}
 	if s.replicas > 1 {
-		if err := s.skip(ctx, entry.Index()); err != nil {
+		if err := s.skip(ctx, rank, entry.Index()); err != nil {
 			return err
 		}
 	}
-	item, err := s.items.take(ctx, s.rank)
+	item, err := s.items.take(ctx, rank)
 	if err != nil {
 		return err
 	}
-	s.next++
-	if s.next+s.replicas > s.m { // the rank needs no further item of the batch, after which the next step begins
-		if err := s.skip(ctx, s.m); err != nil {
+	s.next[rank]++
+	if s.next[rank]+s.replicas > s.m { // the rank needs no further item of the batch, after which the next step begins
+		if err := s.skip(ctx, rank, s.m); err != nil {
 			return err
 		}
 	}
 	return s.put(item, entry)
 }
 
-// skip takes and ignores the items before a number, which belong to other replicas.
-func (s *streamReader[T, E]) skip(ctx context.Context, number int) error {
-	for ; s.next < number; s.next++ {
-		if _, err := s.items.take(ctx, s.rank); err != nil {
+// skip takes and ignores a rank's items before a number, which belong to other replicas.
+func (s *stream[T, E]) skip(ctx context.Context, rank, number int) error {
+	for ; s.next[rank] < number; s.next[rank]++ {
+		if _, err := s.items.take(ctx, rank); err != nil {
 			return err
 		}
 	}
