@@ -19,8 +19,9 @@ func (r *worker[T]) waited() time.Duration {
 		return 0
 	}
 	waited := r.watcher.Waited()
-	if r.shards != nil {
-		waited += r.shards.reduces.waited + r.shards.gathers.waited
+	if r.params.shared != nil {
+		_, _, forReplicas := r.params.shared.Times()
+		waited += forReplicas
 	}
 	return waited
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-ml/weir/internal/engine/effects"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/transport"
@@ -39,9 +38,13 @@ var reportMagic = [4]byte{'W', 'R', 'R', 9}
 // exchange merges the losses of all ranks into record, in rank order, and returns the measurements of
 // each rank.
 func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankResult, error) {
-	clear(r.squares)
+	clear(r.params.squares)
 	if r.transport == nil {
-		return []RankResult{r.account()}, r.addSquares(0, r.sums)
+		var err error
+		if r.plan.Mode == schedule.Training {
+			err = r.params.addSquares(0, r.params.sums)
+		}
+		return []RankResult{r.account()}, err
 	}
 	all, err := r.sendReport(ctx, record)
 	if err != nil {
@@ -79,8 +82,8 @@ func (r *worker[T]) account() RankResult {
 	if l.far.rank != nil {
 		own.FarPeak, own.FarHeight, own.FarWaits = r.result.FarPeak, l.far.rank.Height, r.Frames.FarWaits()
 	}
-	if d := r.shards; d != nil {
-		own.Reduce, own.Gather, own.ReplicaWait = d.reduces.busy, d.gathers.busy, d.reduces.waited+d.gathers.waited
+	if r.params.shared != nil {
+		own.Reduce, own.Gather, own.ReplicaWait = r.params.shared.Times()
 	}
 	if c := &r.clock; !c.first.IsZero() {
 		own.Start = time.Duration(c.first.UnixNano())
@@ -96,7 +99,7 @@ func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]by
 	mine.reportHeader = reportHeader{Step: r.step, Microbatches: int64(r.m), Mode: int64(r.plan.Mode), Rank: r.account()}
 	mine.squares = mine.squares[:0]
 	if r.plan.Mode == schedule.Training {
-		mine.squares = append(mine.squares, r.sums...)
+		mine.squares = append(mine.squares, r.params.sums...)
 	}
 	mine.parts = append(mine.parts[:0], r.sourceCheck.made...)
 	var err error
@@ -118,8 +121,10 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 		return fmt.Errorf("%w: rank %d ran step %d of %d microbatches (mode %d), this rank ran step %d of %d (mode %d)", transport.ErrRanks, rank,
 			theirs.Step, theirs.Microbatches, theirs.Mode, r.step, r.m, r.plan.Mode)
 	}
-	if err := r.addSquares(rank, theirs.squares); err != nil {
-		return err
+	if r.plan.Mode == schedule.Training {
+		if err := r.params.addSquares(rank, theirs.squares); err != nil {
+			return err
+		}
 	}
 	if err := r.checkAgreement(rank, theirs.parts); err != nil {
 		return err
@@ -131,42 +136,6 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 		return err
 	}
 	return record.Merge(&r.otherRecord)
-}
-
-// addSquares adds a rank's measurements from a training step to the squares of the gradients. If
-// there are several replicas, it is called in replica order, which is the order of the parts.
-func (r *worker[T]) addSquares(rank int, measured []float64) error {
-	if r.plan.Mode != schedule.Training {
-		return nil
-	}
-	owned := func(owner effects.Use) bool { return r.rankOf(owner) == rank%r.Placement.Ranks }
-	n := 0
-	for _, owner := range r.owners {
-		if owned(owner) {
-			n++
-		}
-	}
-	if len(measured) < n {
-		return fmt.Errorf("%w: rank %d has fewer parameters than its stages declare here", transport.ErrRanks, rank)
-	}
-	counts, sums := measured[:n], measured[n:]
-	for i, owner := range r.owners {
-		if !owned(owner) {
-			continue
-		}
-		if !(counts[0] >= 0 && counts[0] <= float64(len(sums))) {
-			return fmt.Errorf("%w: rank %d sends %v parts of a parameter", transport.ErrRanks, rank, counts[0])
-		}
-		parts := int(counts[0])
-		for _, sum := range sums[:parts] {
-			r.squares[i] += sum
-		}
-		counts, sums = counts[1:], sums[parts:]
-	}
-	if len(sums) > 0 {
-		return fmt.Errorf("%w: rank %d has more parameters than its stages declare here", transport.ErrRanks, rank)
-	}
-	return nil
 }
 
 // append appends the encoded report to b.

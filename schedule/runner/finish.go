@@ -46,8 +46,8 @@ func (r *worker[T]) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.shards != nil {
-		r.shards.stop()
+	if r.params.shared != nil {
+		r.params.shared.Stop()
 	}
 	if err := r.Frames.Audit(frames.Counts{}); err != nil && !r.cfg.Memory.TolerateLeaks {
 		return err
@@ -86,89 +86,15 @@ func (r *worker[T]) finishGradients(ctx context.Context) (err error) {
 		if !r.Stages[s].Own {
 			continue
 		}
-		if err := r.zeroUnwritten(s); err != nil {
+		if err := r.params.zeroUnwritten(s); err != nil {
 			return err
 		}
 	}
-	if r.shards != nil {
-		err = r.shards.finish(ctx)
-	} else {
-		err = r.addUses(ctx)
-	}
-	if err != nil {
+	if err := r.addTied(ctx); err != nil {
 		return err
 	}
-	r.sums, err = r.measure(r.sums[:0])
+	r.params.sums, err = r.params.measure(r.params.sums[:0])
 	return err
-}
-
-// zeroUnwritten zeroes those gradients of a stage's parameters that this step has not written (L5).
-func (r *worker[T]) zeroUnwritten(s int) error {
-	for p, param := range r.Stages[s].Params {
-		if param.Contributes == frames.Frozen || r.Frames.Written(s, p) {
-			continue
-		}
-		if err := r.gradients.Zero(r.Frames.Grad(s, p)); err != nil {
-			return err
-		}
-		r.Frames.SetWritten(s, p)
-	}
-	return nil
-}
-
-// measure appends measurements of the gradients whose owner is on this rank: first the number of
-// parts of every gradient, and then the sum of squares of every part. A gradient has one part, or, if
-// there are several replicas, the parts that the replica owns.
-func (r *worker[T]) measure(to []float64) ([]float64, error) {
-	if r.shards != nil {
-		return r.shards.measure(to)
-	}
-	for range r.measured {
-		to = append(to, 1)
-	}
-	n := len(to)
-	to = append(to, make([]float64, len(r.measured))...)
-	r.lent = r.lent[:0]
-	for _, owner := range r.measured {
-		r.lent = append(r.lent, r.gradient(owner))
-	}
-	if all, ok := r.gradients.(SquareSummer[T]); ok {
-		return to, all.SumsOfSquares(to[n:], r.lent)
-	}
-	for i, g := range r.lent {
-		var err error
-		if to[n+i], err = r.gradients.SumSquares(g); err != nil {
-			return to, err
-		}
-	}
-	return to, nil
-}
-
-// unchanged returns an error for a gradient whose sum of squares has changed since the step.
-func (r *worker[T]) unchanged() error {
-	all, err := r.measure(r.sums)
-	if err != nil {
-		return fmt.Errorf("runner: the gradients can no longer be read: %w", err)
-	}
-	n := len(r.sums)
-	r.sums = all[:n] // keeps the capacity
-	for i, was := range r.sums {
-		if now := all[n+i]; now != was {
-			return fmt.Errorf("%w: the sum of squares of %s was %.6g and is %.6g: change gradients only in the function of Update; the step has already added those of replicas", ErrOverwritten, r.measuredName(i), was, now)
-		}
-	}
-	return nil
-}
-
-// measuredName returns the name of the gradient to which element i of r.sums belongs.
-func (r *worker[T]) measuredName(i int) string {
-	k := 0
-	for i -= len(r.measured); i >= int(r.sums[k]); k++ {
-		i -= int(r.sums[k])
-	}
-	owner := r.measured[k]
-	st := &r.Stages[owner.Stage]
-	return fmt.Sprintf("the gradient of %q of stage %d (%s)", st.Params[owner.Param].Name, owner.Stage, st.Spec.Name)
 }
 
 // checkContributions checks that every use of a parameter contributed as often as declared, and that
@@ -181,10 +107,10 @@ func (r *worker[T]) checkContributions() error {
 			if err := r.Frames.Contributions(s, to-from); err != nil {
 				faults = append(faults, err)
 			}
-			if r.level == 3 && len(r.Stages[s].Params) > 0 && !r.Frames.Asked(s) {
+			if r.params.level == 3 && len(r.Stages[s].Params) > 0 && !r.Frames.Asked(s) {
 				faults = append(faults, fmt.Errorf("%w: stage %d (%s) never asked for one, and Replicas.Shard 3 leaves it a part: call Microbatch.Weight", ErrUnasked, s, r.Stages[s].Spec.Name))
 			}
-			if name := r.Frames.Unseeded(s); name != "" && r.Stages[s].GradientWanted && len(r.owners) > 0 {
+			if name := r.Frames.Unseeded(s); name != "" && r.Stages[s].GradientWanted && len(r.params.owners) > 0 {
 				faults = append(faults, fmt.Errorf("%w: stage %d (%s) records %q, which trains: ask for its seed (Microbatch.LossSeed) and multiply its gradient by it, or declare it with Decl.Metric", ErrUnseeded, s, r.Stages[s].Spec.Name, name))
 			}
 		}
@@ -229,12 +155,10 @@ func (r *worker[T]) checkObjective() error {
 // type of gradients, cannot hold the factor or the norm.
 func (r *worker[T]) setFactor(divisor float64) {
 	var squares float64
-	for i, s := range r.squares {
+	for i, s := range r.params.squares {
 		if math.IsNaN(s) || math.IsInf(s, 0) {
-			st := &r.Stages[r.owners[i].Stage]
 			r.result.Outcome = loss.Skipped
-			r.result.refused = fmt.Errorf("%w (first in the gradient of %q of stage %d (%s))", ErrSkipped,
-				st.Params[r.owners[i].Param].Name, r.owners[i].Stage, st.Spec.Name)
+			r.result.refused = fmt.Errorf("%w (first in %s)", ErrSkipped, r.params.gradientName(r.params.owners[i]))
 			return
 		}
 		squares += s

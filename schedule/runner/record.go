@@ -90,7 +90,7 @@ func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*lay
 	}
 	if complete.Replicas.Shard >= 2 {
 		recorder.Whole = func(s int, place effects.Place) error {
-			return r.workers[complete.Plan.Placement.Rank[s]].makeWhole(place, s)
+			return r.workers[complete.Plan.Placement.Rank[s]].params.makeWhole(place, s)
 		}
 	}
 	recorded := &layout.Profile{

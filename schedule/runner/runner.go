@@ -153,8 +153,8 @@ func (r *Runner[T]) Close() error {
 func (r *Runner[T]) closeBuffers() (err error) {
 	for _, w := range r.workers {
 		err = errors.Join(err, w.cells.close(w.Space))
-		if w.shards != nil {
-			err = errors.Join(err, w.shards.close())
+		if w.params.shared != nil {
+			err = errors.Join(err, w.params.shared.Close())
 		}
 	}
 	return err
@@ -214,7 +214,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		return nil, ErrClosed
 	case source == nil:
 		return nil, errors.New("runner: the source is nil")
-	case mode == schedule.Training && len(r.workers[0].owners) > 0 && r.workers[0].objective < 0:
+	case mode == schedule.Training && len(r.workers[0].params.owners) > 0 && r.workers[0].objective < 0:
 		return nil, ErrNoObjective
 	}
 	if mode == schedule.Training && r.last != nil && r.used && !r.last.taken {
@@ -246,16 +246,6 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		return r.workers[0].run(ctx, mode, m)
 	}
 	return r.runRanks(ctx, mode, m)
-}
-
-// unchanged returns an error if gradients of this process have changed since the last step.
-func (r *Runner[T]) unchanged() error {
-	for _, w := range r.workers {
-		if err := w.unchanged(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // runRanks runs a step on all ranks of this process, each on its own goroutine.

@@ -49,8 +49,8 @@ func (r *worker[T]) runProgram(ctx context.Context) (err error) {
 	if err := r.cells.reset(); err != nil {
 		return err
 	}
-	if r.shards != nil {
-		if err := r.shards.begin(); err != nil {
+	if r.params.shared != nil {
+		if err := r.params.shared.Begin(r.step); err != nil {
 			return err
 		}
 	}
@@ -133,8 +133,8 @@ func (r *worker[T]) callStage(ctx context.Context, action schedule.Action, e *ef
 		}
 	}
 	var err error
-	if r.shards != nil {
-		if err = r.shards.gathers.wait(s); err != nil {
+	if r.params.shared != nil {
+		if err = r.params.shared.WaitGathered(s); err != nil {
 			return r.locate(action, err)
 		}
 	}
@@ -277,8 +277,8 @@ func (r *worker[T]) retire(action schedule.Action) error {
 
 // abort releases everything that the step holds (L8).
 func (r *worker[T]) abort() {
-	if r.shards != nil {
-		r.shards.stop()
+	if r.params.shared != nil {
+		r.params.shared.Stop()
 	}
 	r.GiveBack(r.received)
 	r.Abort()

@@ -49,27 +49,30 @@ func (r *worker[T]) transfer(ctx context.Context, action schedule.Action, e *eff
 		r.expected[e.To]-- // act has counted the frame, which is already open
 		return r.Frames.Reload(s, m)
 	case schedule.Unshard:
-		if err := r.makeWhole(e.To, s); err != nil || r.shards == nil || r.level < 3 {
+		if err := r.params.makeWhole(e.To, s); err != nil || r.params.shared == nil {
 			return err
 		}
-		return r.shards.gather(ctx, s)
+		return r.params.shared.Gather(ctx, s)
 	case schedule.Reshard:
-		if r.shards != nil {
-			return r.shards.gathers.wait(s)
+		if r.params.shared != nil {
+			return r.params.shared.WaitGathered(s)
 		}
 		return nil
 	case schedule.ZeroGrad:
-		return r.makeWhole(e.To, s)
+		return r.params.makeWhole(e.To, s)
 	case schedule.ReduceGrad:
-		if err := r.zeroUnwritten(s); err != nil || r.shards == nil {
+		if err := r.params.zeroUnwritten(s); err != nil || r.params.shared == nil {
 			return err
 		}
-		return r.shards.reduce(ctx, s)
+		return r.params.shared.Reduce(ctx, s)
 	case schedule.WaitReduce:
-		if r.shards != nil {
-			return r.shards.waitReduced(ctx, s)
+		if r.params.shared == nil {
+			return nil
 		}
-		return nil
+		if err := r.waitReduced(s); err != nil {
+			return err
+		}
+		return r.params.shared.WithdrawGradients(ctx, s)
 	default:
 		return fmt.Errorf("runner: %v is not supported", kind)
 	}

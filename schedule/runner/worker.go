@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weir-ml/weir/internal/engine/effects"
 	"github.com/weir-ml/weir/internal/engine/far"
 	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner/internal/calls"
+	"github.com/weir-ml/weir/schedule/runner/internal/replicas"
 	"github.com/weir-ml/weir/transport"
 )
 
@@ -25,18 +25,11 @@ type worker[T any] struct {
 	replica   int                    // the replica to which the rank belongs
 	base      int                    // the first rank of the replica, counted over all replicas
 	transport transport.Transport[T] // nil if there is only one rank
-	gradients Gradients[T]
-	unordered memory.Unordered[T] // nil if planned is nil, or the space does not support it
-	watcher   transport.Watcher   // nil if the transport is not a Watcher
-	planned   memory.Planned      // nil if the memory of steps is not planned
-	copier    Copier[T]           // nil if Gradients is not a Copier
-	sharded   Sharded[T]          // nil if Gradients is not Sharded
-	shards    *replica[T]         // nil if there is only one replica, or the rank has no parameters to share
-	level     int                 // Replicas.Shard
-	objective int                 // index of the objective's loss, or -1 if there is none
-	tied      []effects.Tie
-	owners    []effects.Use // the first use of each parameter that trains, on any rank
-	measured  []effects.Use // the owners on this rank
+	unordered memory.Unordered[T]    // nil if planned is nil, or the space does not support it
+	watcher   transport.Watcher      // nil if the transport is not a Watcher
+	planned   memory.Planned         // nil if the memory of steps is not planned
+	objective int                    // index of the objective's loss, or -1 if there is none
+	params    params[T]
 
 	far      *far.Memory[T] // nil until a step offloads
 	planner  *planner
@@ -61,8 +54,6 @@ type worker[T any] struct {
 	entryBuffers []T         // scratch: an entry's buffers in the order of their plan
 	lent         []T         // scratch: tensors that a transfer borrows during its call
 	received     []T         // tensors that a transfer has received, until they are handed over
-	squares      []float64   // by owner: the sum of squares of its gradient
-	sums         []float64   // results of measure in the last training step
 	report       report      // scratch: this rank's encoded report, then each received report
 	record       loss.Record // the losses of this step
 	otherRecord  loss.Record // scratch: another rank's losses
@@ -77,10 +68,6 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	r.step = cfg.FirstStep
 	r.objective = slices.IndexFunc(cfg.Losses, func(d loss.Def) bool { return d.Objective })
 	r.watcher, _ = r.transport.(transport.Watcher)
-	r.gradients = cfg.gradients(r.Space)
-	r.copier, _ = r.gradients.(Copier[T])
-	r.sharded, _ = r.gradients.(Sharded[T])
-	r.level = cfg.Replicas.Shard
 	if cfg.Memory.Profile != nil && !cfg.Memory.TolerateLeaks {
 		if r.planned, _ = r.Space.(memory.Planned); r.planned != nil {
 			r.unordered, _ = r.Space.(memory.Unordered[T])
@@ -95,7 +82,8 @@ func (r *worker[T]) resolve(seeds []float32) error {
 		ports = max(ports, len(st.In), len(st.Out))
 	}
 	r.received = make([]T, ports)
-	r.resolveTies()
+	grads := cfg.gradients(r.Space)
+	r.params.open(&r.Caller, grads, cfg.Replicas.Shard)
 
 	var err error
 	if r.ledger, err = loss.NewLedger(cfg.Losses); err != nil {
@@ -105,14 +93,20 @@ func (r *worker[T]) resolve(seeds []float32) error {
 		return err
 	}
 	var poison func(T) error
-	if able, ok := r.gradients.(interface{ Poison(T) error }); ok {
+	if able, ok := grads.(interface{ Poison(T) error }); ok {
 		poison = able.Poison
 	}
 	r.Frames = frames.New(frames.Config[T]{
 		Space: r.Space, Rank: r.global, Seed: cfg.Seed, Parts: r.Parts, Replica: r.replica, Replicas: cfg.Replicas.count(),
-		Losses: r.ledger, Cells: r.cells.handle, Seeds: seeds, Stages: declared, Zero: r.zero, Poison: poison,
+		Losses: r.ledger, Cells: r.cells.handle, Seeds: seeds, Stages: declared, Zero: r.params.zero, Poison: poison,
 	})
-	return r.resolveReplica()
+	r.params.shared, err = replicas.New(replicas.Config[T]{
+		Place: replicas.Place{
+			Replica: r.replica, Replicas: cfg.Replicas.count(), Rank: r.Rank, Placement: r.Placement, Level: r.params.level,
+		},
+		Space: r.Space, Transport: r.transport, Gradients: grads, Frames: r.Frames, Stages: r.Stages, Ties: r.params.ties,
+	})
+	return err
 }
 
 // run runs a step on the rank, with the rank's source. If the step fails here, run also ends it on
@@ -211,16 +205,13 @@ func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*pr
 		return nil, err
 	}
 	if r.transport != nil {
-		r.hello = share.appendHello(r.hello[:0], r.step, m, r.transport.Capacity(), r.level)
+		r.hello = share.appendHello(r.hello[:0], r.step, m, r.transport.Capacity(), r.params.level)
 	}
 	if r.programs[mode] == nil || r.programs[mode].planned != plan {
 		r.programs[mode] = newProgram(plan, r.Rank, r.cfg.Plan.LookAhead)
 	}
 	return r.programs[mode], nil
 }
-
-// zero sets a gradient to zero before a step's first contribution is added.
-func (r *worker[T]) zero(g T) error { return r.gradients.Zero(g) }
 
 // name returns the rank's name, including its replica if there are several.
 func (r *worker[T]) name() string { return transport.RankName(r.global, r.cfg.ranksPerReplica()) }

@@ -63,6 +63,7 @@ var rooms = []struct {
 	{"schedule/runner", 7, nil},
 	{"schedule/runner/internal/calls", 5, nil},
 	{"schedule/runner/internal/profile", 6, nil},
+	{"schedule/runner/internal/replicas", 6, nil},
 	{"transport", 3, nil},
 	{"transport/internal/messages", 4, nil},
 	{"transport/local", 5, nil},
