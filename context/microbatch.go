@@ -48,7 +48,7 @@ func (m Microbatch[T]) Must(h T, err error) T {
 func (m Microbatch[T]) Step() int64 { return m.view().LiveOrFailed().Frames.Step }
 
 // Seed returns the seed of random draws, which are keyed by it, Step, Index and the operation's name (L9).
-func (m Microbatch[T]) Seed() uint64 { return m.view().LiveOrFailed().Frames.Seed }
+func (m Microbatch[T]) Seed() uint64 { return m.view().LiveOrFailed().Frames.Config.Seed }
 
 // Pass returns why the stage runs (L13).
 func (m Microbatch[T]) Pass() Pass { return m.view().LiveOrFailed().Access.Pass }
@@ -88,7 +88,7 @@ func (m Microbatch[T]) Part(p Part) T {
 		if c.Kind == frames.InBackward {
 			now = AtBackward // I if the plan splits
 		}
-		m.view().refuse(err, "part %q in %v: declare this read, Decl.Part(%[1]q, %[3]v)", c.Frames.Parts[read.Part], c.Kind, read.When()|now)
+		m.view().refuse(err, "part %q in %v: declare this read, Decl.Part(%[1]q, %[3]v)", c.Frames.Config.Parts[read.Part], c.Kind, read.When()|now)
 	}
 	return h
 }
@@ -97,7 +97,7 @@ func (m Microbatch[T]) Part(p Part) T {
 // returned. If a handle cannot be retained, Retain returns it unchanged, and handing it over
 // fails.
 func (m Microbatch[T]) Retain(h T) T {
-	_ = m.live().Frames.Space.Retain(h) // Save and the runner refuse a handle without a reference.
+	_ = m.live().Frames.Config.Space.Retain(h) // Save and the runner refuse a handle without a reference.
 	return h
 }
 
@@ -223,7 +223,7 @@ func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
 	case c.Kind != frames.InForward:
 		m.view().refuse(ErrMisplaced, "loss %q in %v: record it in the forward", c.Declared.LossNames[i], c.Kind)
 	}
-	if err := c.Frames.Losses.Record(c.Declared.Losses[i], m.Index(), sum, weight); err != nil {
+	if err := c.Frames.Config.Losses.Record(c.Declared.Losses[i], m.Index(), sum, weight); err != nil {
 		m.view().refuse(err, "loss %q", c.Declared.LossNames[i])
 	}
 	m.noteRecord(i, weight > 0)
@@ -235,7 +235,7 @@ func (m Microbatch[T]) noteRecord(i int, weighed bool) {
 	c := m.view().Call()
 	l := c.Loss(i)
 	l.Weighed = l.Weighed || weighed
-	if l.Last == c.Microbatch && c.Frames.Seeds[c.Declared.Losses[i]] != 0 {
+	if l.Last == c.Microbatch && c.Frames.Config.Seeds[c.Declared.Losses[i]] != 0 {
 		m.view().refuse(ErrContribution, "a second record of %q in a microbatch: call Loss once, with the total sum and weight", c.Declared.LossNames[i])
 	}
 	l.Last = c.Microbatch
@@ -250,11 +250,11 @@ func (m Microbatch[T]) LossCell(l Loss) (cells T, index int) {
 	c := m.live()
 	i := m.view().index("loss", int(l), c.Access.Losses)
 	index = c.Declared.Losses[i]
-	if c.Frames.Cells == nil || c.Kind != frames.InForward || c.Access.Pass == Recompute || !c.Frames.Losses.OnDevice(index) {
+	if c.Frames.Config.Cells == nil || c.Kind != frames.InForward || c.Access.Pass == Recompute || !c.Frames.Config.Losses.OnDevice(index) {
 		return cells, 0
 	}
 	m.noteRecord(i, true) // the host cannot see the weight
-	return *c.Frames.Cells, index
+	return *c.Frames.Config.Cells, index
 }
 
 // LossSeed returns the initial gradient of a loss's sum: the step's power-of-two scale times the loss's
@@ -263,7 +263,7 @@ func (m Microbatch[T]) LossCell(l Loss) (cells T, index int) {
 func (m Microbatch[T]) LossSeed(l Loss) float32 {
 	c := m.live()
 	i := m.view().index("loss", int(l), c.Access.Losses)
-	seed := c.Frames.Seeds[c.Declared.Losses[i]]
+	seed := c.Frames.Config.Seeds[c.Declared.Losses[i]]
 	if seed == 0 {
 		m.view().refuse(ErrUndeclared, "the seed of %q, which is a metric: declare it with Decl.Loss and give it a Coefficient in Losses, or leave it out of the backward", c.Declared.LossNames[i])
 	}
@@ -277,7 +277,7 @@ func (m Microbatch[T]) LossSeed(l Loss) float32 {
 func (m Microbatch[T]) Grad(p Param) (grad T, trains bool) {
 	grad, write := m.contribute(p)
 	if write == First {
-		m.Check(m.view().Call().Frames.Zero(grad))
+		m.Check(m.view().Call().Frames.Config.Zero(grad))
 	}
 	return grad, write != Skip
 }
@@ -287,8 +287,8 @@ func (m Microbatch[T]) Grad(p Param) (grad T, trains bool) {
 // until it is overwritten, if the space supports it (kernels.Host).
 func (m Microbatch[T]) GradFirst(p Param) (grad T, write Write) {
 	grad, write = m.contribute(p)
-	if invariants.Enabled && write == First && m.view().Call().Frames.Poison != nil {
-		m.Check(m.view().Call().Frames.Poison(grad))
+	if invariants.Enabled && write == First && m.view().Call().Frames.Config.Poison != nil {
+		m.Check(m.view().Call().Frames.Config.Poison(grad))
 	}
 	return grad, write
 }
@@ -385,6 +385,6 @@ func (m Microbatch[T]) Abandon(h T, held bool) {
 	if held {
 		_ = c.DropPassed(h)
 	} else {
-		_, _ = c.Frames.Space.Release(h)
+		_, _ = c.Frames.Config.Space.Release(h)
 	}
 }

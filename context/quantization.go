@@ -32,7 +32,7 @@ func (q Quantization[T]) Step() int64 { return q.view().LiveOrFailed().Frames.St
 
 // Seed returns the seed of random draws (L9). It is the same on all replicas, so they make the same copies
 // of weights.
-func (q Quantization[T]) Seed() uint64 { return q.view().LiveOrFailed().Frames.Seed }
+func (q Quantization[T]) Seed() uint64 { return q.view().LiveOrFailed().Frames.Config.Seed }
 
 // Pass returns why the stage will run (L13).
 func (q Quantization[T]) Pass() Pass { return q.view().LiveOrFailed().Access.Pass }
@@ -60,7 +60,7 @@ func (q Quantization[T]) Put(k Copy, h T) {
 		err = fmt.Errorf("%w: copy %d of a weight, but the stage declares %d: use the keys of its own Decl", ErrUndeclared, k, copies.Count)
 	}
 	if err != nil {
-		_, _ = c.Frames.Space.Release(h) // The first error is returned.
+		_, _ = c.Frames.Config.Space.Release(h) // The first error is returned.
 	}
 	q.Check(err)
 }

@@ -35,7 +35,7 @@ func (v view[T]) index(noun string, key int, own frames.Range) int {
 
 // release releases a reference that the stage owns.
 func (v view[T]) release(h T) {
-	_, err := v.LiveOrFailed().Frames.Space.Release(h)
+	_, err := v.LiveOrFailed().Frames.Config.Space.Release(h)
 	if errors.Is(err, memory.ErrNoPlain) {
 		err = fmt.Errorf("%w: Release only handles that you have allocated or retained; the step releases borrowed handles", err)
 	}

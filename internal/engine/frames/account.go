@@ -40,12 +40,12 @@ func (c *Frames[T]) Hold(cell *Cell[T], h T, allowed classes) error {
 	}
 	if held != 0 {
 		if allowed>>class&1 == 0 && c.book != nil {
-			_, _ = c.Space.Yield(h) // undoes the Enter above
+			_, _ = c.Config.Space.Yield(h) // undoes the Enter above
 			return fmt.Errorf("%w: %v, want one of %v", ErrClass, class, allowed)
 		}
 		if !class.Lasting() {
-			c.live += held
-			c.classes[class] += held
+			c.account.live += held
+			c.account.classes[class] += held
 		}
 	}
 	cell.Handle, cell.State = h, Full
@@ -95,24 +95,25 @@ var (
 // Yield ends the frames' hold on h and returns the number of bytes that leave their book. The caller then
 // owns the reference.
 func (c *Frames[T]) Yield(h T) (counted int64, err error) {
-	yielded, err := c.Space.Yield(h)
+	yielded, err := c.Config.Space.Yield(h)
 	if err != nil || yielded == 0 { // another cell holds the buffer
 		return 0, err
 	}
-	return c.uncount(yielded, c.Space.Class(h)), nil
+	return c.uncount(yielded, c.Config.Space.Class(h)), nil
 }
 
 // uncount subtracts bytes that the frames no longer hold, and returns how many of them the book had
 // counted: none if the class is lasting.
 func (c *Frames[T]) uncount(yielded int64, class memory.Class) int64 {
+	a := &c.account
 	if yielded == 0 || class.Lasting() {
 		return 0
 	}
-	if c.live > c.peak {
-		c.peak, c.atPeak = c.live, c.classes
+	if a.live > a.peak {
+		a.peak, a.atPeak = a.live, a.classes
 	}
-	c.live -= yielded
-	c.classes[class] -= yielded
+	a.live -= yielded
+	a.classes[class] -= yielded
 	return yielded
 }
 
@@ -122,7 +123,7 @@ func (c *Frames[T]) drop(cell *Cell[T], stage int, place effects.Place) error {
 	yielded, freed, class, err := c.fused.Leave(cell.Handle)
 	cell.End()
 	if counted := c.uncount(yielded, class); err == nil && counted != 0 && counted != freed {
-		c.unfreed += counted - freed
+		c.account.unfreed += counted - freed
 		c.addSuspect(stage, class, place)
 	}
 	return err
@@ -148,47 +149,48 @@ func (s unfused[T]) Leave(h T) (yielded, freed int64, class memory.Class, err er
 }
 
 // Live returns the bytes that the frames hold.
-func (c *Frames[T]) Live() int64 { return c.live }
+func (c *Frames[T]) Live() int64 { return c.account.live }
 
 // Excess returns the allocator's book minus the baseline and the frames' book, after the last
 // action.
-func (c *Frames[T]) Excess() int64 { return c.excess }
+func (c *Frames[T]) Excess() int64 { return c.account.excess }
 
 // Baseline returns the bytes that were live in the allocator's book when the step began.
-func (c *Frames[T]) Baseline() int64 { return c.baseline.Live }
+func (c *Frames[T]) Baseline() int64 { return c.account.baseline.Live }
 
 // Stats returns the allocator's current book, or zeros if there is none. The result is valid until the
 // next call on the frames.
 func (c *Frames[T]) Stats() *memory.Stats {
 	if c.book != nil {
-		c.book.Stats(&c.stats)
+		c.book.Stats(&c.account.stats)
 	}
-	return &c.stats
+	return &c.account.stats
 }
 
 // Sample fills in the frames' numbers for the memory log, as of the preceding Audit, and begins the
 // interval of the next sample. Without an allocator's book it uses the frames' own.
 func (c *Frames[T]) Sample(s *memory.Sample) {
+	a := &c.account
 	s.Step, s.Rank = c.Step, c.Config.Rank
 	s.Replica, s.Replicated = c.Config.Replica, c.Config.Replicas > 1
-	s.Excess, s.Growth, s.Leak = c.leaked+c.excess, c.excess-c.sampled, memory.Leak{}
-	if s.Growth > 0 && c.found.call != None {
-		s.Leak = memory.Leak{Stage: c.found.stage, Name: c.newLeak(c.found).Name, Call: c.found.call.String(), Class: c.found.class}
+	s.Excess, s.Growth, s.Leak = a.leaked+a.excess, a.excess-a.sampled, memory.Leak{}
+	if s.Growth > 0 && a.found.call != None {
+		s.Leak = memory.Leak{Stage: a.found.stage, Name: c.newLeak(a.found).Name, Call: a.found.call.String(), Class: a.found.class}
 	}
-	c.sampled = c.excess
+	a.sampled = a.excess
 	if c.Far != nil {
-		c.Far.Stats(&c.farStats)
+		c.Far.Stats(&a.farStats)
 		c.Far.ResetPeak()
 	}
-	s.Far, s.FarPeak = c.farStats.Live, c.farStats.Peak
+	s.Far, s.FarPeak = a.farStats.Live, a.farStats.Peak
 	if c.book == nil {
-		s.Live, s.Peak, s.Reserved, s.Classes, s.PeakClasses = c.live, c.peak, c.live, c.classes, c.atPeak
-		if c.live > c.peak {
-			s.Peak, s.PeakClasses = c.live, c.classes
+		s.Live, s.Peak, s.Reserved, s.Classes, s.PeakClasses = a.live, a.peak, a.live, a.classes, a.atPeak
+		if a.live > a.peak {
+			s.Peak, s.PeakClasses = a.live, a.classes
 		}
-		c.peak, c.atPeak = c.live, c.classes
+		a.peak, a.atPeak = a.live, a.classes
 		return
 	}
-	s.Live, s.Peak, s.Reserved, s.Classes, s.PeakClasses = c.stats.Live, c.stats.Peak, c.stats.Reserved, c.stats.Classes, c.stats.PeakClasses
+	s.Live, s.Peak, s.Reserved, s.Classes, s.PeakClasses = a.stats.Live, a.stats.Peak, a.stats.Reserved, a.stats.Classes, a.stats.PeakClasses
 	c.book.ResetPeak()
 }

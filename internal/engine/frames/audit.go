@@ -20,10 +20,11 @@ type suspect struct {
 
 // addSuspect records the running action as the suspect, unless there is one already.
 func (c *Frames[T]) addSuspect(stage int, class memory.Class, place effects.Place) {
-	if !c.suspect.known {
-		c.suspect = c.running
-		c.suspect.to = c.position()
-		c.suspect.known, c.suspect.stage, c.suspect.class, c.suspect.place = true, stage, class, place
+	a := &c.account
+	if !a.suspect.known {
+		a.suspect = a.running
+		a.suspect.to = c.position()
+		a.suspect.known, a.suspect.stage, a.suspect.class, a.suspect.place = true, stage, class, place
 	}
 }
 
@@ -40,31 +41,33 @@ func (c *Frames[T]) position() uint64 {
 // Settle computes the excess after an action, and records the action as the suspect if the excess
 // has grown. Without a leak it only compares two numbers.
 func (c *Frames[T]) Settle() {
-	excess := c.unfreed
+	a := &c.account
+	excess := a.unfreed
 	if c.book != nil {
-		excess = c.book.Live() - c.baseline.Live - c.live
+		excess = c.book.Live() - a.baseline.Live - a.live
 	}
 	if c.Far != nil {
-		excess += c.Far.Live() - c.farLive
+		excess += c.Far.Live() - a.farLive
 	}
-	if excess == c.excess {
+	if excess == a.excess {
 		return
 	}
-	if excess > c.excess {
-		c.addSuspect(c.running.stage, c.worstClass(), effects.None)
+	if excess > a.excess {
+		c.addSuspect(a.running.stage, c.worstClass(), effects.None)
 	}
-	c.excess = excess
+	a.excess = excess
 }
 
 // worstClass returns the class with the largest excess.
 func (c *Frames[T]) worstClass() memory.Class {
+	a := &c.account
 	if c.book == nil {
-		return c.suspect.class
+		return a.suspect.class
 	}
-	c.book.Stats(&c.stats)
+	c.book.Stats(&a.stats)
 	worst, most := memory.Resident, int64(-1)
 	for class := range memory.NumClasses {
-		if d := c.stats.Classes[class] - c.baseline.Classes[class] - c.classes[class]; d > most {
+		if d := a.stats.Classes[class] - a.baseline.Classes[class] - a.classes[class]; d > most {
 			worst, most = memory.Class(class), d
 		}
 	}
@@ -76,8 +79,8 @@ func (c *Frames[T]) worstClass() memory.Class {
 func (c *Frames[T]) Audit(plan Counts) error {
 	c.Settle()
 	c.Stats()
-	if c.excess == 0 && c.counts == plan && c.classesAgree() {
-		c.suspect = suspect{}
+	if c.account.excess == 0 && c.counts == plan && c.classesAgree() {
+		c.account.suspect = suspect{}
 		return nil
 	}
 	return c.leakError(plan)
@@ -86,8 +89,9 @@ func (c *Frames[T]) Audit(plan Counts) error {
 // classesAgree reports whether the two books, if there are two, were equal class by class at the
 // last Stats. Differences in two classes can cancel out in the total.
 func (c *Frames[T]) classesAgree() bool {
-	for class := range c.classes {
-		if c.book != nil && c.stats.Classes[class] != c.baseline.Classes[class]+c.classes[class] {
+	a := &c.account
+	for class := range a.classes {
+		if c.book != nil && a.stats.Classes[class] != a.baseline.Classes[class]+a.classes[class] {
 			return false
 		}
 	}
@@ -98,17 +102,18 @@ func (c *Frames[T]) classesAgree() bool {
 // must equal planned, or be at most planned if most is set, because the plan is then an upper bound. The
 // error is a *LeakError.
 func (c *Frames[T]) AuditPlan(planned int64, most bool) error {
-	live := c.live
+	a := &c.account
+	live := a.live
 	if c.book != nil {
-		live = c.book.Live() - c.baseline.Live
+		live = c.book.Live() - a.baseline.Live
 	}
 	if live == planned || most && live < planned {
 		return nil
 	}
-	e := c.newLeak(c.running)
+	e := c.newLeak(a.running)
 	e.Class, e.Bytes = memory.Saved, live-planned
-	for class, bytes := range c.classes { // the class with the most bytes in the step
-		if bytes > c.classes[e.Class] {
+	for class, bytes := range a.classes { // the class with the most bytes in the step
+		if bytes > a.classes[e.Class] {
 			e.Class = memory.Class(class)
 		}
 	}
@@ -120,7 +125,7 @@ func (c *Frames[T]) AuditPlan(planned int64, most bool) error {
 // The runner reports it if a planned address is still occupied.
 func (c *Frames[T]) KnownLeak() error {
 	c.Settle()
-	if !c.suspect.known {
+	if !c.account.suspect.known {
 		return nil
 	}
 	return c.leakError(c.counts)
@@ -128,25 +133,26 @@ func (c *Frames[T]) KnownLeak() error {
 
 // leakError describes the difference that an audit has found between the books or the counts.
 func (c *Frames[T]) leakError(plan Counts) error {
-	where := c.suspect
+	a := &c.account
+	where := a.suspect
 	if !where.known {
-		where = c.running
+		where = a.running
 		where.class = memory.Saved
 	}
-	c.suspect, c.found = suspect{}, where
+	a.suspect, a.found = suspect{}, where
 	c.Stats()
 	e := c.newLeak(where)
-	e.Bytes = c.excess
+	e.Bytes = a.excess
 	switch {
-	case c.Far != nil && c.Far.Live() != c.farLive:
+	case c.Far != nil && c.Far.Live() != a.farLive:
 		e.Class, e.What = memory.Saved, "in far memory, beyond the copies that the step holds"
-	case c.excess > 0:
+	case a.excess > 0:
 		e.What = c.blame(where)
-	case c.excess < 0:
+	case a.excess < 0:
 		e.What = "held by the step and freed elsewhere"
 	case !c.classesAgree():
 		e.Class = c.worstClass()
-		e.Bytes = c.stats.Classes[e.Class] - c.baseline.Classes[e.Class] - c.classes[e.Class]
+		e.Bytes = a.stats.Classes[e.Class] - a.baseline.Classes[e.Class] - a.classes[e.Class]
 		e.What = "allocated but not held by the step, while as many bytes of another class were freed elsewhere, which hides it in the total"
 	default:
 		for place, have := range c.counts {

@@ -82,7 +82,7 @@ func (c *StageCall[T]) WeightCopy(n int) *Cell[T] { return &c.stage.copies[n] }
 func (c *StageCall[T]) Loss(loss int) *LossState { return &c.stage.losses[loss] }
 
 // Grad returns the gradient to which the stage adds for a use of a parameter.
-func (c *StageCall[T]) Grad(param int) T { return c.Frames.Grad(c.Frames.running.stage, param) }
+func (c *StageCall[T]) Grad(param int) T { return c.Frames.Grad(c.Frames.account.running.stage, param) }
 
 // Reduced reports whether the reduction of the stage's gradients has begun.
 func (c *StageCall[T]) Reduced() bool { return c.stage.reduced }
@@ -100,7 +100,7 @@ func (c *StageCall[T]) Param(param int) *ParamState { return &c.stage.uses[param
 // Discard releases a tensor that no action takes. The call may have discarded the same tensor before, for
 // another slot.
 func (c *StageCall[T]) Discard(slot string, h T) error {
-	_, err := c.Frames.Space.Release(h)
+	_, err := c.Frames.Config.Space.Release(h)
 	if c.discarded != "" && errors.Is(err, memory.ErrStale) {
 		return nil
 	}
@@ -120,17 +120,17 @@ func (c *StageCall[T]) explain(err error) error {
 
 // Drop empties a cell during the call.
 func (c *StageCall[T]) Drop(cell *Cell[T], place effects.Place) error {
-	return c.Frames.drop(cell, c.Frames.running.stage, place)
+	return c.Frames.drop(cell, c.Frames.account.running.stage, place)
 }
 
 // DropEarly empties a slot before its action ends. If the buffer is not freed, it records no suspect,
 // because the stage may release its own reference later in the call: Settle finds the leak. Without an
 // allocator's book Settle cannot find it, so the suspect stays.
 func (c *StageCall[T]) DropEarly(slot *Cell[T]) error {
-	noticed := c.Frames.suspect
+	noticed := c.Frames.account.suspect
 	err := c.Drop(slot, effects.Saved)
 	if c.Frames.book != nil {
-		c.Frames.suspect = noticed
+		c.Frames.account.suspect = noticed
 	}
 	return err
 }

@@ -24,7 +24,7 @@ func (c *Frames[T]) Rank() int { return c.Config.Rank }
 // Wants reports whether a stage of this rank reads the part in this step, and returns the part's index,
 // or -1 if no stage on any rank reads it.
 func (c *Frames[T]) Wants(name string) (wants bool, part int) {
-	part = slices.Index(c.Parts, name)
+	part = slices.Index(c.Config.Parts, name)
 	return part >= 0 && c.entry.wanted>>part&1 == 1, part
 }
 
@@ -34,7 +34,7 @@ func (c *Frames[T]) Put(name string, h T) error {
 	var err error
 	switch {
 	case part < 0:
-		err = fmt.Errorf("%w: part %q of microbatch %d, but stages read %q: declare the read, Decl.Part(%[2]q), or do not put it", ErrUnread, name, c.EntryIndex(), c.Parts)
+		err = fmt.Errorf("%w: part %q of microbatch %d, but stages read %q: declare the read, Decl.Part(%[2]q), or do not put it", ErrUnread, name, c.EntryIndex(), c.Config.Parts)
 	case c.entry.tried != nil:
 		err = c.entry.tried(part, h)
 	case !wants:
@@ -47,7 +47,7 @@ func (c *Frames[T]) Put(name string, h T) error {
 		}
 		err = fmt.Errorf("batchctx: part %q of microbatch %d: %w", name, c.EntryIndex(), err)
 	}
-	_, released := c.Space.Release(h)
+	_, released := c.Config.Space.Release(h)
 	return cmp.Or(err, released)
 }
 
@@ -77,9 +77,9 @@ func (c *Frames[T]) EndEntry(err error) error {
 	if err := c.End(err); err != nil || c.entry.tried != nil {
 		return err
 	}
-	for part := range c.Parts {
+	for part := range c.Config.Parts {
 		if c.entry.wanted>>part&1 == 1 && !c.part(c.entry.item, part).Held() {
-			return fmt.Errorf("%w: the source gave no %q for microbatch %d: Put it", ErrMissing, c.Parts[part], c.EntryIndex())
+			return fmt.Errorf("%w: the source gave no %q for microbatch %d: Put it", ErrMissing, c.Config.Parts[part], c.EntryIndex())
 		}
 	}
 	return nil
@@ -95,9 +95,9 @@ func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 		}
 		cell := c.part(item, part)
 		if !cell.Held() {
-			return fmt.Errorf("%w: part %q of microbatch %d", ErrDropped, c.Parts[part], microbatch)
+			return fmt.Errorf("%w: part %q of microbatch %d", ErrDropped, c.Config.Parts[part], microbatch)
 		}
-		if err := c.drop(cell, c.running.stage, effects.Part); err != nil {
+		if err := c.drop(cell, c.account.running.stage, effects.Part); err != nil {
 			return err
 		}
 		c.counts[effects.Part]--
@@ -111,7 +111,7 @@ func (c *Frames[T]) widen() {
 	entries, owners := c.entries, c.entryOwners
 	c.entries, c.entryOwners, c.entryMask = make([]Cell[T], 2*len(entries)), make([]int, 2*len(owners)), 2*len(owners)-1
 	for place, microbatch := range owners {
-		if entry := entries[place*len(c.Parts):][:len(c.Parts)]; anyHeld(entry) {
+		if entry := entries[place*len(c.Config.Parts):][:len(c.Config.Parts)]; anyHeld(entry) {
 			item := c.extent.Item(microbatch)
 			copy(c.entryAt(item), entry)
 			c.entryOwners[item&c.entryMask] = microbatch
@@ -121,10 +121,10 @@ func (c *Frames[T]) widen() {
 
 // entryAt returns the cells of an item's entry.
 func (c *Frames[T]) entryAt(item int) []Cell[T] {
-	return c.entries[(item&c.entryMask)*len(c.Parts):][:len(c.Parts)]
+	return c.entries[(item&c.entryMask)*len(c.Config.Parts):][:len(c.Config.Parts)]
 }
 
 // part returns the cell of a part of an item's entry.
 func (c *Frames[T]) part(item, part int) *Cell[T] {
-	return &c.entries[(item&c.entryMask)*len(c.Parts)+part]
+	return &c.entries[(item&c.entryMask)*len(c.Config.Parts)+part]
 }

@@ -40,7 +40,7 @@ func (c *Frames[T]) Open(stage, microbatch int, dst []T) error {
 	if st := &c.stages[stage]; len(st.sizes) > 0 {
 		sizes := st.sizes[(microbatch&st.mask)*st.Inputs:]
 		for i, h := range dst {
-			sizes[i] = c.Space.Bytes(h)
+			sizes[i] = c.Config.Space.Bytes(h)
 		}
 	}
 	for i := range f.slots {
@@ -55,7 +55,8 @@ func (c *Frames[T]) Open(stage, microbatch int, dst []T) error {
 func (c *Frames[T]) Call(stage, microbatch int, kind Call) *StageCall[T] {
 	st, call := &c.stages[stage], &c.call
 	c.generation++
-	c.running.stage, c.running.microbatch, c.running.call, c.running.from = stage, microbatch, kind, c.position()
+	running := &c.account.running
+	running.stage, running.microbatch, running.call, running.from = stage, microbatch, kind, c.position()
 	call.Declared, call.Kind, call.Microbatch, call.Item = st.Declaration, kind, microbatch, c.extent.Item(microbatch)
 	call.discarded = ""
 	call.stage, call.frame, call.Access = st, &st.frames[microbatch&st.mask], &st.access
@@ -68,7 +69,8 @@ func (c *Frames[T]) Call(stage, microbatch int, kind Call) *StageCall[T] {
 // Act records that an action without a stage call, such as a transfer, is running. Leaks found after that
 // are attributed to the action.
 func (c *Frames[T]) Act(stage, microbatch int) {
-	c.running.stage, c.running.microbatch, c.running.call, c.running.from = stage, microbatch, None, c.position()
+	running := &c.account.running
+	running.stage, running.microbatch, running.call, running.from = stage, microbatch, None, c.position()
 }
 
 // PutAt takes over the tensors h, one per port, and holds them in the given place for a stage and a
@@ -194,7 +196,7 @@ func (c *Frames[T]) CheckSizes(stage, microbatch int, gradIn []T, none uint64) e
 			continue
 		}
 		// PutAt rejects a handle that is not a buffer.
-		if want, have := st.sizes[(microbatch&st.mask)*st.Inputs+i], c.Space.Bytes(h); have != want && have != 0 {
+		if want, have := st.sizes[(microbatch&st.mask)*st.Inputs+i], c.Config.Space.Bytes(h); have != want && have != 0 {
 			return fmt.Errorf("%w: gradIn[%d] has %d bytes, and the input had %d", ErrSize, i, have, want)
 		}
 	}
@@ -272,22 +274,22 @@ func (c *Frames[T]) GiveOutputs(dst []T, take func() error) error {
 			return err
 		}
 		dst[i], c.outputs[i] = h, Cell[T]{}
-		given[c.Space.Class(h)] += yielded
+		given[c.Config.Space.Class(h)] += yielded
 	}
 	if c.book == nil {
 		return take()
 	}
-	before := c.baseline
-	c.book.Stats(&c.stats)
+	before := c.account.baseline
+	c.book.Stats(&c.account.stats)
 	for class := range given {
-		before.Classes[class] += given[class] - c.stats.Classes[class]
+		before.Classes[class] += given[class] - c.account.stats.Classes[class]
 	}
-	before.Live += given.Total() - c.stats.Live
+	before.Live += given.Total() - c.account.stats.Live
 	err := take()
-	c.book.Stats(&c.stats)
-	c.baseline.Live = before.Live + c.stats.Live
+	c.book.Stats(&c.account.stats)
+	c.account.baseline.Live = before.Live + c.account.stats.Live
 	for class := range given {
-		c.baseline.Classes[class] = before.Classes[class] + c.stats.Classes[class]
+		c.account.baseline.Classes[class] = before.Classes[class] + c.account.stats.Classes[class]
 	}
 	return err
 }

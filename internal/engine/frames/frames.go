@@ -62,7 +62,7 @@ type Counts [effects.NumPlaces]int
 // Frames holds all tensors that one rank keeps alive in a step. It is reused from step to step, and is
 // not safe for concurrent use.
 type Frames[T any] struct {
-	Config[T]
+	Config      Config[T]
 	fused       memory.Fused[T] // the space itself, or an adapter that makes separate calls
 	book        memory.Book     // nil if only the frames' book is audited
 	offloadable offloadable[T]  // nil if the space cannot offload
@@ -88,7 +88,7 @@ type Frames[T any] struct {
 	failure    error  // first failure of a view in this step
 	counts     Counts
 	witness    witness[T] // used under -tags invariants
-	account
+	account    account
 }
 
 // stage holds one stage's frames, in a ring indexed by microbatch. The ring size is a power of two, so
@@ -177,7 +177,7 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 	c.Step, c.extent, c.failure = step, extent, nil
 	size := max(ringSize(extent.Entries), len(c.entryOwners))
 	c.entryMask = size - 1
-	c.entries = resize(c.entries, size*len(c.Parts))
+	c.entries = resize(c.entries, size*len(c.Config.Parts))
 	c.entryOwners = resize(c.entryOwners, size)
 	for s := range c.stages {
 		st := &c.stages[s]
@@ -218,17 +218,17 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 	if c.reclaimer != nil {
 		c.mark = c.reclaimer.Mark()
 	}
-	c.account = account{running: suspect{stage: -1, microbatch: -1}, leaked: max(c.leaked+c.excess, 0)}
+	c.account = account{running: suspect{stage: -1, microbatch: -1}, leaked: max(c.account.leaked+c.account.excess, 0)}
 	if c.book != nil {
-		c.book.Stats(&c.baseline)
+		c.book.Stats(&c.account.baseline)
 		c.book.ResetPeak()
 		var stays int64 // what earlier steps leaked may have been freed since
-		for class, bytes := range c.baseline.Classes {
+		for class, bytes := range c.account.baseline.Classes {
 			if !memory.Class(class).Lasting() {
 				stays += bytes
 			}
 		}
-		c.leaked = min(c.leaked, stays)
+		c.account.leaked = min(c.account.leaked, stays)
 	}
 	if c.Far != nil {
 		c.Far.ResetPeak()
@@ -247,7 +247,7 @@ func resize[E any](s []E, n int) []E {
 }
 
 // Index returns the index of an item in the batch of all replicas.
-func (c *Frames[T]) Index(item int) int { return item*c.Replicas + c.Replica }
+func (c *Frames[T]) Index(item int) int { return item*c.Config.Replicas + c.Config.Replica }
 
 // Counts returns the current counts.
 func (c *Frames[T]) Counts() Counts { return c.counts }
@@ -272,7 +272,7 @@ func (c *Frames[T]) Contributions(stage, n int) error {
 func (c *Frames[T]) Unseeded(stage int) string {
 	st := &c.stages[stage]
 	for i := range st.losses {
-		if l := &st.losses[i]; l.Weighed && !l.Asked && c.Seeds[st.Losses[i]] != 0 {
+		if l := &st.losses[i]; l.Weighed && !l.Asked && c.Config.Seeds[st.Losses[i]] != 0 {
 			return st.LossNames[i]
 		}
 	}
@@ -308,7 +308,7 @@ func (c *Frames[T]) Abort() {
 			if cells[i].Held() {
 				// An error means that user code has broken the handle; Reclaim below frees the
 				// buffer.
-				_ = c.drop(&cells[i], c.running.stage, effects.Saved)
+				_ = c.drop(&cells[i], c.account.running.stage, effects.Saved)
 			}
 		}
 	}
@@ -325,5 +325,5 @@ func (c *Frames[T]) Abort() {
 	if c.reclaimer != nil {
 		c.reclaimer.Reclaim(c.mark)
 	}
-	c.counts, c.excess = Counts{}, 0
+	c.counts, c.account.excess = Counts{}, 0
 }

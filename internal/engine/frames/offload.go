@@ -81,8 +81,8 @@ func (c *Frames[T]) Offload(stage, microbatch int) error {
 			return err
 		}
 		slot.State = Leaving
-		*copied = farCopy{true, c.Space.Class(slot.Handle), number}
-		c.farLive += c.Far.Copied(number)
+		*copied = farCopy{true, c.Config.Space.Class(slot.Handle), number}
+		c.account.farLive += c.Far.Copied(number)
 		return nil
 	})
 }
@@ -143,7 +143,7 @@ func (c *Frames[T]) waitFar(ctx context.Context, stage, microbatch int, state, n
 		return err
 	})
 	if waits {
-		c.farWaits++
+		c.account.farWaits++
 	}
 	return err
 }
@@ -154,7 +154,7 @@ func (c *Frames[T]) DropFar(stage, microbatch int) error {
 	return c.eachOffloaded(stage, microbatch, func(_ *Cell[T], copied *farCopy) error {
 		freed, err := c.Far.Free(copied.number)
 		if err == nil {
-			c.farLive -= freed
+			c.account.farLive -= freed
 			copied.exists = false
 		}
 		return err
@@ -162,4 +162,4 @@ func (c *Frames[T]) DropFar(stage, microbatch int) error {
 }
 
 // FarWaits returns the number of actions in the step that had to wait for a copy to or from far memory.
-func (c *Frames[T]) FarWaits() int64 { return c.farWaits }
+func (c *Frames[T]) FarWaits() int64 { return c.account.farWaits }

@@ -33,7 +33,7 @@ func (c *Frames[T]) unheld(yield func(memory.Info) bool) {
 			continue
 		}
 		info.Name = "not held by the step: in use by the running call, or lost"
-		if l := &c.found; l.known && l.stage >= 0 {
+		if l := &c.account.found; l.known && l.stage >= 0 {
 			in := fmt.Sprintf("microbatch %d: stage %d (%s) in %v", c.indexOf(l.microbatch), l.stage, c.newLeak(*l).Name, l.call)
 			if info.Serial >= l.from && info.Serial < l.to {
 				info.Name = in + ": allocated and lost"
@@ -51,14 +51,14 @@ func (c *Frames[T]) unheld(yield func(memory.Info) bool) {
 func (c *Frames[T]) held(yield func(memory.Info) bool) bool {
 	yieldCells := func(cells []Cell[T], name func(i int) string) bool {
 		for i := range cells {
-			if h := cells[i].Handle; cells[i].Held() && !yield(memory.Info{Name: name(i), Class: c.Space.Class(h), Bytes: c.Space.Bytes(h), Held: 1}) {
+			if h := cells[i].Handle; cells[i].Held() && !yield(memory.Info{Name: name(i), Class: c.Config.Space.Class(h), Bytes: c.Config.Space.Bytes(h), Held: 1}) {
 				return false
 			}
 		}
 		return true
 	}
 	if !yieldCells(c.entries, func(i int) string {
-		return fmt.Sprintf("microbatch %d: entry part %q", c.indexOf(c.entryOwners[i/len(c.Parts)]), c.Parts[i%len(c.Parts)])
+		return fmt.Sprintf("microbatch %d: entry part %q", c.indexOf(c.entryOwners[i/len(c.Config.Parts)]), c.Config.Parts[i%len(c.Config.Parts)])
 	}) {
 		return false
 	}

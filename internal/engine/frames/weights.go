@@ -79,7 +79,7 @@ func (c *Frames[T]) EndQuantize(err error) error {
 	if err := c.End(err); err != nil {
 		return err
 	}
-	stage := c.running.stage
+	stage := c.account.running.stage
 	st := &c.stages[stage]
 	for n, w := range st.WeightCopies {
 		if st.needsCopy(n) && !st.copies[n].Held() {

@@ -88,7 +88,7 @@ func (c *Frames[T]) checkLent(after bool) error {
 		return nil
 	}
 	st := call.stage
-	if err := c.CheckWeights(c.running.stage); err != nil || call.Kind == schedule.Quantize {
+	if err := c.CheckWeights(c.account.running.stage); err != nil || call.Kind == schedule.Quantize {
 		return err
 	}
 	check := func(cells []Cell[T], name func(i int) string) error {
@@ -97,7 +97,7 @@ func (c *Frames[T]) checkLent(after bool) error {
 				continue
 			}
 			if err := w.compare(&cells[i], func() string { return name(i) }); err != nil {
-				return fmt.Errorf("%w of stage %d (%s)", err, c.running.stage, st.Name)
+				return fmt.Errorf("%w of stage %d (%s)", err, c.account.running.stage, st.Name)
 			}
 		}
 		return nil
@@ -126,7 +126,7 @@ func (c *Frames[T]) checkLent(after bool) error {
 		if !cells.Held() || c.entryOwners[call.Item&c.entryMask] != call.Microbatch {
 			continue
 		}
-		if err := w.compare(c.part(call.Item, part), func() string { return fmt.Sprintf("part %q", c.Parts[part]) }); err != nil {
+		if err := w.compare(c.part(call.Item, part), func() string { return fmt.Sprintf("part %q", c.Config.Parts[part]) }); err != nil {
 			return err
 		}
 	}
