@@ -133,40 +133,18 @@ func (d *Decl[T]) Params() []batchctx.Use[T] { return d.uses }
 // prefixes.
 func (d *Decl[T]) Stage(name string, forward, backward Call[T]) Stage[T] {
 	d.Name = name
-	return &declared[T]{Func[T]{Declares: Spec{Name: name}, ForwardFunc: forward, BackwardFunc: backward}, d}
+	return &Func[T]{decl: d, Declares: Spec{Name: name}, ForwardFunc: forward, BackwardFunc: backward}
 }
 
 // Split is like Stage, but for a stage that splits its backward: input computes the gradients of its
 // inputs, and weight those of its parameters.
 func (d *Decl[T]) Split(name string, forward, backward, input Call[T], weight func(context.Context, batchctx.Microbatch[T]) error) Stage[T] {
 	d.Name = name
-	return &splitFunc[T]{declared[T]{Func[T]{Declares: Spec{Name: name}, ForwardFunc: forward, BackwardFunc: backward}, d}, input, weight}
-}
-
-// declared is a stage of closures with the declaration of a Decl, or that of the Func if decl is nil.
-type declared[T any] struct {
-	Func[T]
-	decl *Decl[T]
-}
-
-func (f *declared[T]) Spec() Spec {
-	if f.decl == nil {
-		return f.Declares
-	}
-	spec := f.decl.Spec()
-	spec.Name = f.Declares.Name // a Decl may make several stages
-	return spec
-}
-
-func (f *declared[T]) Params() []batchctx.Use[T] {
-	if f.decl == nil {
-		return f.Parameters
-	}
-	return f.decl.uses
+	return &splitFunc[T]{Func[T]{decl: d, Declares: Spec{Name: name}, ForwardFunc: forward, BackwardFunc: backward}, input, weight}
 }
 
 type splitFunc[T any] struct {
-	declared[T]
+	Func[T]
 	input  Call[T]
 	weight func(context.Context, batchctx.Microbatch[T]) error
 }

@@ -16,13 +16,27 @@ type Func[T any] struct {
 	BackwardFunc func(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error
 	// QuantizeFunc makes the copies of weights that Declares lists.
 	QuantizeFunc func(ctx context.Context, call batchctx.Quantization[T]) error
+
+	decl *Decl[T] // declares in place of Declares, except for its name, and of Parameters; may be nil
 }
 
-// Spec returns f.Declares.
-func (f *Func[T]) Spec() Spec { return f.Declares }
+// Spec returns f.Declares, or what the Decl that made the stage declares.
+func (f *Func[T]) Spec() Spec {
+	if f.decl == nil {
+		return f.Declares
+	}
+	spec := f.decl.Spec()
+	spec.Name = f.Declares.Name // a Decl may make several stages
+	return spec
+}
 
-// Params returns f.Parameters.
-func (f *Func[T]) Params() []batchctx.Use[T] { return f.Parameters }
+// Params returns f.Parameters, or those of the Decl that made the stage.
+func (f *Func[T]) Params() []batchctx.Use[T] {
+	if f.decl == nil {
+		return f.Parameters
+	}
+	return f.decl.uses
+}
 
 // Forward calls f.ForwardFunc.
 func (f *Func[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {

@@ -25,5 +25,5 @@ func Remote[T any](spec Spec, splits bool, params []batchctx.Use[T]) Stage[T] {
 		return &f
 	}
 	weight := refuse("BackwardWeight")
-	return &splitFunc[T]{declared[T]{Func: f}, refuse("BackwardInput"), func(ctx context.Context, mb batchctx.Microbatch[T]) error { return weight(ctx, mb, nil, nil) }}
+	return &splitFunc[T]{f, refuse("BackwardInput"), func(ctx context.Context, mb batchctx.Microbatch[T]) error { return weight(ctx, mb, nil, nil) }}
 }

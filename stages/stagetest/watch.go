@@ -122,18 +122,31 @@ func (w *watch[T]) Yield(h T) (int64, error) {
 type (
 	watchBook[T any] struct {
 		*watch[T]
-		memory.Book
+		book memory.Book
 	}
 	watchReclaimer[T any] struct {
 		*watch[T]
-		memory.Reclaimer
+		reclaimer memory.Reclaimer
 	}
 	watchBoth[T any] struct {
 		*watch[T]
-		memory.Book
-		memory.Reclaimer
+		book      memory.Book
+		reclaimer memory.Reclaimer
 	}
 )
+
+func (w watchBook[T]) Live() int64           { return w.book.Live() }
+func (w watchBook[T]) Stats(s *memory.Stats) { w.book.Stats(s) }
+func (w watchBook[T]) ResetPeak()            { w.book.ResetPeak() }
+
+func (w watchReclaimer[T]) Mark() uint64              { return w.reclaimer.Mark() }
+func (w watchReclaimer[T]) Reclaim(mark uint64) int64 { return w.reclaimer.Reclaim(mark) }
+
+func (w watchBoth[T]) Live() int64               { return w.book.Live() }
+func (w watchBoth[T]) Stats(s *memory.Stats)     { w.book.Stats(s) }
+func (w watchBoth[T]) ResetPeak()                { w.book.ResetPeak() }
+func (w watchBoth[T]) Mark() uint64              { return w.reclaimer.Mark() }
+func (w watchBoth[T]) Reclaim(mark uint64) int64 { return w.reclaimer.Reclaim(mark) }
 
 // space returns the watch as a space that implements exactly the optional interfaces of the
 // subject's space.

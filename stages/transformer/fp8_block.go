@@ -72,7 +72,7 @@ func (b *builder) inFP8(s *block, qkv, output, up, down *linear) stages.Stage[ke
 
 // fp8Stage is the stage for a block in FP8.
 type fp8Stage struct {
-	*trained
+	*stage
 	low *lowPrecision
 }
 

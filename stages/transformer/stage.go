@@ -8,12 +8,13 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// stage is the part that embedding, block and head have in common.
+// stage is a stage of the model. It does what embedding, block and head have in common.
 type stage struct {
 	stages.Decl[kernels.Buffer]
-	dev   kernels.Compute
-	width int
-	c     call // the current call
+	layers layers // the embedding, block or head itself
+	dev    kernels.Compute
+	width  int
+	c      call // the current call
 }
 
 // layers implements the computations of a stage.
@@ -29,59 +30,57 @@ type layers interface {
 	forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots
 }
 
-// trained is a stage in the form that the runner expects.
-type trained struct {
-	*stage
-	layers
-}
-
 func (s *stage) common() *stage { return s }
 
 // asStage returns the stage for the runner.
-func asStage(l layers) *trained { return &trained{l.common(), l} }
+func asStage(l layers) *stage {
+	s := l.common()
+	s.layers = l
+	return s
+}
 
 // begin begins a call. The deferred end ends it.
-func (s *trained) begin(mb batchctx.Microbatch[kernels.Buffer], split split) *call {
+func (s *stage) begin(mb batchctx.Microbatch[kernels.Buffer], split split) *call {
 	s.c = call{dev: s.dev, mb: mb, split: split}
 	return &s.c
 }
 
 // end releases the call's buffers that are left after a failure.
-func (s *trained) end() {
+func (s *stage) end() {
 	s.c.abandon()
 	s.c = call{}
 }
 
 // Forward returns the outputs, or records the loss.
-func (s *trained) Forward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], in, out []kernels.Buffer) error {
+func (s *stage) Forward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], in, out []kernels.Buffer) error {
 	c := s.begin(mb, split{})
 	defer s.end()
-	s.forward(c, in, out)
+	s.layers.forward(c, in, out)
 	return c.done()
 }
 
 // Backward returns the gradient of the input, if it is needed, and contributes to the gradients
 // of the parameters.
-func (s *trained) Backward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
+func (s *stage) Backward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
 	c := s.begin(mb, split{})
 	defer s.end()
-	s.backward(c, gradOut, gradIn)
+	s.layers.backward(c, gradOut, gradIn)
 	return c.done()
 }
 
 // BackwardInput returns the gradient of the input, if it is needed.
-func (s *trained) BackwardInput(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
-	c := s.begin(mb, split{input: true, forWeight: s.forWeight(mb)})
+func (s *stage) BackwardInput(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
+	c := s.begin(mb, split{input: true, forWeight: s.layers.forWeight(mb)})
 	defer s.end()
-	s.backward(c, gradOut, gradIn)
+	s.layers.backward(c, gradOut, gradIn)
 	return c.done()
 }
 
 // BackwardWeight contributes to the gradients of the parameters.
-func (s *trained) BackwardWeight(_ context.Context, mb batchctx.Microbatch[kernels.Buffer]) error {
-	c := s.begin(mb, split{forWeight: s.forWeight(mb)})
+func (s *stage) BackwardWeight(_ context.Context, mb batchctx.Microbatch[kernels.Buffer]) error {
+	c := s.begin(mb, split{forWeight: s.layers.forWeight(mb)})
 	defer s.end()
-	s.weights(c)
+	s.layers.weights(c)
 	return c.done()
 }
 
