@@ -17,8 +17,8 @@ import (
 //
 // The allocator is simulated; the host executes its calls to its device.
 type cached struct {
-	lent
-	*recording
+	result     lent
+	recording  *recording
 	clears     bool // the copies are cleared by hand before memory is lent
 	expandable bool // the segments of the allocator
 	allocator  *cachingsim.Allocator
@@ -45,7 +45,7 @@ const mostReserved = 256 << 20
 // open allocates the resident memory of a model. The caller closes the device.
 func (c *cached) open(step *recording) (err error) {
 	c.recording, c.allocator = step, cachingsim.New(cachingsim.Config{Expandable: c.expandable, History: true})
-	if c.addresses, err = c.mallocs(c.resident...); err == nil {
+	if c.addresses, err = c.mallocs(c.recording.resident...); err == nil {
 		c.device, err = newDriver(mostReserved)
 	}
 	return err
@@ -57,9 +57,9 @@ func (c *cached) round() error {
 		return err
 	}
 	stats := c.allocator.Stats()
-	c.Allocated, c.Reserved = stats.Allocated.Current, stats.Reserved.Current
+	c.result.Allocated, c.result.Reserved = stats.Allocated.Current, stats.Reserved.Current
 	var err error
-	if c.addresses, err = c.mallocs(c.resident...); err != nil {
+	if c.addresses, err = c.mallocs(c.recording.resident...); err != nil {
 		return err
 	}
 	history := c.allocator.Snapshot().Traces[0]
@@ -92,16 +92,16 @@ func (c *cached) free(addresses []int64) (err error) {
 func (c *cached) step() error {
 	live := map[uint64][]int64{}
 	copies := 0
-	for _, e := range c.events {
+	for _, e := range c.recording.events {
 		var err error
 		switch {
 		case !e.Alloc:
 			err = c.free(live[e.Serial])
-		case c.copies[e.Serial]:
+		case c.recording.copies[e.Serial]:
 			if copies++; copies > len(c.made) { // otherwise the module still has the copy of the previous step
 				err = c.allocateCopy(e.Bytes)
 			}
-		case e.Class == memory.Workspace && e.Bytes == c.workspace:
+		case e.Class == memory.Workspace && e.Bytes == c.recording.workspace:
 			if !c.kept {
 				c.kept = true
 				_, err = c.mallocs(e.Bytes)

@@ -56,13 +56,13 @@ func (t *trainee) lending(ctx context.Context) (all []lent, err error) {
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	ways := []*cached{
-		{lent: lent{Name: "kept"}},
-		{lent: lent{Name: "cleared by hand"}, clears: true},
-		{lent: lent{Name: "cleared, segments expand"}, clears: true, expandable: true},
+		{result: lent{Name: "kept"}},
+		{result: lent{Name: "cleared by hand"}, clears: true},
+		{result: lent{Name: "cleared, segments expand"}, clears: true, expandable: true},
 	}
 	for _, c := range ways {
 		if err := c.open(w.step); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.Name, err)
+			return nil, fmt.Errorf("%s: %w", c.result.Name, err)
 		}
 		defer func() { err = errors.Join(err, c.device.dev.Close()) }()
 	}
@@ -72,30 +72,30 @@ func (t *trainee) lending(ctx context.Context) (all []lent, err error) {
 		}
 		for _, c := range ways {
 			if err := c.round(); err != nil {
-				return nil, fmt.Errorf("%s: %w", c.Name, err)
+				return nil, fmt.Errorf("%s: %w", c.result.Name, err)
 			}
 		}
 	}
 	step, copying := median(w.steps[1:]), median(w.copies[1:])
 	for _, c := range ways {
-		c.Memory = copying + median(c.took[1:])
-		c.Step = step + c.Memory
-		all = append(all, c.lent)
+		c.result.Memory = copying + median(c.took[1:])
+		c.result.Step = step + c.result.Memory
+		all = append(all, c.result)
 	}
-	w.Memory = median(w.returns[1:])
-	w.Step = step + w.Memory
-	return append(all, w.lent), nil
+	w.result.Memory = median(w.returns[1:])
+	w.result.Step = step + w.result.Memory
+	return append(all, w.result), nil
 }
 
 // weir runs real steps and lends real memory.
 type weir struct {
 	*trainee
-	lent
-	dev   *kernels.Host
-	step  *recording
-	model *transformer.Model
-	run   *runner.Runner[kernels.Buffer]
-	file  store
+	result lent
+	dev    *kernels.Host
+	step   *recording
+	model  *transformer.Model
+	run    *runner.Runner[kernels.Buffer]
+	file   store
 	// By round: the time of a step, the time to release and restore memory, and the part of
 	// that for writing and reading weights and moments, which is the same for all methods.
 	steps, returns, copies []time.Duration
@@ -103,7 +103,7 @@ type weir struct {
 
 // open makes the model and its runner.
 func (t *trainee) open(ctx context.Context) (w *weir, err error) {
-	w = &weir{trainee: t, lent: lent{Name: "Weir"}}
+	w = &weir{trainee: t, result: lent{Name: "Weir"}}
 	if w.dev, err = kernels.NewHost(kernels.HostConfig{Capacity: 1 << 30}); err != nil {
 		return nil, err
 	}
@@ -142,11 +142,11 @@ func (w *weir) round(ctx context.Context) error {
 	if err := w.model.Release(&w.file, memory.Scopes()...); err != nil {
 		return err
 	}
-	w.Allocated, w.Reserved = 0, 0
+	w.result.Allocated, w.result.Reserved = 0, 0
 	for _, scope := range memory.Scopes() {
 		stats := w.dev.Scope(scope)
-		w.Allocated += stats.Live
-		w.Reserved += stats.Reserved
+		w.result.Allocated += stats.Live
+		w.result.Reserved += stats.Reserved
 	}
 	if err := w.model.Restore(&w.file); err != nil {
 		return err

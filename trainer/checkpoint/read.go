@@ -104,11 +104,11 @@ type piece struct {
 // from it.
 type shard struct {
 	Shard
-	path string
-	once sync.Once
-	file *safetensors.Reader
-	io.Closer
-	err error
+	path   string
+	once   sync.Once
+	file   *safetensors.Reader
+	closer io.Closer
+	err    error
 }
 
 // Open opens the latest checkpoint in a folder, or the checkpoint that path names. If no file
@@ -216,7 +216,7 @@ func openFile(path string) (*Checkpoint, error) {
 		return nil, err
 	}
 	c := &Checkpoint{State: State{Metadata: file.Metadata()}, Path: path, pieces: map[string][]piece{}}
-	s := &shard{path: path, file: file.Reader, Closer: file}
+	s := &shard{path: path, file: file.Reader, closer: file}
 	if info, err := os.Stat(path); err == nil {
 		s.Bytes = info.Size()
 	}
@@ -265,7 +265,7 @@ func (s *shard) open() (*safetensors.Reader, error) {
 			s.err = fmt.Errorf("checkpoint: %w", err)
 			return
 		}
-		s.Closer = file
+		s.closer = file
 		sum := sha256.New()
 		if _, err := io.Copy(sum, io.NewSectionReader(file, 0, s.Bytes)); err != nil {
 			s.err = fmt.Errorf("checkpoint: %w", err)
@@ -355,8 +355,8 @@ func (c *Checkpoint) Close() error {
 	var faults []error
 	for _, s := range c.shards {
 		s.once.Do(func() { s.err = os.ErrClosed })
-		if s.Closer != nil {
-			faults = append(faults, s.Closer.Close())
+		if s.closer != nil {
+			faults = append(faults, s.closer.Close())
 		}
 	}
 	return errors.Join(faults...)

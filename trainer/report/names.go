@@ -11,11 +11,11 @@ func (d *drawing) notes() {
 	for _, n := range d.figure.Notes {
 		x := d.px(min(max(n.X, d.x.low), d.x.high))
 		anchor, shift := "start", 6.0
-		if x > (d.width-d.marginRight)*0.66 {
+		if x > (d.frame.width-d.frame.marginRight)*0.66 {
 			anchor, shift = "end", -6
 		}
-		d.printf(`<line class="note" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x, x, d.marginTop, d.height-d.marginBottom)
-		d.printf(`<text class="note" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x+shift, d.marginTop+11, anchor, html.EscapeString(n.Text))
+		d.printf(`<line class="note" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x, x, d.frame.marginTop, d.frame.height-d.frame.marginBottom)
+		d.printf(`<text class="note" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x+shift, d.frame.marginTop+11, anchor, html.EscapeString(n.Text))
 	}
 }
 
@@ -40,8 +40,8 @@ func (d *drawing) endNames() {
 		list = append(list, endName{s, y, y})
 	}
 	slices.SortStableFunc(list, func(a, b endName) int { return cmp.Compare(a.at, b.at) })
-	spread(list, d.marginTop+6, d.height-d.marginBottom-4)
-	x := d.width - d.marginRight
+	spread(list, d.frame.marginTop+6, d.frame.height-d.frame.marginBottom-4)
+	x := d.frame.width - d.frame.marginRight
 	for _, n := range list {
 		class := "join"
 		if n.series.Mark == Dash {

@@ -29,7 +29,7 @@ var (
 // drawing is a figure that is being converted to SVG.
 type drawing struct {
 	strings.Builder
-	frame
+	frame   frame
 	figure  *Figure
 	bottoms [][]float64
 	x, y    scale
@@ -51,14 +51,14 @@ func (f *Figure) svg() string {
 func (f *Figure) draw(size frame) string {
 	d := drawing{frame: size, figure: f, bottoms: f.bottoms(), n: f.bars()}
 	xLow, xHigh, yLow, yHigh := f.ranges(d.bottoms)
-	d.y = newScale(yLow, yHigh, d.ticksY, f.Y.Unit)
-	d.x = newScale(xLow, xHigh, d.ticksX, f.X.Unit)
+	d.y = newScale(yLow, yHigh, d.frame.ticksY, f.Y.Unit)
+	d.x = newScale(xLow, xHigh, d.frame.ticksX, f.X.Unit)
 	d.x.low, d.x.high = xLow, max(xHigh, xLow+1e-9)
 	if d.n > 0 {
 		d.x.low, d.x.high = 0, float64(d.n)
 	}
 	class := map[frame]string{narrow: "narrow", panel: "panel"}[size]
-	d.printf(`<svg class="%s" viewBox="0 0 %g %g" role="img" aria-label="%s">`, cmp.Or(class, "wide"), d.width, d.height, html.EscapeString(f.Title))
+	d.printf(`<svg class="%s" viewBox="0 0 %g %g" role="img" aria-label="%s">`, cmp.Or(class, "wide"), d.frame.width, d.frame.height, html.EscapeString(f.Title))
 	d.grid()
 	d.series()
 	d.notes()
@@ -76,16 +76,16 @@ func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(d, format, ar
 
 // px and py convert values to coordinates.
 func (d *drawing) px(x float64) float64 {
-	return d.marginLeft + (x-d.x.low)/(d.x.high-d.x.low)*(d.width-d.marginLeft-d.marginRight)
+	return d.frame.marginLeft + (x-d.x.low)/(d.x.high-d.x.low)*(d.frame.width-d.frame.marginLeft-d.frame.marginRight)
 }
 
 func (d *drawing) py(y float64) float64 {
-	return d.height - d.marginBottom - (y-d.y.low)/(d.y.high-d.y.low)*(d.height-d.marginTop-d.marginBottom)
+	return d.frame.height - d.frame.marginBottom - (y-d.y.low)/(d.y.high-d.y.low)*(d.frame.height-d.frame.marginTop-d.frame.marginBottom)
 }
 
 // grid draws the axes with their ticks and names.
 func (d *drawing) grid() {
-	left, right, bottom := d.marginLeft, d.width-d.marginRight, d.height-d.marginBottom
+	left, right, bottom := d.frame.marginLeft, d.frame.width-d.frame.marginRight, d.frame.height-d.frame.marginBottom
 	for _, tick := range d.y.ticks {
 		y := d.py(tick)
 		d.printf(`<line class="grid" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, left, right, y, y)
@@ -105,12 +105,12 @@ func (d *drawing) grid() {
 		}
 	}
 	d.printf(`<text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`,
-		(left+right)/2, d.height-7, html.EscapeString(d.figure.X.Label))
+		(left+right)/2, d.frame.height-7, html.EscapeString(d.figure.X.Label))
 	if d.figure.Y.Label == "" {
 		return
 	}
 	d.printf(`<text class="side" transform="translate(14 %.1f) rotate(-90)" text-anchor="middle">%s</text>`,
-		(d.marginTop+bottom)/2, html.EscapeString(d.figure.Y.Label))
+		(d.frame.marginTop+bottom)/2, html.EscapeString(d.figure.Y.Label))
 }
 
 // letter is the maximum mean width of a letter in a label; barLetter is the same for a letter under a
@@ -119,7 +119,7 @@ const letter, barLetter = 6.9, 7.4
 
 // barNames writes the names of bars and of groups of bars underneath them.
 func (d *drawing) barNames() {
-	bottom := d.height - d.marginBottom
+	bottom := d.frame.height - d.frame.marginBottom
 	names := d.figure.X.Names[:min(d.n, len(d.figure.X.Names))]
 	widest := 0
 	for _, name := range names {
@@ -141,7 +141,7 @@ func (d *drawing) barNames() {
 		}
 		if begin > 0 {
 			x := d.px(float64(begin))
-			d.printf(`<line class="grid" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x, x, d.marginTop, bottom+26)
+			d.printf(`<line class="grid" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x, x, d.frame.marginTop, bottom+26)
 		}
 		if d.px(float64(end))-d.px(float64(begin)) > letter*float64(utf8.RuneCountInString(groups[begin]))+4 {
 			d.printf(`<text class="tick" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`,
@@ -175,7 +175,7 @@ func (d *drawing) series() {
 				d.ribbon(s, "band", func(i int) float64 { return s.Buckets[i].Max }, func(i int) float64 { return s.Buckets[i].Min })
 			case Level:
 				y := d.py(s.Buckets[0].Mean())
-				d.printf(`<line class="c%d level" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, s.Color, d.marginLeft, d.width-d.marginRight, y, y)
+				d.printf(`<line class="c%d level" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, s.Color, d.frame.marginLeft, d.frame.width-d.frame.marginRight, y, y)
 			case Line:
 				d.line(s, "line")
 			case Dash:
@@ -271,7 +271,7 @@ func (d *drawing) hits() {
 			}
 		}
 		d.printf(`<rect class="hit" x="%.1f" y="%g" width="%.1f" height="%g" data-tip="%s"/>`,
-			left, d.marginTop, max(right-left, 1), d.height-d.marginTop-d.marginBottom, html.EscapeString(d.tip(i, from, to)))
+			left, d.frame.marginTop, max(right-left, 1), d.frame.height-d.frame.marginTop-d.frame.marginBottom, html.EscapeString(d.tip(i, from, to)))
 	}
 }
 

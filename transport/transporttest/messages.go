@@ -38,7 +38,7 @@ func (s *suite[T]) tensors() {
 		for m, n := range []int{0, 3, 1, 64} {
 			h := make([]T, n)
 			if r.number == 1 {
-				if !r.succeeds(r.Recv(r.ctx, 0, output(m), h), "Recv") {
+				if !r.succeeds(r.endpoint.Recv(r.ctx, 0, output(m), h), "Recv") {
 					return
 				}
 				for i := range h {
@@ -54,9 +54,9 @@ func (s *suite[T]) tensors() {
 				}
 			}
 			sent := append([]T{}, h...)
-			r.succeeds(r.Send(r.ctx, 1, output(m), sent), "Send")
+			r.succeeds(r.endpoint.Send(r.ctx, 1, output(m), sent), "Send")
 			clear(sent) // the sender may reuse the slice
-			r.succeeds(r.Wait(r.ctx, 1, output(m)), "Wait")
+			r.succeeds(r.endpoint.Wait(r.ctx, 1, output(m)), "Wait")
 			for i := range h {
 				r.succeeds(r.Release(0, h[i]), "Release")
 			}
@@ -68,7 +68,7 @@ func (s *suite[T]) copies() {
 	s.ranks(2, func(r *rank[T]) {
 		if r.number == 0 {
 			h := r.send(1, output(0), 1)
-			r.succeeds(r.Wait(r.ctx, 1, output(0)), "Wait")
+			r.succeeds(r.endpoint.Wait(r.ctx, 1, output(0)), "Wait")
 			r.succeeds(r.Write(0, h, 2), "Write")
 			next := r.send(1, output(1), 5)
 			r.wait(1, output(1), next)
@@ -77,7 +77,7 @@ func (s *suite[T]) copies() {
 			return
 		}
 		h := make([]T, 1)
-		if r.succeeds(r.Recv(r.ctx, 0, output(0), h), "Recv") {
+		if r.succeeds(r.endpoint.Recv(r.ctx, 0, output(0), h), "Recv") {
 			r.hasValue(h[0], 1)
 			r.succeeds(r.Write(1, h[0], 3), "Write")
 			r.recv(0, output(1), 5) // sent after the sender has changed its buffer
@@ -131,7 +131,7 @@ func (s *suite[T]) waits() {
 			sent.Store(true)
 			r.wait(1, output(0), h)
 			received.Store(true)
-			r.succeeds(r.Wait(r.ctx, 1, output(0)), "a second Wait")
+			r.succeeds(r.endpoint.Wait(r.ctx, 1, output(0)), "a second Wait")
 			return
 		}
 		for !sent.Load() && r.ctx.Err() == nil {
@@ -151,7 +151,7 @@ func (s *suite[T]) tags() {
 	}{{output(1), 1}, {transport.Tag{Step: 8, Stage: 3}, 1}, {transport.Tag{Step: 7, Stage: 2}, 1}, {output(0), 2}} {
 		s.ranks(2, func(r *rank[T]) {
 			if r.number == 1 {
-				err := r.Recv(r.ctx, 0, wrong.tag, make([]T, wrong.tensors))
+				err := r.endpoint.Recv(r.ctx, 0, wrong.tag, make([]T, wrong.tensors))
 				var mismatch *transport.TagError
 				if !errors.As(err, &mismatch) {
 					r.errorf("Recv of %v for %v returns %v, want a *TagError", output(0), wrong.tag, err)
@@ -165,9 +165,9 @@ func (s *suite[T]) tags() {
 			}
 			h, err := r.Make(0, 1)
 			r.succeeds(err, "Make")
-			err = r.Send(r.ctx, 1, output(0), []T{h})
+			err = r.endpoint.Send(r.ctx, 1, output(0), []T{h})
 			if err == nil {
-				err = r.Wait(r.ctx, 1, output(0))
+				err = r.endpoint.Wait(r.ctx, 1, output(0))
 			}
 			if err == nil {
 				r.errorf("the sender does not learn that %v met %v with %d tensors", output(0), wrong.tag, wrong.tensors)

@@ -186,7 +186,7 @@ func (s *suite[T]) ranks(n int, f func(rank *rank[T])) {
 // step is ranks over the existing links.
 func (s *suite[T]) step(f func(rank *rank[T])) {
 	s.each(func(r *rank[T]) {
-		if r.succeeds(r.Begin(r.ctx, nil), "Begin") {
+		if r.succeeds(r.endpoint.Begin(r.ctx, nil), "Begin") {
 			f(r)
 		}
 	})
@@ -202,7 +202,7 @@ func (s *suite[T]) each(f func(rank *rank[T])) {
 	defer cancel()
 	var all sync.WaitGroup
 	for number, end := range s.ends {
-		all.Go(func() { f(&rank[T]{Transport: end, suite: s, number: number, ctx: ctx}) })
+		all.Go(func() { f(&rank[T]{endpoint: end, suite: s, number: number, ctx: ctx}) })
 	}
 	done := make(chan struct{})
 	go func() {
@@ -219,10 +219,10 @@ func (s *suite[T]) each(f func(rank *rank[T])) {
 
 // rank is a rank of a test. Its methods report faults; a bool result is true if the call was correct.
 type rank[T any] struct {
-	transport.Transport[T]
 	*suite[T]
-	number int
-	ctx    context.Context
+	endpoint transport.Transport[T]
+	number   int
+	ctx      context.Context
 }
 
 // errorf reports a fault on the rank.
@@ -257,14 +257,14 @@ func gradient(m int) transport.Tag {
 func (r *rank[T]) send(to int, tag transport.Tag, value float64) T {
 	h, err := r.Make(r.number, value)
 	if r.succeeds(err, "Make") {
-		r.succeeds(r.Send(r.ctx, to, tag, []T{h}), "Send of "+tag.String())
+		r.succeeds(r.endpoint.Send(r.ctx, to, tag, []T{h}), "Send of "+tag.String())
 	}
 	return h
 }
 
 // wait waits for the receipt and releases the tensor.
 func (r *rank[T]) wait(to int, tag transport.Tag, h T) {
-	if r.succeeds(r.Wait(r.ctx, to, tag), "Wait for "+tag.String()) {
+	if r.succeeds(r.endpoint.Wait(r.ctx, to, tag), "Wait for "+tag.String()) {
 		r.succeeds(r.Release(r.number, h), "Release of a sent tensor")
 	}
 }
@@ -272,7 +272,7 @@ func (r *rank[T]) wait(to int, tag transport.Tag, h T) {
 // recv receives a tensor, which must have the given value, and releases it.
 func (r *rank[T]) recv(from int, tag transport.Tag, value float64) {
 	h := make([]T, 1)
-	if r.succeeds(r.Recv(r.ctx, from, tag, h), "Recv of "+tag.String()) {
+	if r.succeeds(r.endpoint.Recv(r.ctx, from, tag, h), "Recv of "+tag.String()) {
 		r.hasValue(h[0], value)
 		r.succeeds(r.Release(r.number, h[0]), "Release of a received tensor")
 	}

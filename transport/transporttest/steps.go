@@ -18,7 +18,7 @@ func (s *suite[T]) exchange() {
 		for round := range 3 {
 			bytesOf := func(rank int) []byte { return bytes.Repeat([]byte{byte(rank), byte(round)}, 100*rank) }
 			mine := bytesOf(r.number)
-			all, err := r.Exchange(r.ctx, mine)
+			all, err := r.endpoint.Exchange(r.ctx, mine)
 			if !r.succeeds(err, "Exchange") {
 				return
 			}
@@ -46,7 +46,7 @@ func (s *suite[T]) begins() {
 			last.unsetAfterPause()
 			last.Store(true)
 		}
-		if r.succeeds(r.Begin(r.ctx, nil), "Begin") && !last.Load() {
+		if r.succeeds(r.endpoint.Begin(r.ctx, nil), "Begin") && !last.Load() {
 			r.errorf("Begin returns before every rank has called it")
 		}
 	})
@@ -64,7 +64,7 @@ func (s *suite[T]) hellos() {
 			if r.number == odd {
 				hello = []byte("planted step with 65 microbatches")
 			}
-			err := r.Begin(r.ctx, hello)
+			err := r.endpoint.Begin(r.ctx, hello)
 			clear(hello) // the caller may reuse it
 			if !errors.Is(err, transport.ErrRanks) {
 				r.errorf("Begin returns %v although rank %d begins another step, want an error that wraps ErrRanks", err, odd)
@@ -81,8 +81,8 @@ func (s *suite[T]) hellos() {
 			if r.number == odd {
 				hello = nil
 			}
-			if r.succeeds(r.Begin(r.ctx, hello), "Begin in the step after one that ranks begin differently") {
-				_, err := r.Exchange(r.ctx, nil)
+			if r.succeeds(r.endpoint.Begin(r.ctx, hello), "Begin in the step after one that ranks begin differently") {
+				_, err := r.endpoint.Exchange(r.ctx, nil)
 				r.succeeds(err, "Exchange in the step after one that ranks begin differently")
 			}
 		})
@@ -93,20 +93,20 @@ func (s *suite[T]) hellos() {
 func (r *rank[T]) blocks(ctx context.Context, call string, peer int) error {
 	switch call {
 	case "Begin":
-		return r.Begin(ctx, nil)
+		return r.endpoint.Begin(ctx, nil)
 	case "Exchange":
-		_, err := r.Exchange(ctx, nil)
+		_, err := r.endpoint.Exchange(ctx, nil)
 		return err
 	case "Recv":
-		return r.Recv(ctx, peer, output(0), make([]T, 1))
+		return r.endpoint.Recv(ctx, peer, output(0), make([]T, 1))
 	}
 	for m := 0; ; m++ { // Wait blocks after the first Send, Send when the link is full
 		h, err := r.Make(r.number, 1)
 		if err == nil {
-			err = r.Send(ctx, peer, gradient(m), []T{h})
+			err = r.endpoint.Send(ctx, peer, gradient(m), []T{h})
 		}
 		if err == nil && call == "Wait" {
-			return r.Wait(ctx, peer, gradient(m))
+			return r.endpoint.Wait(ctx, peer, gradient(m))
 		}
 		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return err
@@ -124,21 +124,21 @@ func (s *suite[T]) aborts() {
 		s.ranks(3, func(r *rank[T]) {
 			if r.number == 0 {
 				blocked.unsetAfterPause()
-				r.Abort(cause)
-				r.Abort(second)
+				r.endpoint.Abort(cause)
+				r.endpoint.Abort(second)
 			} else {
 				r.wraps(r.blocks(r.ctx, call, 0), cause, call+" under way")
-				r.Abort(second)
+				r.endpoint.Abort(second)
 			}
-			r.wraps(r.Recv(r.ctx, (r.number+1)%3, output(5), make([]T, 1)), cause, "a later Recv")
+			r.wraps(r.endpoint.Recv(r.ctx, (r.number+1)%3, output(5), make([]T, 1)), cause, "a later Recv")
 			h, err := r.Make(r.number, 1)
 			r.succeeds(err, "Make")
-			r.wraps(r.Send(r.ctx, (r.number+1)%3, output(5), []T{h}), cause, "a later Send")
-			_, err = r.Exchange(r.ctx, nil)
+			r.wraps(r.endpoint.Send(r.ctx, (r.number+1)%3, output(5), []T{h}), cause, "a later Send")
+			_, err = r.endpoint.Exchange(r.ctx, nil)
 			r.wraps(err, cause, "a later Exchange")
 		})
 		s.step(func(r *rank[T]) { // the next step works
-			if _, err := r.Exchange(r.ctx, []byte{1}); err != nil {
+			if _, err := r.endpoint.Exchange(r.ctx, []byte{1}); err != nil {
 				r.errorf("Exchange in the step after an abort in %s: %v", call, err)
 			}
 		})
@@ -153,16 +153,16 @@ func (s *suite[T]) forgets() {
 	s.ranks(2, func(r *rank[T]) {
 		if r.number == 0 {
 			h := r.send(1, output(0), 1)
-			r.Abort(cause)
+			r.endpoint.Abort(cause)
 			r.succeeds(r.Write(0, h, 2), "Write after Abort") // the race detector reports a rank that still reads h
 			r.succeeds(r.Release(0, h), "Release")
 			return
 		}
 		h := make([]T, 1)
-		if err := r.Recv(r.ctx, 0, output(0), h); err == nil { // the message arrived before the abort
+		if err := r.endpoint.Recv(r.ctx, 0, output(0), h); err == nil { // the message arrived before the abort
 			r.succeeds(r.Release(1, h[0]), "Release")
 		}
-		r.Abort(errors.New("late"))
+		r.endpoint.Abort(errors.New("late"))
 	})
 	s.step(func(r *rank[T]) {
 		if r.number == 0 {
@@ -188,11 +188,11 @@ func (s *suite[T]) cancels() {
 			}()
 			r.wraps(r.blocks(ctx, call, 0), cause, call+" under a cancelled context")
 			if call != "Begin" { // Begin has begun nothing
-				r.Abort(cause)
+				r.endpoint.Abort(cause)
 			}
 		})
 		s.step(func(r *rank[T]) {
-			_, err := r.Exchange(r.ctx, nil)
+			_, err := r.endpoint.Exchange(r.ctx, nil)
 			r.succeeds(err, "Exchange in the step after one that a context ended")
 		})
 	}
@@ -223,18 +223,18 @@ func (s *suite[T]) closes() {
 			} else {
 				waiting.Done()
 			}
-			_, err := r.Exchange(ctx, []byte{1})
+			_, err := r.endpoint.Exchange(ctx, []byte{1})
 			if done[r.number] = err == nil; err != nil {
 				r.wraps(err, cause, "Exchange under a context that ends")
-				r.Abort(err)
+				r.endpoint.Abort(err)
 				return
 			}
-			w, ok := r.Transport.(transport.Windows)
+			w, ok := r.endpoint.(transport.Windows)
 			if ok && r.succeeds(w.Expose(weights(r.number), pattern(64, r.number)), "Expose in a step that is done") {
 				r.get((r.number+1)%3, weights((r.number+1)%3), 0, 64, (r.number+1)%3)
 			}
 			for range 2 {
-				_, err = r.Exchange(ctx, nil)
+				_, err = r.endpoint.Exchange(ctx, nil)
 				r.succeeds(err, "Exchange in a step that is done")
 			}
 		})
@@ -261,14 +261,14 @@ func (s *suite[T]) loses() {
 					var blocked flag
 					begun.Wait()
 					blocked.unsetAfterPause()
-					s.Kill(r.Transport)
+					s.Kill(r.endpoint)
 					return
 				}
 				if err := r.blocks(r.ctx, call, (r.number+1)%3); err == nil || r.ctx.Err() != nil {
 					r.errorf("%s returns %v after rank %d was lost: %v", call, err, lost, r.ctx.Err())
 				}
-				r.Abort(errors.New("consequence"))
-				if err := r.Begin(r.ctx, nil); err == nil || r.ctx.Err() != nil {
+				r.endpoint.Abort(errors.New("consequence"))
+				if err := r.endpoint.Begin(r.ctx, nil); err == nil || r.ctx.Err() != nil {
 					r.errorf("Begin returns %v after rank %d was lost", err, lost)
 				}
 			})

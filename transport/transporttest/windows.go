@@ -36,7 +36,7 @@ func windows[T any](run func(s *suite[T])) func(s *suite[T]) {
 	}
 }
 
-func (r *rank[T]) windows() transport.Windows { return r.Transport.(transport.Windows) }
+func (r *rank[T]) windows() transport.Windows { return r.endpoint.(transport.Windows) }
 
 // weights returns the tag of a parameter.
 func weights(param int) transport.Tag {
@@ -92,7 +92,7 @@ func (s *suite[T]) gets() {
 			}
 		}
 		all.Wait()
-		if _, err := r.Exchange(r.ctx, nil); !r.succeeds(err, "Exchange") {
+		if _, err := r.endpoint.Exchange(r.ctx, nil); !r.succeeds(err, "Exchange") {
 			return
 		}
 		var want int64
@@ -117,7 +117,7 @@ func (s *suite[T]) withdraws() {
 				last.Store(true)
 			}
 			r.get(0, tag, size/2, size/2, 5)
-			_, err := r.Exchange(r.ctx, nil)
+			_, err := r.endpoint.Exchange(r.ctx, nil)
 			r.succeeds(err, "Exchange")
 			r.wraps(r.windows().Get(r.ctx, 0, tag, 0, make([]byte, 1)), transport.ErrWindow, "Get after Withdraw")
 			return
@@ -135,7 +135,7 @@ func (s *suite[T]) withdraws() {
 		unread.Content = transport.Sums
 		r.succeeds(r.windows().Expose(unread, b), "Expose")
 		r.succeeds(r.windows().Withdraw(r.ctx, unread, -1), "Withdraw of unread memory")
-		_, err := r.Exchange(r.ctx, nil)
+		_, err := r.endpoint.Exchange(r.ctx, nil)
 		r.succeeds(err, "Exchange")
 	})
 }
@@ -162,7 +162,7 @@ func (s *suite[T]) outOfRange() {
 			r.get(0, weights(0), 100, 0, 1)
 			r.get(0, weights(0), 0, 100, 1) // no rank has ended the step
 		}
-		_, err := r.Exchange(r.ctx, nil)
+		_, err := r.endpoint.Exchange(r.ctx, nil)
 		r.succeeds(err, "Exchange")
 	})
 }
@@ -198,24 +198,24 @@ func (s *suite[T]) abortsReads() {
 					r.wraps(w.Get(r.ctx, 0, weights(1), 0, make([]byte, 1)), cause, "Get of memory that is never exposed")
 				})
 			case aborter != 2:
-				_, err := r.Exchange(r.ctx, nil)
+				_, err := r.endpoint.Exchange(r.ctx, nil)
 				r.wraps(err, cause, "Exchange")
 			}
 			if r.number == aborter {
 				for !reads.Load() && r.ctx.Err() == nil {
 					runtime.Gosched()
 				}
-				r.Abort(cause)
+				r.endpoint.Abort(cause)
 			}
 			if r.number == 0 {
 				all.Wait() // until the aborter has ended the step
-				r.Abort(cause)
+				r.endpoint.Abort(cause)
 				clear(b) // the race detector reports a rank that still reads b
 				r.wraps(w.Expose(weights(2), b), cause, "a later Expose")
 				r.wraps(w.Withdraw(r.ctx, weights(0), 0), cause, "a later Withdraw")
 			}
 			all.Wait()
-			r.Abort(cause)
+			r.endpoint.Abort(cause)
 			if r.number == 1 {
 				r.wraps(w.Get(r.ctx, 0, weights(0), 0, make([]byte, 1)), cause, "a later Get")
 			}
@@ -226,7 +226,7 @@ func (s *suite[T]) abortsReads() {
 			} else {
 				r.get(0, weights(0), 0, size, 2)
 			}
-			_, err := r.Exchange(r.ctx, nil)
+			_, err := r.endpoint.Exchange(r.ctx, nil)
 			r.succeeds(err, "Exchange in the step after an abort")
 		})
 	}
@@ -275,7 +275,7 @@ func (s *suite[T]) cancelsReads() {
 		if r.number == 1 {
 			r.get(0, weights(0), 0, 10, 1) // the step continues
 		}
-		_, err := r.Exchange(r.ctx, nil)
+		_, err := r.endpoint.Exchange(r.ctx, nil)
 		r.succeeds(err, "Exchange")
 	})
 }
@@ -303,7 +303,7 @@ func (s *suite[T]) losesReads() {
 			begun.Done()
 			begun.Wait()
 			if r.number == lost {
-				s.Kill(r.Transport)
+				s.Kill(r.endpoint)
 				return
 			}
 			switch r.number {
@@ -320,7 +320,7 @@ func (s *suite[T]) losesReads() {
 				all.Go(func() { fails(w.Get(r.ctx, 0, weights(1), 0, make([]byte, 1)), "Get") })
 			}
 			all.Wait()
-			r.Abort(errors.New("consequence"))
+			r.endpoint.Abort(errors.New("consequence"))
 		})
 	}
 }

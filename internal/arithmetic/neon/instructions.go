@@ -82,7 +82,7 @@ func (w *writer) move(src, dst string) {
 	case load:
 		r := w.regs[from]
 		m := static.FindStringSubmatch(src)
-		equal := m != nil && w.uniform(m[1]) // a uniform symbol takes a single register
+		equal := m != nil && w.program.uniform(m[1]) // a uniform symbol takes a single register
 		if !wide || equal {
 			r[1] = r[0]
 		}
@@ -95,7 +95,7 @@ func (w *writer) move(src, dst string) {
 		if !wideFrom {
 			r[1] = r[0]
 		} else if w.single[to] {
-			fail("%s: %s has one half", w.text, src)
+			fail("%s: %s has one half", w.function.text, src)
 		}
 		w.whole("st", r, dst)
 	}
@@ -112,7 +112,7 @@ func (w *writer) shift(s statement, d pair) {
 		return
 	}
 	if kind != "4s" {
-		fail("%s: %v", w.text, s)
+		fail("%s: %v", w.function.text, s)
 	}
 	n, t := w.source(s.args[0], false)[0], w.temp()
 	w.v("dup v%d.4s, v%d.s[0]", t, n)
@@ -177,7 +177,7 @@ var placeholder = regexp.MustCompile(`\$([dtulh]|[012][lh]?)\b`)
 func (w *writer) template(s statement, d pair, srcs []string, dst string, wide bool) bool {
 	key := s.op
 	if s.op == "VPERMD" {
-		if n, _, _ := number(srcs[1]); slices.Equal(w.data[w.loaded[n]], []uint32{0, 4, 1, 5, 2, 6, 3, 7}) {
+		if n, _, _ := number(srcs[1]); slices.Equal(w.program.data[w.loaded[n]], []uint32{0, 4, 1, 5, 2, 6, 3, 7}) {
 			key += " turns"
 		}
 	} else if srcs[0][0] == '$' {
@@ -192,7 +192,7 @@ func (w *writer) template(s statement, d pair, srcs []string, dst string, wide b
 	}
 	whole := strings.Contains(text, "$h")
 	if whole && len(srcs) == 3 && srcs[1] == dst {
-		fail("%s: %v", w.text, s) // the first move would overwrite an operand of the second
+		fail("%s: %v", w.function.text, s) // the first move would overwrite an operand of the second
 	}
 	from := [3]pair{{-1, -1}, {-1, -1}, {-1, -1}}
 	for i, src := range srcs {
@@ -292,7 +292,7 @@ func (w *writer) special(s statement, d pair, srcs []string, dst string, wide bo
 		}
 	case "VINSERTF128":
 		if a := w.source(srcs[2], true); a != d {
-			fail("%s: %v", w.text, s)
+			fail("%s: %v", w.function.text, s)
 		}
 		w.whole("ld", pair{d[1], d[1]}, srcs[1])
 	case "VPMOVMSKB": // POPCNTL must follow
@@ -303,7 +303,7 @@ func (w *writer) special(s statement, d pair, srcs []string, dst string, wide bo
 		w.v("orr v%[1]d.16b, v%[2]d.16b, v%[3]d.16b\nsshr v%[1]d.4s, v%[1]d.4s, #31\numaxv s%[1]d, v%[1]d.4s\nfmov w%[4]d, s%[1]d", t, a[0], a[1], gp(dst))
 	default:
 		if !w.template(s, d, srcs, dst, wide) {
-			fail("%s: no %s %s", w.text, s.op, strings.Join(srcs, ", "))
+			fail("%s: no %s %s", w.function.text, s.op, strings.Join(srcs, ", "))
 		}
 	}
 }
@@ -386,7 +386,7 @@ func (w *writer) integer(s statement) {
 		case m != nil && m[1] == "" && m[3] != "":
 			w.line("ADD %s, %s, %s", shifted(gp(m[3]), scales[m[4]]), reg(m[2]), reg(s.args[1]))
 		default:
-			fail("%s: %v", w.text, s)
+			fail("%s: %v", w.function.text, s)
 		}
 	case "ADDQ", "SUBQ", "ANDQ", "ADDL", "SUBL", "SHLQ", "SHLL":
 		w.line("%s %s, %s", arithmetic[s.op], value(s.args[0]), reg(s.args[1]))
@@ -399,7 +399,7 @@ func (w *writer) integer(s statement) {
 		w.line("ADDS $1, %s", reg(s.args[0]))
 	case "XORL", "XORQ":
 		if s.args[0] != s.args[1] {
-			fail("%s: %v", w.text, s)
+			fail("%s: %v", w.function.text, s)
 		}
 		w.line("MOVD $0, %s", reg(s.args[0]))
 	case "CMPQ", "TESTQ", "CMPL", "TESTL":
@@ -413,7 +413,7 @@ func (w *writer) integer(s statement) {
 		w.v("prfm %s, %s", level, w.near(s.args[0], 8))
 	default:
 		if jumps[s.op] == "" {
-			fail("%s: no %s", w.text, s.op)
+			fail("%s: no %s", w.function.text, s.op)
 		}
 		w.line("%s %s", jumps[s.op], s.args[0])
 	}

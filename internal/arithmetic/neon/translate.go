@@ -80,10 +80,10 @@ func Translate(name, source string) (text string, err error) {
 
 // table returns the functions from which a dispatching function selects.
 func (w *writer) table() []string {
-	for _, s := range w.body {
+	for _, s := range w.function.body {
 		for _, a := range s.args {
-			if m := static.FindStringSubmatch(a); m != nil && w.tables[m[1]] != nil {
-				return w.tables[m[1]]
+			if m := static.FindStringSubmatch(a); m != nil && w.program.tables[m[1]] != nil {
+				return w.program.tables[m[1]]
 			}
 		}
 	}
@@ -124,23 +124,23 @@ type pair [2]int
 
 type writer struct {
 	code
-	*program
-	function
-	offsets map[string]int // where each symbol is in the table of constants
-	regs    map[int]pair
-	single  map[int]bool // registers whose halves are equal
-	lane    map[int]bool // registers used only as a factor that is the same for all lanes
-	free    []int
-	scratch int
-	labels  int
-	based   bool           // R19 holds the address of the constants
-	loaded  map[int]string // the symbols that registers hold
+	program  *program
+	function function
+	offsets  map[string]int // where each symbol is in the table of constants
+	regs     map[int]pair
+	single   map[int]bool // registers whose halves are equal
+	lane     map[int]bool // registers used only as a factor that is the same for all lanes
+	free     []int
+	scratch  int
+	labels   int
+	based    bool           // R19 holds the address of the constants
+	loaded   map[int]string // the symbols that registers hold
 }
 
 // temp returns a register that is unused until the next statement.
 func (w *writer) temp() int {
 	if w.scratch == len(w.free) {
-		fail("%s: no register is left", w.text)
+		fail("%s: no register is left", w.function.text)
 	}
 	w.scratch++
 	return w.free[w.scratch-1]
@@ -203,7 +203,7 @@ func (w *writer) same(s statement) bool {
 		switch {
 		case strings.HasPrefix(a, "$"), ok && !wide:
 		case ok && w.single[n]:
-		case strings.HasSuffix(a, "<>(SB)") && w.uniform(strings.TrimSuffix(a, "<>(SB)")):
+		case strings.HasSuffix(a, "<>(SB)") && w.program.uniform(strings.TrimSuffix(a, "<>(SB)")):
 		default:
 			return false
 		}
@@ -215,7 +215,7 @@ func (w *writer) same(s statement) bool {
 func (w *writer) allocate() {
 	w.regs, w.single, w.lane, w.loaded = map[int]pair{}, map[int]bool{}, map[int]bool{}, map[int]string{}
 	var names []int
-	for _, s := range w.body {
+	for _, s := range w.function.body {
 		for _, a := range s.args {
 			if n, wide, ok := number(a); ok {
 				if !slices.Contains(names, n) {
@@ -229,7 +229,7 @@ func (w *writer) allocate() {
 	}
 	for changed := true; changed; {
 		changed = false
-		for _, s := range w.body {
+		for _, s := range w.function.body {
 			if len(s.args) == 0 {
 				continue
 			}
@@ -238,7 +238,7 @@ func (w *writer) allocate() {
 			}
 		}
 	}
-	for _, s := range w.body {
+	for _, s := range w.function.body {
 		for i, a := range s.args {
 			n, _, ok := number(a)
 			last := i == len(s.args)-1
@@ -259,7 +259,7 @@ func (w *writer) allocate() {
 		}
 	}
 	if next > 32 {
-		fail("%s takes %d registers", w.text, next)
+		fail("%s takes %d registers", w.function.text, next)
 	}
 	for ; next < 32; next++ {
 		w.free = append(w.free, next)
@@ -288,14 +288,14 @@ func gp(arg string) int {
 func (w *writer) address(arg string) (base, off int) {
 	if m := static.FindStringSubmatch(arg); m != nil {
 		if !w.based {
-			fail("%s: %s: R19 is not set", w.text, arg)
+			fail("%s: %s: R19 is not set", w.function.text, arg)
 		}
 		off, _ = strconv.Atoi("0" + m[2])
 		return 19, w.offsets[m[1]] + off
 	}
 	m := memory.FindStringSubmatch(arg)
 	if m == nil {
-		fail("%s: cannot parse %q", w.text, arg)
+		fail("%s: cannot parse %q", w.function.text, arg)
 	}
 	off, _ = strconv.Atoi(m[1])
 	base = gp(m[2])
@@ -359,7 +359,7 @@ func (w *writer) source(arg string, wide bool) pair {
 	}
 	a := w.temp()
 	r := pair{a, a}
-	if m := static.FindStringSubmatch(arg); wide && (m == nil || !w.uniform(m[1])) {
+	if m := static.FindStringSubmatch(arg); wide && (m == nil || !w.program.uniform(m[1])) {
 		r[1] = w.temp()
 	}
 	w.whole("ld", r, arg)

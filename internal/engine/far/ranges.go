@@ -17,7 +17,6 @@ const page = 4096
 func Heap() memory.Range { return &heap{} }
 
 type heap struct {
-	none
 	bytes []byte
 }
 
@@ -50,7 +49,6 @@ func File(folder string) (memory.Range, error) {
 }
 
 type file struct {
-	none
 	*os.File
 	named    bool  // the file could not be removed while open
 	reserved int64 // the number of reserved bytes
@@ -89,11 +87,14 @@ func fill(w io.WriterAt, low, high int64) error {
 	return nil
 }
 
-// none implements the methods of memory.Range that are trivial for these ranges, whose pages are reserved
-// by Commit and stay until Release.
-type none struct{}
+// The pages of both ranges are reserved by Commit and stay until Release.
 
-func (none) Page() int64                   { return page }
-func (none) Reserve(int64) error           { return nil }
-func (none) Discard(int64, int64) error    { return nil }
-func (none) Present(low, high int64) int64 { return high - low }
+func (*heap) Page() int64                   { return page }
+func (*heap) Reserve(int64) error           { return nil }
+func (*heap) Discard(int64, int64) error    { return nil }
+func (*heap) Present(low, high int64) int64 { return high - low }
+
+func (*file) Page() int64                   { return page }
+func (*file) Reserve(int64) error           { return nil }
+func (*file) Discard(int64, int64) error    { return nil }
+func (*file) Present(low, high int64) int64 { return high - low }

@@ -54,7 +54,7 @@ type decoder struct {
 // entry is an entry of the file. Entries of a batch and the one that closes it have equal batches.
 type entry struct {
 	Entry
-	batch
+	batch  batch
 	op     int64
 	closes bool
 }
@@ -149,8 +149,8 @@ func (d *decoder) settle() {
 		}
 		// A transfer that is not completed although the last completed one has its number is part of a batch, as
 		// is one behind which no transfer was counted.
-		numbered := e.Kind != Collective && (e.transfers == 0 || e.transfers == d.dump.Groups[e.Group].Status.Completed)
-		batched[e.Group] = batched[e.Group] || e.closes || e.transfers >= 0 && (parts[e.batch] > 1 || numbered)
+		numbered := e.Kind != Collective && (e.batch.transfers == 0 || e.batch.transfers == d.dump.Groups[e.Group].Status.Completed)
+		batched[e.Group] = batched[e.Group] || e.closes || e.batch.transfers >= 0 && (parts[e.batch] > 1 || numbered)
 	}
 	d.dump.Complete = d.dump.Complete && history
 	d.dump.first = len(d.entries) > 0 && d.entries[0].Record == 0
@@ -206,16 +206,16 @@ func (d *decoder) count() {
 		c := &of[e.Group]
 		switch {
 		case e.Kind == Collective:
-			e.Number = e.collective - c.batches
-		case d.dump.Whole() || e.transfers == 0:
+			e.Number = e.batch.collective - c.batches
+		case d.dump.Whole() || e.batch.transfers == 0:
 			c.sent++
 			e.Number = c.sent
-		case !d.dump.Hooked && e.op >= e.collective && e.collective >= 0:
-			e.Number = e.op - e.collective
+		case !d.dump.Hooked && e.op >= e.batch.collective && e.batch.collective >= 0:
+			e.Number = e.op - e.batch.collective
 		default:
-			e.Number = e.transfers
+			e.Number = e.batch.transfers
 		}
-		if e.Kind != Collective && e.Batch > 0 && e.transfers == c.last.transfers && e.collective > c.last.collective {
+		if e.Kind != Collective && e.Batch > 0 && e.batch.transfers == c.last.transfers && e.batch.collective > c.last.collective {
 			c.batches++
 			d.dump.Groups[e.Group].Uncounted = !d.dump.Whole()
 		}
@@ -265,9 +265,9 @@ func (d *decoder) entry(v pickle.Value) {
 		case "process_group":
 			e.Group = d.member(v)
 		case "collective_seq_id", "seq_id":
-			e.collective = d.number(v)
+			e.batch.collective = d.number(v)
 		case "p2p_seq_id":
-			e.transfers = d.number(v)
+			e.batch.transfers = d.number(v)
 		case "op_id":
 			e.op = d.number(v)
 		case "profiling_name":
@@ -289,7 +289,7 @@ func (d *decoder) entry(v pickle.Value) {
 	if e.Group < 0 {
 		e.Group = d.named(strconv.FormatInt(local, 10))
 	}
-	d.dump.Groups[e.Group].Local, e.group = local, e.Group
+	d.dump.Groups[e.Group].Local, e.batch.group = local, e.Group
 	backend, name, _ := strings.Cut(name, ":")
 	var place int
 	call.Name, call.Kind, place = operation(name)

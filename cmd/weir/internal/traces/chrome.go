@@ -54,7 +54,7 @@ type header struct {
 func (f *file) top() error {
 	var span consoleSpan
 	fields := map[string]any{
-		"baseTimeNanoseconds": &f.base, "distributedInfo": &f.job,
+		"baseTimeNanoseconds": &f.header.base, "distributedInfo": &f.header.job,
 		"name": &span.name, "start_time": &span.start, "end_time": &span.end, "attributes": &span.attributes, "resource": &span.resource,
 	}
 	err := f.object(func(name string) error {
@@ -77,10 +77,10 @@ func (f *file) top() error {
 	switch {
 	case err != nil:
 		return err
-	case f.base < 0 || f.base > maxTime:
-		return f.fault("baseTimeNanoseconds is %d: expected 0 to %d", f.base, int64(maxTime))
-	case f.job.World < 0 || f.job.World > maxRank:
-		return f.fault("world_size is %d: expected 0 to %d", f.job.World, maxRank)
+	case f.header.base < 0 || f.header.base > maxTime:
+		return f.fault("baseTimeNanoseconds is %d: expected 0 to %d", f.header.base, int64(maxTime))
+	case f.header.job.World < 0 || f.header.job.World > maxRank:
+		return f.fault("world_size is %d: expected 0 to %d", f.header.job.World, maxRank)
 	case span.start != nil:
 		return f.console(&span)
 	}

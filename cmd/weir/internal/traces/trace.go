@@ -112,8 +112,8 @@ func ReadFrom(name string, r io.Reader) ([]*Trace, error) {
 // file holds the spans of a file that is being read.
 type file struct {
 	scanner
-	header
-	spans int // the number of spans in all lists
+	header header
+	spans  int // the number of spans in all lists
 	// host and device hold Kineto's annotations, those of a device by its stream. ranks holds the
 	// spans of files with several ranks.
 	host         []Span
@@ -158,15 +158,15 @@ func (f *file) traces(name string) (all []*Trace, err error) {
 		spans = slices.DeleteFunc(host, func(s Span) bool { return !s.computes() })
 	}
 	if len(spans) > 0 {
-		t := &Trace{Rank: rankOf(name), World: f.job.World, Host: hostOf(name), Spans: spans, Launches: launches, Annotated: annotated}
-		if f.job.Rank != nil {
-			t.Rank = *f.job.Rank
+		t := &Trace{Rank: rankOf(name), World: f.header.job.World, Host: hostOf(name), Spans: spans, Launches: launches, Annotated: annotated}
+		if f.header.job.Rank != nil {
+			t.Rank = *f.header.job.Rank
 		}
 		if t.Rank < 0 || t.Rank > maxRank {
 			return nil, fmt.Errorf("%s: %w: neither distributedInfo nor its name says which rank it is of: name it after its rank, as in rank3.json", name, ErrTrace)
 		}
 		for i := range spans {
-			spans[i].Start, spans[i].End = spans[i].Start+f.base, spans[i].End+f.base
+			spans[i].Start, spans[i].End = spans[i].Start+f.header.base, spans[i].End+f.header.base
 		}
 		f.ranks[t.Rank] = t
 	}

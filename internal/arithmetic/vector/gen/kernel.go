@@ -131,7 +131,7 @@ func (k kernel) assembly(s set) string {
 // writer translates the lines of a kernel to an instruction set.
 type writer struct {
 	text
-	kernel
+	kernel kernel
 	at     map[string]string // the registers of pointers
 	params map[string]parameter
 	tail   bool
@@ -146,8 +146,8 @@ var (
 
 // v returns the register for Vn.
 func (w *writer) v(name string) string {
-	register := w.register
-	if w.eight {
+	register := w.set.register
+	if w.kernel.eight {
 		register = "Y"
 	}
 	return vectorName.ReplaceAllString(name, register+"$1")
@@ -202,7 +202,7 @@ func (w *writer) plain(line string) {
 		w.line("\t%s", line)
 		return
 	}
-	for half := range w.halves {
+	for half := range w.set.halves {
 		w.line("\t%s", doubleName.ReplaceAllStringFunc(line, func(m string) string { return w.double(m, half) }))
 	}
 }

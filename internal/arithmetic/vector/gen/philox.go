@@ -23,8 +23,8 @@ func (t *text) philox() {
 			t.code("VPADDD [weyl0], V6, V6\nVPADDD [weyl1], V7, V7")
 		}
 		t.code(fmt.Sprintf("VPMULUDQ V4, V0, %s\nVPMULUDQ V5, V2, %s\nVPSRLQ $32, %s, V0\nVPSRLQ $32, %s, V2", p, q, q, p))
-		t.code(t.xor3(c1, "V6", "V0"))
-		t.code(t.xor3(c3, "V7", "V2"))
+		t.code(t.set.xor3(c1, "V6", "V0"))
+		t.code(t.set.xor3(c3, "V7", "V2"))
 		c1, c3, p, q = q, p, c3, c1
 	}
 	// Words 0 and 1 of each block, then 2 and 3, next to each other.

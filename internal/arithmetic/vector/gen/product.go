@@ -35,22 +35,22 @@ type tile struct {
 	rows int
 }
 
-func (t *tile) reg(n int) string { return fmt.Sprint(t.register, n) }
+func (t *tile) reg(n int) string { return fmt.Sprint(t.set.register, n) }
 
 // load and store move one of the two registers of a row, under its mask.
 func (t *tile) load(pointer string, half int, to string) {
 	if t.set == avx512 {
-		t.line("\tVMOVUPS.Z %d(%s), K%d, %s", half*t.bytes, pointer, half+1, to)
+		t.line("\tVMOVUPS.Z %d(%s), K%d, %s", half*t.set.bytes, pointer, half+1, to)
 	} else {
-		t.line("\tVMASKMOVPS %d(%s), Y%d, %s", half*t.bytes, pointer, 14+half, to)
+		t.line("\tVMASKMOVPS %d(%s), Y%d, %s", half*t.set.bytes, pointer, 14+half, to)
 	}
 }
 
 func (t *tile) store(from, pointer string, half int) {
 	if t.set == avx512 {
-		t.line("\tVMOVUPS %s, K%d, %d(%s)", from, half+1, half*t.bytes, pointer)
+		t.line("\tVMOVUPS %s, K%d, %d(%s)", from, half+1, half*t.set.bytes, pointer)
 	} else {
-		t.line("\tVMASKMOVPS %s, Y%d, %d(%s)", from, 14+half, half*t.bytes, pointer)
+		t.line("\tVMASKMOVPS %s, Y%d, %d(%s)", from, 14+half, half*t.set.bytes, pointer)
 	}
 }
 

@@ -22,7 +22,7 @@ var (
 
 // text is assembly for a set.
 type text struct {
-	set
+	set set
 	out strings.Builder
 }
 
@@ -32,7 +32,7 @@ func (t *text) line(format string, args ...any) { fmt.Fprintf(&t.out, format+"\n
 func (t *text) code(instructions string) {
 	for l := range strings.Lines(instructions) {
 		if l = strings.TrimSpace(l); l != "" {
-			t.line("\t%s", withConstants(vectorName.ReplaceAllString(l, t.register+"$1")))
+			t.line("\t%s", withConstants(vectorName.ReplaceAllString(l, t.set.register+"$1")))
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (k *Kernel) Launch(memory Memory, grid, block [3]int, shared int, params []
 	}
 	bytes := k.Shared + shared
 	m.shared.Data, m.shared.Written = make([]byte, bytes), make([]byte, bytes)
-	m.shared.perBlock = uint32(threads)
+	m.shared.shadow.perBlock = uint32(threads)
 	warps := m.newWarps()
 	var err error
 	for _, number := range m.rng.Perm(blocks) {
@@ -132,7 +132,7 @@ func (m *machine) warpThreads(w *warp) uint32 { return uint32(ones(min(warpSize,
 func (m *machine) run(warps []*warp, number int) error {
 	m.number, m.epoch = number, 0
 	clear(m.shared.Written)
-	clear(m.shared.words)
+	clear(m.shared.shadow.words)
 	place := coordinates(number, m.grid)
 	for _, w := range warps {
 		w.live = m.warpThreads(w)

@@ -127,7 +127,7 @@ func (s *shadow) change(c *cell, me, epoch uint32) uint32 {
 // piece is memory as a launch accesses it: a region, or the shared memory of the block.
 type piece struct {
 	Region
-	shadow
+	shadow shadow
 }
 
 // check checks and records an access of size bytes by a thread. It returns the reason of a
@@ -143,23 +143,23 @@ func (p *piece) check(offset uint64, size int, kind kind, me, epoch uint32) stri
 	} else if p.Written != nil && !written(p.Written[at:at+size]) {
 		return "reads memory that was never written"
 	}
-	cells := p.cells(at, size, len(p.Data))
+	cells := p.shadow.cells(at, size, len(p.Data))
 	for i := range cells {
 		other := noThread
 		switch kind {
 		case store:
-			other = p.store(&cells[i], me, epoch)
+			other = p.shadow.store(&cells[i], me, epoch)
 		case atomic:
-			other = p.change(&cells[i], me, epoch)
+			other = p.shadow.change(&cells[i], me, epoch)
 		default:
-			other = p.load(&cells[i], me, epoch)
+			other = p.shadow.load(&cells[i], me, epoch)
 		}
 		if other != noThread {
 			verb := "reads"
 			if kind != load {
 				verb = "writes"
 			}
-			return fmt.Sprintf("a race: it %s what %s used, with no barrier between", verb, p.describe(other))
+			return fmt.Sprintf("a race: it %s what %s used, with no barrier between", verb, p.shadow.describe(other))
 		}
 	}
 	return ""
