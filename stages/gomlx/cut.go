@@ -34,7 +34,7 @@ type forward struct {
 // that is executed, and gives nodes the same ids.
 func (s *stage) trace(in []shapes.Shape, training bool) (f *forward, err error) {
 	g := graph.NewGraph(s.model.backend, s.def.Name)
-	takes := fmt.Sprintf("its graph function gets %d inputs, %d from the previous stage and the parts of its Reads, %q, but uses another one: name it in Stage.Reads", len(s.inputs)+len(s.def.Reads), len(s.inputs), s.def.Reads)
+	takes := fmt.Sprintf("its graph function gets %d inputs, %d from the previous stage and the parts of its Reads, %q; if it uses another one, name it in Stage.Reads", len(s.inputs)+len(s.def.Reads), len(s.inputs), s.def.Reads)
 	caught := exceptions.TryCatch[error](func() {
 		store := s.model.Store
 		model.SetStore(g, store)
@@ -47,7 +47,7 @@ func (s *stage) trace(in []shapes.Shape, training bool) (f *forward, err error) 
 		if s.last {
 			labels := f.inputs[len(s.inputs)+len(s.def.Reads):]
 			for i, l := range s.model.losses {
-				takes = fmt.Sprintf("loss %q gets %d labels, %q, and %d predictions, but uses another one: name it in Config.Labels, or return it from the last stage", l.name, len(labels), s.model.Labels, len(f.outputs))
+				takes = fmt.Sprintf("loss %q gets %d labels, %q, and %d predictions; if it uses another one, name it in Config.Labels, or return it from the last stage", l.name, len(labels), s.model.Labels, len(f.outputs))
 				n := l.fn(labels, f.outputs)
 				sum, weight := perExample(n, labels, f.outputs)
 				if i == 0 && !n.DType().IsFloat() {
@@ -60,8 +60,7 @@ func (s *stage) trace(in []shapes.Shape, training bool) (f *forward, err error) 
 		}
 		err = s.refuse(f)
 	})
-	var beyond runtime.Error
-	if errors.As(caught, &beyond) && strings.Contains(beyond.Error(), "out of range") {
+	if beyond, ok := errors.AsType[runtime.Error](caught); ok { // probably an index out of range
 		return nil, s.refused("%s: %w", takes, beyond)
 	}
 	return f, errors.Join(err, s.blame(caught))

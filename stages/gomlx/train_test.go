@@ -282,7 +282,7 @@ func TestRefusals(t *testing.T) {
 			train.AddLoss(graph.ReduceAllMean(x))
 			return x
 		})},
-		{"a part that is not declared", `stage "layer": its graph function gets 1 inputs, 1 from the previous stage and the parts of its Reads, [], but uses another one: name it in Stage.Reads: runtime error: index out of range [1] with length 1`,
+		{"a part that is not declared", `stage "layer": its graph function gets 1 inputs, 1 from the previous stage and the parts of its Reads, []; if it uses another one, name it in Stage.Reads: runtime error: index out of range [1] with length 1`,
 			func(_ *model.Scope, in []*graph.Node) []*graph.Node { return []*graph.Node{graph.Add(in[0], in[1])} }},
 		{"an update of every step", "AddPerStepUpdateGraphFn", func(s *model.Scope, in []*graph.Node) []*graph.Node {
 			train.AddPerStepUpdateGraphFn(s, in[0].Graph(), func(*model.Scope, *graph.Graph) {})
@@ -335,7 +335,7 @@ func TestWrongUses(t *testing.T) {
 	cfg.Loss = func(labels, p []*graph.Node) *graph.Node { return graph.Sub(labels[1], p[0]) }
 	_, err = gomlx.New(cfg)
 	require.ErrorIs(t, err, gomlx.ErrRefused)
-	require.ErrorContains(t, err, `loss "loss" gets 1 labels, ["y"], and 1 predictions, but uses another one: name it in Config.Labels, or return it from the last stage: runtime error`)
+	require.ErrorContains(t, err, `loss "loss" gets 1 labels, ["y"], and 1 predictions; if it uses another one, name it in Config.Labels, or return it from the last stage: runtime error`)
 
 	cfg = config(2)
 	m, err := gomlx.New(cfg)
