@@ -119,8 +119,8 @@ func (f *file) event(text []byte) error {
 	}
 	e := event{Start: microseconds(math.NaN()), Length: microseconds(math.NaN())} // as if the text were no time
 	err := json.Unmarshal(text, &e)
-	if _, other := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !other { // Other events may have fields of other types.
-		return f.fault("%v", err)
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok { // Other events may have fields of other types.
+		return f.fault("found %.40q in an event, which is not JSON", text[max(syntax.Offset-1, 0):])
 	}
 	spans, from, length := named(e.Name), 1e3*float64(e.Start), 1e3*float64(e.Length)
 	stream := string(e.Process) + " " + string(e.Thread)
