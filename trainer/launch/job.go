@@ -157,11 +157,16 @@ func (j *Job) runOnce(ctx context.Context, out, errs *lines) (int, error) {
 		}()
 	}
 	exits, interrupted := j.watch(ctx, running, ended)
-	status, err := verdict(exits)
-	if interrupted && err != nil && !errors.Is(err, errInterrupted) {
-		err = fmt.Errorf("%w: %s", errInterrupted, strings.TrimPrefix(err.Error(), "launch: "))
+	status, failure := verdict(exits)
+	switch {
+	case status == 0:
+		return 0, nil
+	case status == Interrupted:
+		return status, errInterrupted
+	case interrupted:
+		return status, fmt.Errorf("%w: %s", errInterrupted, failure)
 	}
-	return status, err
+	return status, errors.New("launch: " + failure)
 }
 
 // watch waits for all processes, forwards signals, and ends processes that outlive a failure. It
@@ -225,9 +230,9 @@ func exitOf(number int, err error) exit {
 	return e
 }
 
-// verdict distinguishes the cause of a failure from its consequences. The exits are in the order
-// in which they occurred.
-func verdict(exits []exit) (int, error) {
+// verdict returns the exit status of the job, and distinguishes the cause of a failure from its
+// consequences. The exits are in the order in which they occurred.
+func verdict(exits []exit) (status int, failure string) {
 	cause := -1
 	var own, consequences []string
 	for i, e := range exits {
@@ -239,10 +244,7 @@ func verdict(exits []exit) (int, error) {
 		}
 	}
 	if cause < 0 {
-		return 0, nil
-	}
-	if exits[cause].status == Interrupted {
-		return Interrupted, errInterrupted
+		return 0, ""
 	}
 	for i, e := range exits {
 		switch text := fmt.Sprintf("%d (%s)", e.process, e.how); {
@@ -253,14 +255,14 @@ func verdict(exits []exit) (int, error) {
 			consequences = append(consequences, text)
 		}
 	}
-	err := fmt.Errorf("launch: process %d has failed: %s", exits[cause].process, exits[cause].how)
+	failure = fmt.Sprintf("process %d has failed: %s", exits[cause].process, exits[cause].how)
 	if len(own) > 0 {
-		err = fmt.Errorf("%w; other failed processes: %s", err, strings.Join(own, ", "))
+		failure += "; other failed processes: " + strings.Join(own, ", ")
 	}
 	if len(consequences) > 0 {
-		err = fmt.Errorf("%w; ended because of it: %s", err, strings.Join(consequences, ", "))
+		failure += "; ended because of it: " + strings.Join(consequences, ", ")
 	}
-	return exits[cause].status, err
+	return exits[cause].status, failure
 }
 
 // class classifies a failure. The failure with the lowest class is the cause: a process that did
