@@ -3,6 +3,7 @@ package schedule
 import (
 	"fmt"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/internal/formats/spelling"
 )
 
@@ -66,7 +67,7 @@ func Find(name string) (Schedule, error) {
 			return s, nil
 		}
 	}
-	return Schedule{}, fmt.Errorf("%w: there is no schedule %.*q; %s", ErrParams, spelling.Most, name, spelling.Hint(name, Names()))
+	return Schedule{}, diagnostic.Errorf(ErrParams, "there is no schedule %.*q; %s", spelling.Most, name, spelling.Hint(name, Names()))
 }
 
 // Names returns the names of all schedules.
@@ -84,11 +85,11 @@ type placing func(ranks, stages int) (p Placement, works string)
 func place(name string, placing placing) func(ranks, stages int) (Placement, error) {
 	return func(ranks, stages int) (Placement, error) {
 		if ranks < 1 || ranks > MaxStages || stages < 1 || stages > MaxStages {
-			return Placement{}, fmt.Errorf("%w: %d stages on %d ranks: there must be 1 to %d of each", ErrParams, stages, ranks, MaxStages)
+			return Placement{}, diagnostic.Errorf(ErrParams, "%d stages on %d ranks: there must be 1 to %d of each", stages, ranks, MaxStages)
 		}
 		p, works := placing(ranks, stages)
 		if works != "" {
-			return Placement{}, fmt.Errorf("%w: %s does not run %d stages on %d ranks: use %s", ErrParams, name, stages, ranks, works)
+			return Placement{}, diagnostic.Errorf(ErrParams, "%s does not run %d stages on %d ranks: use %s", name, stages, ranks, works)
 		}
 		return p, nil
 	}

@@ -3,6 +3,8 @@ package schedule
 import (
 	"fmt"
 	"slices"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // maxBody is the maximum number of actions in one body. It limits the size of a group, because groups
@@ -64,8 +66,8 @@ func (p Params) depthFirstGroups() (*Plan, error) {
 		return p.plan(name, breadthFirst(p, 0, 1)...), nil // a single group of all microbatches runs breadth first
 	}
 	if int64(group)*int64(p.Placement.Stages()) > maxBody/2 {
-		return nil, fmt.Errorf("%w: a group of %d microbatches over %d stages is more than %d actions: use a smaller group",
-			ErrParams, group, p.Placement.Stages(), maxBody)
+		return nil, diagnostic.Errorf(ErrParams, "a group of %d microbatches over %d stages is more than %d actions: use a smaller group",
+			group, p.Placement.Stages(), maxBody)
 	}
 
 	groups, rest := p.Microbatches/group, p.Microbatches%group

@@ -1,8 +1,9 @@
 package schedule
 
 import (
-	"fmt"
 	"slices"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // DualPipe is DeepSeek's schedule for two copies of the model that run through the ranks in opposite
@@ -27,12 +28,12 @@ func DualPipe(p Params) (*Plan, error) {
 	}
 	ranks := p.Placement.Ranks
 	if p.Placement.Copies != 2 || p.Placement.Depth() != ranks || !slices.Equal(p.Placement.Rank, Bidirectional(ranks).Rank) {
-		return nil, fmt.Errorf("%w: dualpipe runs two copies of a model in opposite directions, each with one stage per rank: place them as Bidirectional(%d) does",
-			ErrParams, ranks)
+		return nil, diagnostic.Errorf(ErrParams, "dualpipe runs two copies of a model in opposite directions, each with one stage per rank: place them as Bidirectional(%d) does",
+			ranks)
 	}
 	half := (ranks + 1) / 2
 	if half > bothWaysMost {
-		return nil, fmt.Errorf("%w: dualpipe on %d ranks: the limit is %d", ErrParams, ranks, 2*bothWaysMost)
+		return nil, diagnostic.Errorf(ErrParams, "dualpipe on %d ranks: the limit is %d", ranks, 2*bothWaysMost)
 	}
 	each := max((p.Microbatches+1)/2, 2*half) // microbatches per copy
 	return p.counted("dualpipe", func(b *countingBuilder, r int) {

@@ -1,9 +1,9 @@
 package schedule
 
 import (
-	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
@@ -23,8 +23,8 @@ func greedy(p Params) ([][]Segment, error) {
 	w := newWorkers(p)
 	for w.tick() {
 		if w.written > maxBody/4 {
-			return nil, fmt.Errorf("%w: depth-first finds no order that repeats within %d actions of these %d stages: use fewer microbatches or stages, or another cap",
-				ErrParams, maxBody/4, p.Placement.Stages())
+			return nil, diagnostic.Errorf(ErrParams, "depth-first finds no order that repeats within %d actions of these %d stages: use fewer microbatches or stages, or another cap",
+				maxBody/4, p.Placement.Stages())
 		}
 		if w.skipped {
 			continue // only the last microbatches remain

@@ -3,6 +3,8 @@ package schedule
 import (
 	"fmt"
 	"slices"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // Interleaved is Megatron-LM's interleaved 1F1B. Each rank has V stages, looped: stage s is on rank
@@ -68,20 +70,20 @@ func (p Params) groups(rule string, least int) (name string, group int, err erro
 	}
 	ranks, stages := p.Placement.Ranks, p.Placement.Stages()
 	if stages%ranks != 0 || !slices.Equal(p.Placement.Rank, Looped(ranks, stages).Rank) {
-		return "", 0, fmt.Errorf("%w: %s needs the same number of stages on each rank, with stage s on rank s mod %d: place %d, %d or another multiple of %d stages",
-			ErrParams, rule, ranks, ranks, 2*ranks, ranks)
+		return "", 0, diagnostic.Errorf(ErrParams, "%s needs the same number of stages on each rank, with stage s on rank s mod %d: place %d, %d or another multiple of %d stages",
+			rule, ranks, ranks, 2*ranks, ranks)
 	}
 	if p.Group != 0 && p.Group < least {
-		return "", 0, fmt.Errorf("%w: %s in groups of %d on %d ranks: a group must fill the pipeline: use %d or more, or 0 for %d",
-			ErrParams, rule, p.Group, ranks, ranks, ranks)
+		return "", 0, diagnostic.Errorf(ErrParams, "%s in groups of %d on %d ranks: a group must fill the pipeline: use %d or more, or 0 for %d",
+			rule, p.Group, ranks, ranks, ranks)
 	}
 	name, group = rule, ranks
 	if p.Group > 0 && p.Group != ranks {
 		name, group = fmt.Sprintf("%s group=%d", rule, p.Group), min(p.Group, max(p.Microbatches, ranks)) // a larger group contains all microbatches
 	}
 	if int64(group)*int64(stages) > maxBody/4 {
-		return "", 0, fmt.Errorf("%w: groups of %d microbatches over %d stages take more than %d actions to write out: use smaller groups",
-			ErrParams, group, stages, maxBody)
+		return "", 0, diagnostic.Errorf(ErrParams, "groups of %d microbatches over %d stages take more than %d actions to write out: use smaller groups",
+			group, stages, maxBody)
 	}
 	return name, group, nil
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 var kindNames = [NumKinds]string{
@@ -57,7 +59,7 @@ func (a Action) appendText(b []byte) []byte {
 func ParseAction(text string) (Action, error) {
 	a, fault := parseAction(text)
 	if fault != "" {
-		return 0, &textFault{of: ErrText, fault: fmt.Sprintf("found %q, %s", shorten(text), fault)}
+		return 0, diagnostic.Errorf(ErrText, "found %q, %s", shorten(text), fault)
 	}
 	return a, nil
 }
@@ -75,7 +77,7 @@ func (a Action) MarshalText() ([]byte, error) { return a.appendWord(nil), nil }
 func (a *Action) UnmarshalText(text []byte) error {
 	parsed, fault := parseWord(string(text))
 	if fault != "" {
-		return &textFault{of: ErrText, fault: fmt.Sprintf("found %q, %s", shorten(string(text)), fault)}
+		return diagnostic.Errorf(ErrText, "found %q, %s", shorten(string(text)), fault)
 	}
 	*a = parsed
 	return nil

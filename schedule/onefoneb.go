@@ -1,6 +1,6 @@
 package schedule
 
-import "fmt"
+import "github.com/weir-ml/weir/internal/formats/diagnostic"
 
 // OneFOneB is 1F1B: rank r runs P-1-r forwards, then alternates between a forward and a backward,
 // and finally runs the remaining backwards. Microbatches ascend in both.
@@ -29,14 +29,14 @@ func (p Params) chain(rule string) error {
 	before := -1
 	for stage, rank := range p.Placement.Rank {
 		if rank != before && rank != before+1 {
-			return fmt.Errorf("%w: %s passes through the ranks once, but stage %d on rank %d comes after rank %d: place the stages in the order of the ranks, one or more in a row on each",
-				ErrParams, rule, stage, rank, before)
+			return diagnostic.Errorf(ErrParams, "%s passes through the ranks once, but stage %d on rank %d comes after rank %d: place the stages in the order of the ranks, one or more in a row on each",
+				rule, stage, rank, before)
 		}
 		before = rank
 	}
 	if before != p.Placement.Ranks-1 {
-		return fmt.Errorf("%w: %s needs a stage on every rank: use %d ranks, or place a stage on each of the %d",
-			ErrParams, rule, before+1, p.Placement.Ranks)
+		return diagnostic.Errorf(ErrParams, "%s needs a stage on every rank: use %d ranks, or place a stage on each of the %d",
+			rule, before+1, p.Placement.Ranks)
 	}
 	return nil
 }

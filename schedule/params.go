@@ -2,8 +2,9 @@ package schedule
 
 import (
 	"errors"
-	"fmt"
 	"slices"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // ErrParams is wrapped by every error about the parameters of a plan.
@@ -38,7 +39,7 @@ type Rule func(Params) (*Plan, error)
 func (p Params) Validate() error {
 	var faults []error
 	fault := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrParams}, args...)...))
+		faults = append(faults, diagnostic.Errorf(ErrParams, format, args...))
 	}
 	stages := p.Placement.Stages()
 	if stages < 1 || stages > MaxStages {
@@ -97,12 +98,12 @@ type UnusedError struct {
 }
 
 // Error returns a message that names the field to leave at 0.
-func (e *UnusedError) Error() string {
-	return fmt.Sprintf("%v: %s %s: make %s 0, not %d%s", ErrParams, e.Rule, e.Reason, e.Field, e.Value, e.Advice)
-}
+func (e *UnusedError) Error() string { return e.Unwrap().Error() }
 
-// Unwrap returns ErrParams.
-func (e *UnusedError) Unwrap() error { return ErrParams }
+// Unwrap returns an error that wraps ErrParams and has the same message.
+func (e *UnusedError) Unwrap() error {
+	return diagnostic.Errorf(ErrParams, "%s %s: make %s 0, not %d%s", e.Rule, e.Reason, e.Field, e.Value, e.Advice)
+}
 
 // option is a parameter that only some rules support.
 type option uint8
@@ -127,7 +128,7 @@ func (p Params) check(rule string, takes option) error {
 		faults = append(faults, &UnusedError{rule, "does not slice sequences", "Slices", p.Slices, ", or use seq1f1b"})
 	}
 	if copies := p.Placement.Copies; takes&takesCopies == 0 && copies > 1 {
-		faults = append(faults, fmt.Errorf("%w: %s runs one copy of the model, and the placement has %d: use dualpipe for two", ErrParams, rule, copies))
+		faults = append(faults, diagnostic.Errorf(ErrParams, "%s runs one copy of the model, and the placement has %d: use dualpipe for two", rule, copies))
 	}
 	return errors.Join(faults...)
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // ErrText is wrapped by every error about the text form of a plan.
@@ -49,7 +51,7 @@ func newScanner(r io.Reader) (*scanner, error) {
 		return nil, fmt.Errorf("schedule: %w", err)
 	}
 	if len(text) > MaxText {
-		return nil, fmt.Errorf("%w: it is longer than %d bytes: write the plan as segments", ErrText, MaxText)
+		return nil, diagnostic.Errorf(ErrText, "it is longer than %d bytes: write the plan as segments", MaxText)
 	}
 	s.text = string(text)
 	s.next()
@@ -89,34 +91,6 @@ func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// textFault is a fault at a location in a text.
-type textFault struct {
-	of           error  // ErrText, or the error of another text form
-	name         string // the name of the file, or ""
-	line, column int    // from 1; 0 if the text has no locations
-	fault        string
-}
-
-// Error returns the location and the fault.
-func (f *textFault) Error() string {
-	switch {
-	case f.line == 0:
-		return fmt.Sprintf("%v: %s", f.of, f.fault)
-	case f.name == "":
-		return fmt.Sprintf("%v: line %d:%d: %s", f.of, f.line, f.column, f.fault)
-	}
-	return fmt.Sprintf("%v: %s:%d:%d: %s", f.of, f.name, f.line, f.column, f.fault)
-}
-
-// Unwrap returns ErrText, or the error of another text form.
-func (f *textFault) Unwrap() error { return f.of }
-
-// Place returns the line and the column, in bytes, both from 1.
-func (f *textFault) Place() (line, column int) { return f.line, f.column }
-
-// Fault returns the message without the location.
-func (f *textFault) Fault() string { return f.fault }
-
 // fail records a fault of the current word and ends the scan. It keeps only the first fault, which is
 // likely to have caused the later ones.
 func (s *scanner) fail(format string, args ...any) {
@@ -127,8 +101,8 @@ func (s *scanner) fail(format string, args ...any) {
 	if s.word != "" {
 		found = strconv.Quote(shorten(s.word))
 	}
-	fault := fmt.Sprintf("found %s, %s", found, fmt.Sprintf(format, args...))
-	s.parseFault = &textFault{ErrText, s.name, s.line, s.column, fault}
+	fault := fmt.Errorf("found %s, %s", found, fmt.Sprintf(format, args...))
+	s.parseFault = &diagnostic.Error{Kind: ErrText, File: s.name, Line: s.line, Column: s.column, Err: fault}
 	s.pos, s.word = len(s.text), ""
 }
 

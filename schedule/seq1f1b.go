@@ -1,6 +1,10 @@
 package schedule
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
+)
 
 // Seq1F1B is 1F1B for slices of sequences (Plan.Slices), for models in which a slice depends on the
 // slices before it, as with causal attention. A microbatch is a slice. The forward runs the slices
@@ -19,8 +23,8 @@ func Seq1F1B(p Params) (*Plan, error) {
 	ranks, microbatches := p.Placement.Ranks, p.Microbatches
 	slices := max(p.Slices, 1)
 	if written := min(slices, microbatches); int64(written)*int64(p.Placement.Stages()) > maxBody/8 {
-		return nil, fmt.Errorf("%w: sequences of %d slices over %d stages take more than %d actions to write out: use fewer slices",
-			ErrParams, slices, p.Placement.Stages(), maxBody)
+		return nil, diagnostic.Errorf(ErrParams, "sequences of %d slices over %d stages take more than %d actions to write out: use fewer slices",
+			slices, p.Placement.Stages(), maxBody)
 	}
 
 	whole := microbatches / slices * slices // the number of microbatches in complete sequences

@@ -6,6 +6,8 @@ import (
 	"io"
 	"math/bits"
 	"strconv"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // textVersion is the number in the first line of the text form. ParseText refuses other numbers.
@@ -52,7 +54,7 @@ const lineWidth = 100
 // because it has kinds or drops without a name, or tables of the wrong length.
 func (p *Plan) WriteText(w io.Writer) error {
 	if fault := p.noText(); fault != "" {
-		return fmt.Errorf("%w: %s", ErrText, fault)
+		return diagnostic.Errorf(ErrText, "%s", fault)
 	}
 	t := &textWriter{w: bufio.NewWriter(w)}
 	t.header(p)

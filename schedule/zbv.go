@@ -1,8 +1,9 @@
 package schedule
 
 import (
-	"fmt"
 	"slices"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // ZBV is the handcrafted zero-bubble schedule on a V: microbatches reach stage r of rank r on their way
@@ -46,11 +47,11 @@ func (p Params) onV(rule string, most int) error {
 	}
 	ranks, stages := p.Placement.Ranks, p.Placement.Stages()
 	if stages != 2*ranks || !slices.Equal(p.Placement.Rank, Wave(ranks, stages).Rank) {
-		return fmt.Errorf("%w: %s runs two stages per rank, placed as a V: place %d stages as Wave(%d, %d) does",
-			ErrParams, rule, 2*ranks, ranks, 2*ranks)
+		return diagnostic.Errorf(ErrParams, "%s runs two stages per rank, placed as a V: place %d stages as Wave(%d, %d) does",
+			rule, 2*ranks, ranks, 2*ranks)
 	}
 	if ranks > most {
-		return fmt.Errorf("%w: %s on %d ranks: the limit is %d", ErrParams, rule, ranks, most)
+		return diagnostic.Errorf(ErrParams, "%s on %d ranks: the limit is %d", rule, ranks, most)
 	}
 	return nil
 }

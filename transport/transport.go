@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -68,8 +69,8 @@ func SameHello(hellos [][]byte) error {
 		case first < 0:
 			first = rank
 		case !bytes.Equal(hello, hellos[first]):
-			return fmt.Errorf("%w: rank %d begins %s, rank %d begins %s: start all processes with the same model, plan, data and checkpoint",
-				ErrRanks, first, hellos[first], rank, hello)
+			return diagnostic.Errorf(ErrRanks, "rank %d begins %s, rank %d begins %s: start all processes with the same model, plan, data and checkpoint",
+				first, hellos[first], rank, hello)
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/checkpoint"
 	"github.com/weir-ml/weir/trainer/terminal"
@@ -58,8 +59,8 @@ func (c *verifyCmd) Run(s *streams) error {
 			return err
 		}
 		if one.Whole = err == nil; !one.Whole {
-			for line := range strings.SplitSeq(err.Error(), "\n") {
-				found = append(found, fault{Text: strings.TrimPrefix(line, checkpoint.ErrDamaged.Error()+": ")})
+			for line := range strings.SplitSeq(diagnostic.Text(err, nil), "\n") {
+				found = append(found, fault{Text: line})
 			}
 		}
 		all = append(all, one)

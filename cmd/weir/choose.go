@@ -214,7 +214,7 @@ func (c *chooseCmd) outcome(choice *choose.Choice, costs *simulate.Costs) *chose
 	for _, one := range choice.All {
 		line := candidate{Name: one.Name(), Fits: one.Fits, Front: one.Front}
 		if one.Refused != nil {
-			line.Refused = plain(one.Refused.Error())
+			line.Refused = plain(one.Refused)
 		} else {
 			line.Makespan, line.BubbleMakespan = costs.Units(one.Report.Makespan), one.Report.BubbleMakespan()
 			if line.Gathered, line.GatheredBy = one.Gathered, one.GatheredBy; costs.Replicas > 1 {
@@ -291,7 +291,7 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Co
 	}
 	for _, one := range choice.All {
 		if one.Refused != nil {
-			fmt.Fprintf(w, "not %s: %s\n", one.Name(), plain(one.Refused.Error()))
+			fmt.Fprintf(w, "not %s: %s\n", one.Name(), plain(one.Refused))
 		}
 	}
 }

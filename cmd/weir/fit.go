@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/cmd/weir/internal/fit"
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -118,11 +119,7 @@ func (c *fitCmd) refused(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return faults{{Text: fmt.Sprintf("weir: stopped after %v, the limit of --time-limit: the cost grows with the ranks, with the layers of a rank, and with the microbatches in flight: take fewer, or a longer limit, or --no-reserved", c.TimeLimit)}}
 	case errors.Is(err, fit.ErrModel), errors.Is(err, fit.ErrSetup):
-		var lines []string
-		for line := range strings.SplitSeq(err.Error(), "\n") {
-			lines = append(lines, trimKinds(line, fit.ErrModel.Error(), fit.ErrSetup.Error()))
-		}
-		return usage("%s", strings.Join(lines, "\n"))
+		return usage("%s", diagnostic.Text(err, nil))
 	case errors.Is(err, layout.ErrProfile) && len(c.Profile) == 1:
 		return inFile(c.Profile[0], err)
 	}
@@ -142,7 +139,7 @@ func (c *fitCmd) read(s *streams) (*fit.Config, error) {
 	defer file.Close() // It was only read.
 	config, err := fit.Read(file, c.Set)
 	if err != nil {
-		return nil, inFile(file.name, errors.New(strings.ReplaceAll(err.Error(), fit.ErrModel.Error()+": ", "")))
+		return nil, inFile(file.name, err)
 	}
 	return config, nil
 }
@@ -186,7 +183,7 @@ func (c *fitCmd) setup(read *fit.Config) (fit.Setup, error) {
 	if c.Recompute != "" {
 		recompute, err := fit.ParseRecompute(c.Recompute)
 		if err != nil {
-			return s, usage("--recompute: %s", trimKinds(err.Error(), fit.ErrSetup.Error()))
+			return s, usage("--recompute: %s", diagnostic.Text(err, nil))
 		}
 		s.Recompute = recompute
 	}
@@ -289,7 +286,7 @@ func (c *fitCmd) measured(r *fit.Request) error {
 	}
 	profile, resident, err := fit.FromSnapshots(list, r.Plan.Placement.Depth())
 	if err != nil {
-		return faults{{Text: "weir: " + trimKinds(err.Error(), fit.ErrSnapshot.Error())}}
+		return faults{{Text: "weir: " + diagnostic.Text(err, nil)}}
 	}
 	r.Profile, r.Model = profile, nil
 	r.Resident = func(place schedule.Placement, rank int) (bytes int64) {

@@ -22,7 +22,7 @@ func TestHostileInput(t *testing.T) {
 	}{
 		{"choose --ranks 2 --microbatches 4 --costs", "", atFault, ":1:1: found the end of the text, expected more of the costs\n"},
 		{"choose --ranks 2 --microbatches 4 --costs", `{"schema": 1}`, atFault, ": there are costs of 0 stages: give one entry for all, or one for each\n"},
-		{"choose --ranks 2 --microbatches 4 --costs", strings.Repeat(" ", 16<<20+1), atFault, ": the text is longer than 16777216 bytes: use a file of costs\n"},
+		{"choose --ranks 2 --microbatches 4 --costs", strings.Repeat(" ", 16<<20+1), atFault, ": the text is longer than 16777216 bytes: name a file with the costs\n"},
 		{"choose --ranks 2 --microbatches 4 --costs", `{"schema": 1, "stages": [{"f": NaN}]}`, atFault, ":1:32: found \"NaN\", expected a value\n"},
 		{"mem plan 1f1b --ranks 2 --profile", "\x1f\x8b\b", atFault, `:1:1: found "\x1f\x8b\b", expected a value` + "\n"},
 		{"mem plan 1f1b --ranks 2 --shapes 7 --profile " + profile, "-", misused, "weir: --shapes 7: the profile has shape classes 0 to 0\n"},

@@ -11,7 +11,10 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/terminal"
 )
@@ -63,7 +66,7 @@ const (
 var errUsage = errors.New("wrong use")
 
 func usage(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...)
+	return diagnostic.Errorf(errUsage, format, args...)
 }
 
 // exitError ends the program with the exit status of another process.
@@ -116,7 +119,7 @@ func (f faults) Error() string {
 // error unchanged.
 func faultOf(err, kind error) error {
 	if errors.Is(err, kind) {
-		return faults{{Text: trimKinds(err.Error(), kind.Error())}}
+		return faults{{Text: diagnostic.Text(err, nil)}}
 	}
 	return err
 }
@@ -166,21 +169,28 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return good
 }
 
-// plain returns the text of a library error without the package and the kind of error at its
-// beginning.
-func plain(text string) string {
-	if rest, found := strings.CutPrefix(text, simulate.ErrCosts.Error()); found {
-		return "costs" + rest
+// plain returns the text of an error without the names of the packages of plans.
+func plain(err error) string {
+	if invalid, ok := err.(*check.Error); ok {
+		return invalid.Text()
 	}
-	return trimKinds(text, schedule.ErrParams.Error(), "schedule", "format")
-}
-
-// trimKinds removes kinds of errors from the beginning of a text.
-func trimKinds(text string, kinds ...string) string {
-	for _, kind := range kinds {
-		text = strings.TrimPrefix(text, kind+": ")
-	}
-	return text
+	return diagnostic.Text(err, func(kind error) string {
+		switch kind {
+		case errUsage, schedule.ErrParams:
+			return ""
+		case simulate.ErrCosts:
+			return "costs"
+		case schedule.ErrFacts:
+			return "invalid facts"
+		case check.ErrInvalidPlan:
+			return "invalid plan"
+		case format.ErrFormat:
+			return "invalid plan file"
+		case format.ErrRefused:
+			return "the form cannot express the plan"
+		}
+		return kind.Error()
+	})
 }
 
 // normalize converts the arguments for the parser: -help becomes --help, as in the programs of
@@ -222,7 +232,7 @@ func fail(stderr io.Writer, err error) int {
 		return misused
 	}
 	const half = 2 << 10 // of a line, in bytes
-	for _, line := range strings.Split(err.Error(), "\n") {
+	for line := range strings.SplitSeq(plain(err), "\n") {
 		if len(line) > 2*half { // The line quotes a long argument; the advice is at its end.
 			line = line[:half] + "..." + line[len(line)-half:]
 		}
@@ -230,7 +240,7 @@ func fail(stderr io.Writer, err error) int {
 		if strings.HasPrefix(line, " ") { // An indented line is code to copy.
 			prefix = ""
 		}
-		fmt.Fprintf(stderr, "%s%s\n", prefix, plain(trimKinds(line, errUsage.Error())))
+		fmt.Fprintf(stderr, "%s%s\n", prefix, line)
 	}
 	return misused
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/cmd/weir/internal/leaks"
@@ -51,7 +50,7 @@ func (c *memLeaksCmd) Run(s *streams) error {
 			return c.report(s, found)
 		}
 	}
-	return faults{{File: in.name, Text: strings.TrimPrefix(err.Error(), "leaks: ")}}
+	return faults{{File: in.name, Text: err.Error()}}
 }
 
 // report prints the findings.

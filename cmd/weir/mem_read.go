@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strconv"
-	"strings"
 
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/schedule/units"
@@ -41,17 +39,17 @@ func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, err
 		r.name = in.name
 		read := false // whether any record was read
 		for record, err := range memlog.Read(in) {
+			line, unread := errors.AsType[*memlog.Error](err)
 			switch {
-			case errors.Is(err, memlog.ErrTorn):
-				torn := faultAt(r.name, err)
-				r.torn = &torn
-			case errors.Is(err, memlog.ErrFormat):
+			case unread && line.Torn:
+				r.torn = &fault{File: r.name, Line: line.Line, Column: line.Column, Text: line.Text}
+			case unread:
 				if len(r.wrong) == mostFaults {
 					if r.beyond++; r.beyond == mostLines && !read {
 						return // the file may be endless
 					}
 				} else {
-					r.wrong = append(r.wrong, faultAt(r.name, err))
+					r.wrong = append(r.wrong, fault{File: r.name, Line: line.Line, Column: line.Column, Text: line.Text})
 				}
 			case err != nil:
 				yield(nil, fmt.Errorf("%s: %w", r.name, err))
@@ -87,16 +85,4 @@ func (r *logRead) emptyError() error {
 	}
 	found, _ := r.faults().(faults)
 	return append(found, fault{File: r.name, Text: "no record: a memory log has a line for each microbatch, as docs/memory-log.md says"})
-}
-
-// faultAt converts an error of memlog, line:column: text, to a fault.
-func faultAt(name string, err error) fault {
-	text := strings.TrimPrefix(err.Error(), memlog.ErrFormat.Error()+": ")
-	f := fault{File: name, Text: text}
-	if parts := strings.SplitN(text, ":", 3); len(parts) == 3 {
-		f.Line, _ = strconv.Atoi(parts[0])
-		f.Column, _ = strconv.Atoi(parts[1])
-		f.Text = strings.TrimSpace(parts[2])
-	}
-	return f
 }

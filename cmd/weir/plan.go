@@ -67,7 +67,7 @@ func (c *planCmd) Run(s *streams) error {
 			return err
 		}
 		if plan, err = lower.Prepare(plan, passes); err != nil {
-			return usage("%s: %s", c.Name, plain(err.Error()))
+			return usage("%s: %s", c.Name, plain(err))
 		}
 	}
 	return s.write(c.Output, func(w io.Writer) error { return format.Write(w, plan, form) })

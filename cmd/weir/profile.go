@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -52,20 +53,14 @@ func figuresFromCosts(plan *schedule.Plan, costs *simulate.Costs) []layout.Figur
 	return list
 }
 
-// withoutKind removes the kind from an error about a file, because the name of the file
-// implies it.
-var withoutKind = strings.NewReplacer(layout.ErrProfile.Error()+": ", "", schedule.ErrFacts.Error()+": ", "", simulate.ErrCosts.Error()+": ", "", "layout: ", "")
-
-// inFile puts the name of the file before each line of an error about it.
+// inFile returns an error about a file as faults, without its kind, which the name of the file
+// implies.
 func inFile(name string, err error) (found faults) {
-	for line := range strings.SplitSeq(err.Error(), "\n") {
-		text := withoutKind.Replace(line)
-		text, placed := strings.CutPrefix(text, name+":") // followed by a line and a column
-		if placed {
-			found = append(found, fault{Text: name + ":" + text})
-			continue
-		}
-		found = append(found, fault{File: name, Text: text})
+	if at, ok := errors.AsType[*diagnostic.Error](err); ok && at.Line > 0 {
+		return faults{{File: name, Line: at.Line, Column: at.Column, Text: diagnostic.Text(at.Err, nil)}}
+	}
+	for line := range strings.SplitSeq(diagnostic.Text(err, nil), "\n") {
+		found = append(found, fault{File: name, Text: line})
 	}
 	return found
 }
@@ -80,9 +75,20 @@ func (c *layoutFlags) layoutError(err error) error {
 	case errors.Is(err, layout.ErrProfile) && c.Profile != "":
 		return inFile(c.Profile, err)
 	}
+	text := diagnostic.Text(err, func(kind error) string {
+		switch kind {
+		case layout.ErrBudget:
+			return "the plan does not fit the budget"
+		case layout.ErrTooLong:
+			return "the program is too long to be planned"
+		case layout.ErrProfile:
+			return "invalid profile"
+		}
+		return kind.Error()
+	})
 	var found faults
-	for line := range strings.SplitSeq(err.Error(), "\n") {
-		found = append(found, fault{Text: "weir: " + strings.TrimPrefix(line, "layout: ")})
+	for line := range strings.SplitSeq(text, "\n") {
+		found = append(found, fault{Text: "weir: " + line})
 	}
 	return found
 }

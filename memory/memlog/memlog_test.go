@@ -377,7 +377,7 @@ func TestReadFaults(t *testing.T) {
 		{"no value", edit(`"rank":0`, `"rank": `), `,"micro`, `found ",", expected a value`},
 		{"no key", edit(`"rank":0`, `3:0`), `3:0`, `found "3", expected the name of a field, in quotes`},
 		{"string", edit(`"rank":0`, `"rank" : "0"`), `"0"`, `expected rank, an integer from 0 to ` + strconv.Itoa(math.MaxInt) + `, found "0"`},
-		{"control characters", edit(`"microbatch"`, "\"micro\x1b[2J\u009b1A\xff"), "\x1b", `found "\x1b[2J\u009b1A\xff", expected the rest of a string, without control characters`},
+		{"control characters", edit(`"microbatch"`, "\"micro\x1b[2J\u009b1A\xff"), "\x1b", `found "\x1b[2J\u009b1A\xff", expected the rest of a valid value`},
 		{"no text", "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 50) + "\xff", "\x7f", `expected an object, found "\x7fELF\x02\x01\x01` + strings.Repeat(`\x00`, 17) + `"...`},
 		{"cut within a character", edit(`100`, `"`+strings.Repeat("1", 38)+`é1"`), `"1111`, `expected allocated, an integer from 0 to 9223372036854775807, found "` + strings.Repeat("1", 38) + "..."},
 		{"null", edit(`100`, `null`), "null", "expected allocated, an integer from 0 to 9223372036854775807, found null"},

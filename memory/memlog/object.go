@@ -7,20 +7,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/weir-ml/weir/internal/jsontext"
+	"github.com/weir-ml/weir/internal/formats/jsonfile"
 )
 
-// fault is an error at a column of a line, counted from 1.
-type fault struct {
-	column int
-	text   string
-}
-
-// Error returns "column: text".
-func (f *fault) Error() string { return strconv.Itoa(f.column) + ": " + f.text }
-
-func expected(column int, what string, found any) *fault {
-	return &fault{column, fmt.Sprintf("expected %s, found %v", what, found)}
+func expected(column int, what string, found any) *Error {
+	return &Error{Column: column, Text: fmt.Sprintf("expected %s, found %v", what, found)}
 }
 
 // short returns a value for an error message: its beginning, quoted if it contains unprintable
@@ -63,15 +54,13 @@ func members(text []byte, column int) ([]member, error) {
 		}
 		return nil, expected(column, "an object", short(begin))
 	}
-	r := jsontext.Of(text, "", "the record")
 	all := make([]member, 0, 20)
-	r.Object(func(key string) {
-		start := r.Ahead()
-		all = append(all, member{key, column + start, r.Raw()})
+	fault := jsonfile.Members(text, "the record", func(key string, offset int, value []byte) *jsonfile.Fault {
+		all = append(all, member{key, column + offset, value})
+		return nil
 	})
-	r.End(schema, true)
-	if f := r.Fault(); f != nil {
-		return nil, &fault{column + f.Column - 1, f.Text}
+	if fault != nil {
+		return nil, &Error{Column: column + fault.Offset, Text: fault.Text}
 	}
 	return all, nil
 }

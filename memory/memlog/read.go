@@ -11,13 +11,27 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// ErrFormat is returned for a line that does not belong to a memory log. It is wrapped with line:column
-// and with the expected and the actual text.
+// ErrFormat is matched by an Error: a line does not belong to a memory log.
 var ErrFormat = errors.New("memlog: not a line of a memory log")
 
-// ErrTorn is returned, together with ErrFormat, if the last line has no line end and cannot be read: its
+// ErrTorn is matched, together with ErrFormat, if the last line has no line end and cannot be read: its
 // writer is still running, or was stopped in the middle of the line.
 var ErrTorn = errors.New("the last line is torn")
+
+// Error is a line that does not belong to a memory log.
+type Error struct {
+	Line, Column int    // from 1; the column in bytes
+	Text         string // the expected and the actual text
+	Torn         bool   // the error matches ErrTorn
+}
+
+// Error returns the position and the text.
+func (e *Error) Error() string {
+	return fmt.Sprintf("%v: %d:%d: %s", ErrFormat, e.Line, e.Column, e.Text)
+}
+
+// Is reports whether target is ErrFormat, or ErrTorn for a torn line.
+func (e *Error) Is(target error) bool { return target == ErrFormat || target == ErrTorn && e.Torn }
 
 const (
 	// maxLine is the maximum length of a line in bytes, without the line end.
@@ -54,8 +68,7 @@ type Record struct {
 func (r *Record) Sampled() bool { return r.Owner == nil && r.PeakOwner == nil && r.FP8 == nil }
 
 // Read returns the records of a memory log, in order. It skips blank lines and a byte order
-// mark. For a line that cannot be read it yields an error that wraps ErrFormat, and an empty
-// record; the loop may continue with the next line. If r fails, its error is the last element. The
+// mark. For a line that cannot be read it yields an *Error and an empty record; the loop may continue with the next line. If r fails, its error is the last element. The
 // iterator consumes r, so it can be used only once.
 func Read(r io.Reader) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
@@ -81,24 +94,17 @@ func Read(r io.Reader) iter.Seq2[Record, error] {
 				continue
 			}
 			record, err := parse(text)
-			switch {
-			case err == nil:
-			case lines.torn && tooShort(err, text):
-				record, err = Record{}, fmt.Errorf("%w: %d:%w: %w", ErrFormat, lines.number, err, ErrTorn)
-			default:
-				record, err = Record{}, fmt.Errorf("%w: %d:%w", ErrFormat, lines.number, err)
+			if fault, ok := errors.AsType[*Error](err); ok {
+				record, fault.Line = Record{}, lines.number
+				if fault.Torn = lines.torn && fault.Column > len(text); fault.Torn {
+					fault.Text += ": " + ErrTorn.Error()
+				}
 			}
 			if !yield(record, err) {
 				return
 			}
 		}
 	}
-}
-
-// tooShort reports whether the fault in a line is that it is cut off.
-func tooShort(err error, text []byte) bool {
-	place, ok := errors.AsType[*fault](err)
-	return ok && place.column > len(text)
 }
 
 // lineReader splits the input into lines. It holds one line at a time.
@@ -122,7 +128,7 @@ func (l *lineReader) next() ([]byte, error) {
 		part, err := l.r.ReadSlice('\n')
 		if bytes += len(part); bytes > maxSkipped {
 			l.over = true
-			return nil, fmt.Errorf("%w: %d:%d: expected the end of the line, which has more than %d bytes: what follows is not read", ErrFormat, l.number, maxLine+1, maxSkipped)
+			return nil, l.long("has more than %d bytes: what follows is not read", maxSkipped)
 		}
 		if err == nil {
 			part = part[:len(part)-1]
@@ -139,8 +145,13 @@ func (l *lineReader) next() ([]byte, error) {
 			return nil, err
 		}
 		if long {
-			return nil, fmt.Errorf("%w: %d:%d: expected the end of the line, which may have %d bytes", ErrFormat, l.number, maxLine+1, maxLine)
+			return nil, l.long("may have %d bytes", maxLine)
 		}
 		return l.line, nil
 	}
+}
+
+// long returns the error for a line that is too long.
+func (l *lineReader) long(format string, bytes int) error {
+	return &Error{Line: l.number, Column: maxLine + 1, Text: fmt.Sprintf("expected the end of the line, which "+format, bytes)}
 }

@@ -82,9 +82,12 @@ type Error struct {
 }
 
 // Error returns one line with a sentence for each fault.
-func (e *Error) Error() string {
+func (e *Error) Error() string { return "schedule: " + e.Text() }
+
+// Text is like Error, but without the name of the package.
+func (e *Error) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "schedule: plan %q is invalid:", e.Plan)
+	fmt.Fprintf(&b, "plan %q is invalid:", e.Plan)
 	for _, f := range e.Faults {
 		b.WriteByte(' ')
 		b.WriteString(f.Text)

@@ -1,9 +1,9 @@
 package choose
 
 import (
-	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/lower"
@@ -91,7 +91,7 @@ func (c *Candidate) checkTrial(s *schedule.Schedule) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: its order does not repeat within %d microbatches, so that %d take too long: use fewer", schedule.ErrParams, trial.Microbatches, c.Params.Microbatches)
+	return diagnostic.Errorf(schedule.ErrParams, "its order does not repeat within %d microbatches, so that %d take too long: use fewer", trial.Microbatches, c.Params.Microbatches)
 }
 
 // prove lowers, proves and simulates a plan that consists of computations only.
@@ -186,7 +186,7 @@ func checkRepeats(plan *schedule.Plan) error {
 		}
 	}
 	if ranks := plan.Placement.Ranks; ranks > 1 && actions > maxUnrepeated && (stride > maxStridePerRank*ranks || body > maxBody) {
-		return fmt.Errorf("%w: its order repeats only after %d microbatches and %d actions, so that %d microbatches take too long to simulate: use fewer", schedule.ErrParams, stride, body, plan.Microbatches)
+		return diagnostic.Errorf(schedule.ErrParams, "its order repeats only after %d microbatches and %d actions, so that %d microbatches take too long to simulate: use fewer", stride, body, plan.Microbatches)
 	}
 	return nil
 }

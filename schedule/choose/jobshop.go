@@ -1,8 +1,7 @@
 package choose
 
 import (
-	"fmt"
-
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
@@ -59,7 +58,7 @@ const (
 func newJobShop(r *Request, blocks []block, microbatches int, split bool) (*jobShop, error) {
 	tasks := parts * len(blocks)
 	if n := tasks * microbatches; n > maxTasks {
-		return nil, fmt.Errorf("%w: an order of %d actions is too long to search, the limit is %d: use fewer ranks", schedule.ErrParams, n, maxTasks)
+		return nil, diagnostic.Errorf(schedule.ErrParams, "an order of %d actions is too long to search, the limit is %d: use fewer ranks", n, maxTasks)
 	}
 	s := &jobShop{
 		ranks: r.Ranks, microbatches: microbatches, blocks: blocks, split: split,
@@ -92,7 +91,7 @@ func newJobShop(r *Request, blocks []block, microbatches int, split bool) (*jobS
 		s.workspace[rank] = max(s.workspace[rank], s.bytes[t].peak-max(s.bytes[t].net, 0))
 	}
 	if n := float64(tasks) * float64(r.Microbatches); n*slowest > maxSum || n*largest > maxSum {
-		return nil, fmt.Errorf("%w: they are too large for an order of %.0f actions, whose times and bytes must stay below 2^50: choose a longer step of time, or smaller sizes", simulate.ErrCosts, n)
+		return nil, diagnostic.Errorf(simulate.ErrCosts, "they are too large for an order of %.0f actions, whose times and bytes must stay below 2^50: choose a longer step of time, or smaller sizes", n)
 	}
 	return s, nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/lower"
@@ -54,7 +55,7 @@ func (c *Candidate) offload(stages, overlap int, r *Request) *Candidate {
 	}
 	plan, err := lower.Offload(c.Plan, away, overlap)
 	if err == nil && plan.Away == nil {
-		err = fmt.Errorf("%w: no microbatch of these stages is in flight long enough to be offloaded", schedule.ErrParams)
+		err = diagnostic.Errorf(schedule.ErrParams, "no microbatch of these stages is in flight long enough to be offloaded")
 	}
 	if err == nil {
 		err = check.Links(plan, r.Capacity)

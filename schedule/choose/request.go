@@ -2,8 +2,8 @@ package choose
 
 import (
 	"errors"
-	"fmt"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
@@ -57,7 +57,7 @@ const (
 func (r *Request) Validate() error {
 	var faults []error
 	fault := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{schedule.ErrParams}, args...)...))
+		faults = append(faults, diagnostic.Errorf(schedule.ErrParams, format, args...))
 	}
 	checkRange := func(noun string, n, maximum int) {
 		if n < 1 || n > maximum {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lower"
 )
@@ -14,7 +15,7 @@ var errNoOrder = errors.New("no order is found")
 // searches returns the searches for orders, one for each partition of the model.
 func (r *Request) searches() []func() []*Candidate {
 	refused := func(format string, args ...any) []func() []*Candidate {
-		err := fmt.Errorf("%w: "+format, append([]any{schedule.ErrParams}, args...)...)
+		err := diagnostic.Errorf(schedule.ErrParams, format, args...)
 		return []func() []*Candidate{func() []*Candidate { return []*Candidate{{Schedule: "searched chain", Refused: err}} }}
 	}
 	switch {

@@ -3,6 +3,7 @@ package choose
 import (
 	"fmt"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -12,10 +13,10 @@ func variants(s *schedule.Schedule, r *Request) []*Candidate {
 	place, err := s.Place(r.Ranks, r.Stages)
 	c := &Candidate{Schedule: s.Name, Params: schedule.Params{Placement: place, Microbatches: r.Microbatches}, Refused: err}
 	if err == nil && !s.Ascends && !r.Reordered {
-		c.Refused = fmt.Errorf("%w: its backward does not ascend in microbatches", schedule.ErrParams)
+		c.Refused = diagnostic.Errorf(schedule.ErrParams, "its backward does not ascend in microbatches")
 	}
 	if err == nil && s.Split && r.Costs != nil && !r.splits() {
-		c.Refused = fmt.Errorf("%w: it runs I and W, but the costs only have times of B", schedule.ErrParams)
+		c.Refused = diagnostic.Errorf(schedule.ErrParams, "it runs I and W, but the costs only have times of B")
 	}
 	if c.Refused != nil {
 		return []*Candidate{c}
@@ -32,7 +33,7 @@ func variants(s *schedule.Schedule, r *Request) []*Candidate {
 			return []*Candidate{c} // only one microbatch is in flight, so a cap changes nothing
 		}
 		if r.Stages > r.Ranks && r.Stages > maxDepthFirstStages {
-			c.Refused = fmt.Errorf("%w: on %d stages its order seldom repeats and takes too long to find; the limit is %d stages", schedule.ErrParams, r.Stages, maxDepthFirstStages)
+			c.Refused = diagnostic.Errorf(schedule.ErrParams, "on %d stages its order seldom repeats and takes too long to find; the limit is %d stages", r.Stages, maxDepthFirstStages)
 			return []*Candidate{c}
 		}
 		return c.withValues("cap %d", r.caps(), func(p *schedule.Params, n int) { p.Cap = n })

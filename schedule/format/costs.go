@@ -3,8 +3,9 @@ package format
 import (
 	"bytes"
 	"errors"
-	"fmt"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
+	"github.com/weir-ml/weir/internal/formats/jsonfile"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
@@ -20,16 +21,22 @@ func (j *jsonWriter) costs(costs *simulate.Costs) error {
 
 // costs reads the output of simulate.WriteCosts.
 func (r *jsonReader) costs() {
-	start := r.Ahead()
-	object := r.Raw()
+	if r.next(); r.fault != nil {
+		return
+	}
+	if err := r.in.SkipValue(); err != nil {
+		r.fault = jsonfile.Explain(r.in, r.text, content, err)
+		return
+	}
+	object := r.text[r.start:r.in.InputOffset()]
 	costs, err := simulate.ReadCosts(bytes.NewReader(object))
-	placed, isPlaced := errors.AsType[placedError](err)
+	at, ok := errors.AsType[*diagnostic.Error](err)
 	switch {
-	case isPlaced:
-		line, column := placed.Place()
-		r.Wrong(start+offsetOf(object, line, column), placed.Fault())
+	case ok && at.Line > 0:
+		r.start += offsetOf(object, at.Line, at.Column)
+		r.fail("%v", at.Err)
 	case err != nil:
-		r.Wrong(start, fmt.Sprintf("found invalid costs: %v", err))
+		r.fail("found invalid costs: %v", err)
 	}
 	r.f.Costs = costs
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
@@ -112,12 +113,12 @@ func (o *Options) validate() error {
 		{"slices", o.Slices, schedule.MaxMicrobatches},
 	} {
 		if number.n < 0 || number.n > number.limit {
-			return fmt.Errorf("%w: %sthe options ask for %d %s: give 1 to %d, or 0 to take the number from the file",
-				ErrFormat, o.prefix(), number.n, number.name, number.limit)
+			return diagnostic.Errorf(ErrFormat, "%sthe options ask for %d %s: give 1 to %d, or 0 to take the number from the file",
+				o.prefix(), number.n, number.name, number.limit)
 		}
 	}
 	if o.Letters > OldLetters {
-		return fmt.Errorf("%w: %sunknown letters, %d: give AutoLetters, TodaysLetters or OldLetters", ErrFormat, o.prefix(), o.Letters)
+		return diagnostic.Errorf(ErrFormat, "%sunknown letters, %d: give AutoLetters, TodaysLetters or OldLetters", o.prefix(), o.Letters)
 	}
 	return nil
 }
@@ -139,7 +140,7 @@ func readText(r io.Reader, prefix string) (string, error) {
 		return "", fmt.Errorf("format: %s%w", prefix, err)
 	}
 	if len(text) > MaxBytes {
-		return "", fmt.Errorf("%w: %sthe file is longer than %d bytes: write the plan as segments, in the text form or as JSON", ErrFormat, prefix, MaxBytes)
+		return "", diagnostic.Errorf(ErrFormat, "%sthe file is longer than %d bytes: write the plan as segments, in the text form or as JSON", prefix, MaxBytes)
 	}
 	return string(text), nil
 }

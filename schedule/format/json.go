@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
@@ -50,7 +51,7 @@ const jsonSchema = 1
 // An error comes from w, or wraps ErrRefused for a plan that JSON cannot express.
 func WriteJSON(w io.Writer, plan *schedule.Plan, costs *simulate.Costs) error {
 	if err := plan.WriteText(io.Discard); err != nil {
-		return fmt.Errorf("%w: %w", ErrRefused, err)
+		return diagnostic.Errorf(ErrRefused, "%w", err)
 	}
 	if !utf8.ValidString(plan.Name) {
 		return refuse(JSON, "the plan's name, %q, is not UTF-8", plan.Name)
@@ -85,7 +86,7 @@ type jsonField struct {
 // jsonFields lists the fields before the costs and the programs, in the order in which they are written.
 var jsonFields = []jsonField{
 	{"schema", func(r *jsonReader) { r.number("the schema", jsonSchema, jsonSchema) }, func(*schedule.Plan) []byte { return strconv.AppendInt(nil, jsonSchema, 10) }},
-	{"name", func(r *jsonReader) { r.plan.Name = r.Word() }, func(p *schedule.Plan) []byte { return quoted(p.Name) }},
+	{"name", func(r *jsonReader) { r.plan.Name = r.word() }, func(p *schedule.Plan) []byte { return quoted(p.Name) }},
 	{"mode", (*jsonReader).mode, func(p *schedule.Plan) []byte { return quoted(p.Mode.String()) }},
 	number("ranks", "a number of ranks", 1, schedule.MaxStages, func(p *schedule.Plan) *int { return &p.Placement.Ranks }),
 	numbers("placement", "the rank of a stage", schedule.MaxStages-1, func(p *schedule.Plan) *[]int { return &p.Placement.Rank }),
@@ -149,7 +150,7 @@ func numbers(name, what string, high int, of func(p *schedule.Plan) *[]int) json
 func table[T any](name string, of func(p *schedule.Plan) *[]T, read func(r *jsonReader) T, element func(v T) []byte) jsonField {
 	return jsonField{name, func(r *jsonReader) {
 		list := []T{}
-		r.List(schedule.MaxStages, func() { list = append(list, read(r)) })
+		r.list(schedule.MaxStages, func() { list = append(list, read(r)) })
 		*of(r.plan) = list
 	}, func(p *schedule.Plan) []byte {
 		if *of(p) == nil {

@@ -1,53 +1,156 @@
 package format
 
 import (
-	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
-	"github.com/weir-ml/weir/internal/jsontext"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
+	"github.com/weir-ml/weir/internal/formats/jsonfile"
 	"github.com/weir-ml/weir/schedule"
 )
 
 // readJSON reads Weir's JSON form.
 func (f *File) readJSON(options Options) error {
-	r := &jsonReader{Reader: jsontext.Of([]byte(f.text), f.Name, "the plan"), f: f, plan: &schedule.Plan{}}
-	r.file()
-	if fault := r.Fault(); fault != nil {
-		return &Error{Name: f.Name, Line: fault.Line, Column: fault.Column, Text: fault.Text}
+	text := []byte(f.text)
+	r := &jsonReader{in: jsonfile.NewDecoder(text), text: text, f: f, plan: &schedule.Plan{}}
+	if r.file(); r.fault == nil {
+		r.fault = jsonfile.End(r.in, text, content)
+	}
+	if r.fault != nil {
+		return f.fault(r.fault.Offset, "%s", r.fault.Text)
 	}
 	f.Plan = r.plan
 	return f.checkOptions(options)
 }
 
-// jsonReader extracts a plan from a text.
+// content names the text in errors.
+const content = "the plan"
+
+// jsonReader extracts a plan from a text. After the first fault, it takes no more tokens.
 type jsonReader struct {
-	*jsontext.Reader
+	in     *jsontext.Decoder
+	text   []byte
+	start  int    // offset of the last token
+	field  string // the last name of a field
+	fault  *jsonfile.Fault
 	f      *File
 	plan   *schedule.Plan
 	frozen []int
 	nested int64 // total number of actions in one repeat of each nested loop
 }
 
-// missing reports a fault at the end of the last object read.
-func (r *jsonReader) missing(format string, args ...any) { r.Found("}", "expected "+format, args...) }
+// fail records a fault at the last token.
+func (r *jsonReader) fail(format string, args ...any) {
+	if r.fault == nil {
+		r.fault = &jsonfile.Fault{Offset: r.start, Text: fmt.Sprintf(format, args...)}
+	}
+}
 
-// number reads a whole number from low to high.
+// next goes to the next token and returns its kind, or 0 after a fault.
+func (r *jsonReader) next() jsontext.Kind {
+	if r.fault != nil {
+		return 0
+	}
+	r.start = jsonfile.Next(r.in, r.text)
+	return r.in.PeekKind()
+}
+
+// take takes the next token and returns its text, if it is of one of the kinds. Otherwise it reports the
+// token, and what was expected.
+func (r *jsonReader) take(kinds, expected string, args ...any) (text string, ok bool) {
+	kind := r.next()
+	if r.fault != nil {
+		return "", false
+	}
+	token, err := r.in.ReadToken()
+	if err != nil {
+		r.fault = jsonfile.Explain(r.in, r.text, content, err)
+		return "", false
+	}
+	text = token.String()
+	if strings.IndexByte(kinds, byte(kind)) >= 0 {
+		return text, true
+	}
+	if kind == '"' {
+		text = jsonfile.Quote(text)
+	}
+	r.fail("found %s, expected "+expected, append([]any{text}, args...)...)
+	return "", false
+}
+
+// object takes an object, and calls value at the value of each of its fields.
+func (r *jsonReader) object(value func(field string)) {
+	if _, ok := r.take("{", "an object, {"); !ok {
+		return
+	}
+	for r.next() == '"' {
+		if r.field, _ = r.take("\"", ""); r.fault == nil {
+			value(r.field)
+		}
+	}
+	r.take("}", "}")
+}
+
+// list takes a list of at most most values, and calls value at each of them.
+func (r *jsonReader) list(most int, value func()) {
+	if _, ok := r.take("[", "a list, ["); !ok {
+		return
+	}
+	for n := 0; r.next() != ']' && r.fault == nil; n++ {
+		if n == most {
+			r.fail("found one more value, expected at most %d", most)
+			return
+		}
+		value()
+	}
+	r.take("]", "]")
+}
+
+// number takes a whole number from low to high.
 func (r *jsonReader) number(what string, low, high int) int {
-	return int(r.Whole(what, int64(low), int64(high)))
+	const expected = "%s as a whole number from %d to %d"
+	text, ok := r.take("0", expected, what, low, high)
+	n, err := strconv.Atoi(text)
+	if ok && (err != nil || n < low || n > high) {
+		r.fail("found %.40s, expected "+expected, text, what, low, high)
+	}
+	return max(n, low)
 }
 
 func (r *jsonReader) numbers(what string, low, high int) []int {
 	numbers := []int{}
-	r.List(schedule.MaxStages, func() { numbers = append(numbers, r.number(what, low, high)) })
+	r.list(schedule.MaxStages, func() { numbers = append(numbers, r.number(what, low, high)) })
 	return numbers
+}
+
+func (r *jsonReader) word() string {
+	text, _ := r.take("\"", "a string")
+	return text
+}
+
+func (r *jsonReader) flag() bool {
+	text, _ := r.take("tf", "true or false")
+	return text == "true"
+}
+
+// unknown reports that the last field is unknown.
+func (r *jsonReader) unknown(expected string) {
+	r.fail("found an unknown field %s, expected %s", jsonfile.Quote(r.field), expected)
+}
+
+// missing reports a fault at the end of the last object read.
+func (r *jsonReader) missing(format string, args ...any) {
+	r.fail("found \"}\", expected "+format, args...)
 }
 
 // file reads the whole object.
 func (r *jsonReader) file() {
 	var fields []string
-	r.Object(func(name string) {
+	r.object(func(name string) {
 		fields = append(fields, name)
 		known := slices.IndexFunc(jsonFields, func(f jsonField) bool { return f.name == name })
 		switch {
@@ -56,16 +159,16 @@ func (r *jsonReader) file() {
 		case name == "costs":
 			r.costs()
 		case name == "programs":
-			r.List(schedule.MaxStages, r.program)
+			r.list(schedule.MaxStages, r.program)
 		default:
 			var names strings.Builder
 			for _, f := range jsonFields {
 				names.WriteString(f.name + ", ")
 			}
-			r.Unknown(names.String() + "costs or programs")
+			r.unknown(names.String() + "costs or programs")
 		}
 	})
-	for _, name := range [...]string{"name", "mode", "ranks", "placement", "microbatches", "programs"} {
+	for _, name := range [...]string{"schema", "name", "mode", "ranks", "placement", "microbatches", "programs"} {
 		if !slices.Contains(fields, name) {
 			r.missing("the field %s before it", name)
 		}
@@ -77,13 +180,12 @@ func (r *jsonReader) file() {
 		r.plan.Capacity = schedule.Unlimited
 	}
 	r.checkLengths()
-	r.End(jsonSchema, slices.Contains(fields, "schema"))
 }
 
 // checkLengths checks that the lengths of the tables match the numbers of stages and ranks, so that the
 // plan can be written.
 func (r *jsonReader) checkLengths() {
-	if r.Fault() != nil {
+	if r.fault != nil {
 		return
 	}
 	p := r.plan
@@ -113,19 +215,19 @@ func (r *jsonReader) checkLengths() {
 }
 
 func (r *jsonReader) runtime() {
-	word := r.Word()
+	word := r.word()
 	runtime, known := schedule.ParseRuntime(word)
 	if !known {
-		r.Found(word, "expected weir or pytorch")
+		r.fail("found %s, expected weir or pytorch", jsonfile.Quote(word))
 	}
 	r.plan.Runtime = runtime
 }
 
 func (r *jsonReader) mode() {
-	word := r.Word()
+	word := r.word()
 	mode, known := schedule.ParseMode(word)
 	if !known {
-		r.Found(word, "expected %q or %q", schedule.Training, schedule.ForwardOnly)
+		r.fail("found %s, expected %q or %q", jsonfile.Quote(word), schedule.Training, schedule.ForwardOnly)
 	}
 	r.plan.Mode = mode
 }
@@ -133,20 +235,20 @@ func (r *jsonReader) mode() {
 // facts reads the facts of a stage.
 func (r *jsonReader) facts() schedule.Facts {
 	var f schedule.Facts
-	r.Object(func(name string) {
+	r.object(func(name string) {
 		switch name {
 		case "frozen":
-			f.Frozen = r.Flag()
+			f.Frozen = r.flag()
 		case "split":
-			f.Split = r.Flag()
+			f.Split = r.flag()
 		case "recomputes":
-			f.Recomputes = r.Flag()
+			f.Recomputes = r.flag()
 		case "quantizes":
-			f.Quantizes = r.Flag()
+			f.Quantizes = r.flag()
 		case "reads":
 			f.Reads = r.parts()
 		default:
-			r.Unknown("frozen, split, recomputes, quantizes or reads")
+			r.unknown("frozen, split, recomputes, quantizes or reads")
 		}
 	})
 	return f
@@ -154,10 +256,10 @@ func (r *jsonReader) facts() schedule.Facts {
 
 // parts reads sets of entry parts by kind.
 func (r *jsonReader) parts() (table [schedule.NumKinds]uint64) {
-	r.Object(func(name string) {
+	r.object(func(name string) {
 		kind, ok := schedule.ParseKind(name)
 		if !ok {
-			r.Unknown("a kind such as F or B")
+			r.unknown("a kind such as F or B")
 			return
 		}
 		table[kind] |= r.set("an entry part")
@@ -175,7 +277,8 @@ func (r *jsonReader) set(what string) (set uint64) {
 
 // program reads the segments of a rank.
 func (r *jsonReader) program() {
-	r.f.starts = append(r.f.starts, uint32(r.Ahead()))
+	r.next()
+	r.f.starts = append(r.f.starts, uint32(r.start))
 	r.f.offsets = append(r.f.offsets, nil)
 	r.plan.Programs = append(r.plan.Programs, r.segments(true))
 }
@@ -183,9 +286,9 @@ func (r *jsonReader) program() {
 // segments reads a list of segments. If nesting is allowed, they may be nested loops.
 func (r *jsonReader) segments(nesting bool) (program []schedule.Segment) {
 	offsets := &r.f.offsets[len(r.f.offsets)-1]
-	r.List(MaxBytes, func() {
+	r.list(MaxBytes, func() {
 		var segment schedule.Segment
-		r.Object(func(name string) {
+		r.object(func(name string) {
 			switch {
 			case name == "repeat":
 				segment.Repeat = r.number("a repeat", 1, schedule.MaxMicrobatches)
@@ -194,13 +297,15 @@ func (r *jsonReader) segments(nesting bool) (program []schedule.Segment) {
 			case name == "actions" && segment.Inner == nil:
 				segment.Body, *offsets = r.actions(*offsets)
 			case name == "segments" && nesting && segment.Body == nil:
-				start := r.Ahead()
+				r.next()
+				start := r.start
 				segment.Inner = r.segments(false)
 				if r.nested += segment.Len(); r.nested > schedule.MaxNested {
-					r.Wrong(start, fmt.Sprintf("found nested loops of %d actions a repeat, expected at most %d", r.nested, schedule.MaxNested))
+					r.start = start
+					r.fail("found nested loops of %d actions a repeat, expected at most %d", r.nested, schedule.MaxNested)
 				}
 			default:
-				r.Unknown("repeat, stride or actions, or segments in their place")
+				r.unknown("repeat, stride or actions, or segments in their place")
 			}
 		})
 		if segment.Body == nil && segment.Inner == nil || segment.Repeat == 0 {
@@ -213,29 +318,27 @@ func (r *jsonReader) segments(nesting bool) (program []schedule.Segment) {
 
 // actions reads the actions of a body, and appends their offsets.
 func (r *jsonReader) actions(offsets []uint32) ([]schedule.Action, []uint32) {
-	text := r.Word()
-	inside, start := r.Start()+1, r.Start()
+	text := r.word()
+	inside, start := r.start+1, r.start
 	plain := strings.HasPrefix(r.f.text[min(inside, len(r.f.text)):], text) // the text contains no escapes
 	body := make([]schedule.Action, 0, min(len(text)/4+1, schedule.MaxWritten))
 	for word, offset := range words(text, " ") {
-		place := start
-		if plain {
-			place = inside + offset
+		if r.start = start; plain {
+			r.start = inside + offset
 		}
 		var a schedule.Action
 		if err := a.UnmarshalText([]byte(word)); err != nil {
-			placed, _ := errors.AsType[placedError](err) // UnmarshalText returns no other kind of error
-			r.Wrong(place, placed.Fault())
+			r.fail("%s", diagnostic.Text(err, nil))
 			return nil, offsets
 		}
 		if r.f.written++; r.f.written > schedule.MaxWritten {
-			r.Wrong(place, fmt.Sprintf("found action %d of the file, expected at most %d: write repeated actions as segments", r.f.written, schedule.MaxWritten))
+			r.fail("found action %d of the file, expected at most %d: write repeated actions as segments", r.f.written, schedule.MaxWritten)
 			return nil, offsets
 		}
-		body, offsets = append(body, a), append(offsets, uint32(place))
+		body, offsets = append(body, a), append(offsets, uint32(r.start))
 	}
 	if len(body) == 0 {
-		r.Found(text, "expected actions such as 2F0 or 1B3~gs")
+		r.fail("found %s, expected actions such as 2F0 or 1B3~gs", jsonfile.Quote(text))
 	}
 	return body, offsets
 }

@@ -5,23 +5,16 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 )
-
-// placedError is an error with a location in a text, as returned by packages schedule and simulate.
-type placedError interface {
-	error
-	Place() (line, column int)
-	Fault() string
-}
 
 // readPlanText reads the text form.
 func (f *File) readPlanText(options Options) error {
 	var offsets []uint32
 	plan, err := schedule.ParseTextAt(strings.NewReader(f.text), func(offset int) { offsets = append(offsets, uint32(offset)) })
-	if placed, isPlaced := errors.AsType[placedError](err); isPlaced {
-		line, column := placed.Place()
-		return &Error{Name: f.Name, Line: line, Column: column, Text: placed.Fault()}
+	if at, ok := errors.AsType[*diagnostic.Error](err); ok && at.Line > 0 {
+		return &Error{Name: f.Name, Line: at.Line, Column: at.Column, Text: at.Err.Error()}
 	}
 	if err != nil {
 		return fmt.Errorf("format: %s%w", options.prefix(), err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -26,7 +27,7 @@ func Write(w io.Writer, plan *schedule.Plan, format Format) error {
 		}
 		return writeLines(w, plan, format)
 	}
-	return fmt.Errorf("%w: a plan cannot be written as %v", ErrRefused, format)
+	return diagnostic.Errorf(ErrRefused, "a plan cannot be written as %v", format)
 }
 
 // writeLines writes a line for each rank.
@@ -52,7 +53,7 @@ func writeLines(w io.Writer, plan *schedule.Plan, format Format) error {
 
 // refuse returns the error for a plan that a form cannot express.
 func refuse(format Format, text string, args ...any) error {
-	return fmt.Errorf("%w: %v: %s", ErrRefused, format, fmt.Sprintf(text, args...))
+	return diagnostic.Errorf(ErrRefused, "%v: %s", format, fmt.Sprintf(text, args...))
 }
 
 // refusePlan returns an error if the form cannot express the plan, whatever the order of its actions.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -63,7 +64,7 @@ func (p *Memory) checkBudget(ctx context.Context) error {
 	if len(faults) == 0 {
 		return nil
 	}
-	faults[0] = fmt.Errorf("%w: %w", ErrBudget, faults[0])
+	faults[0] = diagnostic.Errorf(ErrBudget, "%w", faults[0])
 	if fitting := p.fitting(ctx); fitting != nil {
 		faults = append(faults, fitting)
 	}

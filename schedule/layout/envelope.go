@@ -3,6 +3,8 @@ package layout
 import (
 	"fmt"
 	"slices"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // envelope returns a profile with one shape class, in which every buffer has its largest size over all
@@ -21,8 +23,8 @@ func envelope(t *Profile) (*Profile, error) {
 	for i := range t.Shapes[1:] {
 		shape := &t.Shapes[1+i]
 		differ := func(what string, args ...any) error {
-			return fmt.Errorf("%w: shape classes %q and %q differ in more than sizes in %s, so they have no envelope: set Config.Shapes",
-				ErrProfile, t.Shapes[0].Name, shape.Name, fmt.Sprintf(what, args...))
+			return diagnostic.Errorf(ErrProfile, "shape classes %q and %q differ in more than sizes in %s, so they have no envelope: set Config.Shapes",
+				t.Shapes[0].Name, shape.Name, fmt.Sprintf(what, args...))
 		}
 		for i := range wide.Entries {
 			e, other := &wide.Entries[i], shape.entry(wide.Entries[i].Parts)

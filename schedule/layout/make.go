@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
@@ -86,7 +87,7 @@ func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config
 			written += program[i].Len()
 		}
 		if written > schedule.MaxWritten {
-			return nil, fmt.Errorf("%w: rank %d has %d actions in the bodies of its loops, but the limit is %d; use smaller groups of microbatches", ErrTooLong, rank, written, schedule.MaxWritten)
+			return nil, diagnostic.Errorf(ErrTooLong, "rank %d has %d actions in the bodies of its loops, but the limit is %d; use smaller groups of microbatches", rank, written, schedule.MaxWritten)
 		}
 	}
 	plan = plan.Flat()
@@ -127,7 +128,7 @@ func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error)
 	}
 	var faults []error
 	fault := func(kind error, format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{kind}, args...)...))
+		faults = append(faults, diagnostic.Errorf(kind, format, args...))
 	}
 	stages := plan.Placement.Stages()
 	if len(plan.Parts) != stages {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weir-ml/weir/internal/engine/effects"
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -27,7 +28,7 @@ func (t *trace) move(kind schedule.Kind, s, m int32) error {
 			list = in
 		}
 		if ref.Index >= len(list) || list[ref.Index] < 0 {
-			return fmt.Errorf("%w: it offloads %v, which is not allocated", ErrProfile, ref)
+			return diagnostic.Errorf(ErrProfile, "it offloads %v, which is not allocated", ref)
 		}
 		it := t.allocations[list[ref.Index]]
 		switch {
@@ -36,7 +37,7 @@ func (t *trace) move(kind schedule.Kind, s, m int32) error {
 			list[ref.Index], err = t.allocate(it.bytes, it.atMost, it.class, o)
 			return err
 		case it.refs != 1:
-			return fmt.Errorf("%w: %s is offloaded, but has %d references: expected one, from its slot", ErrProfile, t.profile.name(o, t.shape(int(m))), it.refs)
+			return diagnostic.Errorf(ErrProfile, "%s is offloaded, but has %d references: expected one, from its slot", t.profile.name(o, t.shape(int(m))), it.refs)
 		}
 		return t.release(list[ref.Index])
 	})
@@ -49,7 +50,7 @@ func (t *trace) executeFar(kind schedule.Kind, s, m int32, ends effects.Set) err
 		err := t.eachOffloaded(s, m, func(ref Ref, o origin) error {
 			size, err := t.ports.size(t.shape(int(m)), int(s), ref)
 			if err != nil {
-				return fmt.Errorf("%w: it offloads %v: %w", ErrProfile, ref, err)
+				return diagnostic.Errorf(ErrProfile, "it offloads %v: %w", ref, err)
 			}
 			i, err := t.allocate(size.bytes, size.atMost, memory.Saved, o)
 			copies = append(copies, i)
@@ -69,7 +70,7 @@ func (t *trace) eachOffloaded(s, m int32, do func(Ref, origin) error) error {
 	stage := t.profile.stage(t.shape(int(m)), int(s))
 	for _, n := range bits(t.plan.Away[s]) {
 		if n >= len(stage.Slots) || stage.Slots[n].Kind != Own && stage.Slots[n].Kind != In {
-			return fmt.Errorf("%w: stage %d (%s) saves nothing of its own in slot %d, which the plan offloads", ErrProfile, s, stage.Stage, n)
+			return diagnostic.Errorf(ErrProfile, "stage %d (%s) saves nothing of its own in slot %d, which the plan offloads", s, stage.Stage, n)
 		}
 		o := origin{kind: ofStage, stage: s, microbatch: m, index: int32(stage.Slots[n].Index)}
 		if stage.Slots[n].Kind == In {

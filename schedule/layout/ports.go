@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -96,13 +97,13 @@ func (p *ports) handed(shape, stage int, forward bool) ([]port, error) {
 	t := p.profile.stage(shape, stage)
 	call := t.call(kind, p.plan, stage)
 	if call == nil {
-		return nil, fmt.Errorf("%w: stage %d (%s) has no profile of %v", ErrProfile, stage, t.Stage, kind)
+		return nil, diagnostic.Errorf(ErrProfile, "stage %d (%s) has no profile of %v", stage, t.Stage, kind)
 	}
 	list := make([]port, len(call.Out))
 	for i, ref := range call.Out {
 		var err error
 		if list[i], err = p.size(shape, stage, ref); err != nil {
-			return nil, fmt.Errorf("%w: stage %d (%s), %v hands over at port %d: %w", ErrProfile, stage, t.Stage, kind, i, err)
+			return nil, diagnostic.Errorf(ErrProfile, "stage %d (%s), %v hands over at port %d: %w", stage, t.Stage, kind, i, err)
 		}
 	}
 	return list, nil

@@ -52,15 +52,15 @@ type StageProfile struct {
 	QuantizeEval *Call    `json:"quantize_eval,omitempty"` // QUANTIZE of a stage without a backward: copies for the forward
 	// Slots lists the buffers that F saves, by slot of the stage; the zero Ref marks a slot that stays
 	// empty. A plan can offload them.
-	Slots []Ref `json:"slots,omitempty" most:"1048576"`
+	Slots []Ref `json:"slots,omitempty"`
 }
 
 // Buffer is one allocation. A buffer of class Resident, such as a table that a stage returns, is not
 // allocated and has no events: it exists before the step and outlives it.
 type Buffer struct {
-	Name   string       `json:"name,omitempty"`                        // for messages; may be empty
-	Bytes  int64        `json:"bytes" whole:"bytes,1,281474976710656"` // as requested
-	AtMost bool         `json:"at_most,omitempty"`                     // Bytes is an upper bound: the size depends on values
+	Name   string       `json:"name,omitempty"`    // for messages; may be empty
+	Bytes  int64        `json:"bytes"`             // as requested
+	AtMost bool         `json:"at_most,omitempty"` // Bytes is an upper bound: the size depends on values
 	Class  memory.Class `json:"class"`
 }
 
@@ -68,10 +68,10 @@ type Buffer struct {
 // effect at the end of the action, after those of its entry parts, inputs and gradients.
 type Call struct {
 	Events []RefChange `json:"events,omitempty"`
-	Taken  int         `json:"taken,omitempty" whole:"a number of events,0,1048576"`
+	Taken  int         `json:"taken,omitempty"`
 	Out    []Ref       `json:"out,omitempty"` // by port: the outputs that F returns, or the gradients of inputs that B and I return
 	// Forward is the number of buffers at the beginning of Out that are for the forward, in QUANTIZE.
-	Forward int `json:"forward,omitempty" whole:"a number of copies,0,1048576"`
+	Forward int `json:"forward,omitempty"`
 }
 
 // RefChange changes the number of references to a buffer. Alloc creates a buffer with one reference. The

@@ -1,10 +1,10 @@
 package layout
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/weir-ml/weir/internal/engine/effects"
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -94,7 +94,7 @@ func (t *trace) pullsNothing() bool {
 func (t *trace) checkReleased() error {
 	for i := range t.allocations {
 		if it := &t.allocations[i]; it.refs > 0 {
-			return fmt.Errorf("%w: rank %d: %s of microbatch %d is never released", ErrProfile, t.rank, t.profile.name(it.origin, t.shape(int(it.origin.microbatch))), it.origin.microbatch)
+			return diagnostic.Errorf(ErrProfile, "rank %d: %s of microbatch %d is never released", t.rank, t.profile.name(it.origin, t.shape(int(it.origin.microbatch))), it.origin.microbatch)
 		}
 	}
 	return nil
@@ -119,14 +119,14 @@ func (t *trace) allocate(bytes int64, atMost bool, class memory.Class, o origin)
 }
 
 func (t *trace) tooLong() error {
-	return fmt.Errorf("%w: rank %d allocates more than %d times before its program repeats itself, because the number of microbatches in flight grows; use a schedule that bounds it, such as 1f1b, or fewer microbatches", ErrTooLong, t.rank, t.limit)
+	return diagnostic.Errorf(ErrTooLong, "rank %d allocates more than %d times before its program repeats itself, because the number of microbatches in flight grows; use a schedule that bounds it, such as 1f1b, or fewer microbatches", t.rank, t.limit)
 }
 
 // release removes a reference. The allocation dies with its last reference.
 func (t *trace) release(i int32) error {
 	it := &t.allocations[i]
 	if it.refs <= 0 {
-		return fmt.Errorf("%w: %s of microbatch %d is released once more than it is retained", ErrProfile, t.profile.name(it.origin, t.shape(int(it.origin.microbatch))), it.origin.microbatch)
+		return diagnostic.Errorf(ErrProfile, "%s of microbatch %d is released once more than it is retained", t.profile.name(it.origin, t.shape(int(it.origin.microbatch))), it.origin.microbatch)
 	}
 	if it.refs--; it.refs == 0 {
 		it.death = int32(len(t.log))

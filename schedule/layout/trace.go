@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weir-ml/weir/internal/engine/effects"
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -251,7 +252,7 @@ func (t *trace) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefCh
 		if kind == schedule.Unshard || kind == schedule.ZeroGrad {
 			return nil, nil, nil
 		}
-		return nil, nil, fmt.Errorf("%w: stage %d (%s) has no profile of %v", ErrProfile, s, stage.Stage, kind)
+		return nil, nil, diagnostic.Errorf(ErrProfile, "stage %d (%s) has no profile of %v", s, stage.Stage, kind)
 	}
 	if out, taken, err = t.call(stage, c, s, m); err != nil || kind != schedule.Quantize {
 		if len(out) == 0 && kind != schedule.F { // no gradient is handed over
@@ -309,7 +310,7 @@ func (t *trace) events(f *lists, buffers []Buffer, events []RefChange, o origin)
 	for _, e := range events {
 		if e.Op == Alloc {
 			if e.Ref.Kind != Own || e.Ref.Index < 0 || e.Ref.Index >= len(buffers) {
-				return fmt.Errorf("%w: an allocation of %v", ErrProfile, e.Ref)
+				return diagnostic.Errorf(ErrProfile, "an allocation of %v", e.Ref)
 			}
 			b := &buffers[e.Ref.Index]
 			o.index = int32(e.Ref.Index)
@@ -344,7 +345,7 @@ func (f *lists) resolve(ref Ref) (int32, error) {
 	if list := f[ref.Kind]; ref.Index >= 0 && ref.Index < len(list) && list[ref.Index] != nothing {
 		return list[ref.Index], nil
 	}
-	return 0, fmt.Errorf("%w: it refers to %v, which is not allocated", ErrProfile, ref)
+	return 0, diagnostic.Errorf(ErrProfile, "it refers to %v, which is not allocated", ref)
 }
 
 // pull executes the source for the entries up to this index of the batch, and for the look-ahead after
@@ -358,7 +359,7 @@ func (t *trace) pull(index int) error {
 			if wanted == 0 {
 				continue
 			}
-			return fmt.Errorf("%w: shape class %q has no entry with parts %q", ErrProfile, shape.Name, t.profile.names(wanted))
+			return diagnostic.Errorf(ErrProfile, "shape class %q has no entry with parts %q", shape.Name, t.profile.names(wanted))
 		}
 		e := &shape.Entries[which]
 		f := lists{Own: unallocated(e.Buffers)}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/memory"
 )
 
@@ -15,7 +16,7 @@ const maxBytes = 1 << 48
 // ErrProfile.
 func (t *Profile) Validate() error {
 	if t == nil {
-		return fmt.Errorf("%w: the profile has no shape classes", ErrProfile)
+		return diagnostic.Errorf(ErrProfile, "the profile has no shape classes")
 	}
 	var f faults
 	if len(t.Parts) > 64 {
@@ -45,7 +46,7 @@ func (t *Profile) Validate() error {
 	}
 	for s, params := range t.Params {
 		for i, p := range params {
-			if p.Bytes < 1 && !p.Frozen || p.Bytes > maxBytes {
+			if p.Bytes < 0 || p.Bytes == 0 && !p.Frozen || p.Bytes > maxBytes {
 				f.add("parameter %d (%q) of stage %d has %d bytes", i, p.Name, s, p.Bytes)
 			}
 		}
@@ -59,7 +60,7 @@ type faults []error
 func (f *faults) add(format string, args ...any) {
 	const most = 16
 	if len(*f) < most {
-		*f = append(*f, fmt.Errorf("%w: "+format, append([]any{ErrProfile}, args...)...))
+		*f = append(*f, diagnostic.Errorf(ErrProfile, format, args...))
 	}
 }
 

@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -8,12 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-ml/weir/internal/jsontext"
+	"github.com/weir-ml/weir/internal/formats/jsonfile"
 	"github.com/weir-ml/weir/schedule"
 )
-
-// schema is the version of the profile file format.
-const schema = 1
 
 // Write writes a profile as JSON, with a schema number:
 //
@@ -53,11 +51,11 @@ func Write(w io.Writer, t *Profile) error {
 	if err := t.Validate(); err != nil {
 		return err
 	}
-	file := profileFile{Schema: schema, Parts: append([]string{}, t.Parts...)}
+	file := profileFile{Schema: form.Schema, Parts: append([]string{}, t.Parts...)}
 	for _, f := range t.Facts {
 		own := factsFile{Frozen: f.Frozen, Split: f.Split, Recomputes: f.Recomputes, Quantizes: f.Quantizes}
 		for kind, to := range own.Reads.byKind() {
-			*to = bits(f.Reads[kind])
+			*to = parts(f.Reads[kind])
 		}
 		file.Facts = append(file.Facts, own)
 	}
@@ -67,11 +65,11 @@ func Write(w io.Writer, t *Profile) error {
 	for _, s := range t.Shapes {
 		own := shapeFile{Name: s.Name, Stages: s.Stages}
 		for _, e := range s.Entries {
-			own.Entries = append(own.Entries, entryFile{bits(e.Parts), e.Buffers, e.Events, e.Out})
+			own.Entries = append(own.Entries, entryFile{parts(e.Parts), e.Buffers, e.Events, e.Out})
 		}
 		file.Shapes = append(file.Shapes, own)
 	}
-	if err := jsontext.Write(w, file); err != nil {
+	if err := jsonfile.Write(w, file); err != nil {
 		return fmt.Errorf("layout: %w", err)
 	}
 	return nil
@@ -79,9 +77,9 @@ func Write(w io.Writer, t *Profile) error {
 
 // profileFile is the file form of a profile.
 type profileFile struct {
-	Schema int         `json:"schema" whole:"the schema,1,1"`
-	Parts  []string    `json:"parts" most:"64"`
-	Facts  []factsFile `json:"facts,omitempty" most:"16384"`
+	Schema int         `json:"schema"`
+	Parts  []string    `json:"parts"`
+	Facts  []factsFile `json:"facts,omitempty"`
 	Params [][]Param   `json:"params,omitempty"`
 	Shapes []shapeFile `json:"shapes"`
 }
@@ -94,28 +92,26 @@ type factsFile struct {
 	Reads      readsFile `json:"reads,omitzero"`
 }
 
-// readsFile holds the numbers of the entry parts that each kind reads.
+// readsFile holds the entry parts that each kind reads.
 type readsFile struct {
-	F []int `json:"F,omitempty" whole:"an entry part,0,63" most:"64"`
-	B []int `json:"B,omitempty" whole:"an entry part,0,63" most:"64"`
-	I []int `json:"I,omitempty" whole:"an entry part,0,63" most:"64"`
-	W []int `json:"W,omitempty" whole:"an entry part,0,63" most:"64"`
+	F parts `json:"F,omitempty"`
+	B parts `json:"B,omitempty"`
+	I parts `json:"I,omitempty"`
+	W parts `json:"W,omitempty"`
 }
 
-func (r *readsFile) byKind() map[schedule.Kind]*[]int {
-	return map[schedule.Kind]*[]int{schedule.F: &r.F, schedule.B: &r.B, schedule.I: &r.I, schedule.W: &r.W}
+func (r *readsFile) byKind() map[schedule.Kind]*parts {
+	return map[schedule.Kind]*parts{schedule.F: &r.F, schedule.B: &r.B, schedule.I: &r.I, schedule.W: &r.W}
 }
-
-func (r readsFile) IsZero() bool { return len(r.F)+len(r.B)+len(r.I)+len(r.W) == 0 }
 
 type shapeFile struct {
 	Name    string         `json:"name"`
 	Entries []entryFile    `json:"entries,omitempty"`
-	Stages  []StageProfile `json:"stages" most:"16384"`
+	Stages  []StageProfile `json:"stages"`
 }
 
 type entryFile struct {
-	Parts   []int       `json:"parts,omitempty" whole:"an entry part,0,63" most:"64"`
+	Parts   parts       `json:"parts,omitempty"`
 	Buffers []Buffer    `json:"buffers,omitempty"`
 	Events  []RefChange `json:"events,omitempty"`
 	Out     []Ref       `json:"out,omitempty"`
@@ -131,12 +127,27 @@ func bits(set uint64) (list []int) {
 	return list
 }
 
-// setOf is the inverse of bits.
-func setOf(list []int) (set uint64) {
-	for _, i := range list {
-		set |= 1 << i
+// parts is a set of entry parts, whose file form is the list of their numbers.
+type parts uint64
+
+// MarshalJSON writes the numbers.
+func (p parts) MarshalJSON() ([]byte, error) { return json.Marshal(bits(uint64(p))) }
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (p *parts) UnmarshalJSON(text []byte) error {
+	var list []int
+	err := json.Unmarshal(text, &list)
+	for _, part := range list {
+		if part < 0 || part >= schedule.MaxParts {
+			err = strconv.ErrRange
+			break
+		}
+		*p |= 1 << part
 	}
-	return set
+	if err != nil {
+		return &jsonfile.Fault{Text: fmt.Sprintf("found %.40s, expected a list of entry parts, from 0 to %d", text, schedule.MaxParts-1)}
+	}
+	return nil
 }
 
 // The letters of operations and buffers, in the order of the constants.

@@ -2,10 +2,10 @@ package lower
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 )
@@ -23,7 +23,7 @@ func Fixed(plan *schedule.Plan) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		switch {
 		case p.Group > 1 || p.Cap > 0 || p.Slices > 1:
-			return nil, fmt.Errorf("%w: plan %q is fixed: leave out Group, Cap and Slices", schedule.ErrParams, plan.Name)
+			return nil, diagnostic.Errorf(schedule.ErrParams, "plan %q is fixed: leave out Group, Cap and Slices", plan.Name)
 		case p.Mode == schedule.ForwardOnly:
 			return forwards(plan, p.Microbatches)
 		}
@@ -38,8 +38,8 @@ func Fixed(plan *schedule.Plan) schedule.Rule {
 		}
 		resized := resize(bare, p.Microbatches)
 		if resized == nil || check.Plan(resized) != nil {
-			return nil, fmt.Errorf("%[1]w: plan %[2]q is for %[3]d microbatches, and its loops cannot be repeated to fit %[4]d: step with %[3]d, or make a plan for %[4]d",
-				schedule.ErrParams, plan.Name, plan.Microbatches, p.Microbatches)
+			return nil, diagnostic.Errorf(schedule.ErrParams, "plan %[1]q is for %[2]d microbatches, and its loops cannot be repeated to fit %[3]d: step with %[2]d, or make a plan for %[3]d",
+				plan.Name, plan.Microbatches, p.Microbatches)
 		}
 		return resized, nil
 	}

@@ -2,10 +2,10 @@ package lower
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/weir-ml/weir/internal/engine/effects"
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/passes"
@@ -73,7 +73,7 @@ func lifetimes(plan *schedule.Plan, facts []schedule.Facts) (*schedule.Plan, err
 func checkFacts(facts []schedule.Facts, stages, parts int) error {
 	var faults []error
 	fault := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{schedule.ErrFacts}, args...)...))
+		faults = append(faults, diagnostic.Errorf(schedule.ErrFacts, format, args...))
 	}
 	if len(facts) != stages {
 		fault("there are facts for %d stages, but the plan has %d stages", len(facts), stages)
@@ -261,7 +261,7 @@ func (v *marking) sends(stage int, kind schedule.Kind, to effects.Place, mb int6
 		v.widen(v.Plan.Outgoing, stage, set)
 	case kind == schedule.SendF || kind == schedule.SendB:
 		if !v.Has(set, mb) && v.fault == nil {
-			v.fault = fmt.Errorf("%w: rank %d never waits for %d%v%d, so its buffer is never released: use a plan of Transfers, or add a wait for each send", schedule.ErrFacts, v.rank, stage, kind, mb)
+			v.fault = diagnostic.Errorf(schedule.ErrFacts, "rank %d never waits for %d%v%d, so its buffer is never released: use a plan of Transfers, or add a wait for each send", v.rank, stage, kind, mb)
 		}
 	case to == effects.SentOutput || to == effects.SentGradient:
 		v.Remove(set, mb)
@@ -285,8 +285,8 @@ func (v *marking) lastReads(stage int, kind schedule.Kind, mb int64) bool {
 	v.most = max(v.most, v.Get(entry).Width())
 	table := &v.Plan.Parts[stage][kind]
 	if *table != 0 && *table != dies && v.fault == nil {
-		v.fault = fmt.Errorf("%w: different entry parts die at %d%v for different microbatches (sets %#x and %#x), which a plan cannot express: use the same order of actions for all microbatches",
-			schedule.ErrFacts, stage, kind, *table, dies)
+		v.fault = diagnostic.Errorf(schedule.ErrFacts, "different entry parts die at %d%v for different microbatches (sets %#x and %#x), which a plan cannot express: use the same order of actions for all microbatches",
+			stage, kind, *table, dies)
 	}
 	*table = dies
 	return true
@@ -303,7 +303,7 @@ func (v *marking) unread() error {
 		for part := range schedule.MaxParts {
 			for _, r := range (repeats.Runs{all}).Minus(v.Get(v.deadOf(stage) + part)) {
 				if r != all {
-					return fmt.Errorf("%w: part %d of an entry is read on rank %d, but not for %v: declare it at a kind that every microbatch has", schedule.ErrFacts, part, v.rank, r)
+					return diagnostic.Errorf(schedule.ErrFacts, "part %d of an entry is read on rank %d, but not for %v: declare it at a kind that every microbatch has", part, v.rank, r)
 				}
 			}
 		}

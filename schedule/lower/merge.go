@@ -1,9 +1,9 @@
 package lower
 
 import (
-	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -38,7 +38,7 @@ func Split(plan *schedule.Plan) *schedule.Plan {
 // ErrParams.
 func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
 	if len(stages) != plan.Placement.Stages() {
-		return nil, fmt.Errorf("%w: there are %d entries for %d stages: give one entry for each stage", schedule.ErrParams, len(stages), plan.Placement.Stages())
+		return nil, diagnostic.Errorf(schedule.ErrParams, "there are %d entries for %d stages: give one entry for each stage", len(stages), plan.Placement.Stages())
 	}
 	if has := plan.Kinds(); !has[schedule.I] && !has[schedule.W] {
 		return withoutDrops(plan), nil

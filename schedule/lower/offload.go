@@ -1,9 +1,9 @@
 package lower
 
 import (
-	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 )
@@ -47,16 +47,16 @@ func Near(plan *schedule.Plan) *schedule.Plan {
 // offload adds offloads to a valid plan.
 func offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, error) {
 	if len(away) != plan.Placement.Stages() {
-		return nil, fmt.Errorf("%w: there are offload slots for %d stages, but the plan has %d stages: give one set for each stage", schedule.ErrParams, len(away), plan.Placement.Stages())
+		return nil, diagnostic.Errorf(schedule.ErrParams, "there are offload slots for %d stages, but the plan has %d stages: give one set for each stage", len(away), plan.Placement.Stages())
 	}
 	if overlap < 0 || overlap > maxOverlap {
-		return nil, fmt.Errorf("%w: a copy cannot overlap with %d computations: use 1 to %d, or 0 for 1", schedule.ErrParams, overlap, maxOverlap)
+		return nil, diagnostic.Errorf(schedule.ErrParams, "a copy cannot overlap with %d computations: use 1 to %d, or 0 for 1", overlap, maxOverlap)
 	}
 	if plan.Runtime == schedule.PyTorch {
-		return nil, fmt.Errorf("%w: plan %q is for PyTorch, which cannot offload: give it to For with schedule.Weir first", schedule.ErrParams, plan.Name)
+		return nil, diagnostic.Errorf(schedule.ErrParams, "plan %q is for PyTorch, which cannot offload: give it to For with schedule.Weir first", plan.Name)
 	}
 	if plan.Away != nil {
-		return nil, fmt.Errorf("%w: plan %q already offloads: use the plan without offloads", schedule.ErrParams, plan.Name)
+		return nil, diagnostic.Errorf(schedule.ErrParams, "plan %q already offloads: use the plan without offloads", plan.Name)
 	}
 	offloaded := withoutDrops(plan).Flat()
 	p := offloading{away: make([]bool, len(away)), moved: make([]bool, len(away)), overlap: max(overlap, 1)}

@@ -3,6 +3,7 @@ package lower
 import (
 	"fmt"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 )
@@ -42,7 +43,7 @@ func (q Quantizing) String() string {
 // [check.Plan].
 func Quantize(plan *schedule.Plan, facts []schedule.Facts, point Quantizing) (*schedule.Plan, error) {
 	if len(facts) != plan.Placement.Stages() {
-		return nil, fmt.Errorf("%w: there are facts for %d stages, but the plan has %d stages", schedule.ErrFacts, len(facts), plan.Placement.Stages())
+		return nil, diagnostic.Errorf(schedule.ErrFacts, "there are facts for %d stages, but the plan has %d stages", len(facts), plan.Placement.Stages())
 	}
 	if err := check.Plan(withoutDrops(plan)); err != nil {
 		return nil, err
@@ -53,7 +54,7 @@ func Quantize(plan *schedule.Plan, facts []schedule.Facts, point Quantizing) (*s
 // quantize adds the copies that facts require to a valid plan.
 func quantize(plan *schedule.Plan, facts []schedule.Facts, point Quantizing) (*schedule.Plan, error) {
 	if point > AtStart {
-		return nil, fmt.Errorf("%w: unknown Quantizing %v: use %v or %v", schedule.ErrParams, point, BeforeUse, AtStart)
+		return nil, diagnostic.Errorf(schedule.ErrParams, "unknown Quantizing %v: use %v or %v", point, BeforeUse, AtStart)
 	}
 	quantized := withoutDrops(plan).Flat()
 	q := quantizer{point: point, pending: make([]bool, len(facts)), sharded: make([]bool, len(facts))}

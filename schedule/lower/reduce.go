@@ -1,9 +1,9 @@
 package lower
 
 import (
-	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
@@ -22,13 +22,13 @@ import (
 // result has no drops. The cost depends on the size of the plan's segments.
 func Reduce(plan *schedule.Plan, level int) (*schedule.Plan, error) {
 	if level < 0 || level > schedule.ShardWeights {
-		return nil, fmt.Errorf("%w: shard level %d: use 0 to %d", schedule.ErrParams, level, schedule.ShardWeights)
+		return nil, diagnostic.Errorf(schedule.ErrParams, "shard level %d: use 0 to %d", level, schedule.ShardWeights)
 	}
 	reduced := withoutDrops(plan).Flat()
 	for rank, program := range reduced.Programs {
 		for a := range schedule.Written(program) {
 			if k := a.Kind(); k == schedule.ReduceGrad || k == schedule.ZeroGrad || k == schedule.WaitReduce {
-				return nil, fmt.Errorf("%w: plan %q already has %v: use the plan without reductions", schedule.ErrParams, plan.Name, a)
+				return nil, diagnostic.Errorf(schedule.ErrParams, "plan %q already has %v: use the plan without reductions", plan.Name, a)
 			}
 		}
 		// In reverse, a reduction comes before the first B or W.

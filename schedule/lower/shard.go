@@ -1,9 +1,9 @@
 package lower
 
 import (
-	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -25,22 +25,22 @@ func Shard(plan *schedule.Plan, gathered int) (*schedule.Plan, error) {
 // shard is like Shard, but with a separate number of gathered stages for each rank.
 func shard(plan *schedule.Plan, numbers []int) (*schedule.Plan, error) {
 	if len(numbers) != len(plan.Programs) {
-		return nil, fmt.Errorf("%w: there are %d numbers of gathered stages for %d ranks: give one for each", schedule.ErrParams, len(numbers), len(plan.Programs))
+		return nil, diagnostic.Errorf(schedule.ErrParams, "there are %d numbers of gathered stages for %d ranks: give one for each", len(numbers), len(plan.Programs))
 	}
 	for rank, program := range plan.Programs {
 		number := numbers[rank]
 		if number < 1 {
-			return nil, fmt.Errorf("%w: %d stages are gathered at once: use at least 1", schedule.ErrParams, number)
+			return nil, diagnostic.Errorf(schedule.ErrParams, "%d stages are gathered at once: use at least 1", number)
 		}
 		for a := range schedule.Written(program) {
 			if a.Kind() == schedule.Unshard || a.Kind() == schedule.Reshard {
-				return nil, fmt.Errorf("%w: plan %q already has %v: use the plan without it", schedule.ErrParams, plan.Name, a)
+				return nil, diagnostic.Errorf(schedule.ErrParams, "plan %q already has %v: use the plan without it", plan.Name, a)
 			}
 			if a.Kind() == schedule.Quantize {
-				return nil, fmt.Errorf("%w: plan %q already has %v, whose weights would not be gathered: run Shard first, then Quantize", schedule.ErrParams, plan.Name, a)
+				return nil, diagnostic.Errorf(schedule.ErrParams, "plan %q already has %v, whose weights would not be gathered: run Shard first, then Quantize", plan.Name, a)
 			}
 			if a.Joined() && number < 2 {
-				return nil, fmt.Errorf("%w: one stage is gathered at once, and plan %q joins pairs of two (%v): use at least 2", schedule.ErrParams, plan.Name, a)
+				return nil, diagnostic.Errorf(schedule.ErrParams, "one stage is gathered at once, and plan %q joins pairs of two (%v): use at least 2", plan.Name, a)
 			}
 		}
 	}

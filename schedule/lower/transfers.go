@@ -1,9 +1,9 @@
 package lower
 
 import (
-	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/passes"
@@ -40,7 +40,7 @@ import (
 // ranks have unequal work and run all forwards, or all backwards, of a stage at once.
 func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if capacity < schedule.Unlimited {
-		return nil, fmt.Errorf("%w: a link cannot hold %d messages: use 0 or more, or %d for no limit", schedule.ErrParams, capacity, schedule.Unlimited)
+		return nil, diagnostic.Errorf(schedule.ErrParams, "a link cannot hold %d messages: use 0 or more, or %d for no limit", capacity, schedule.Unlimited)
 	}
 	c := programs(plan)
 	if len(c.Faults) > 0 || c.Transfers || c.Marked {
@@ -49,7 +49,7 @@ func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 		}
 	}
 	if c.Transfers {
-		return nil, fmt.Errorf("%w: plan %q already has transfers: use the plan without transfers", schedule.ErrParams, plan.Name)
+		return nil, diagnostic.Errorf(schedule.ErrParams, "plan %q already has transfers: use the plan without transfers", plan.Name)
 	}
 	lowered, err := transfer(plan, capacity)
 	if err != nil {
@@ -318,8 +318,8 @@ func (v *lowering) programs() [][]schedule.Segment {
 // stopError returns the error for a clock that stopped before the end of a rank's program.
 func (v *lowering) stopError(rank int) error {
 	if v.Exhausted {
-		return fmt.Errorf("%w: plan %q is too large and too irregular to lower: use fewer microbatches, or a plan that repeats", schedule.ErrParams, v.Plan.Name)
+		return diagnostic.Errorf(schedule.ErrParams, "plan %q is too large and too irregular to lower: use fewer microbatches, or a plan that repeats", v.Plan.Name)
 	}
 	a, _ := v.Ranks[rank].Action()
-	return fmt.Errorf("%w: %w: rank %d cannot run %v in plan %q", check.ErrInvalidPlan, waitgraph.ErrDeadlock, rank, a, v.Plan.Name)
+	return diagnostic.Errorf(check.ErrInvalidPlan, "%w: rank %d cannot run %v in plan %q", waitgraph.ErrDeadlock, rank, a, v.Plan.Name)
 }

@@ -1,8 +1,7 @@
 package simulate
 
 import (
-	"fmt"
-
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -76,7 +75,7 @@ func (s *simulation) timeOf(d *actionCost, a schedule.Action) int64 {
 	time := s.costs.Each(a)
 	if time < 0 || time > s.maxTime {
 		if s.fault == nil {
-			s.fault = fmt.Errorf("%w: the time of %v is %d: it must be 0 to %d", ErrCosts, a, time, s.maxTime)
+			s.fault = diagnostic.Errorf(ErrCosts, "the time of %v is %d: it must be 0 to %d", a, time, s.maxTime)
 		}
 		return 0
 	}

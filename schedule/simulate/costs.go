@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -30,20 +31,20 @@ type Costs struct {
 	// Replicas is the number of replicas that share a step; 0 means 1. Shard is the level at which
 	// they shard state. ReplicaLatency and ReplicaPerMiB are the costs of exchanges between the
 	// replicas of a rank: reductions and gathers each run at this rate, in both directions at once.
-	Replicas       int   `json:"replicas,omitempty" whole:"the number of replicas,0,16384"`
-	Shard          int   `json:"shard,omitempty" whole:"a shard level,0,3"`
+	Replicas       int   `json:"replicas,omitempty"`
+	Shard          int   `json:"shard,omitempty"`
 	ReplicaLatency int64 `json:"replica_latency,omitempty"`
 	ReplicaPerMiB  int64 `json:"replica_per_mib,omitempty"`
 	// Microbatch, if it is not 0, means that sizes count microbatches instead of bytes. Its value is
 	// the saved size of one microbatch over all its stages on a rank.
 	Microbatch int64       `json:"microbatch,omitempty"`
-	Links      []LinkCosts `json:"links" most:"16384"` // the costs of links for which Latency and PerMiB do not apply
+	Links      []LinkCosts `json:"links"` // the costs of links for which Latency and PerMiB do not apply
 	// Resident holds, by rank, the number of bytes that are always allocated, in addition to the
 	// resident bytes of the rank's stages. Nil means 0 for all ranks.
-	Resident []int64 `json:"resident" whole:"the bytes of a rank" most:"16384"`
+	Resident []int64 `json:"resident"`
 	// Stages holds the costs of each stage of the model, or one entry for all stages. If a plan has
 	// copies of the model, Stages may instead have an entry for each stage of the plan.
-	Stages []StageCosts `json:"stages" most:"16384"`
+	Stages []StageCosts `json:"stages"`
 	// Each, if it is not nil, returns the time of a computation and overrides the times of Stages,
 	// for microbatches with different costs. It is called for F, I, W and B, possibly several times
 	// for one action, and must return the same time for the same action. A joined pair takes the
@@ -89,8 +90,8 @@ type StageCosts struct {
 // LinkCosts holds the costs of the link from one rank to another, for both activations and
 // gradients.
 type LinkCosts struct {
-	From    int   `json:"from" whole:"a rank,0,16383"`
-	To      int   `json:"to" whole:"a rank,0,16383"`
+	From    int   `json:"from"`
+	To      int   `json:"to"`
 	Latency int64 `json:"latency,omitempty"`
 	PerMiB  int64 `json:"per_mib,omitempty"`
 }
@@ -111,7 +112,7 @@ const (
 func (c *Costs) Validate() error {
 	var faults []error
 	fault := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrCosts}, args...)...))
+		faults = append(faults, diagnostic.Errorf(ErrCosts, format, args...))
 	}
 	amount := func(v int64, format string, args ...any) {
 		if v < 0 || v > maxCost {
@@ -119,7 +120,7 @@ func (c *Costs) Validate() error {
 		}
 	}
 	if c == nil {
-		return fmt.Errorf("%w: the costs are nil", ErrCosts)
+		return diagnostic.Errorf(ErrCosts, "the costs are nil")
 	}
 	if len(c.Unit) > maxUnit {
 		fault("the name of the unit has %d bytes: use at most %d", len(c.Unit), maxUnit)
@@ -178,7 +179,7 @@ func (c *Costs) ValidateFor(ranks int, stages ...int) error {
 		return faults[0]
 	}
 	fault := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrCosts}, args...)...))
+		faults = append(faults, diagnostic.Errorf(ErrCosts, format, args...))
 	}
 	if n := len(c.Stages); n != 1 && !slices.Contains(stages, n) {
 		fault("there are costs of %d stages, but the plan has %d: give one entry for all, or one for each", n, stages[0])
@@ -215,7 +216,7 @@ func (c *Costs) fit(plan *schedule.Plan) error {
 		hop = max(hop, float64(l.Latency)+math.Ceil(float64(l.PerMiB)*largest/mebi))
 	}
 	if actions*(dearest+hop) > maxTotal/2 || actions*largest > maxTotal/2 {
-		return fmt.Errorf("%w: the costs are too large for a step of %.0f actions, whose time and bytes must be less than 2^62: use a coarser scale, or smaller sizes", ErrCosts, actions)
+		return diagnostic.Errorf(ErrCosts, "the costs are too large for a step of %.0f actions, whose time and bytes must be less than 2^62: use a coarser scale, or smaller sizes", actions)
 	}
 	return nil
 }

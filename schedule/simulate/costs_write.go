@@ -4,11 +4,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/weir-ml/weir/internal/jsontext"
+	"github.com/weir-ml/weir/internal/formats/jsonfile"
 )
-
-// costsSchema is the version of the file format.
-const costsSchema = 1
 
 // WriteCosts writes costs as JSON with a schema number and one line per stage:
 //
@@ -32,9 +29,9 @@ func WriteCosts(w io.Writer, c *Costs) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	file := costsFile{costsSchema, *c}
+	file := costsFile{costsForm.Schema, *c}
 	file.Links, file.Resident = append([]LinkCosts{}, c.Links...), append([]int64{}, c.Resident...) // [], not null
-	if err := jsontext.Write(w, file); err != nil {
+	if err := jsonfile.Write(w, file); err != nil {
 		return fmt.Errorf("schedule: %w", err)
 	}
 	return nil
@@ -42,6 +39,6 @@ func WriteCosts(w io.Writer, c *Costs) error {
 
 // costsFile is the file format.
 type costsFile struct {
-	Schema int `json:"schema" whole:"the schema,1,1"`
+	Schema int `json:"schema"`
 	Costs
 }

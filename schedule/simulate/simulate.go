@@ -1,9 +1,9 @@
 package simulate
 
 import (
-	"fmt"
 	"math"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
@@ -111,7 +111,7 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) 
 		return nil, c.Err()
 	}
 	if capacity < schedule.Unlimited {
-		return nil, fmt.Errorf("%w: capacity %d: it must be 0 or more, or %d for no limit", schedule.ErrParams, capacity, schedule.Unlimited)
+		return nil, diagnostic.Errorf(schedule.ErrParams, "capacity %d: it must be 0 or more, or %d for no limit", capacity, schedule.Unlimited)
 	}
 	if err := costs.fit(plan); err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func (s *simulation) refusal() error {
 	if err := check.Links(s.plan, s.capacity); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: the plan has an action that cannot be simulated", check.ErrInvalidPlan)
+	return diagnostic.Errorf(check.ErrInvalidPlan, "the plan has an action that cannot be simulated")
 }
 
 // report runs the simulation and returns its result.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
@@ -35,7 +36,7 @@ var (
 )
 
 func damaged(path, format string, args ...any) error {
-	return fmt.Errorf("%w: %s: %s: copy it again, or use an earlier one", ErrDamaged, path, fmt.Sprintf(format, args...))
+	return diagnostic.Errorf(ErrDamaged, "%s: %s: copy it again, or use an earlier one", path, fmt.Sprintf(format, args...))
 }
 
 const folderPrefix = "step-"
@@ -211,7 +212,7 @@ func openFile(path string) (*Checkpoint, error) {
 	file, err := safetensors.Open(path)
 	if err != nil {
 		if errors.Is(err, safetensors.ErrCorrupt) {
-			err = fmt.Errorf("%w: %w", ErrDamaged, err)
+			err = diagnostic.Errorf(ErrDamaged, "%w", err)
 		}
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/schedule/lower"
@@ -67,11 +68,11 @@ func (o *Options) place(parts int) error {
 		found, err = schedule.Schedule{Rule: lower.Fixed(o.Fixed), Ascends: ascends(o.Fixed)}, nil
 	}
 	if err != nil {
-		err = plainly(err)
+		err = fmt.Errorf("-plan: %s", diagnostic.Text(err, nil))
 		if _, no := os.Stat(o.Plan); no == nil {
 			err = fmt.Errorf("%w; for the file of that name give ./%s", err, o.Plan)
 		}
-		return fmt.Errorf("-plan: %w", err)
+		return err
 	}
 	o.Schedule, o.Rule = found, found.Rule
 	var faults []error
@@ -97,7 +98,7 @@ func (o *Options) place(parts int) error {
 		}
 	}
 	if o.Placement, err = found.Place(o.Ranks, o.Stages); err != nil {
-		faults = append(faults, fmt.Errorf("-stages: %w", plainly(err)))
+		faults = append(faults, fmt.Errorf("-stages: %s", diagnostic.Text(err, nil)))
 	}
 	return errors.Join(faults...)
 }
@@ -157,11 +158,11 @@ func (o *Options) prove() error {
 		return fmt.Errorf("-plan %s %s: leave out -%s %d%s", unused.Rule, unused.Reason, strings.ToLower(unused.Field), unused.Value, unused.Advice)
 	}
 	if err != nil {
-		return fmt.Errorf("-plan %s: %w", o.Plan, plainly(err))
+		return fmt.Errorf("-plan %s: %s", o.Plan, diagnostic.Text(err, nil))
 	}
 	if o.Costs != "" {
 		if o.Priced, err = readCosts(o.Costs); err != nil {
-			return fmt.Errorf("-costs: %w", plainly(err))
+			return fmt.Errorf("-costs: %s", diagnostic.Text(err, nil))
 		}
 	} else if o.Priced == nil {
 		return nil
@@ -174,15 +175,9 @@ func (o *Options) prove() error {
 		o.Priced.Stages[stage].Resident = 0
 	}
 	if _, err = simulate.Run(plan, o.Priced, o.Capacity); err != nil {
-		return fmt.Errorf("-costs: %w", plainly(err))
+		return fmt.Errorf("-costs: %s", diagnostic.Text(err, nil))
 	}
 	return nil
-}
-
-// plainly removes the prefixes of package schedule from an error, because errors of this package
-// name flags instead.
-func plainly(err error) error {
-	return errors.New(strings.NewReplacer(schedule.ErrParams.Error()+": ", "", simulate.ErrCosts.Error()+": ", "").Replace(err.Error()))
 }
 
 // readCosts reads a file of costs.

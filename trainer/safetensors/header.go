@@ -3,12 +3,12 @@ package safetensors
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"unicode/utf8"
 
-	"github.com/weir-ml/weir/internal/jsontext"
+	"github.com/weir-ml/weir/internal/formats/jsonfile"
 )
 
 // Info describes one tensor of a file.
@@ -34,22 +34,18 @@ func parseHeader(header []byte, data int64) (infos []Info, metadata map[string]s
 	if len(text) == 0 || text[0] != '{' {
 		return nil, nil, corrupt("the header starts with %.10q, expected \"{\"", header)
 	}
-	d, tensor := jsontext.Of(text, "", "the header"), ""
-	d.Object(func(name string) {
+	fault := jsonfile.Members(text, "the header", func(name string, _ int, value []byte) *jsonfile.Fault {
 		if name == metadataKey {
-			metadata = map[string]string{}
-			d.Object(func(key string) { metadata[key] = d.Word() })
-			return
+			return jsonfile.Unmarshal(value, "the header", mostDimensions, &metadata)
 		}
-		tensor = fmt.Sprintf("tensor %.80q: ", name)
-		infos = append(infos, readInfo(d, name))
-		if d.Fault() == nil {
-			tensor = ""
+		info, fault := readInfo(value, name)
+		if infos = append(infos, info); fault != nil {
+			fault.Text = fmt.Sprintf("tensor %.80q: %s", name, fault.Text)
 		}
+		return fault
 	})
-	d.End(0, true)
-	if fault := d.Fault(); fault != nil {
-		return nil, nil, corrupt("header byte %d: %s%s", d.Start(), tensor, fault.Text)
+	if fault != nil {
+		return nil, nil, corrupt("header byte %d: %s", fault.Offset, fault.Text)
 	}
 	if last := text[len(text)-1]; last != '}' {
 		return nil, nil, corrupt("the header ends with %q, expected spaces", string(last))
@@ -74,38 +70,45 @@ func parseHeader(header []byte, data int64) (infos []Info, metadata map[string]s
 // mostDimensions is the maximum number of dimensions of a tensor.
 const mostDimensions = 1024
 
+// known is a supported dtype.
+type known DType
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *known) UnmarshalText(text []byte) error {
+	*k = known(text)
+	if DType(text).Size() == 0 {
+		return errors.New("expected a supported dtype, such as F32")
+	}
+	return nil
+}
+
 // readInfo reads the description of a tensor.
-func readInfo(d *jsontext.Reader, name string) Info {
-	begin := d.Ahead()
+func readInfo(text []byte, name string) (Info, *jsonfile.Fault) {
+	var own struct {
+		DType   known   `json:"dtype"`
+		Shape   []int   `json:"shape"`
+		Offsets []int64 `json:"data_offsets"`
+	}
+	wrong := func(format string, args ...any) (Info, *jsonfile.Fault) {
+		return Info{}, &jsonfile.Fault{Text: fmt.Sprintf(format, args...)}
+	}
 	if fault := badName(name); fault != "" {
-		d.Wrong(begin, "its name "+fault)
+		return wrong("its name %s", fault)
 	}
-	t := Info{Name: name}
-	var offsets []int64
-	d.Object(func(property string) {
-		switch property {
-		case "dtype":
-			if t.DType = DType(d.Word()); t.DType.Size() == 0 {
-				d.Found(string(t.DType), "expected a supported dtype, such as F32")
-			}
-		case "shape":
-			t.Shape = []int{}
-			d.List(mostDimensions, func() { t.Shape = append(t.Shape, int(d.Whole("a dimension", 0, math.MaxInt))) })
-		case "data_offsets":
-			d.List(2, func() { offsets = append(offsets, d.Whole("an offset", 0, math.MaxInt64)) })
-		default:
-			d.Unknown("dtype, shape or data_offsets")
-		}
-	})
-	switch size, fits := byteSize(t.DType, t.Shape); {
-	case t.DType == "" || t.Shape == nil || len(offsets) != 2:
-		d.Wrong(begin, "expected dtype, shape and two data_offsets")
+	if fault := jsonfile.Unmarshal(text, "the header", mostDimensions, &own); fault != nil {
+		return Info{}, fault
+	}
+	dtype := DType(own.DType)
+	size, fits := byteSize(dtype, own.Shape)
+	switch {
+	case dtype == "" || own.Shape == nil || len(own.Offsets) != 2:
+		return wrong("expected dtype, shape and two data_offsets")
+	case slices.ContainsFunc(own.Shape, func(n int) bool { return n < 0 }) || own.Offsets[0] < 0:
+		return wrong("found a negative number in shape %.80v or data_offsets %v", fmt.Sprint(own.Shape), own.Offsets)
 	case !fits:
-		d.Wrong(begin, fmt.Sprintf("the size of shape %.80v overflows", fmt.Sprint(t.Shape)))
-	case offsets[1]-offsets[0] != size: // an end before its begin never equals a size
-		d.Wrong(begin, fmt.Sprintf("data_offsets %v, expected %d bytes for %s of shape %.80v", offsets, size, t.DType, fmt.Sprint(t.Shape)))
-	default:
-		t.Begin, t.End = offsets[0], offsets[1]
+		return wrong("the size of shape %.80v overflows", fmt.Sprint(own.Shape))
+	case own.Offsets[1]-own.Offsets[0] != size: // an end before its begin never equals a size
+		return wrong("data_offsets %v, expected %d bytes for %s of shape %.80v", own.Offsets, size, dtype, fmt.Sprint(own.Shape))
 	}
-	return t
+	return Info{Name: name, DType: dtype, Shape: own.Shape, Begin: own.Offsets[0], End: own.Offsets[1]}, nil
 }

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/transport"
 )
 
@@ -120,7 +120,7 @@ func (h *hub) addBegin(rank int, hello []byte) {
 		return
 	}
 	if err := transport.SameHello(hellos); err != nil {
-		h.broadcast(frame{kind: differ, data: []byte(strings.TrimPrefix(err.Error(), transport.ErrRanks.Error()))})
+		h.broadcast(frame{kind: differ, data: []byte(diagnostic.Text(err, nil))})
 		return
 	}
 	h.epoch++

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // meeting collects the ranks of a job, on rank 0.
@@ -55,7 +57,7 @@ func (m *meeting) addRank(conn net.Conn, h hello) {
 	}
 	if fault != "" {
 		refuse(conn, answer{Refused: fault})
-		m.settle(fmt.Errorf("%w: %s", ErrRefused, fault))
+		m.settle(diagnostic.Errorf(ErrRefused, "%s", fault))
 		return
 	}
 	_ = writeAnswer(conn, answer{Accepted: true}) // if the rank is lost, its silence ends the job later
@@ -67,7 +69,7 @@ func (m *meeting) addRank(conn net.Conn, h hello) {
 
 // refusal returns the answer to a rank if the meeting has failed.
 func (m *meeting) refusal() answer {
-	return answer{Refused: m.failed.Error(), Missing: errors.Is(m.failed, ErrMissing)}
+	return answer{Refused: diagnostic.Text(m.failed, nil), Missing: errors.Is(m.failed, ErrMissing)}
 }
 
 // refuse answers a rank that cannot join, and closes its connection. The other side may be gone.
@@ -205,7 +207,7 @@ func (c *Config) connectToHub(ctx context.Context, listen func(net.Conn) (string
 	case a.Missing:
 		err = fmt.Errorf("%w: rank 0 reports: %s", ErrMissing, a.Refused)
 	case a.Refused != "":
-		err = fmt.Errorf("%w: %s", ErrRefused, strings.TrimPrefix(a.Refused, ErrRefused.Error()+": "))
+		err = diagnostic.Errorf(ErrRefused, "%s", a.Refused)
 	case len(a.Addresses) != c.Ranks:
 		err = fmt.Errorf("%w: %d addresses for %d ranks", ErrFrame, len(a.Addresses), c.Ranks)
 	default:

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/transport"
 )
 
@@ -102,7 +103,7 @@ func (e *Endpoint[T]) deliver(f frame) {
 		e.action.Store(0)
 		e.position.Store(-1)
 	case differ:
-		e.helloError = fmt.Errorf("%w%s", transport.ErrRanks, f.data)
+		e.helloError = diagnostic.Errorf(transport.ErrRanks, "%s", f.data)
 	case withdrawn:
 		e.withdrawn = true
 	case exchanged:

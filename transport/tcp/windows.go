@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/transport"
 )
 
@@ -42,7 +42,7 @@ func (e *Endpoint[T]) Served() int64 { return e.windows.Served() }
 // Get reads from the memory that another rank exposes. Concurrent Gets use different connections.
 func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
 	if !tag.Content.Exposed() {
-		return fmt.Errorf("%w: Get of %v, which is sent: use Recv", transport.ErrWindow, tag)
+		return diagnostic.Errorf(transport.ErrWindow, "Get of %v, which is sent: use Recv", tag)
 	}
 	w := wait[T]{tag: tag, action: tag.Sends(), peer: from}
 	e.mu.Lock()
@@ -145,7 +145,7 @@ func request(conn net.Conn, epoch int64, tag transport.Tag, offset int64, dst []
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("%w%s", transport.ErrWindow, strings.TrimPrefix(string(text), transport.ErrWindow.Error()))
+		return diagnostic.Errorf(transport.ErrWindow, "%s", text)
 	}
 	return fmt.Errorf("%w: answer %d", ErrFrame, b[0])
 }
@@ -189,7 +189,7 @@ func (e *Endpoint[T]) serve(conn *beating) error {
 		})
 		conn.stop()
 		if errors.Is(err, transport.ErrWindow) {
-			text := err.Error()
+			text := diagnostic.Text(err, nil) // the other side adds the kind
 			text = text[:min(len(text), mostText)]
 			_, err = conn.Write(append(binary.LittleEndian.AppendUint32([]byte{refused}, uint32(len(text))), text...))
 		}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/memory/placement"
 )
 
@@ -257,7 +258,7 @@ func (s *reader) fail(k int, format string, args ...any) {
 	if k < len(s.fields) {
 		at += len(s.fields[k]) - len(strings.TrimLeft(s.fields[k], " \t"))
 	}
-	s.fault = fmt.Errorf("%w: %s%d:%d: "+format, append([]any{ErrFormat, s.file(), s.number, at}, args...)...)
+	s.fault = diagnostic.Errorf(ErrFormat, "%s%d:%d: %s", s.file(), s.number, at, fmt.Sprintf(format, args...))
 }
 
 func (s *reader) file() string {

@@ -2,10 +2,11 @@ package minimalloc
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // Write writes an instance in the form that Read reads. The columns are id, lower, upper and
@@ -17,11 +18,11 @@ func Write(w io.Writer, in *Instance) error {
 	}
 	n := len(in.Problem.Buffers)
 	if in.IDs != nil && len(in.IDs) != n || in.Offsets != nil && len(in.Offsets) != n {
-		return fmt.Errorf("%w: %d names and %d offsets for %d buffers", ErrFormat, len(in.IDs), len(in.Offsets), n)
+		return diagnostic.Errorf(ErrFormat, "%d names and %d offsets for %d buffers", len(in.IDs), len(in.Offsets), n)
 	}
 	for _, id := range in.IDs {
 		if strings.ContainsAny(id, ",\r\n") || id != strings.TrimSpace(id) {
-			return fmt.Errorf("%w: the name %s has a comma, a line end, or spaces around it", ErrFormat, quote(id))
+			return diagnostic.Errorf(ErrFormat, "the name %s has a comma, a line end, or spaces around it", quote(id))
 		}
 	}
 	aligned, gapped := false, false

@@ -20,6 +20,7 @@ var rooms = []struct {
 	outside []string
 }{
 	{"internal/engine/invariants", 0, nil},
+	{"internal/formats/diagnostic", -1, nil}, // the rules use it
 	{"internal/testing/layers", 0, nil},
 	{"internal/engine/turns", 0, nil},
 	{"internal/formats/spelling", -2, nil}, // the catalog of schedules uses it
@@ -33,7 +34,7 @@ var rooms = []struct {
 	{"internal/arithmetic/product", 1, nil},
 	{"internal/arithmetic/fmapeak", 1, nil},
 	{"internal/arithmetic/float8", 1, nil},
-	{"internal/jsontext", 1, []string{"github.com/go-json-experiment/json"}}, // a part of the standard library from Go 1.27 on
+	{"internal/formats/jsonfile", 1, []string{"github.com/go-json-experiment/json"}}, // a part of the standard library from Go 1.27 on
 	{"internal/formats/chrometrace", 0, nil},
 	{"internal/formats/pickle", 0, nil},
 	{"internal/formats/unzip", 0, nil},
@@ -56,7 +57,7 @@ var rooms = []struct {
 	{"kernels", 2, nil},
 	{"stages", 4, nil},
 	{"fp8", 4, nil},
-	{"schedule/format", 4, nil},
+	{"schedule/format", 4, []string{"github.com/go-json-experiment/json"}},
 	{"schedule/layout", 4, nil},
 	{"schedule/draw", 4, nil},
 	{"schedule/choose", 4, nil},

@@ -2,12 +2,12 @@ package messages
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/weir-ml/weir/internal/engine/turns"
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/transport"
 )
 
@@ -129,10 +129,10 @@ func (w *Windows) Expose(tag transport.Tag, b []byte) error {
 		return w.cause
 	}
 	if !tag.Content.Exposed() {
-		return fmt.Errorf("%w: Expose of %v, which is sent: use Send", transport.ErrWindow, tag)
+		return diagnostic.Errorf(transport.ErrWindow, "Expose of %v, which is sent: use Send", tag)
 	}
 	if w.exposed[tag] != nil {
-		return fmt.Errorf("%w: Expose of %v a second time in a step", transport.ErrWindow, tag)
+		return diagnostic.Errorf(transport.ErrWindow, "Expose of %v a second time in a step", tag)
 	}
 	if w.exposed == nil {
 		w.exposed = map[transport.Tag]*exposure{}
@@ -148,12 +148,12 @@ func (w *Windows) Read(ctx context.Context, step int64, tag transport.Tag, offse
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !tag.Content.Exposed() {
-		return fmt.Errorf("%w: Get of %v, which is sent: use Recv", transport.ErrWindow, tag)
+		return diagnostic.Errorf(transport.ErrWindow, "Get of %v, which is sent: use Recv", tag)
 	}
 	var x *exposure
 	for {
 		if w.step > step {
-			return fmt.Errorf("%w: %v, of step %d of the transport, which has ended", transport.ErrWindow, tag, step)
+			return diagnostic.Errorf(transport.ErrWindow, "%v, of step %d of the transport, which has ended", tag, step)
 		}
 		if (w.closed || w.step == step) && w.cause != nil {
 			return w.cause
@@ -169,10 +169,10 @@ func (w *Windows) Read(ctx context.Context, step int64, tag transport.Tag, offse
 		}
 	}
 	if x.withdrawn {
-		return fmt.Errorf("%w: %v was withdrawn: withdraw it after all ranks have read it", transport.ErrWindow, tag)
+		return diagnostic.Errorf(transport.ErrWindow, "%v was withdrawn: withdraw it after all ranks have read it", tag)
 	}
 	if size := int64(len(x.b)); offset < 0 || n < 0 || offset > size-n {
-		return fmt.Errorf("%w: %d bytes at offset %d of %v, which has %d", transport.ErrWindow, n, offset, tag, size)
+		return diagnostic.Errorf(transport.ErrWindow, "%d bytes at offset %d of %v, which has %d", n, offset, tag, size)
 	}
 	x.readers++
 	w.readers++
@@ -210,7 +210,7 @@ func (w *Windows) Withdraw(ctx context.Context, tag transport.Tag, n int64, bloc
 	defer w.mu.Unlock()
 	x := w.exposed[tag]
 	if w.cause == nil && (x == nil || x.withdrawn) {
-		return fmt.Errorf("%w: Withdraw of %v", transport.ErrWindow, tag)
+		return diagnostic.Errorf(transport.ErrWindow, "Withdraw of %v", tag)
 	}
 	for {
 		if w.cause != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/choose"
@@ -74,7 +75,7 @@ func Best(ctx context.Context, s Search) (front []Option, tried, all int, err er
 		return nil, 0, 0, err
 	}
 	if work := int64(s.Ranks) * int64(s.Model.Layers) * int64(s.Model.Layers); work > maxCut {
-		return nil, 0, 0, fmt.Errorf("%w: a search over %d layers on %d ranks takes too long, since their product with the layers is above %d: predict single schedules instead", ErrSetup, s.Model.Layers, s.Ranks, maxCut)
+		return nil, 0, 0, diagnostic.Errorf(ErrSetup, "a search over %d layers on %d ranks takes too long, since their product with the layers is above %d: predict single schedules instead", s.Model.Layers, s.Ranks, maxCut)
 	}
 	trials, err := s.trials()
 	if err != nil {

@@ -1,9 +1,10 @@
 package fit
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // Formula is a number of bytes: a sum of products of numbers and of the sizes below, such as
@@ -44,7 +45,7 @@ func (f Formula) bytes(s Sizes) (total int64, err error) {
 					n, known = number, true
 				}
 				if !known || n < 0 {
-					return 0, fmt.Errorf("%w: the formula %q has no %q", ErrModel, f, factor)
+					return 0, diagnostic.Errorf(ErrModel, "the formula %q has no %q", f, factor)
 				}
 				if i == 0 {
 					above = product(above, n)
@@ -54,7 +55,7 @@ func (f Formula) bytes(s Sizes) (total int64, err error) {
 			}
 		}
 		if total += above/below + min(above%below, 1); total > maxBytes {
-			return 0, fmt.Errorf("%w: a tensor of %q bytes has more than 2^48: give a shorter sequence or a smaller microbatch", ErrSetup, f)
+			return 0, diagnostic.Errorf(ErrSetup, "a tensor of %q bytes has more than 2^48: give a shorter sequence or a smaller microbatch", f)
 		}
 	}
 	return total, nil

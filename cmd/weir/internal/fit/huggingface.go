@@ -9,7 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-ml/weir/internal/jsontext"
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
+	"github.com/weir-ml/weir/internal/formats/jsonfile"
 )
 
 // family is a supported value of model_type, as transformers 5.24 has its class.
@@ -113,30 +114,32 @@ var languages = []string{"text_config", "llm_config", "language_config"}
 // object reads the members of an object into the values. If one of them has the language model of a
 // model with several parts, its members become the values, and the members beside it are kept as
 // those of the outer object, if outer is set.
-func (v *values) object(text []byte, name string, outer bool) *jsontext.Fault {
+func (v *values) object(text []byte, outer bool) *jsonfile.Fault {
 	valid := notJSON.ReplaceAllFunc(text, func(word []byte) []byte { // of the same length
 		if word[0] == '"' {
 			return word
 		}
 		return bytes.Repeat([]byte("1"), len(word))
 	})
-	read := jsontext.Of(valid, name, "config.json")
 	var language []byte
-	read.Object(func(key string) {
-		begin := read.Ahead()
-		end := begin + len(read.Raw())
-		if outer && language == nil && slices.Contains(languages, key) && text[begin] == '{' {
-			blank := func(r rune) rune { return map[bool]rune{true: '\n', false: ' '}[r == '\n'] } // Faults keep their places.
-			language = append(bytes.Map(blank, text[:begin]), text[begin:end]...)
+	from := 0
+	fault := jsonfile.Members(valid, "config.json", func(key string, offset int, value []byte) *jsonfile.Fault {
+		value = text[offset : offset+len(value)]
+		if outer && language == nil && slices.Contains(languages, key) && value[0] == '{' {
+			language, from = value, offset
 		} else {
-			v.raw[key] = string(text[begin:end])
+			v.raw[key] = string(value)
 		}
+		return nil
 	})
-	if fault := read.Fault(); fault != nil || language == nil {
+	if fault != nil || language == nil {
 		return fault
 	}
 	v.outer, v.raw = v.raw, map[string]string{}
-	return v.object(language, name, false)
+	if fault = v.object(language, false); fault != nil {
+		fault.Offset += from
+	}
+	return fault
 }
 
 // tied returns whether the head shares the table of the embedding. The class of a model with several
@@ -159,8 +162,8 @@ func (v *values) tied() bool {
 
 // config makes the model from a config.json.
 func (v *values) config(text []byte, name string, set []string) (*Config, error) {
-	if f := v.object(text, name, true); f != nil {
-		return nil, fmt.Errorf("%w: %s: %s", ErrModel, f.Place, f.Text)
+	if fault := v.object(text, true); fault != nil {
+		return nil, diagnostic.At(ErrModel, name, text, fault.Offset, fault)
 	}
 	if _, given := v.raw["model_type"]; !given && v.outer != nil {
 		v.raw["model_type"] = v.outer["model_type"]
@@ -169,7 +172,7 @@ func (v *values) config(text []byte, name string, set []string) (*Config, error)
 	kind := strings.Trim(v.value("model_type"), `"`)
 	family, known := families[kind]
 	if !known {
-		return nil, fmt.Errorf("%w: model_type is %.80q, which is not supported: give the one of %s with the same layers, as --set model_type=NAME", ErrModel, kind, strings.Join(Families(), ", "))
+		return nil, diagnostic.Errorf(ErrModel, "model_type is %.80q, which is not supported: give the one of %s with the same layers, as --set model_type=NAME", kind, strings.Join(Families(), ", "))
 	}
 	for pair := range strings.FieldsSeq(family.defaults) {
 		key, value, _ := strings.Cut(pair, "=")

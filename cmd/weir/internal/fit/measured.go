@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/schedule"
@@ -28,7 +29,7 @@ const maxEvents = 1 << 16
 // upper bounds. A trace does not record transfers between stages either, and the profile has none.
 func FromSnapshots(list []*snapshot.Snapshot, stages int) (*layout.Profile, []int64, error) {
 	if len(list) != 1 && len(list) != stages {
-		return nil, nil, fmt.Errorf("%w: there are %d snapshots for %d stages: give one for each stage, or one for all", ErrSnapshot, len(list), stages)
+		return nil, nil, diagnostic.Errorf(ErrSnapshot, "there are %d snapshots for %d stages: give one for each stage, or one for all", len(list), stages)
 	}
 	p := &layout.Profile{Shapes: []layout.ShapeProfile{{Name: "snapshot"}}}
 	var resident []int64
@@ -52,7 +53,7 @@ func FromSnapshots(list []*snapshot.Snapshot, stages int) (*layout.Profile, []in
 // measured returns the profile of a stage: the buffers that the trace both allocates and frees.
 func measured(snap *snapshot.Snapshot) (*layout.StageProfile, error) {
 	if len(snap.Traces) == 0 || len(snap.Traces[0]) == 0 {
-		return nil, fmt.Errorf("%w: it has no trace: call torch.cuda.memory._record_memory_history before the step", ErrSnapshot)
+		return nil, diagnostic.Errorf(ErrSnapshot, "it has no trace: call torch.cuda.memory._record_memory_history before the step")
 	}
 	trace := snap.Traces[0]
 	pairs := map[int]int{} // indices of a buffer's allocation and release, both ways
@@ -69,7 +70,7 @@ func measured(snap *snapshot.Snapshot) (*layout.StageProfile, error) {
 		}
 	}
 	if n := len(pairs) / 2; n == 0 || n > maxEvents {
-		return nil, fmt.Errorf("%w: its trace allocates and frees %d buffers: record one microbatch, with 1 to %d", ErrSnapshot, n, maxEvents)
+		return nil, diagnostic.Errorf(ErrSnapshot, "its trace allocates and frees %d buffers: record one microbatch, with 1 to %d", n, maxEvents)
 	}
 	events := slices.Sorted(maps.Keys(pairs))
 	turn := 0 // the event after which most bytes are live

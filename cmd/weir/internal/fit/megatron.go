@@ -3,11 +3,12 @@ package fit
 import (
 	"cmp"
 	_ "embed" // of the harmless flags
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // megatronHarmless lists the flags of Megatron-LM, torchrun and srun that change no memory, as for
@@ -28,7 +29,7 @@ func MegatronFlags() []string {
 func (v *values) megatron(text string, set []string) (*Config, error) {
 	s := script{flags: map[string][][]string{}, variables: map[string][]string{}}
 	if s.read(text, 0); len(s.flags) == 0 {
-		return nil, fmt.Errorf("%w: found neither an object of JSON, {, nor a flag, such as --num-layers 32: give the config.json of a model or Megatron-LM's flags", ErrModel)
+		return nil, diagnostic.Errorf(ErrModel, "found neither an object of JSON, {, nor a flag, such as --num-layers 32: give the config.json of a model or Megatron-LM's flags")
 	}
 	for name, uses := range s.flags {
 		var given []string

@@ -2,7 +2,8 @@ package fit
 
 import (
 	"errors"
-	"fmt"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // ErrModel is wrapped by errors about a description of a model.
@@ -110,7 +111,7 @@ type faults struct {
 }
 
 func (f *faults) add(format string, args ...any) {
-	f.list = append(f.list, fmt.Errorf("%w: "+format, append([]any{f.kind}, args...)...))
+	f.list = append(f.list, diagnostic.Errorf(f.kind, format, args...))
 }
 
 // refuse adds a fault if something is wrong.

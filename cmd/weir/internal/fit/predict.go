@@ -3,10 +3,10 @@ package fit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
@@ -101,7 +101,7 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	}
 	passes := lower.Passes{Facts: facts, Parts: len(profile.Parts), Capacity: r.Capacity, Overlap: r.Overlap}
 	if !(r.Offload >= 0 && r.Offload <= 1) {
-		return nil, fmt.Errorf("%w: the share of saved bytes to offload is %v: give 0 to 1", ErrSetup, r.Offload)
+		return nil, diagnostic.Errorf(ErrSetup, "the share of saved bytes to offload is %v: give 0 to 1", r.Offload)
 	}
 	if r.Offload > 0 {
 		passes.Away = profile.Away(&r.Plan.Placement, r.Offload)
@@ -156,7 +156,7 @@ func (m *Model) profile(s *Setup, parts [][]Part) (*layout.Profile, error) {
 func (m *Model) cut(cut []int, stages int) ([]int, error) {
 	if cut == nil {
 		if stages-2 > m.Layers {
-			return nil, fmt.Errorf("%w: %d layers do not suffice for %d stages, of which only the first and the last may have none: take fewer ranks, or fewer stages a rank", ErrSetup, m.Layers, stages)
+			return nil, diagnostic.Errorf(ErrSetup, "%d layers do not suffice for %d stages, of which only the first and the last may have none: take fewer ranks, or fewer stages a rank", m.Layers, stages)
 		}
 		cut = slices.Repeat([]int{m.Layers / stages}, stages)
 		left := m.Layers % stages
@@ -168,11 +168,11 @@ func (m *Model) cut(cut []int, stages int) ([]int, error) {
 	for stage, layers := range cut {
 		ends := stage == 0 || stage == len(cut)-1
 		if sum += layers; layers < 0 || layers > maxLayers || layers == 0 && !ends {
-			return nil, fmt.Errorf("%w: stage %d has %d layers: give each one or more, or 0 at the ends", ErrSetup, stage, layers)
+			return nil, diagnostic.Errorf(ErrSetup, "stage %d has %d layers: give each one or more, or 0 at the ends", stage, layers)
 		}
 	}
 	if len(cut) != stages || sum != m.Layers {
-		return nil, fmt.Errorf("%w: the cut has %d layers in %d stages, but the model has %d layers and the plan %d stages", ErrSetup, sum, len(cut), m.Layers, stages)
+		return nil, diagnostic.Errorf(ErrSetup, "the cut has %d layers in %d stages, but the model has %d layers and the plan %d stages", sum, len(cut), m.Layers, stages)
 	}
 	return cut, nil
 }

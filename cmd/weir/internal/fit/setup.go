@@ -3,9 +3,10 @@ package fit
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // ErrSetup is wrapped by errors about a training setup.
@@ -86,7 +87,7 @@ func ParseRecompute(text string) (r Recompute, err error) {
 	default:
 		for name := range strings.SplitSeq(text, ",") {
 			if !slices.Contains(groups, name) {
-				return r, fmt.Errorf("%w: %q is not a recompute group: give none, full, selective, or some of %s", ErrSetup, name, strings.Join(groups, ","))
+				return r, diagnostic.Errorf(ErrSetup, "%q is not a recompute group: give none, full, selective, or some of %s", name, strings.Join(groups, ","))
 			}
 			r.Groups = append(r.Groups, name)
 		}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // maxText is the maximal length of a description in bytes.
@@ -39,9 +41,9 @@ func Read(r io.Reader, set []string) (*Config, error) {
 	case err != nil:
 		return nil, fmt.Errorf("fit: %w", err)
 	case len(text) > maxText:
-		return nil, fmt.Errorf("%w: the text is longer than %d bytes", ErrModel, maxText)
+		return nil, diagnostic.Errorf(ErrModel, "the text is longer than %d bytes", maxText)
 	case bytes.HasPrefix(text, []byte("\xff\xfe")), bytes.HasPrefix(text, []byte("\xfe\xff")):
-		return nil, fmt.Errorf("%w: the text is in UTF-16, expected UTF-8: save it as UTF-8", ErrModel)
+		return nil, diagnostic.Errorf(ErrModel, "the text is in UTF-16, expected UTF-8: save it as UTF-8")
 	}
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	v := newValues()

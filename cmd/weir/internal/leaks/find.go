@@ -84,7 +84,7 @@ func Find(s *snapshot.Snapshot, options Options) (*Report, error) {
 		devices = max(devices, s.Segments[i].Device+1)
 	}
 	if devices > maxDevices {
-		return nil, fmt.Errorf("leaks: %d devices; at most %d are read", devices, maxDevices)
+		return nil, fmt.Errorf("%d devices; at most %d are read", devices, maxDevices)
 	}
 	traced := false
 	for device := range devices {
@@ -100,7 +100,7 @@ func Find(s *snapshot.Snapshot, options Options) (*Report, error) {
 		r.Devices = append(r.Devices, found)
 	}
 	if !traced {
-		return nil, errors.New("leaks: the snapshot has no trace: call torch.cuda.memory._record_memory_history() before the step, and take the snapshot after it")
+		return nil, errors.New("the snapshot has no trace: call torch.cuda.memory._record_memory_history() before the step, and take the snapshot after it")
 	}
 	return r, nil
 }

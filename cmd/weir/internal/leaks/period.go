@@ -14,7 +14,7 @@ import (
 // also returns the candidates, those with the most sites first.
 func (h *history) cut(microbatches int) ([]int, *Site, []Candidate, error) {
 	if microbatches > len(h.allocations) {
-		return nil, nil, nil, fmt.Errorf("leaks: %d microbatches, but the trace of device %d has only %d allocations", microbatches, h.device, len(h.allocations))
+		return nil, nil, nil, fmt.Errorf("%d microbatches, but the trace of device %d has only %d allocations", microbatches, h.device, len(h.allocations))
 	}
 	calls := make([][]int, len(h.stacks.texts)) // allocations, by call stack
 	for i := range h.allocations {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -47,7 +48,7 @@ func (u *run) align(ranksPerHost int) error {
 		u.hosts[h].Ranks = append(u.hosts[h].Ranks, rank)
 	}
 	if len(u.hosts) > maxHosts {
-		return fmt.Errorf("%w: the ranks of the pipeline are on %d hosts, but the limit is %d: give --ranks-per-host", ErrRun, len(u.hosts), maxHosts)
+		return diagnostic.Errorf(ErrRun, "the ranks of the pipeline are on %d hosts, but the limit is %d: give --ranks-per-host", len(u.hosts), maxHosts)
 	}
 	if err := u.checkHosts(host); err != nil || len(u.hosts) == 1 {
 		return err
@@ -62,8 +63,8 @@ func (u *run) align(ranksPerHost int) error {
 		c.Known, c.Width = true, most[h]+least[h]
 		c.Offset = -least[h] + c.Width/2
 		if c.Width < 0 {
-			return fmt.Errorf("%w: messages between %q and %q give offsets of their clocks that are %d ns apart: a clock was set during the run, or the files are of different runs",
-				ErrRun, u.hosts[0].Host, c.Host, -c.Width)
+			return diagnostic.Errorf(ErrRun, "messages between %q and %q give offsets of their clocks that are %d ns apart: a clock was set during the run, or the files are of different runs",
+				u.hosts[0].Host, c.Host, -c.Width)
 		}
 	}
 	for e := range u.events() {
@@ -81,8 +82,8 @@ func (u *run) checkHosts(host []int) error {
 			took := events[len(events)-1].end - events[0].start
 			for _, e := range events {
 				if e.input != nil && host[e.input.rank] == host[rank] && e.end < e.input.end-took {
-					return fmt.Errorf("%w: %v in %s ends %.3f s before its input is computed in %s: the files are of different runs, or of hosts with different clocks; for the latter, give --ranks-per-host",
-						ErrRun, e.action, u.traces[rank].File, float64(e.input.end-e.end)/1e9, u.traces[e.input.rank].File)
+					return diagnostic.Errorf(ErrRun, "%v in %s ends %.3f s before its input is computed in %s: the files are of different runs, or of hosts with different clocks; for the latter, give --ranks-per-host",
+						e.action, u.traces[rank].File, float64(e.input.end-e.end)/1e9, u.traces[e.input.rank].File)
 				}
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/weir-ml/weir/cmd/weir/internal/traces"
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/draw"
@@ -162,7 +163,7 @@ func Analyze(r Request) (*Report, error) {
 	if r.Plan != nil {
 		out.Plan = r.Plan
 		if r.Plan.Microbatches != u.plan.Microbatches {
-			return nil, fmt.Errorf("%w: the plan has %d microbatches, but the traces have %d", ErrRun, r.Plan.Microbatches, u.plan.Microbatches)
+			return nil, diagnostic.Errorf(ErrRun, "the plan has %d microbatches, but the traces have %d", r.Plan.Microbatches, u.plan.Microbatches)
 		}
 		out.departures(u)
 	} else if _, err := check.Prove(u.plan, schedule.Unlimited); err != nil {

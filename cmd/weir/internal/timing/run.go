@@ -3,13 +3,13 @@ package timing
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
 	"math"
 	"slices"
 
 	"github.com/weir-ml/weir/cmd/weir/internal/traces"
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/draw"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -73,7 +73,7 @@ func newRun(r *Request) (*run, error) {
 		actions += len(events)
 	}
 	if stages := placement.Stages(); u.plan.Microbatches > 4*actions/stages { // With two copies of the model, each stage runs half of the microbatches.
-		return nil, fmt.Errorf("%w: the traces have %s and microbatch %d, but a step has only %s: every stage must run every microbatch, starting at 0", ErrRun, units.Number(stages, "stage"), u.plan.Microbatches-1, units.Number(actions, "action"))
+		return nil, diagnostic.Errorf(ErrRun, "the traces have %s and microbatch %d, but a step has only %s: every stage must run every microbatch, starting at 0", units.Number(stages, "stage"), u.plan.Microbatches-1, units.Number(actions, "action"))
 	}
 	return u, nil
 }
@@ -84,7 +84,7 @@ func launchError(t *traces.Trace) error {
 	if t.Annotated {
 		remedy = "torch.profiler annotates only what the thread of the action launches: record steps in torch.autograd.set_multithreading_enabled(False), so that this thread launches the backwards too"
 	}
-	return fmt.Errorf("%w: in %s only the host has annotations of %v, while kernels run on a device: their spans time launches, not the work; %s", ErrRun, t.File, t.Launches, remedy)
+	return diagnostic.Errorf(ErrRun, "in %s only the host has annotations of %v, while kernels run on a device: their spans time launches, not the work; %s", t.File, t.Launches, remedy)
 }
 
 // staged returns the traces with a stage in every span. The stages missing from a trace are derived
@@ -96,7 +96,7 @@ func staged(r *Request) ([]*traces.Trace, error) {
 		ranks = r.Plan.Placement.Ranks
 	}
 	if ranks > schedule.MaxStages {
-		return nil, fmt.Errorf("%w: there are %d ranks, but at most %d stages are allowed", ErrRun, ranks, schedule.MaxStages)
+		return nil, diagnostic.Errorf(ErrRun, "there are %d ranks, but at most %d stages are allowed", ranks, schedule.MaxStages)
 	}
 	var all []*traces.Trace
 	for i, t := range r.Traces {
@@ -105,7 +105,7 @@ func staged(r *Request) ([]*traces.Trace, error) {
 			continue
 		}
 		if len(r.Traces)%ranks != 0 {
-			return nil, fmt.Errorf("%w: the plan has %d ranks, but there are traces of %d", ErrRun, ranks, len(r.Traces))
+			return nil, diagnostic.Errorf(ErrRun, "the plan has %d ranks, but there are traces of %d", ranks, len(r.Traces))
 		}
 		own := *t
 		own.Spans = slices.Clone(t.Spans)
@@ -162,7 +162,7 @@ func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err 
 		groups[i].traces = append(groups[i].traces, t)
 	}
 	if len(groups) == 0 {
-		return p, fmt.Errorf("%w: there are transfers but no computations", ErrRun)
+		return p, diagnostic.Errorf(ErrRun, "there are transfers but no computations")
 	}
 	p.Ranks = len(groups)
 	if err := u.complete(p.Ranks, r); err != nil {
@@ -171,15 +171,15 @@ func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err 
 	rank := map[int]int{} // by stage
 	for place, g := range groups {
 		if len(g.traces) != len(groups[0].traces) {
-			return p, fmt.Errorf("%w: %d traces have the stages %v, but %d have %v: give the traces of all ranks", ErrRun, len(groups[0].traces), groups[0].stages, len(g.traces), g.stages)
+			return p, diagnostic.Errorf(ErrRun, "%d traces have the stages %v, but %d have %v: give the traces of all ranks", len(groups[0].traces), groups[0].stages, len(g.traces), g.stages)
 		}
 		if r.Pipeline < 0 || r.Pipeline >= len(g.traces) {
-			return p, fmt.Errorf("%w: there is no pipeline %d: there are %d parallel pipelines, from 0", ErrRun, r.Pipeline, len(g.traces))
+			return p, diagnostic.Errorf(ErrRun, "there is no pipeline %d: there are %d parallel pipelines, from 0", r.Pipeline, len(g.traces))
 		}
 		t := g.traces[r.Pipeline]
 		for _, stage := range g.stages {
 			if other, taken := rank[stage]; taken {
-				return p, fmt.Errorf("%w: stage %d is in both %s and %s", ErrRun, stage, u.traces[other].File, t.File)
+				return p, diagnostic.Errorf(ErrRun, "stage %d is in both %s and %s", stage, u.traces[other].File, t.File)
 			}
 			rank[stage] = place
 		}
@@ -188,7 +188,7 @@ func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err 
 	for stage := range len(rank) {
 		place, there := rank[stage]
 		if !there {
-			return p, fmt.Errorf("%w: no trace has stage %d: give the traces of all ranks", ErrRun, stage)
+			return p, diagnostic.Errorf(ErrRun, "no trace has stage %d: give the traces of all ranks", stage)
 		}
 		p.Rank = append(p.Rank, place)
 	}
@@ -215,7 +215,7 @@ func (u *run) complete(places int, r *Request) error {
 		}
 	}
 	if len(u.absent) > 0 && (world%places != 0 || places < planned) {
-		return fmt.Errorf("%w: the job has %d ranks, but the traces cover the stages of only %d; traces of %s are missing: give the traces of all ranks of a pipeline", ErrRun, world, places, units.Ranks(u.absent))
+		return diagnostic.Errorf(ErrRun, "the job has %d ranks, but the traces cover the stages of only %d; traces of %s are missing: give the traces of all ranks of a pipeline", world, places, units.Ranks(u.absent))
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func (u *run) complete(places int, r *Request) error {
 func (u *run) matchPlan(p schedule.Placement, plan *schedule.Plan) (schedule.Placement, error) {
 	want := plan.Placement
 	if want.Ranks != p.Ranks || want.Stages() != p.Stages() {
-		return p, fmt.Errorf("%w: the plan has %d ranks and %d stages, but the traces have %d and %d", ErrRun, want.Ranks, want.Stages(), p.Ranks, p.Stages())
+		return p, diagnostic.Errorf(ErrRun, "the plan has %d ranks and %d stages, but the traces have %d and %d", want.Ranks, want.Stages(), p.Ranks, p.Stages())
 	}
 	own := slices.Clone(u.traces)
 	for stage, place := range want.Rank {
@@ -232,7 +232,7 @@ func (u *run) matchPlan(p schedule.Placement, plan *schedule.Plan) (schedule.Pla
 	}
 	for place, t := range u.traces {
 		if !slices.Equal(stages(t), want.On(place)) {
-			return p, fmt.Errorf("%w: %s has the stages %v, but no rank of the plan has these stages", ErrRun, t.File, stages(t))
+			return p, diagnostic.Errorf(ErrRun, "%s has the stages %v, but no rank of the plan has these stages", t.File, stages(t))
 		}
 	}
 	return want, nil
@@ -251,7 +251,7 @@ func (u *run) match() error {
 		steps = append(steps, cut(t.Spans[first:], rank))
 		same = same && first == 0 && len(steps[rank]) == len(steps[0])
 		if len(steps[rank]) > maxSteps {
-			return fmt.Errorf("%w: %s has %d steps, but the limit is %d: record fewer", ErrRun, t.File, len(steps[rank]), maxSteps)
+			return diagnostic.Errorf(ErrRun, "%s has %d steps, but the limit is %d: record fewer", t.File, len(steps[rank]), maxSteps)
 		}
 		for _, s := range steps[rank] {
 			whole[rank] = max(whole[rank], len(s))
@@ -278,7 +278,7 @@ func (u *run) match() error {
 		}
 	}
 	if len(u.steps) == 0 {
-		return fmt.Errorf("%w: no step is complete in all traces: record the same steps on every rank, from beginning to end", ErrRun)
+		return diagnostic.Errorf(ErrRun, "no step is complete in all traces: record the same steps on every rank, from beginning to end")
 	}
 	return nil
 }

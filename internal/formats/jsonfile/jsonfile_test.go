@@ -1,60 +1,44 @@
-package jsontext_test
+package jsonfile_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/jsontext"
+	"github.com/weir-ml/weir/internal/formats/jsonfile"
 )
 
 // thing is an object with a field of each kind.
 type thing struct {
-	Word  string  `json:"word"`
-	Whole int64   `json:"whole"`
-	Flag  bool    `json:"flag"`
-	Deep  []thing `json:"deep"`
+	Schema int     `json:"-"`
+	Word   string  `json:"word"`
+	Whole  int64   `json:"whole"`
+	Flag   bool    `json:"flag"`
+	Deep   []thing `json:"deep"`
 }
 
-func read(d *jsontext.Reader) (t thing) {
-	d.Object(func(field string) {
-		switch field {
-		case "word":
-			t.Word = d.Word()
-		case "whole":
-			t.Whole = d.Whole("a number", -1<<40, 1<<40)
-		case "flag":
-			t.Flag = d.Flag()
-		case "deep":
-			t.Deep = []thing{}
-			d.List(4, func() { t.Deep = append(t.Deep, read(d)) })
-		default:
-			d.Unknown("word, whole, flag or deep")
-		}
-	})
-	return t
-}
-
-// requireAsJSON reads a text, and requires the values of encoding/json, and a fault of every text that
-// is not valid. Which byte a fault names is in TestFaults.
+// requireAsJSON reads a text, and requires the values of encoding/json, and a fault for every text that
+// is invalid.
 func requireAsJSON(t *testing.T, text string) {
-	d, err := jsontext.New(strings.NewReader(text), 1<<20, "a thing")
-	require.NoError(t, err)
-	got := read(d)
-	d.End(1, true)
-	if d.Fault() == nil {
-		var want thing
+	var got, want thing
+	if jsonfile.Unmarshal([]byte(text), "a thing", 4, &got) == nil {
 		require.NoError(t, json.Unmarshal([]byte(text), &want))
 		require.Equal(t, want, got)
 	}
-	any := jsontext.Of([]byte(text), "", "a text")
-	any.Raw()
-	any.End(1, true)
-	require.Equal(t, json.Valid([]byte(text)), any.Fault() == nil)
+	fault := jsonfile.Members([]byte(text), "a thing", func(_ string, offset int, value []byte) *jsonfile.Fault {
+		require.True(t, json.Valid(value))
+		require.Equal(t, text[offset:offset+len(value)], string(value))
+		return nil
+	})
+	if fault == nil {
+		require.True(t, json.Valid([]byte(text)))
+	} else {
+		require.True(t, fault.Offset >= 0 && fault.Offset <= len(text))
+	}
 }
 
 // texts are things, and things with every fault of syntax.
@@ -77,8 +61,8 @@ func TestSyntaxAsJSON(t *testing.T) {
 	}
 }
 
-// FuzzReader compares the reader with encoding/json on any text.
-func FuzzReader(f *testing.F) {
+// FuzzRead compares the package with encoding/json on any text.
+func FuzzRead(f *testing.F) {
 	for _, text := range texts {
 		f.Add(text)
 	}
@@ -92,23 +76,23 @@ func TestFaults(t *testing.T) {
 		`{"word": 1}`:                      "line 1:10: found 1, expected a string",
 		`{"flag": "yes"}`:                  `line 1:10: found "yes", expected true or false`,
 		`{"deep": null}`:                   "line 1:10: found null, expected a list, [",
-		"{\n \"whole\": 1.5}":              "line 2:11: found 1.5, expected a number as a whole number from -1099511627776 to 1099511627776",
-		`{"whole": false}`:                 "line 1:11: found false, expected a number",
-		`{"what": 1}`:                      `line 1:2: found an unknown field "what", expected word`,
+		"{\n \"whole\": 1.5}":              "line 2:11: found 1.5, expected a whole number",
+		`{"whole": false}`:                 "line 1:11: found false, expected a whole number",
+		`{"what": 1}`:                      `line 1:2: found an unknown field "what", expected word, whole, flag or deep`,
 		`{"flag": true, "flag": true}`:     `line 1:16: found "flag", which is there already`,
 		`{"deep": [{}, {}, {}, {}, {}]}`:   "line 1:27: found one more value, expected at most 4",
 		`{"whole": NaN}`:                   `line 1:11: found "NaN", expected a value`,
 		`{"whole" 1}`:                      `line 1:10: found "1", expected a colon`,
 		`{"whole": 1 "flag": true}`:        `line 1:13: found "\"flag\"", expected a comma or }`,
 		`{"deep": [{} {}]}`:                `line 1:14: found "{", expected a comma or ]`,
-		"{\"word\": \"a\x1b\"}":            `line 1:12: found "\x1b\"", expected the rest of a string, without control characters`,
-		"{\"word\": \"a\n\"}":              `line 1:12: found "\n", expected the rest`,
-		`{"word": "\x"}`:                   `line 1:11: found "\\x\"", expected an escape of JSON, such as \n or \u00e9`,
-		`{"word": "\u12g4"}`:               `line 1:11: found "\\u12g4\"", expected an escape`,
+		"{\"word\": \"a\x1b\"}":            `line 1:12: found "\x1b\"", expected the rest of a valid value`,
+		"{\"word\": \"a\n\"}":              `line 1:12: found "\n", expected the rest of a valid value`,
+		`{"word": "\x"}`:                   `line 1:11: found "\\x\"", expected the rest of a valid value`,
+		`{"word": "\u12g4"}`:               `line 1:11: found "\\u12g4\"", expected the rest of a valid value`,
 		`{"word": "\`:                      "line 1:12: found the end of the text, expected more of a thing",
 		`{"flag": tru`:                     "line 1:13: found the end of the text",
 		`{"whole": 01}`:                    `line 1:12: found "1", expected a comma or }`,
-		`{"whole": -a}`:                    `line 1:12: found "a", expected a digit`,
+		`{"whole": -a}`:                    `line 1:12: found "a", expected the rest of a valid value`,
 		`{"whole": 1, }`:                   `line 1:14: found "}", expected the name of a field, in quotes`,
 		`{"whole": 1,, "flag": true}`:      `line 1:13: found ",", expected the name of a field, in quotes`,
 		`{, "whole": 1}`:                   `line 1:2: found ",", expected the name of a field, in quotes`,
@@ -121,57 +105,61 @@ func TestFaults(t *testing.T) {
 		`{"deep": [{}}`:                    `line 1:13: found "}", expected a comma or ]`,
 		`{"deep": [{}:{}]}`:                `line 1:13: found ":", expected a comma or ]`,
 		`{"word": "a"]`:                    `line 1:13: found "]", expected a comma or }`,
-		`{"flag": trve}`:                   `line 1:12: found "ve", expected true, false or null`,
+		`{"flag": trve}`:                   `line 1:12: found "ve", expected the rest of a valid value`,
 		"\x1f\x8b\b\x00":                   `line 1:1: found "\x1f\x8b\b\x00", expected a value`,
 		`{} {}`:                            "line 1:4: found something behind a thing, expected the end of the text",
 		`{},`:                              "line 1:3: found something behind a thing",
 		`{"word": "` + "\xc3\xa4" + `", x`: `line 1:16: found "x", expected the name of a field, in quotes`,
 	} {
-		d, err := jsontext.New(strings.NewReader(text), 100, "a thing")
-		require.NoError(t, err)
-		read(d)
-		d.End(1, true)
-		require.NotNil(t, d.Fault(), text)
-		require.Contains(t, d.Fault().Place+": "+d.Fault().Text, want, text)
-		require.Contains(t, d.Fault().Place, strconv.Itoa(d.Start()-strings.LastIndexByte(text[:d.Start()], '\n')))
+		err := form.Read(strings.NewReader(text), &thing{}, new(int))
+		require.ErrorIs(t, err, errThing)
+		require.ErrorContains(t, err, want, text)
 	}
-	_, err := jsontext.New(strings.NewReader("123"), 2, "a thing")
-	require.ErrorIs(t, err, jsontext.ErrLong)
+	err := form.Read(strings.NewReader(strings.Repeat(" ", 101)), &thing{}, new(int))
+	require.ErrorContains(t, err, "longer than 100 bytes")
+	err = form.Read(strings.NewReader("{}"), &thing{}, new(1))
+	require.ErrorContains(t, err, "found no schema")
+}
+
+var (
+	errThing = errors.New("thing")
+	form     = jsonfile.Form{Kind: errThing, Content: "a thing", Bytes: 100, Values: 4}
+)
+
+// Members gives the fault that its function returns the offset of the value.
+func TestMembers(t *testing.T) {
+	var names []string
+	fault := jsonfile.Members([]byte(` {"a": 1, "b" : [{"c": 7}], "d": 3}`), "a thing", func(name string, _ int, value []byte) *jsonfile.Fault {
+		if names = append(names, name); name == "b" {
+			return &jsonfile.Fault{Offset: 7, Text: string(value)}
+		}
+		return nil
+	})
+	require.Equal(t, []string{"a", "b"}, names)
+	require.Equal(t, &jsonfile.Fault{Offset: 23, Text: `[{"c": 7}]`}, fault)
 }
 
 // A repeated field is found among any number of fields, and each is looked up once: to compare
 // a quarter of a million with each other would take minutes.
 func TestManyFields(t *testing.T) {
-	const fields = 1 << 18
+	const count = 1 << 18
 	var text strings.Builder
-	for i := range fields {
+	for i := range count {
 		fmt.Fprintf(&text, "\"k%d\": %d,\n", i, i)
 	}
-	for _, again := range []int{-1, 0, fields / 2, fields - 1} {
-		last := "\"end\": 0"
-		if again >= 0 {
-			last = fmt.Sprintf("\"k%d\": 0", again)
-		}
-		d, n := jsontext.Of([]byte("{"+text.String()+last+"}"), "", "the text"), 0
-		d.Object(func(string) {
-			d.Raw()
+	for _, again := range []int{0, count / 2, count - 1} {
+		n := 0
+		fault := jsonfile.Members(fmt.Appendf(nil, "{%s\"k%d\": 0}", text.String(), again), "the text", func(string, int, []byte) *jsonfile.Fault {
 			n++
+			return nil
 		})
-		if again < 0 {
-			require.Nil(t, d.Fault())
-			require.Equal(t, fields+1, n)
-			continue
-		}
-		require.Equal(t, fields, n)
-		require.Equal(t, fields+1, d.Fault().Line)
-		require.Contains(t, d.Fault().Text, "which is there already")
+		require.Equal(t, count, n)
+		require.Contains(t, fault.Text, "which is there already")
 	}
 }
 
 // Nesting has a limit, and the fault is at the value that exceeds it.
 func TestDeep(t *testing.T) {
-	d := jsontext.Of([]byte(strings.Repeat("[", 1<<20)), "", "a thing")
-	d.Raw()
-	require.Equal(t, 10001, d.Fault().Column)
-	require.Contains(t, d.Fault().Text, "expected values that are less deep inside of others")
+	fault := jsonfile.Members([]byte("{\"a\":"+strings.Repeat("[", 1<<20)), "a thing", func(string, int, []byte) *jsonfile.Fault { return nil })
+	require.Equal(t, &jsonfile.Fault{Offset: 5 + 9999, Text: `found "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[...", expected values that are less deep inside of others`}, fault)
 }

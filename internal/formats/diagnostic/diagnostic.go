@@ -1,0 +1,82 @@
+package diagnostic
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// Error is a fault in something that a user gave: parameters, or the text of a file.
+type Error struct {
+	Kind         error  // the package's sentinel, which errors.Is finds
+	File         string // the name of the file, or ""
+	Line, Column int    // from 1, the column in bytes; both are 0 if the fault has no position
+	Err          error  // the fault
+}
+
+// Errorf returns an error of a kind without a position. The format is that of fmt.Errorf.
+func Errorf(kind error, format string, args ...any) error {
+	return &Error{Kind: kind, Err: fmt.Errorf(format, args...)}
+}
+
+// At returns an error of a kind at an offset of a text.
+func At(kind error, file string, text []byte, offset int, err error) error {
+	before := text[:offset]
+	line, column := 1+bytes.Count(before, []byte{'\n'}), offset-bytes.LastIndexByte(before, '\n')
+	return &Error{Kind: kind, File: file, Line: line, Column: column, Err: err}
+}
+
+// Error returns the kind, the position and the fault.
+func (e *Error) Error() string { return e.Kind.Error() + ": " + e.position() + e.Err.Error() }
+
+// Unwrap returns the fault.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is reports whether target is the error's kind.
+func (e *Error) Is(target error) bool { return target == e.Kind }
+
+// Place returns the line and the column.
+func (e *Error) Place() (line, column int) { return e.Line, e.Column }
+
+// Fault returns the text of the fault.
+func (e *Error) Fault() string { return e.Err.Error() }
+
+func (e *Error) position() string {
+	switch {
+	case e.Line == 0:
+		return ""
+	case e.File == "":
+		return fmt.Sprintf("line %d:%d: ", e.Line, e.Column)
+	}
+	return fmt.Sprintf("%s:%d:%d: ", e.File, e.Line, e.Column)
+}
+
+// Text returns the text of err, in which the kinds of the Errors in its tree are replaced by their words.
+// A kind without a word is left out, and so are all kinds if word is nil.
+func Text(err error, word func(kind error) string) string {
+	if e, ok := err.(*Error); ok { // not one that err wraps in a text of its own
+		text := e.position() + Text(e.Err, word)
+		if word == nil || word(e.Kind) == "" {
+			return text
+		}
+		return word(e.Kind) + ": " + text
+	}
+	text := err.Error()
+	for _, inner := range children(err) {
+		text = strings.Replace(text, inner.Error(), Text(inner, word), 1)
+	}
+	return text
+}
+
+// children returns the errors that an error wraps.
+func children(err error) []error {
+	switch err := err.(type) {
+	case interface{ Unwrap() error }:
+		if inner := err.Unwrap(); inner != nil {
+			return []error{inner}
+		}
+	case interface{ Unwrap() []error }:
+		return err.Unwrap()
+	}
+	return nil
+}

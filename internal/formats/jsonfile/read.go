@@ -1,0 +1,118 @@
+package jsonfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
+)
+
+// Form is a form of files, each of which is one object.
+type Form struct {
+	Kind    error  // of errors about a file
+	Package string // before an error of the reader
+	Content string // what errors call a file, such as "the costs"
+	Schema  int    // the value of the field "schema"
+	Bytes   int64  // the largest size of a file
+	Values  int    // the largest number of values in a list
+}
+
+// Read reads a file into the struct that v points to, and compares its schema, which is a field of that
+// struct. A field that the struct lacks is an error, and so is null. If r has a Name method, as files do,
+// the name is part of the position of an error.
+func (f *Form) Read(r io.Reader, v any, schema *int) error {
+	text, err := io.ReadAll(io.LimitReader(r, f.Bytes+1))
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Package, err)
+	}
+	if int64(len(text)) > f.Bytes {
+		return diagnostic.Errorf(f.Kind, "the text is longer than %d bytes: name a file with %s", f.Bytes, f.Content)
+	}
+	fault := Unmarshal(text, f.Content, f.Values, v)
+	if fault == nil && *schema != f.Schema {
+		fault = found(0, "no schema", "\"schema\": %d in %s", f.Schema, f.Content)
+		_ = Members(text, "", func(name string, offset int, value []byte) *Fault { // the text is valid
+			if name == "schema" {
+				fault = found(offset, string(value), "the schema %d", f.Schema)
+			}
+			return nil
+		})
+	}
+	if fault == nil {
+		return nil
+	}
+	name := ""
+	if file, ok := r.(interface{ Name() string }); ok {
+		name = file.Name()
+	}
+	return diagnostic.At(f.Kind, name, text, fault.Offset, fault)
+}
+
+// Unmarshal stores the value of a text in the variable that v points to. Lists have at most values
+// values. It allocates a small multiple of the text.
+func Unmarshal(text []byte, content string, values int, v any) *Fault {
+	d := NewDecoder(text)
+	strict := json.UnmarshalFromFunc(func(d *jsontext.Decoder, to any) error {
+		if kind, n := d.StackIndex(d.StackDepth()); kind == '[' && n >= int64(values) {
+			return found(0, "one more value", "at most %d", values)
+		}
+		if d.PeekKind() == jsontext.KindNull {
+			return found(0, "null", "%s", form(reflect.TypeOf(to).Elem()))
+		}
+		return errors.ErrUnsupported
+	})
+	if err := json.UnmarshalDecode(d, v, json.RejectUnknownMembers(true), json.WithUnmarshalers(strict)); err != nil {
+		return Explain(d, text, content, err)
+	}
+	return End(d, text, content)
+}
+
+// Members calls member for each member of the object in a text, in the order of the text, with its name,
+// and its value at an offset. The offset of the fault that member returns is that in the value.
+func Members(text []byte, content string, member func(name string, offset int, value []byte) *Fault) *Fault {
+	d := NewDecoder(text)
+	token, err := d.ReadToken()
+	if err == nil && token.Kind() != '{' {
+		return unsuitable(text, &json.SemanticError{ByteOffset: int64(Next(NewDecoder(text), text)), GoType: reflect.TypeFor[struct{}]()})
+	}
+	for err == nil && d.PeekKind() != '}' {
+		if token, err = d.ReadToken(); err != nil {
+			break
+		}
+		name, begin := token.String(), Next(d, text)
+		if err = d.SkipValue(); err != nil {
+			break
+		}
+		end := d.InputOffset()
+		if fault := member(name, begin, text[begin:end:end]); fault != nil {
+			fault.Offset += begin
+			return fault
+		}
+	}
+	if err == nil {
+		_, err = d.ReadToken()
+	}
+	if err != nil {
+		return Explain(d, text, content, err)
+	}
+	return End(d, text, content)
+}
+
+// NewDecoder returns a decoder of a text, which it borrows.
+func NewDecoder(text []byte) *jsontext.Decoder {
+	return jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true))
+}
+
+// End returns a fault if text follows the value.
+func End(d *jsontext.Decoder, text []byte, content string) *Fault {
+	if rest := bytes.TrimLeft(text[d.InputOffset():], space); len(rest) > 0 {
+		return found(len(text)-len(rest), "something behind "+content, "the end of the text")
+	}
+	return nil
+}
