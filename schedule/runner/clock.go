@@ -15,10 +15,10 @@ type clock struct {
 
 // waited returns how long the step's transfers have blocked so far.
 func (r *worker[T]) waited() time.Duration {
-	if r.watcher == nil {
+	if r.links.watcher == nil {
 		return 0
 	}
-	waited := r.watcher.Waited()
+	waited := r.links.watcher.Waited()
 	if r.params.shared != nil {
 		_, _, forReplicas := r.params.shared.Times()
 		waited += forReplicas

@@ -22,6 +22,13 @@ type report struct {
 	record  []byte    // the rank's encoded losses
 }
 
+// reports holds a rank's messages, whose memory is reused from step to step.
+type reports struct {
+	report  report // this rank's report, then each received one
+	encoded []byte // this rank's report
+	hello   []byte // this rank's description of the step
+}
+
 // reportHeader is the beginning of a report, little-endian. The squares, the digests of the parts
 // and the record follow it.
 type reportHeader struct {
@@ -39,7 +46,7 @@ var reportMagic = [4]byte{'W', 'R', 'R', 9}
 // each rank.
 func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankResult, error) {
 	clear(r.params.squares)
-	if r.transport == nil {
+	if r.links.transport == nil {
 		var err error
 		if r.plan.Mode == schedule.Training {
 			err = r.params.addSquares(0, r.params.sums)
@@ -58,7 +65,7 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 		if err := r.mergeReport(rank, data, record); err != nil {
 			return nil, err
 		}
-		ranks[rank] = r.report.Rank
+		ranks[rank] = r.reports.report.Rank
 	}
 	return ranks, nil
 }
@@ -95,7 +102,7 @@ func (r *worker[T]) account() RankResult {
 
 // sendReport sends this rank's report and returns the encoded reports of all ranks.
 func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]byte, error) {
-	mine := &r.report
+	mine := &r.reports.report
 	mine.reportHeader = reportHeader{Step: r.step, Microbatches: int64(r.m), Mode: int64(r.plan.Mode), Rank: r.account()}
 	mine.squares = mine.squares[:0]
 	if r.plan.Mode == schedule.Training {
@@ -106,14 +113,14 @@ func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]by
 	if mine.record, err = record.AppendBinary(mine.record[:0]); err != nil {
 		return nil, err
 	}
-	r.encoded = mine.append(r.encoded[:0])
-	return r.transport.Exchange(ctx, r.encoded)
+	r.reports.encoded = mine.append(r.reports.encoded[:0])
+	return r.links.transport.Exchange(ctx, r.reports.encoded)
 }
 
-// mergeReport decodes a rank's report into r.report, checks it, adds its squares, and merges its
+// mergeReport decodes a rank's report into r.reports, checks it, adds its squares, and merges its
 // losses into record. Rank 0 comes first, and its losses replace the contents of record.
 func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) error {
-	theirs := &r.report
+	theirs := &r.reports.report
 	if err := theirs.decode(data); err != nil {
 		return fmt.Errorf("%w: rank %d: %w", transport.ErrRanks, rank, err)
 	}
@@ -132,10 +139,10 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 	if rank == 0 {
 		return record.UnmarshalBinary(theirs.record)
 	}
-	if err := r.otherRecord.UnmarshalBinary(theirs.record); err != nil {
+	if err := r.losses.other.UnmarshalBinary(theirs.record); err != nil {
 		return err
 	}
-	return record.Merge(&r.otherRecord)
+	return record.Merge(&r.losses.other)
 }
 
 // append appends the encoded report to b.

@@ -19,8 +19,8 @@ import (
 // same decisions.
 func (r *worker[T]) finish(ctx context.Context) error {
 	r.action = 0
-	if r.watcher != nil {
-		r.watcher.Runs(r.step, 0)
+	if r.links.watcher != nil {
+		r.links.watcher.Runs(r.step, 0)
 	}
 	r.Frames.Act(-1, -1)
 	r.setEndPosition()
@@ -30,7 +30,7 @@ func (r *worker[T]) finish(ctx context.Context) error {
 	if err := r.checkSourceAgain(); err != nil {
 		return err
 	}
-	if err := r.cells.join(r.ledger); err != nil {
+	if err := r.losses.cells.join(r.losses.ledger); err != nil {
 		return err
 	}
 	if invariants.Enabled {
@@ -55,14 +55,14 @@ func (r *worker[T]) finish(ctx context.Context) error {
 	if err := r.auditPlan(); err != nil {
 		return err
 	}
-	if err := r.ledger.Finish(&r.record); err != nil {
+	if err := r.losses.ledger.Finish(&r.losses.record); err != nil {
 		return err
 	}
-	ranks, err := r.exchange(ctx, &r.record)
+	ranks, err := r.exchange(ctx, &r.losses.record)
 	if err != nil {
 		return err
 	}
-	totals, err := r.ledger.Totals(&r.record)
+	totals, err := r.losses.ledger.Totals(&r.losses.record)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (r *worker[T]) finish(ctx context.Context) error {
 	r.result.Losses = totals.Values
 	r.result.Outcome = totals.Outcome
 	r.result.FirstNonFinite = totals.FirstNonFinite
-	if training && r.objective >= 0 && totals.Outcome == loss.Stepped {
+	if training && r.losses.objective >= 0 && totals.Outcome == loss.Stepped {
 		r.setFactor(totals.Divisor)
 	}
 	return nil
@@ -124,10 +124,10 @@ func (r *worker[T]) checkContributions() error {
 // checkObjective checks that the stages that declare the objective recorded it in every microbatch.
 // Otherwise steps would be Empty, or train on only part of the batch.
 func (r *worker[T]) checkObjective() error {
-	if r.objective < 0 {
+	if r.losses.objective < 0 {
 		return nil
 	}
-	name, want := r.cfg.Losses[r.objective].Name, int64(0)
+	name, want := r.cfg.Losses[r.losses.objective].Name, int64(0)
 	for s := range r.Stages {
 		for _, declared := range r.Stages[s].Spec.Losses {
 			if r.Stages[s].Own && declared == name {
@@ -136,7 +136,7 @@ func (r *worker[T]) checkObjective() error {
 			}
 		}
 	}
-	have := r.ledger.Count(r.objective)
+	have := r.losses.ledger.Count(r.losses.objective)
 	if have >= want {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (r *worker[T]) setFactor(divisor float64) {
 	if factor < 0x1p-126 || max(factor, norm) > math.MaxFloat32 { // the factor is positive, and norm is not NaN
 		r.result.Outcome = loss.OutOfRange
 		r.result.refused = fmt.Errorf("%w: %.3g, which makes their norm %.3g: the total weight of %q is %.3g and the scale of seeds 2^%d: record weights near 1 for each target, or choose another scale",
-			ErrRange, factor, norm, r.cfg.Losses[r.objective].Name, divisor, r.cfg.ScaleExponent)
+			ErrRange, factor, norm, r.cfg.Losses[r.losses.objective].Name, divisor, r.cfg.ScaleExponent)
 		return
 	}
 	r.result.factor, r.result.GradNorm = factor, norm

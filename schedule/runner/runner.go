@@ -56,14 +56,15 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 		rank, ranks := cfg.World.First+i, cfg.World.Ranks
 		w := &worker[T]{
 			Caller: calls.Caller[T]{Rank: rank % ranks, Space: cfg.Spaces[i], Placement: r.cfg.Plan.Placement, Parts: parts},
-			cfg:    &r.cfg, planner: r.planner, global: rank, replica: rank / ranks, base: rank - rank%ranks,
+			cfg:    &r.cfg, planner: r.planner, global: rank, replica: rank / ranks,
+			links: links[T]{first: rank - rank%ranks},
 		}
 		if ends != nil {
-			if w.transport = ends(rank); isNil(w.transport) {
+			if w.links.transport = ends(rank); isNil(w.links.transport) {
 				r.closeBuffers()
 				return nil, fmt.Errorf("runner: World.Transport returned nil for rank %d", rank)
 			}
-			r.planner.passes.Capacity = w.transport.Capacity()
+			r.planner.passes.Capacity = w.links.transport.Capacity()
 		}
 		r.workers = append(r.workers, w)
 		if err := w.resolve(r.seeds); err != nil {
@@ -152,7 +153,7 @@ func (r *Runner[T]) Close() error {
 // closeBuffers releases the cells of losses and the buffers for reductions.
 func (r *Runner[T]) closeBuffers() (err error) {
 	for _, w := range r.workers {
-		err = errors.Join(err, w.cells.close(w.Space))
+		err = errors.Join(err, w.losses.cells.close(w.Space))
 		if w.params.shared != nil {
 			err = errors.Join(err, w.params.shared.Close())
 		}
@@ -214,7 +215,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		return nil, ErrClosed
 	case source == nil:
 		return nil, errors.New("runner: the source is nil")
-	case mode == schedule.Training && len(r.workers[0].params.owners) > 0 && r.workers[0].objective < 0:
+	case mode == schedule.Training && len(r.workers[0].params.owners) > 0 && r.workers[0].losses.objective < 0:
 		return nil, ErrNoObjective
 	}
 	if mode == schedule.Training && r.last != nil && r.used && !r.last.taken {

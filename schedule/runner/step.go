@@ -29,7 +29,7 @@ func (r *worker[T]) begin(plan *program) {
 	r.expected = frames.Counts{}
 	r.sample = memory.Sample{}
 	r.result = &Result{Step: r.step, Microbatches: r.m, FirstNonFinite: -1, Books: r.Frames.Books(), Plan: plan.Plan}
-	r.ledger.Reset()
+	r.losses.ledger.Reset()
 	r.Frames.Begin(r.step, pass, plan.extent)
 	if r.peak.watched = r.peak.space != nil && plan.Mode == schedule.Training && r.levels.near.rank == nil; r.peak.watched {
 		r.peak.space.WatchPeak(true)
@@ -46,7 +46,7 @@ func (r *worker[T]) end() {
 // fails in a stage or a source, it unwinds the stack to this function.
 func (r *worker[T]) runProgram(ctx context.Context) (err error) {
 	defer r.Frames.Recover(&err)
-	if err := r.cells.reset(); err != nil {
+	if err := r.losses.cells.reset(); err != nil {
 		return err
 	}
 	if r.params.shared != nil {
@@ -77,8 +77,8 @@ func (r *worker[T]) execute(ctx context.Context) error {
 					return r.locate(action, context.Cause(ctx))
 				}
 				r.action = action
-				if r.watcher != nil {
-					r.watcher.Runs(r.step, action)
+				if r.links.watcher != nil {
+					r.links.watcher.Runs(r.step, action)
 				}
 				if r.cfg.Hooks.Action != nil {
 					r.cfg.Hooks.Action(r.global, action)
@@ -260,8 +260,8 @@ func (r *worker[T]) retire(action schedule.Action) error {
 	r.Frames.Sample(s)
 	r.samplePlan(s)
 	s.Microbatch, s.Stage, s.Kind = r.Frames.Index(r.plan.Item(action.Microbatch())), action.Stage(), action.Kind().String()
-	if r.objective >= 0 {
-		s.Weight = r.ledger.Weight(r.objective)
+	if r.losses.objective >= 0 {
+		s.Weight = r.losses.ledger.Weight(r.losses.objective)
 	}
 	r.result.raisePeak(s.Peak, &s.PeakClasses)
 	r.result.FarPeak = max(r.result.FarPeak, s.FarPeak)
@@ -280,6 +280,6 @@ func (r *worker[T]) abort() {
 	if r.params.shared != nil {
 		r.params.shared.Stop()
 	}
-	r.GiveBack(r.received)
+	r.GiveBack(r.links.received)
 	r.Abort()
 }

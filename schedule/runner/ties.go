@@ -59,13 +59,13 @@ func (r *worker[T]) applyUse(ctx context.Context, content transport.Content, nam
 	case sender == r.Rank && receiver == r.Rank:
 		return apply(p.gradient(to), p.gradient(from))
 	case sender == r.Rank:
-		r.lent = append(r.lent[:0], p.gradient(from))
-		if err := r.transport.Send(ctx, r.base+receiver, tag, r.lent); err != nil {
+		r.links.lent = append(r.links.lent[:0], p.gradient(from))
+		if err := r.links.send(ctx, receiver, tag, r.links.lent); err != nil {
 			return err
 		}
-		return r.transport.Wait(ctx, r.base+receiver, tag)
+		return r.links.wait(ctx, receiver, tag)
 	case receiver == r.Rank:
-		h, err := r.receive(ctx, r.base+sender, tag, 1, 0)
+		h, err := r.links.receive(ctx, sender, tag, 1, 0)
 		if err != nil {
 			return err
 		}

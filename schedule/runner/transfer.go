@@ -17,26 +17,26 @@ func (r *worker[T]) transfer(ctx context.Context, action schedule.Action, e *eff
 	s, m := action.Stage(), action.Microbatch()
 	st := &r.Stages[s]
 	r.Frames.Act(s, m)
-	if action.Kind() <= schedule.WaitB && r.transport == nil {
+	if action.Kind() <= schedule.WaitB && r.links.transport == nil {
 		return fmt.Errorf("runner: %v without a rank to transfer to", action.Kind())
 	}
 	switch kind := action.Kind(); kind {
 	case schedule.SendF:
-		return r.send(ctx, r.base+st.After, action, effects.SentOutput, 0)
+		return r.send(ctx, st.After, action, effects.SentOutput, 0)
 	case schedule.SendB:
-		return r.send(ctx, r.base+st.Before, action, effects.SentGradient, st.NoGradIn)
+		return r.send(ctx, st.Before, action, effects.SentGradient, st.NoGradIn)
 	case schedule.WaitF:
-		return r.transport.Wait(ctx, r.base+st.After, r.tag(action))
+		return r.links.wait(ctx, st.After, r.tag(action))
 	case schedule.WaitB:
-		return r.transport.Wait(ctx, r.base+st.Before, r.tag(action))
+		return r.links.wait(ctx, st.Before, r.tag(action))
 	case schedule.RecvF:
-		h, err := r.receive(ctx, r.base+st.Before, r.tag(action), len(st.In), 0)
+		h, err := r.links.receive(ctx, st.Before, r.tag(action), len(st.In), 0)
 		if err != nil {
 			return err
 		}
 		return r.Frames.PutAt(e.To, int(e.Stage), m, h, 0)
 	case schedule.RecvB:
-		h, err := r.receive(ctx, r.base+st.After, r.tag(action), len(st.Out), st.NoGradOut)
+		h, err := r.links.receive(ctx, st.After, r.tag(action), len(st.Out), st.NoGradOut)
 		if err != nil {
 			return err
 		}
@@ -95,35 +95,11 @@ func (r *worker[T]) tag(action schedule.Action) transport.Tag {
 
 // send sends an action's tensors from the outbox, omitting ports without a gradient.
 func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, place effects.Place, none uint64) error {
-	lent, err := r.Frames.Outgoing(action.Stage(), action.Microbatch(), place, r.lent[:0], none)
+	lent, err := r.Frames.Outgoing(action.Stage(), action.Microbatch(), place, r.links.lent[:0], none)
 	if err == nil {
-		err = r.transport.Send(ctx, to, r.tag(action), lent)
+		err = r.links.send(ctx, to, r.tag(action), lent)
 	}
 	clear(lent)
-	r.lent = lent
+	r.links.lent = lent
 	return err
-}
-
-// receive returns the received tensors, one per port, with the zero T for ports without a gradient.
-// The tensors stay in r.received until the caller hands them over.
-func (r *worker[T]) receive(ctx context.Context, from int, tag transport.Tag, ports int, none uint64) ([]T, error) {
-	var zero T
-	h := r.received[:0]
-	for i := range ports {
-		if none>>i&1 == 0 {
-			h = append(h, zero)
-		}
-	}
-	if err := r.transport.Recv(ctx, from, tag, h); err != nil {
-		return nil, err
-	}
-	n := len(h)
-	h = h[:ports]
-	for i := ports - 1; n < i+1; i-- { // spread the tensors over the ports, last one first
-		if none>>i&1 == 0 {
-			n--
-			h[i], h[n] = h[n], zero
-		}
-	}
-	return h, nil
 }

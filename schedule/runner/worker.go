@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/weir-ml/weir/internal/engine/far"
 	"github.com/weir-ml/weir/internal/engine/frames"
-	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner/internal/calls"
@@ -20,24 +18,21 @@ import (
 // worker runs the steps of one rank.
 type worker[T any] struct {
 	calls.Caller[T]
-	cfg       *Config[T]             // the runner's configuration
-	global    int                    // the rank, counted over all replicas; Rank is counted within the pipeline
-	replica   int                    // the replica to which the rank belongs
-	base      int                    // the first rank of the replica, counted over all replicas
-	transport transport.Transport[T] // nil if there is only one rank
-	unordered memory.Unordered[T]    // nil if planned is nil, or the space does not support it
-	watcher   transport.Watcher      // nil if the transport is not a Watcher
-	planned   memory.Planned         // nil if the memory of steps is not planned
-	objective int                    // index of the objective's loss, or -1 if there is none
-	params    params[T]
+	cfg     *Config[T] // the runner's configuration
+	global  int        // the rank, counted over all replicas; Rank is counted within the pipeline
+	replica int        // the replica to which the rank belongs
+	links   links[T]
+	params  params[T]
+	losses  losses[T]
+	reports reports
 
-	far      *far.Memory[T] // nil until a step offloads
-	planner  *planner
-	ledger   *loss.Ledger
-	cells    deviceLosses[T]
-	ring     *memory.Ring
-	programs [2]*program // the last program of each mode
-	step     int64
+	unordered memory.Unordered[T] // nil if planned is nil, or the space does not support it
+	planned   memory.Planned      // nil if the memory of steps is not planned
+	far       *far.Memory[T]      // nil until a step offloads
+	planner   *planner
+	ring      *memory.Ring
+	programs  [2]*program // the last program of each mode
+	step      int64
 
 	// The running step.
 	plan         *program
@@ -51,14 +46,7 @@ type worker[T any] struct {
 	levels       levels
 	sourceCheck  sourceCheck
 	peak         peak
-	entryBuffers []T         // scratch: an entry's buffers in the order of their plan
-	lent         []T         // scratch: tensors that a transfer borrows during its call
-	received     []T         // tensors that a transfer has received, until they are handed over
-	report       report      // scratch: this rank's encoded report, then each received report
-	record       loss.Record // the losses of this step
-	otherRecord  loss.Record // scratch: another rank's losses
-	encoded      []byte      // scratch: this rank's encoded report
-	hello        []byte      // scratch: this rank's description of the step
+	entryBuffers []T // scratch: an entry's buffers in the order of their plan
 }
 
 // resolve derives the fields that do not change between steps from the configuration.
@@ -66,8 +54,6 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	cfg := r.cfg
 	r.ring = memory.NewRing(cfg.Memory.Ring)
 	r.step = cfg.FirstStep
-	r.objective = slices.IndexFunc(cfg.Losses, func(d loss.Def) bool { return d.Objective })
-	r.watcher, _ = r.transport.(transport.Watcher)
 	if cfg.Memory.Profile != nil && !cfg.Memory.TolerateLeaks {
 		if r.planned, _ = r.Space.(memory.Planned); r.planned != nil {
 			r.unordered, _ = r.Space.(memory.Unordered[T])
@@ -77,19 +63,11 @@ func (r *worker[T]) resolve(seeds []float32) error {
 		r.peak.space, _ = r.Space.(memory.PeakWatched)
 	}
 	declared := r.Resolve(cfg.stagesOf(r.replica), func(name string) int { return lossIndex(cfg.Losses, name) })
-	ports := 1 // a gradient that is sent at step end needs one
-	for _, st := range r.Stages {
-		ports = max(ports, len(st.In), len(st.Out))
-	}
-	r.received = make([]T, ports)
+	r.links.open(r.Stages)
 	grads := cfg.gradients(r.Space)
 	r.params.open(&r.Caller, grads, cfg.Replicas.Shard)
-
-	var err error
-	if r.ledger, err = loss.NewLedger(cfg.Losses); err != nil {
-		return err
-	}
-	if err = r.cells.open(r.Space, declared); err != nil {
+	err := r.losses.open(cfg.Losses, r.Space, declared)
+	if err != nil {
 		return err
 	}
 	var poison func(T) error
@@ -98,13 +76,13 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	}
 	r.Frames = frames.New(frames.Config[T]{
 		Space: r.Space, Rank: r.global, Seed: cfg.Seed, Parts: r.Parts, Replica: r.replica, Replicas: cfg.Replicas.count(),
-		Losses: r.ledger, Cells: r.cells.handle, Seeds: seeds, Stages: declared, Zero: r.params.zero, Poison: poison,
+		Losses: r.losses.ledger, Cells: r.losses.cells.handle, Seeds: seeds, Stages: declared, Zero: r.params.zero, Poison: poison,
 	})
 	r.params.shared, err = replicas.New(replicas.Config[T]{
 		Place: replicas.Place{
 			Replica: r.replica, Replicas: cfg.Replicas.count(), Rank: r.Rank, Placement: r.Placement, Level: r.params.level,
 		},
-		Space: r.Space, Transport: r.transport, Gradients: grads, Frames: r.Frames, Stages: r.Stages, Ties: r.params.ties,
+		Space: r.Space, Transport: r.links.transport, Gradients: grads, Frames: r.Frames, Stages: r.Stages, Ties: r.params.ties,
 	})
 	return err
 }
@@ -113,15 +91,15 @@ func (r *worker[T]) resolve(seeds []float32) error {
 // the other ranks, even if a call on this rank panics or ends its goroutine.
 func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result, error) {
 	defer r.end()
-	ended := false               // the step has ended on this rank
-	joined := r.transport == nil // the rank has joined the others in the step
-	begun := false               // the frames may hold buffers of the step
+	ended := false                     // the step has ended on this rank
+	joined := r.links.transport == nil // the rank has joined the others in the step
+	begun := false                     // the frames may hold buffers of the step
 	r.action = 0
 	defer func() {
 		if ended {
 			return
 		}
-		if !joined && r.transport.Begin(ctx, nil) != nil { // joins the others' step, to end it
+		if !joined && r.links.transport.Begin(ctx, nil) != nil { // joins the others' step, to end it
 			return
 		}
 		r.leave(r.fault(r.action, errNoReturn)) // a panic in progress, or the end of the goroutine
@@ -131,12 +109,12 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 	}()
 	r.m = m
 	plan, err := r.planFor(ctx, mode, m)
-	if r.transport != nil {
+	if r.links.transport != nil {
 		if err != nil { // an empty hello joins the others' step, to end it
-			r.hello = r.hello[:0]
+			r.reports.hello = r.reports.hello[:0]
 		}
 		joined = true
-		if began := r.transport.Begin(ctx, r.hello); began != nil {
+		if began := r.links.transport.Begin(ctx, r.reports.hello); began != nil {
 			ended = true
 			return nil, fmt.Errorf("runner: beginning a step on %s: %w", r.name(), cmp.Or(err, began))
 		}
@@ -188,12 +166,12 @@ var errNoReturn = errors.New("it did not return: it panicked, or ended its gorou
 // leave ends the step on the other ranks, and returns once none of them reads this rank's tensors any
 // longer.
 func (r *worker[T]) leave(cause error) {
-	if r.transport != nil {
-		r.transport.Abort(cause)
+	if r.links.transport != nil {
+		r.links.transport.Abort(cause)
 	}
 }
 
-// planFor returns the rank's program for its replica's share of m microbatches, and sets r.hello,
+// planFor returns the rank's program for its replica's share of m microbatches, and sets r.reports.hello,
 // which the ranks compare when they begin the step.
 func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*program, error) {
 	share, err := r.planner.planShare(mode, m, r.replica)
@@ -204,8 +182,8 @@ func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*pr
 	if err != nil {
 		return nil, err
 	}
-	if r.transport != nil {
-		r.hello = share.appendHello(r.hello[:0], r.step, m, r.transport.Capacity(), r.params.level)
+	if r.links.transport != nil {
+		r.reports.hello = share.appendHello(r.reports.hello[:0], r.step, m, r.links.transport.Capacity(), r.params.level)
 	}
 	if r.programs[mode] == nil || r.programs[mode].planned != plan {
 		r.programs[mode] = newProgram(plan, r.Rank, r.cfg.Plan.LookAhead)
