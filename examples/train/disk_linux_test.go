@@ -158,7 +158,7 @@ func TestKilledInTheFirstStep(t *testing.T) {
 	run.people, run.out, run.json = &terminal.Output{Writer: &out}, &out, &out
 	defer func() { require.NoError(t, run.Close()) }()
 	var log, losses []byte
-	require.Error(t, run.Run(t.Context(), changed{run, func() {
+	require.Error(t, run.session.Run(t.Context(), changed{run, func() {
 		run.train = runner.Indexed(func(context.Context, batchctx.Entry[kernels.Buffer]) error {
 			log, err = os.ReadFile(filepath.Join(folder, "memory.jsonl.partial"))
 			require.NoError(t, err)

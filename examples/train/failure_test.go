@@ -48,7 +48,7 @@ func TestAFailureLeavesWhatWasAlive(t *testing.T) {
 	var out bytes.Buffer
 	run := newTrainer(opts)
 	run.people, run.out, run.json = &terminal.Output{Writer: &out}, &out, &out
-	err = run.explained(run.Run(t.Context(), changed{run, func() {
+	err = run.explained(run.session.Run(t.Context(), changed{run, func() {
 		run.train = &source{leaking{run.devs[0]}, corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}}
 	}}))
 	require.ErrorIs(t, err, batchctx.ErrLeak)

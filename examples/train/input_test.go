@@ -116,7 +116,7 @@ func TestNoStepKeepsTheOlderCheckpoint(t *testing.T) {
 	run := newTrainer(opts)
 	run.people, run.out, run.json = &terminal.Output{Writer: &out}, &out, &out
 	ctx, cancel := context.WithCancel(t.Context())
-	require.ErrorIs(t, run.Run(ctx, changed{run, cancel}), job.ErrInterrupted)
+	require.ErrorIs(t, run.session.Run(ctx, changed{run, cancel}), job.ErrInterrupted)
 	require.NoError(t, run.Close())
 	require.Equal(t, before, files(t, checkpoint))
 }

@@ -31,7 +31,7 @@ func (t *trainer) Build(ctx context.Context) error {
 	devs := make([]kernels.Compute, t.opts.AllRanks())
 	t.ranks = make([]job.Device, len(devs))
 	for rank := range devs {
-		if !t.World.Has(rank) {
+		if !t.session.World.Has(rank) {
 			continue
 		}
 		dev, err := t.open(len(t.devs))
@@ -41,7 +41,7 @@ func (t *trainer) Build(ctx context.Context) error {
 		t.devs, t.ranks[rank] = append(t.devs, dev), dev
 	}
 	for rank := range devs {
-		if !t.World.Has(rank) {
+		if !t.session.World.Has(rank) {
 			t.ranks[rank] = kernels.NewNull(t.devs[0]) // its stages are never called
 		}
 		devs[rank] = t.ranks[rank]
@@ -49,7 +49,7 @@ func (t *trainer) Build(ctx context.Context) error {
 	facts := append(t.opts.Facts("recompute", "evaluate", "unplanned"),
 		tcp.Fact{Name: "-budget", Value: fmt.Sprint(t.opts.Budget)}, tcp.Fact{Name: "-keep-logits", Value: fmt.Sprint(t.opts.model.KeepLogits)},
 		tcp.Fact{Name: "-data", Value: t.data.sum, Shown: t.data.describe(t.opts)})
-	if err := t.World.Join(ctx, t.devs, facts...); err != nil {
+	if err := t.session.World.Join(ctx, t.devs, facts...); err != nil {
 		return err
 	}
 	var train, score []runner.Source[kernels.Buffer]
@@ -74,8 +74,8 @@ func (t *trainer) Build(ctx context.Context) error {
 	}
 	t.train, t.heldout = runner.PerRank(train...), runner.PerRank(score...)
 	cfg := t.config(t.model, devs)
-	cfg.Hooks = t.World.Hooks(t.metrics)
-	if w := t.World; w != nil {
+	cfg.Hooks = t.session.World.Hooks(t.metrics)
+	if w := t.session.World; w != nil {
 		cfg.Spaces, cfg.World = cfg.Spaces[w.First:w.First+w.Count], w.RunnerWorld()
 	}
 	if t.opts.Unplanned {
@@ -109,7 +109,7 @@ var lossDefs = []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Obj
 func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runner.Config[kernels.Buffer] {
 	o := t.opts
 	cfg := runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Losses: lossDefs, Seed: o.model.Seed, FirstStep: int64(t.Done),
+		Stages: model.Stages(), Losses: lossDefs, Seed: o.model.Seed, FirstStep: int64(t.session.Done),
 		Plan: o.RunnerPlan(), Replicas: o.RunnerReplicas(),
 		World: runner.World[kernels.Buffer]{
 			Capacity: o.Capacity,

@@ -24,8 +24,8 @@ func (t *trainer) introduce() {
 	fmt.Fprintf(t.out, "model   %s parameters, %s with gradients and moments; %s\n", units.Count(t.weights()), units.Size(s.ModelBytes), o.describe())
 	if o.AllRanks() > 1 {
 		where := "this process"
-		if t.World != nil {
-			where = fmt.Sprintf("%d processes", t.World.Processes)
+		if t.session.World != nil {
+			where = fmt.Sprintf("%d processes", t.session.World.Processes)
 		}
 		fmt.Fprintf(t.out, "ranks   %d in %s, on %d cores; links of capacity %d\n", o.AllRanks(), where, runtime.GOMAXPROCS(0), o.Capacity)
 		if n := o.relays(); n > 0 {
@@ -57,10 +57,10 @@ func (t *trainer) introduce() {
 			fmt.Fprintf(t.out, "        %v\n", near)
 		}
 	}
-	if t.First > 0 {
-		fmt.Fprintf(t.out, "resume  %s, after step %d\n", o.Resume, t.First)
-		if t.Passed != nil {
-			fmt.Fprintf(t.out, "        newer ones are damaged: %s\n", oneLine(t.Passed))
+	if t.session.First > 0 {
+		fmt.Fprintf(t.out, "resume  %s, after step %d\n", o.Resume, t.session.First)
+		if t.session.Passed != nil {
+			fmt.Fprintf(t.out, "        newer ones are damaged: %s\n", oneLine(t.session.Passed))
 		}
 	}
 	fmt.Fprintf(t.out, "folder  %s\n", t.folder.Path)
@@ -95,7 +95,7 @@ func (t *trainer) weights() (n int64) {
 // measured returns the configuration of the metrics.
 func (t *trainer) measured() metrics.Config {
 	cfg := metrics.Config{
-		First: t.First, Plan: t.layout, Failures: t.opts.Folder, Samples: t.run.Samples,
+		First: t.session.First, Plan: t.layout, Failures: t.opts.Folder, Samples: t.run.Samples,
 		LossUnit: "nats per " + t.opts.unit(), Baselines: t.data.baselines(),
 	}
 	if t.folder != nil {
@@ -116,27 +116,27 @@ func (t *trainer) measured() metrics.Config {
 
 // show prints the progress of the run.
 func (t *trainer) show(result *runner.Result, nats float64) {
-	t.progress.Step(t.Done+1, func(left time.Duration) (long, short string) {
+	t.progress.Step(t.session.Done+1, func(left time.Duration) (long, short string) {
 		speed, live, peak, growth, bubble := int64(t.metrics.TokensPerSecond()), units.Size(result.Live), units.Size(result.Peak), t.metrics.Growth(), ""
 		if t.opts.AllRanks() > 1 {
 			bubble = "  bubble " + units.Percent(result.Bubble())
 		}
 		return fmt.Sprintf("step %*d/%d  loss %.3f nats/%s  %s tokens/s%s  live %s  peak %s  growth %d B  left %s",
-				len(fmt.Sprint(t.opts.steps)), t.Done+1, t.opts.steps, nats, t.opts.unit(), units.Count(speed), bubble, live, peak, growth, left),
-			fmt.Sprintf("%d/%d  %.3f nats/%s  %dk tok/s  live %s  peak %s  growth %d  %s", t.Done+1, t.opts.steps, nats, t.opts.unit(), speed/1000, live, peak, growth, left)
+				len(fmt.Sprint(t.opts.steps)), t.session.Done+1, t.opts.steps, nats, t.opts.unit(), units.Count(speed), bubble, live, peak, growth, left),
+			fmt.Sprintf("%d/%d  %.3f nats/%s  %dk tok/s  live %s  peak %s  growth %d  %s", t.session.Done+1, t.opts.steps, nats, t.opts.unit(), speed/1000, live, peak, growth, left)
 	})
 }
 
 // End writes all results of a run, even if it was interrupted or has failed.
 func (t *trainer) End(ended error, saved bool) error {
 	t.progress.End()
-	fault := t.World.JoinActions(t.metrics)
+	fault := t.session.World.JoinActions(t.metrics)
 	tensors, err := t.tensors(weights, false)
 	digest := ""
 	if err == nil {
-		digest, err = t.World.SHA256(tensors)
+		digest, err = t.session.World.SHA256(tensors)
 	}
-	if fault = cmp.Or(fault, err); !t.World.Leads() {
+	if fault = cmp.Or(fault, err); !t.session.World.Leads() {
 		return fault
 	}
 	s := t.summary(ended, digest)

@@ -158,7 +158,7 @@ func TestAFailureOnOneRank(t *testing.T) {
 	var out bytes.Buffer
 	run := newTrainer(opts)
 	run.people, run.out, run.json = &terminal.Output{Writer: &out}, &out, &out
-	err = run.explained(run.Run(t.Context(), changed{run, func() {
+	err = run.explained(run.session.Run(t.Context(), changed{run, func() {
 		run.train = runner.PerRank[kernels.Buffer](
 			&source{run.devs[0], corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}},
 			&source{leaking{run.devs[1]}, corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}})

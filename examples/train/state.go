@@ -64,7 +64,7 @@ func (t *trainer) restore(c *checkpoint.Checkpoint) error {
 	for _, kind := range kinds {
 		tensors, err := t.tensors(kind, true)
 		if err == nil {
-			err = t.World.Restore(c, tensors)
+			err = t.session.World.Restore(c, tensors)
 		}
 		if err != nil {
 			return err
@@ -85,16 +85,16 @@ func (t *trainer) restore(c *checkpoint.Checkpoint) error {
 
 // State returns the state of the run, and this process's pieces of it.
 func (t *trainer) State() (checkpoint.State, []checkpoint.Piece, error) {
-	state := checkpoint.State{Step: int64(t.Done), Seed: t.opts.model.Seed, Metadata: map[string]string{keyData: t.data.sum}}
+	state := checkpoint.State{Step: int64(t.session.Done), Seed: t.opts.model.Seed, Metadata: map[string]string{keyData: t.data.sum}}
 	var pieces []checkpoint.Piece
 	for _, kind := range kinds {
 		tensors, err := t.tensors(kind, false)
 		if err != nil {
 			return state, nil, err
 		}
-		pieces = append(pieces, t.World.Stored(tensors)...)
+		pieces = append(pieces, t.session.World.Stored(tensors)...)
 	}
-	if t.opts.model.FP8 != nil && t.World.Leads() {
+	if t.opts.model.FP8 != nil && t.session.World.Leads() {
 		scales, err := t.model.MarshalScales()
 		if err != nil {
 			return state, nil, err

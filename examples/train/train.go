@@ -32,11 +32,11 @@ func before(ctx context.Context, err error) error {
 // trainer is a job.Trainer: a model on its ranks, the runner that trains it, the text, and the results
 // of the run. The Session runs it.
 type trainer struct {
-	*job.Session
-	opts   *options
-	people *terminal.Output
-	out    io.Writer // the same, with the control characters of names quoted
-	json   io.Writer // for -json -
+	session *job.Session
+	opts    *options
+	people  *terminal.Output
+	out     io.Writer // the same, with the control characters of names quoted
+	json    io.Writer // for -json -
 
 	devs  []job.Local  // of the ranks of this process
 	ranks []job.Device // of all ranks
@@ -68,15 +68,15 @@ func train(ctx context.Context, opts *options, stdout, stderr io.Writer) (err er
 	t := newTrainer(opts)
 	t.people, t.out, t.json = people, terminal.Writer(people), stdout
 	defer func() { err = errors.Join(err, t.Close()) }()
-	return t.explained(t.Run(ctx, t))
+	return t.explained(t.session.Run(ctx, t))
 }
 
 // newTrainer returns a trainer without outputs.
 func newTrainer(opts *options) *trainer {
-	t := &trainer{opts: opts, Session: &job.Session{
+	t := &trainer{opts: opts, session: &job.Session{
 		Options: opts.Options, Deciding: deciding, Free: []string{"steps", "products"}, Older: older, Steps: &opts.steps, Say: say,
 	}}
-	t.Opened = t.opened
+	t.session.Opened = t.opened
 	return t
 }
 
@@ -98,7 +98,7 @@ func (t *trainer) Check(ctx context.Context) (err error) {
 
 // Begin opens the outputs of the run in the leading process, and evaluates the first weights.
 func (t *trainer) Begin(ctx context.Context) (err error) {
-	if !t.World.Leads() {
+	if !t.session.World.Leads() {
 		t.people.Writer, t.opts.JSON = io.Discard, ""
 	} else if t.folder, err = t.opts.OpenFolder(time.Now()); err != nil {
 		return err
@@ -106,10 +106,10 @@ func (t *trainer) Begin(ctx context.Context) (err error) {
 		return errors.Join(err, t.folder.Discard())
 	}
 	t.metrics.Begin(t.measured())
-	if t.World.Leads() {
+	if t.session.World.Leads() {
 		t.introduce()
 	}
-	t.progress = terminal.NewProgress(t.people, terminal.Columns(t.people.Writer), t.First, t.opts.steps)
+	t.progress = terminal.NewProgress(t.people, terminal.Columns(t.people.Writer), t.session.First, t.opts.steps)
 	return nil
 }
 
@@ -123,7 +123,7 @@ func (t *trainer) Start(ctx context.Context) error {
 
 // Stepped evaluates the model from time to time, and writes the results of the step.
 func (t *trainer) Stepped(ctx context.Context) (err error) {
-	if every := t.opts.evaluate; t.Done == t.opts.steps || every > 0 && t.Done%every == 0 {
+	if every := t.opts.evaluate; t.session.Done == t.opts.steps || every > 0 && t.session.Done%every == 0 {
 		if err = t.evaluate(ctx); err == nil {
 			t.line.Score = t.metrics.LastScore()
 		}
@@ -136,9 +136,9 @@ func (t *trainer) Standings() []transport.Standing { return t.run.Standings() }
 
 // Step trains on one step's microbatches and updates the weights.
 func (t *trainer) Step(ctx context.Context) error {
-	t.drawn.Step = int64(t.Done)
+	t.drawn.Step = int64(t.session.Done)
 	result, err := t.metrics.Step(func() (*runner.Result, error) {
-		return t.World.Step(ctx, t.metrics, func() (*runner.Result, error) { return t.run.Step(ctx, t.opts.Microbatches, t.train) })
+		return t.session.World.Step(ctx, t.metrics, func() (*runner.Result, error) { return t.run.Step(ctx, t.opts.Microbatches, t.train) })
 	})
 	if err != nil {
 		return err
@@ -146,24 +146,24 @@ func (t *trainer) Step(ctx context.Context) error {
 	switch result.Outcome {
 	case loss.Skipped:
 		return fmt.Errorf("step %d: the loss or its gradient is not a number (first in microbatch %d): start again with a lower -lr",
-			t.Done+1, result.FirstNonFinite)
+			t.session.Done+1, result.FirstNonFinite)
 	case loss.Empty:
-		return fmt.Errorf("step %d: no %s has a next one to predict: give more text", t.Done+1, t.opts.unit())
+		return fmt.Errorf("step %d: no %s has a next one to predict: give more text", t.session.Done+1, t.opts.unit())
 	}
-	met, err := t.model.RollScales(ctx, t.World.Reducer()) // the model has the devices of every rank of the process
+	met, err := t.model.RollScales(ctx, t.session.World.Reducer()) // the model has the devices of every rank of the process
 	if err != nil {
 		return err
 	}
 	adam := t.opts.optimizer
-	adam.LearningRate = rate.Warmup(t.opts.warmup, rate.Cosine(adam.LearningRate, t.opts.steps-t.opts.warmup, 0.05))(t.Done)
+	adam.LearningRate = rate.Warmup(t.opts.warmup, rate.Cosine(adam.LearningRate, t.opts.steps-t.opts.warmup, 0.05))(t.session.Done)
 	if err := t.model.Update(adam, result, t.opts.clip); err != nil {
 		return err
 	}
 	nats, bytes := result.Losses[0].Value, int64(math.Round(result.Losses[0].Weight))
-	took := t.metrics.FinishStep(t.Done+1, result, nats, bytes)
+	took := t.metrics.FinishStep(t.session.Done+1, result, nats, bytes)
 	t.metrics.FP8(result.Step, &met)
 	t.show(result, nats)
-	t.line = job.Line{Step: t.Done + 1, Tokens: bytes, Loss: nats, Norm: result.GradNorm, LearningRate: float64(adam.LearningRate), Took: took}
+	t.line = job.Line{Step: t.session.Done + 1, Tokens: bytes, Loss: nats, Norm: result.GradNorm, LearningRate: float64(adam.LearningRate), Took: took}
 	return nil
 }
 
@@ -194,6 +194,6 @@ func (t *trainer) evaluate(ctx context.Context) error {
 	if math.IsNaN(mean) || math.IsInf(mean, 0) {
 		return errors.New("the held-out loss is not a number: start again with a lower -lr")
 	}
-	t.metrics.AddScore(metrics.Score{Known: true, Step: t.Done, Loss: mean, Standard: standard})
+	t.metrics.AddScore(metrics.Score{Known: true, Step: t.session.Done, Loss: mean, Standard: standard})
 	return nil
 }

@@ -13,7 +13,8 @@ import (
 // memory limit, orders from policies. It improves the best of them. Random choices use a fixed seed, so
 // the result depends on the request alone.
 type search struct {
-	*evaluator
+	*jobShop
+	evaluator  *evaluator
 	dispatcher *dispatcher
 	clock      Clock
 	extra      int   // number of microbatches of the step beyond those of an order
@@ -59,7 +60,7 @@ func newSearch(r *Request, blocks []block, split bool) (*search, error) {
 		return nil, err
 	}
 	q := &search{
-		evaluator: newEvaluator(s), dispatcher: newDispatcher(s), clock: r.Clock, extra: r.Microbatches - s.microbatches,
+		jobShop: s, evaluator: newEvaluator(s), dispatcher: newDispatcher(s), clock: r.Clock, extra: r.Microbatches - s.microbatches,
 		bound: s.lowerBound(r.Microbatches, r.Clock), random: rand.New(rand.NewPCG(uint64(r.Ranks), uint64(len(blocks)))),
 	}
 	q.addNamed()
@@ -145,10 +146,10 @@ func (q *search) tryPolicies(limit int64, known []policy, effort int, slow int64
 // improve justifies an order until that no longer improves it.
 func (q *search) improve(s solution, limit int64) solution {
 	for range maxImprovements {
-		if _, ok := q.run(s.order); !ok {
+		if _, ok := q.evaluator.run(s.order); !ok {
 			return s
 		}
-		better, ok := q.lengthen(q.justify(s.order, limit))
+		better, ok := q.lengthen(q.evaluator.justify(s.order, limit))
 		if !ok || q.compare(better, s) >= 0 {
 			return s
 		}
@@ -199,7 +200,7 @@ func (q *search) orderOf(plan *schedule.Plan) order {
 // evaluate runs an order and returns it with its figures. It returns false if the order ends in a
 // deadlock or cannot be lengthened to the whole step.
 func (q *search) evaluate(o order) (solution, bool) {
-	t, ok := q.run(o)
+	t, ok := q.evaluator.run(o)
 	if !ok {
 		return solution{}, false
 	}
@@ -209,7 +210,7 @@ func (q *search) evaluate(o order) (solution, bool) {
 // lengthen cuts the order of the latest run and returns its figures for the whole step. It returns
 // false if no cut is valid.
 func (q *search) lengthen(o order, t timing) (solution, bool) {
-	c, ok := q.cut(o, q.extra)
+	c, ok := q.evaluator.cut(o, q.extra)
 	repeated := int64(c.repeats) * c.elapsed
 	return solution{o, c, q.size(o), timing{t.makespan + repeated, t.span + repeated}}, ok
 }

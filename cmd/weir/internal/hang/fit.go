@@ -307,7 +307,7 @@ func (f *Fit) narrow(ranks []int) int {
 // rank in a collective has not begun the next step.
 func (p *Place) locate(plan *schedule.Plan) {
 	transfers, actions := p.script.transfers, p.script.actions
-	inCollective := p.rank.Entry != nil && p.rank.Kind == flightrec.Collective
+	inCollective := p.rank.blocked.Entry != nil && p.rank.blocked.Kind == flightrec.Collective
 	for _, k := range p.after {
 		var last transfer // the start of the first step if the rank has issued none
 		if k > 0 {
@@ -380,7 +380,7 @@ func (f *Fit) adopt(j *job) {
 	for _, p := range f.Places {
 		r := p.rank
 		r.place = p
-		if len(p.after) != 1 || p.Departs || r.Entry == nil || r.Kind == flightrec.Collective {
+		if len(p.after) != 1 || p.Departs || r.blocked.Entry == nil || r.blocked.Kind == flightrec.Collective {
 			continue
 		}
 		if p.For == 0 {
@@ -404,8 +404,8 @@ func (f *Fit) adopt(j *job) {
 				break
 			}
 		}
-		for i := range r.waits {
-			r.waits[i].In += fmt.Sprintf(" (%v)", p.For)
+		for i := range r.blocked.waits {
+			r.blocked.waits[i].In += fmt.Sprintf(" (%v)", p.For)
 		}
 	}
 }

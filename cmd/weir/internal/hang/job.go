@@ -32,7 +32,7 @@ type rank struct {
 	lanes     map[lane][]*flightrec.Entry
 	joint     map[*rank][][2]int64
 	place     *Place // the rank's place in the plan, nil if it has none
-	blocked
+	blocked   blocked
 }
 
 // blocked is the operation that holds up a rank.

@@ -21,19 +21,19 @@ func (r *Report) stopped(j *job, ranks []int) waitgraph.Reason {
 		reason.Text = "left no dump"
 	case len(rank.dump.Entries) == 0:
 		reason.Text = "left a dump without a pending operation"
-	case rank.overtaken && rank.Kind == flightrec.Recv:
-		reason.Text = fmt.Sprintf("is in %s, which rank %d has completed its send for", rank.describe(rank.Entry), rank.Peer)
-		reason.Certain = reason.Certain && whole(rank, j.byID[int(rank.Peer)]) && !rank.dump.Hooked // a backend may match transfers by their tags
+	case rank.blocked.overtaken && rank.blocked.Kind == flightrec.Recv:
+		reason.Text = fmt.Sprintf("is in %s, which rank %d has completed its send for", rank.describe(rank.blocked.Entry), rank.blocked.Peer)
+		reason.Certain = reason.Certain && whole(rank, j.byID[int(rank.blocked.Peer)]) && !rank.dump.Hooked // a backend may match transfers by their tags
 		return reason
-	case rank.overtaken:
+	case rank.blocked.overtaken:
 		if f := r.mismatch(rank); f != nil {
 			return waitgraph.Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: f.certain}
 		}
-		reason.Text = fmt.Sprintf("is in %s, which other members have completed", rank.describe(rank.Entry))
-		reason.Certain = reason.Certain && !rooted(rank.Entry)
+		reason.Text = fmt.Sprintf("is in %s, which other members have completed", rank.describe(rank.blocked.Entry))
+		reason.Certain = reason.Certain && !rooted(rank.blocked.Entry)
 		return reason
-	case rank.Entry != nil:
-		reason.Text = fmt.Sprintf("is in %s, and waits for no rank there", rank.describe(rank.Entry))
+	case rank.blocked.Entry != nil:
+		reason.Text = fmt.Sprintf("is in %s, and waits for no rank there", rank.describe(rank.blocked.Entry))
 	case len(rank.pending) > 0:
 		reason.Text = "has nothing pending that holds it up at its place in the plan"
 		reason.Certain = reason.Certain && rank.free()
@@ -49,7 +49,7 @@ func (r *Report) stopped(j *job, ranks []int) waitgraph.Reason {
 	if awaited == nil {
 		return reason
 	}
-	if waiting := j.byID[awaited.Rank]; rank.missing && waiting.Kind == flightrec.Collective { // a mismatch can end a process
+	if waiting := j.byID[awaited.Rank]; rank.missing && waiting.blocked.Kind == flightrec.Collective { // a mismatch can end a process
 		if f := r.mismatch(waiting); f != nil {
 			return waitgraph.Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: f.certain}
 		}
@@ -80,7 +80,7 @@ func (r *Report) cycle(j *job, ranks []int) waitgraph.Reason {
 	var operations []string
 	for _, id := range ranks {
 		rank := j.byID[id]
-		all = all && rank.matched
+		all = all && rank.blocked.matched
 		if rank.place != nil && rank.place.Departs {
 			departed = append(departed, id)
 		}
@@ -88,15 +88,15 @@ func (r *Report) cycle(j *job, ranks []int) waitgraph.Reason {
 			odd = append(odd, id)
 		}
 		if len(operations) < 4 {
-			operations = append(operations, fmt.Sprintf("rank %d is in %s", id, rank.waits[0].In))
+			operations = append(operations, fmt.Sprintf("rank %d is in %s", id, rank.blocked.waits[0].In))
 		}
 	}
 	first := j.byID[ranks[0]]
 	reason := waitgraph.Reason{Ranks: ranks, Circle: true}
 	text := "wait for each other: " + strings.Join(operations, ", ")
 	switch {
-	case all && first.Kind == flightrec.Collective:
-		reason.Text = fmt.Sprintf("are all in %s, which does not end: look at what connects them, and at their devices", first.describe(first.Entry))
+	case all && first.blocked.Kind == flightrec.Collective:
+		reason.Text = fmt.Sprintf("are all in %s, which does not end: look at what connects them, and at their devices", first.describe(first.blocked.Entry))
 	case all && len(ranks) == 2:
 		reason.Text = "have issued both ends of a transfer between them, which does not end: look at the link between them, and at the tags of the transfer, which dumps do not contain"
 	case departed != nil:
@@ -114,7 +114,7 @@ func (r *Report) cycle(j *job, ranks []int) waitgraph.Reason {
 // mismatch returns the finding about the collective that a rank is in, or nil.
 func (r *Report) mismatch(rank *rank) *Finding {
 	for i := range r.Findings {
-		if f := &r.Findings[i]; f.group == rank.group(rank.Entry) && f.number == rank.Number {
+		if f := &r.Findings[i]; f.group == rank.group(rank.blocked.Entry) && f.number == rank.blocked.Number {
 			return f
 		}
 	}
@@ -124,7 +124,7 @@ func (r *Report) mismatch(rank *rank) *Finding {
 // odd reports whether a rank's transfers differ from those that the ranks in the same place in
 // similar groups issued under the same numbers, and agree with none of them.
 func (j *job) odd(r *rank) bool {
-	own := r.group(r.Entry)
+	own := r.group(r.blocked.Entry)
 	place, differs := slices.Index(own.ranks, r.id), false
 	for _, other := range j.groups {
 		if other == own || other.kind != own.kind || len(other.ranks) != len(own.ranks) || place < 0 {

@@ -85,8 +85,8 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 	}
 	var overtaken []int
 	for _, one := range j.ranks {
-		r.Waits = append(r.Waits, one.waits...)
-		if one.overtaken {
+		r.Waits = append(r.Waits, one.blocked.waits...)
+		if one.blocked.overtaken {
 			overtaken = append(overtaken, one.id)
 		}
 	}
@@ -114,7 +114,7 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 	}
 	for _, one := range j.ranks { // ranks that stopped before any other came to wait for them, which only a plan shows
 		p := one.place
-		if _, waits := g[one.id]; !waits && len(g) > 0 && p != nil && len(p.after) == 1 && one.Entry == nil && !slices.Contains(p.Before, endOfStep) {
+		if _, waits := g[one.id]; !waits && len(g) > 0 && p != nil && len(p.after) == 1 && one.blocked.Entry == nil && !slices.Contains(p.Before, endOfStep) {
 			reasons = append(reasons, waitgraph.Reason{Ranks: []int{one.id}, Text: "waits for none in the middle of its step; no rank has come to wait for it yet", Certain: one.free()})
 		}
 	}

@@ -12,7 +12,7 @@ func (j *job) block(r *rank, e *flightrec.Entry) {
 	r.blocked = blocked{Entry: e}
 	g := r.group(e)
 	wait := func(e *flightrec.Entry, id int, certain bool) {
-		r.waits = append(r.waits, Wait{Rank: r.id, For: id, In: describe(e), Group: g.name, Certain: certain && !e.Unseen, kind: e.Kind})
+		r.blocked.waits = append(r.blocked.waits, Wait{Rank: r.id, For: id, In: describe(e), Group: g.name, Certain: certain && !e.Unseen, kind: e.Kind})
 	}
 	if e.Kind != flightrec.Collective {
 		parts := []*flightrec.Entry{e}
@@ -31,18 +31,18 @@ func (j *job) block(r *rank, e *flightrec.Entry) {
 			end, counted := j.end(r, e)
 			switch {
 			case e.Kind == flightrec.Recv && end != nil && end.Completed && !end.Unseen && len(parts) == 1:
-				r.overtaken = true
+				r.blocked.overtaken = true
 			case end == nil && (counted || j.byID[int(e.Peer)].counterpart(r, e) == nil):
 				wait(e, int(e.Peer), counted && e.Kind == flightrec.Recv && whole(r, j.byID[int(e.Peer)]))
 			}
 		}
-		if r.waits == nil && !r.overtaken && e.Peer >= 0 {
-			r.matched = true
+		if r.blocked.waits == nil && !r.blocked.overtaken && e.Peer >= 0 {
+			r.blocked.matched = true
 			wait(e, int(e.Peer), false)
 		}
 		return
 	}
-	r.matched = true
+	r.blocked.matched = true
 	reached := 1
 	for _, id := range g.ranks {
 		if m := g.members[id]; id != r.id && m != nil && (m.has(e.Number) || m.first == e.Number) {
@@ -55,17 +55,17 @@ func (j *job) block(r *rank, e *flightrec.Entry) {
 		case id == r.id:
 		case m != nil && (m.uncounted || g.members[r.id].uncounted):
 			if m.first < 0 {
-				r.matched = false
+				r.blocked.matched = false
 				wait(e, id, false)
 			}
 		case m != nil && m.has(e.Number):
-			r.overtaken, r.matched = true, false
+			r.blocked.overtaken, r.blocked.matched = true, false
 		case m == nil || m.first != e.Number: // If only a few members issued an operation, they may be the ones at fault.
-			r.matched = false
+			r.blocked.matched = false
 			wait(e, id, m != nil && m.lacks(e.Number) && 2*reached >= len(g.ranks))
 		}
 	}
-	if n := len(g.ranks); r.matched && n > 1 { // all members are in the operation: each one waits for the next
+	if n := len(g.ranks); r.blocked.matched && n > 1 { // all members are in the operation: each one waits for the next
 		wait(e, g.ranks[(slices.Index(g.ranks, r.id)+1)%n], false)
 	}
 }
