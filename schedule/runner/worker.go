@@ -79,9 +79,7 @@ func (r *worker[T]) resolve(seeds []float32) error {
 		Losses: r.losses.ledger, Cells: r.losses.cells.handle, Seeds: seeds, Stages: declared, Zero: r.params.zero, Poison: poison,
 	})
 	r.params.shared, err = replicas.New(replicas.Config[T]{
-		Place: replicas.Place{
-			Replica: r.replica, Replicas: cfg.Replicas.count(), Rank: r.Rank, Placement: r.Placement, Level: r.params.level,
-		},
+		Replica: r.replica, Replicas: cfg.Replicas.count(), Rank: r.Rank, Placement: r.Placement, Level: r.params.level,
 		Space: r.Space, Transport: r.links.transport, Gradients: grads, Frames: r.Frames, Stages: r.Stages, Ties: r.params.ties,
 	})
 	return err

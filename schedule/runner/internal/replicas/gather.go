@@ -13,11 +13,11 @@ import (
 
 // Gather runs UNSHARD: it starts gathering a stage's weights into the buffers that the frames hold.
 func (d *Shared[T]) Gather(ctx context.Context, s int) (err error) {
-	if d.place.Level < 3 {
+	if d.cfg.Level < 3 {
 		return nil
 	}
 	for _, p := range d.byStage[s] {
-		if p.weight, err = d.movable.View(d.frames.Weight(s, p.use.Param)); err != nil {
+		if p.weight, err = d.movable.View(d.cfg.Frames.Weight(s, p.use.Param)); err != nil {
 			return err
 		}
 	}
@@ -41,13 +41,13 @@ func (d *Shared[T]) WaitGathered(s int) error { return d.gathers.wait(s) }
 func (d *Shared[T]) ExposeWeights(step int64) (err error) {
 	d.step = step
 	for _, p := range d.params {
-		if d.place.Level == 3 && p.own.count == 0 {
+		if d.cfg.Level == 3 && p.own.count == 0 {
 			continue // the rank has no buffer for the weight
 		}
 		if p.ownWeight, err = d.movable.View(p.declared.Weight); err != nil {
 			return err
 		}
-		if d.place.Level < 3 { // the rank has the whole weight
+		if d.cfg.Level < 3 { // the rank has the whole weight
 			p.weight, p.ownWeight = p.ownWeight, p.own.of(p.ownWeight)
 		}
 		if p.own.count > 0 {
@@ -75,7 +75,7 @@ func (d *Shared[T]) getWeights(ctx context.Context, params []*param[T]) error {
 func (d *Shared[T]) WithdrawWeights(ctx context.Context) error {
 	for _, p := range d.params {
 		if p.own.count > 0 {
-			if err := d.windows.Withdraw(ctx, d.tag(transport.Weights, p.use), int64(d.place.Replicas-1)*int64(4*p.own.count)); err != nil {
+			if err := d.windows.Withdraw(ctx, d.tag(transport.Weights, p.use), int64(d.cfg.Replicas-1)*int64(4*p.own.count)); err != nil {
 				return err
 			}
 		}

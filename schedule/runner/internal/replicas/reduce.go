@@ -16,11 +16,11 @@ func (d *Shared[T]) Reduce(ctx context.Context, s int) (err error) {
 		if !p.trains {
 			continue
 		}
-		if p.gradient, err = d.movable.View(d.frames.Grad(s, p.use.Param)); err != nil {
+		if p.gradient, err = d.movable.View(d.cfg.Frames.Grad(s, p.use.Param)); err != nil {
 			return err
 		}
 		p.ownGradient = p.own.of(p.gradient)
-		if d.place.Level >= 2 && p.own.count > 0 {
+		if d.cfg.Level >= 2 && p.own.count > 0 {
 			if p.ownGradient, err = d.movable.View(p.declared.Grad); err != nil {
 				return err
 			}
@@ -29,7 +29,7 @@ func (d *Shared[T]) Reduce(ctx context.Context, s int) (err error) {
 			return err
 		}
 	}
-	d.frames.SetReduced(s)
+	d.cfg.Frames.SetReduced(s)
 	d.reduces.add(ctx, s)
 	return nil
 }
@@ -45,14 +45,14 @@ func (d *Shared[T]) sumStage(ctx context.Context, s int) error {
 		if err := d.sum(ctx, p); err != nil {
 			return err
 		}
-		if d.place.Level == 0 && !p.tied || p.tied && !p.owner {
+		if d.cfg.Level == 0 && !p.tied || p.tied && !p.owner {
 			if err := d.windows.Expose(d.tag(transport.Sums, p.use), p.ownGradient); err != nil {
 				return err
 			}
 		}
 	}
 	for _, p := range d.byStage[s] {
-		if p.trains && d.place.Level == 0 && !p.tied {
+		if p.trains && d.cfg.Level == 0 && !p.tied {
 			if err := d.getOthers(ctx, transport.Sums, p.use, p.owned, p.gradient); err != nil {
 				return err
 			}
@@ -69,23 +69,23 @@ func (d *Shared[T]) sum(ctx context.Context, p *param[T]) error {
 	for begin := 0; begin < len(owned); begin += len(d.buffers[0]) {
 		chunk := owned[begin:min(begin+len(d.buffers[0]), len(owned))]
 		earlier, offset := d.buffers[0][:len(chunk)], 4*p.own.first+begin
-		for replica := range d.place.Replicas {
+		for replica := range d.cfg.Replicas {
 			var err error
-			switch me := d.place.Replica; {
+			switch me := d.cfg.Replica; {
 			case replica > me:
-				err = d.add(ctx, replica, d.place.Rank, tag, offset, chunk)
+				err = d.add(ctx, replica, d.cfg.Rank, tag, offset, chunk)
 			case replica == me && me > 0:
 				addFloats(chunk, earlier)
 			case replica < me && replica > 0:
-				err = d.add(ctx, replica, d.place.Rank, tag, offset, earlier)
+				err = d.add(ctx, replica, d.cfg.Rank, tag, offset, earlier)
 			case replica < me:
-				err = d.get(ctx, replica, d.place.Rank, tag, offset, earlier)
+				err = d.get(ctx, replica, d.cfg.Rank, tag, offset, earlier)
 			}
 			if err != nil {
 				return err
 			}
 		}
-		if d.place.Level >= 2 {
+		if d.cfg.Level >= 2 {
 			copy(p.ownGradient[begin:], chunk)
 		}
 	}
@@ -132,7 +132,7 @@ func (d *Shared[T]) WithdrawGradients(ctx context.Context, s int) error {
 // elements that its replica owns, in stage order, and exposes the totals, which every use receives.
 func (d *Shared[T]) AddTied(ctx context.Context) error {
 	d.reduces.stop()
-	for _, tie := range d.ties {
+	for _, tie := range d.cfg.Ties {
 		if owner := d.byUse[tie.Owner]; owner != nil {
 			if err := d.addUse(ctx, tie.Use, owner.ownGradient); err != nil {
 				return err
@@ -147,13 +147,13 @@ func (d *Shared[T]) AddTied(ctx context.Context) error {
 		}
 	}
 	for _, p := range d.params {
-		if d.place.Level == 0 && p.tied && p.owner {
+		if d.cfg.Level == 0 && p.tied && p.owner {
 			if err := d.getOthers(ctx, transport.Sums, p.use, p.owned, p.gradient); err != nil {
 				return err
 			}
 		}
 	}
-	for _, tie := range d.ties {
+	for _, tie := range d.cfg.Ties {
 		if use := d.byUse[tie.Use]; use != nil {
 			if err := d.receiveTotal(ctx, tie.Owner, use); err != nil {
 				return err
@@ -171,7 +171,7 @@ func (d *Shared[T]) addUse(ctx context.Context, use effects.Use, sums []byte) er
 	}
 	for begin := 0; begin < len(sums); begin += len(d.buffers[1]) {
 		chunk := sums[begin:min(begin+len(d.buffers[1]), len(sums))]
-		if err := d.add(ctx, d.place.Replica, d.rankOf(use), d.tag(transport.Sums, use), begin, chunk); err != nil {
+		if err := d.add(ctx, d.cfg.Replica, d.rankOf(use), d.tag(transport.Sums, use), begin, chunk); err != nil {
 			return err
 		}
 	}
@@ -181,7 +181,7 @@ func (d *Shared[T]) addUse(ctx context.Context, use effects.Use, sums []byte) er
 // receiveTotal sets a use of a tied parameter to the owner's total.
 func (d *Shared[T]) receiveTotal(ctx context.Context, owner effects.Use, p *param[T]) error {
 	if here := d.byUse[owner]; here != nil {
-		if d.place.Level == 0 {
+		if d.cfg.Level == 0 {
 			copy(p.gradient, here.gradient)
 		} else {
 			copy(p.ownGradient, here.ownGradient)
@@ -189,11 +189,11 @@ func (d *Shared[T]) receiveTotal(ctx context.Context, owner effects.Use, p *para
 		return nil
 	}
 	if p.own.count > 0 {
-		if err := d.get(ctx, d.place.Replica, d.rankOf(owner), d.tag(transport.Sums, owner), 0, p.ownGradient); err != nil {
+		if err := d.get(ctx, d.cfg.Replica, d.rankOf(owner), d.tag(transport.Sums, owner), 0, p.ownGradient); err != nil {
 			return err
 		}
 	}
-	if d.place.Level > 0 {
+	if d.cfg.Level > 0 {
 		return nil
 	}
 	return d.getOthers(ctx, transport.Sums, owner, p.owned, p.gradient)
@@ -211,7 +211,7 @@ func (d *Shared[T]) Measure(to []float64, owners []effects.Use) (_ []float64, er
 			continue
 		}
 		grad := p.declared.Grad
-		if d.place.Level < 2 {
+		if d.cfg.Level < 2 {
 			if grad, err = d.sharded.Slice(grad, p.own.first, p.own.count); err != nil {
 				return to, err
 			}

@@ -13,23 +13,18 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Config describes a rank and its parameters.
+// Config describes a rank, and what it needs to share its parameters.
 type Config[T any] struct {
-	Place     Place
-	Space     memory.Space[T]        // must be memory.Movable
-	Transport transport.Transport[T] // must be transport.Windows
-	Gradients any                    // must be Sharded
-	Frames    *frames.Frames[T]      // holds the whole gradients and weights in a step
-	Stages    []calls.Stage[T]       // of the replica
-	Ties      []effects.Tie          // on all ranks
-}
-
-// Place is the place of a rank among the replicas.
-type Place struct {
-	Replica, Replicas int
+	Replica, Replicas int // the number of the rank's replica, and of all replicas
 	Rank              int // within the replica
 	Placement         schedule.Placement
-	Level             int // Replicas.Shard
+	Level             int                    // Replicas.Shard
+	Space             memory.Space[T]        // must be memory.Movable
+	Transport         transport.Transport[T] // must be transport.Windows
+	Gradients         any                    // must be Sharded
+	Frames            *frames.Frames[T]      // holds the whole gradients and weights in a step
+	Stages            []calls.Stage[T]       // of the replica
+	Ties              []effects.Tie          // on all ranks
 }
 
 // Sharded is runner.Sharded.
@@ -44,13 +39,10 @@ type Sharded[T any] interface {
 // Shared holds the parameters that a rank shares with the same rank in the other replicas. Its methods
 // are called on the rank's goroutine.
 type Shared[T any] struct {
-	place   Place
-	space   memory.Space[T]
+	cfg     Config[T]
 	movable memory.Movable[T] // the space
-	windows transport.Windows
-	sharded Sharded[T]
-	frames  *frames.Frames[T]
-	ties    []effects.Tie
+	windows transport.Windows // the transport
+	sharded Sharded[T]        // the arithmetic on gradients
 
 	params  []*param[T]               // of all the rank's stages, in stage order
 	byStage [][]*param[T]             // the same
@@ -83,23 +75,20 @@ const maxChunk = 1 << 16
 
 // New returns what a rank shares, or nil if it shares nothing.
 func New[T any](cfg Config[T]) (*Shared[T], error) {
-	d := &Shared[T]{
-		place: cfg.Place, space: cfg.Space, frames: cfg.Frames, ties: cfg.Ties,
-		byStage: make([][]*param[T], len(cfg.Stages)), byUse: map[effects.Use]*param[T]{},
-	}
-	d.addParams(cfg.Stages)
-	if d.place.Replicas == 1 || len(d.params) == 0 {
+	d := &Shared[T]{cfg: cfg, byStage: make([][]*param[T], len(cfg.Stages)), byUse: map[effects.Use]*param[T]{}}
+	d.addParams()
+	if d.cfg.Replicas == 1 || len(d.params) == 0 {
 		return nil, nil
 	}
 	var able bool
 	if d.windows, able = cfg.Transport.(transport.Windows); !able {
-		return nil, fmt.Errorf("%d replicas need a transport that is transport.Windows, and World.Transport returns %T", d.place.Replicas, cfg.Transport)
+		return nil, fmt.Errorf("%d replicas need a transport that is transport.Windows, and World.Transport returns %T", d.cfg.Replicas, cfg.Transport)
 	}
 	if d.movable, able = cfg.Space.(memory.Movable[T]); !able {
-		return nil, fmt.Errorf("%d replicas need spaces that are memory.Movable, such as kernels.Host, not %T", d.place.Replicas, cfg.Space)
+		return nil, fmt.Errorf("%d replicas need spaces that are memory.Movable, such as kernels.Host, not %T", d.cfg.Replicas, cfg.Space)
 	}
 	if d.sharded, able = cfg.Gradients.(Sharded[T]); !able {
-		return nil, fmt.Errorf("%d replicas need Gradients that are runner.Sharded, such as kernels.Host, not %T", d.place.Replicas, cfg.Gradients)
+		return nil, fmt.Errorf("%d replicas need Gradients that are runner.Sharded, such as kernels.Host, not %T", d.cfg.Replicas, cfg.Gradients)
 	}
 	for _, p := range d.params {
 		d.divide(p)
@@ -112,21 +101,21 @@ func New[T any](cfg Config[T]) (*Shared[T], error) {
 }
 
 // addParams lists the parameters that the rank shares.
-func (d *Shared[T]) addParams(stages []calls.Stage[T]) {
-	for s := range stages {
-		if !stages[s].Own {
+func (d *Shared[T]) addParams() {
+	for s := range d.cfg.Stages {
+		if !d.cfg.Stages[s].Own {
 			continue
 		}
-		for i := range stages[s].Params {
-			declared := &stages[s].Params[i]
+		for i := range d.cfg.Stages[s].Params {
+			declared := &d.cfg.Stages[s].Params[i]
 			trains := declared.Contributes != frames.Frozen
-			if trains || d.place.Level == 3 {
+			if trains || d.cfg.Level == 3 {
 				p := &param[T]{use: effects.Use{Stage: s, Param: i}, declared: declared, trains: trains, owner: trains}
 				d.params, d.byStage[s], d.byUse[p.use] = append(d.params, p), append(d.byStage[s], p), p
 			}
 		}
 	}
-	for _, tie := range d.ties {
+	for _, tie := range d.cfg.Ties {
 		if p := d.byUse[tie.Owner]; p != nil {
 			p.tied = true
 		}
@@ -139,10 +128,10 @@ func (d *Shared[T]) addParams(stages []calls.Stage[T]) {
 // divide divides a parameter among the replicas.
 func (d *Shared[T]) divide(p *param[T]) {
 	p.elements = Elements(d.sharded, p.declared)
-	for replica := range d.place.Replicas {
-		parts := partsOf(d.sharded, p.declared.Name, p.elements, replica, d.place.Replicas)
+	for replica := range d.cfg.Replicas {
+		parts := partsOf(d.sharded, p.declared.Name, p.elements, replica, d.cfg.Replicas)
 		p.owned = append(p.owned, elementsOf(d.sharded, p.elements, parts))
-		if replica == d.place.Replica {
+		if replica == d.cfg.Replica {
 			p.parts, p.own = parts, p.owned[replica]
 		}
 	}
@@ -158,7 +147,7 @@ func Elements[T any](sharded Sharded[T], use *frames.Use[T]) int {
 
 // checkSizes compares a use's sizes with those that the level requires.
 func (d *Shared[T]) checkSizes(p *param[T]) error {
-	name, level := p.declared.Name, d.place.Level
+	name, level := p.declared.Name, d.cfg.Level
 	if p.elements == 0 {
 		return fmt.Errorf("the parameter %q has no elements here: set Use.Elements to the number in the whole parameter", name)
 	}
@@ -175,7 +164,7 @@ func (d *Shared[T]) checkSizes(p *param[T]) error {
 	if have := d.sharded.Elements(p.declared.Weight); have != weight && level > 0 && weight > 0 {
 		return fmt.Errorf("the weight of %q has %d elements, but Replicas.Shard %d needs %d of %d: set Use.Weight, see runner.Owned", name, have, level, weight, p.elements)
 	}
-	if bytes := d.space.Bytes(p.declared.Weight); bytes != 4*int64(weight) && level > 0 && weight > 0 {
+	if bytes := d.cfg.Space.Bytes(p.declared.Weight); bytes != 4*int64(weight) && level > 0 && weight > 0 {
 		return fmt.Errorf("the weight of %q has %d bytes for %d elements: Replicas.Shard %d gathers float32", name, bytes, weight, level)
 	}
 	return nil
@@ -212,7 +201,7 @@ func (d *Shared[T]) Begin(step int64) error {
 		l.busy, l.waited = 0, 0
 	}
 	d.step = step
-	if d.place.Level < 3 {
+	if d.cfg.Level < 3 {
 		return nil
 	}
 	return d.ExposeWeights(step)
@@ -233,7 +222,7 @@ func (d *Shared[T]) Stop() {
 // Close releases the buffers for reductions.
 func (d *Shared[T]) Close() (err error) {
 	for _, h := range d.chunks {
-		if _, failed := d.space.Release(h); err == nil {
+		if _, failed := d.cfg.Space.Release(h); err == nil {
 			err = failed
 		}
 	}
@@ -248,14 +237,14 @@ func (d *Shared[T]) tag(content transport.Content, use effects.Use) transport.Ta
 
 // get reads what a rank of a replica exposes under a tag.
 func (d *Shared[T]) get(ctx context.Context, replica, rank int, tag transport.Tag, offset int, dst []byte) error {
-	return d.windows.Get(ctx, replica*d.place.Placement.Ranks+rank, tag, int64(offset), dst)
+	return d.windows.Get(ctx, replica*d.cfg.Placement.Ranks+rank, tag, int64(offset), dst)
 }
 
 // getOthers fills a whole parameter with the elements that the other replicas own. In each replica, the
 // rank of the use exposes them.
 func (d *Shared[T]) getOthers(ctx context.Context, content transport.Content, use effects.Use, owned []span, whole []byte) error {
 	for replica, theirs := range owned {
-		if replica == d.place.Replica || theirs.count == 0 {
+		if replica == d.cfg.Replica || theirs.count == 0 {
 			continue
 		}
 		if err := d.get(ctx, replica, d.rankOf(use), d.tag(content, use), 0, theirs.of(whole)); err != nil {
@@ -266,4 +255,4 @@ func (d *Shared[T]) getOthers(ctx context.Context, content transport.Content, us
 }
 
 // rankOf returns the rank of a use.
-func (d *Shared[T]) rankOf(use effects.Use) int { return d.place.Placement.Rank[use.Stage] }
+func (d *Shared[T]) rankOf(use effects.Use) int { return d.cfg.Placement.Rank[use.Stage] }
