@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/weir-ml/weir/cmd/weir/internal/memreport"
+	"github.com/weir-ml/weir/internal/formats/memreport"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/trainer/terminal"
 )

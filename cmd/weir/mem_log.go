@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/weir-ml/weir/cmd/weir/internal/memreport"
+	"github.com/weir-ml/weir/internal/formats/memreport"
 	"github.com/weir-ml/weir/internal/formats/spelling"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/trainer/outfile"

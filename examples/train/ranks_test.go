@@ -116,7 +116,7 @@ func TestRanksWriteAll(t *testing.T) {
 
 	page, err := os.ReadFile(filepath.Join(folder, "report.html"))
 	require.NoError(t, err)
-	require.Equal(t, 3, strings.Count(string(page), `<svg class="wide"`))
+	require.Equal(t, 6, strings.Count(string(page), `<svg class="wide"`))
 	require.Contains(t, string(page), "<h2>Ranks</h2>")
 	require.Contains(t, string(page), "which had the highest peak.")
 	require.Contains(t, string(page), "(I and W)")

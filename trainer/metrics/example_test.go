@@ -62,7 +62,11 @@ func Example() {
 	// Output:
 	// growth 0 over 200 microbatches; learns: true
 	// records in the log: 200
-	// figure: Memory, microbatch by microbatch
+	// figure: The memory of the steps, rank 0
+	// figure: Live after a microbatch, rank 0
+	// figure: Within a step, rank 0
+	// figure: From step to step, rank 0
+	// figure: Reserved, rank 0
 	// figure: Inside the last microbatches
 	// figure: Loss
 }

@@ -73,7 +73,10 @@ func TestPageOfAFailedRun(t *testing.T) {
 		run := metrics.New(3)
 		run.Begin(metrics.Config{Spaces: []metrics.Space{nothing{}, nothing{}, nothing{}}, First: 100})
 		for step := range c.steps {
-			result, err := run.Step(func() (*runner.Result, error) { return &runner.Result{Ranks: make([]runner.RankResult, 3)}, nil })
+			result, err := run.Step(func() (*runner.Result, error) {
+				run.Hooks().Microbatch(&memory.Sample{Step: int64(step)})
+				return &runner.Result{Ranks: make([]runner.RankResult, 3)}, nil
+			})
 			require.NoError(t, err)
 			run.FinishStep(step+1, result, 1, 1)
 		}

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,27 +16,19 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Page returns the page of the run so far: facts, memory by microbatch, the live bytes at each of
-// the last actions, and the losses. The caller sets the page's title, and may add to the page.
+// Page returns the page of the run so far: what weir mem log shows of its memory log, the live bytes at
+// each of the last actions, and the losses. The caller sets the page's title, and may add to the page.
 func (r *Run) Page() *report.Page {
 	s := r.Summary()
-	p := &report.Page{
-		Alert:    r.alert(),
-		Facts:    r.facts(&s),
-		Figures:  []report.Figure{r.memoryFigure(), r.actionsFigure(), r.lossFigure()},
-		Timeline: r.timeline(),
+	p := &report.Page{Alert: r.alert(), Timeline: r.timeline()}
+	r.memory.AddTo(p, r.memory.Summary())
+	p.Facts = append(p.Facts, r.facts(&s)...)
+	for i := range p.Facts {
+		p.Facts[i].Good = p.Facts[i].Good && r.failure == nil
 	}
+	p.Figures = append(p.Figures, r.actionsFigure(), r.lossFigure())
 	if s.Ranks > 1 && r.steps > 0 {
-		p.Facts = append(p.Facts, report.Fact{
-			Label: "bubble", Value: units.Percent(s.BubbleMakespan), Note: "of a makespan of " + units.Seconds(s.MakespanSeconds) + s.simulated(),
-		})
 		p.Tables = append(p.Tables, s.RankTable())
-	}
-	if s.FP8Roles != nil {
-		p.Tables = append(p.Tables, s.FP8Table())
-	}
-	if t := r.ownersTable(); t.Rows != nil {
-		p.Tables = append(p.Tables, t)
 	}
 	p.Tables = append(p.Tables, r.lossTable())
 	return p
@@ -59,40 +50,29 @@ func (r *Run) alert() report.Alert {
 	return report.Alert{Title: title, Text: r.failure.Error()}
 }
 
-func (r *Run) facts(s *Summary) []report.Fact {
-	fullest := ""
-	if s.Ranks > 1 {
-		fullest = " on the rank with the highest peak"
+// facts returns the numbers of the run that its memory log lacks.
+func (r *Run) facts(s *Summary) (facts []report.Fact) {
+	if r.steps == 0 {
+		return nil
 	}
-	bytes := func(n int64) string { return units.Count(n) + " bytes" + fullest }
 	tokens := r.Tokens
 	if tokens == "" {
 		tokens = "tokens"
 	}
-	standard := ""
-	if s.LossHeldoutStandard != nil {
-		standard = fmt.Sprintf(", ± %.3f", *s.LossHeldoutStandard)
-	}
-	growth := report.Fact{
-		Label: "growth per microbatch", Value: units.Count(s.Growth) + " bytes", Note: "over " + units.Count(s.GrowthOver) + " microbatches",
-		Good: s.Growth == 0 && r.failure == nil, Bad: s.Growth != 0,
-	}
-	if r.steps == 0 { // otherwise, the maxima cover only whole steps
-		return []report.Fact{growth}
-	}
-	facts := []report.Fact{
-		growth,
-		{Label: "peak", Value: units.Size(s.PeakBytes), Note: bytes(s.PeakBytes)},
-		{Label: "live after a step", Value: units.Size(s.LiveBytes), Note: bytes(s.LiveBytes) + ", the model is " + units.Size(s.ModelBytes)},
-		{Label: "train loss", Value: decimals(s.LossTrain, 3), Note: "of the last step, from " + decimals(s.LossTrainFirst, 3)},
-		{Label: "speed", Value: units.Count(int64(s.TokensPerSecond)), Note: tokens + " a second"},
-		{Label: "allocations per step", Value: units.Count(int64(s.Allocations)), Note: "on the Go heap"},
-	}
-	if f := s.Far; f != nil {
-		facts = append(facts, report.Fact{Label: "far memory", Value: units.Size(f.PeakBytes), Note: f.String()})
-	}
 	if s.LossHeldout != nil {
-		facts = slices.Insert(facts, 3, report.Fact{Label: "held-out loss", Value: decimals(s.LossHeldout, 3), Note: r.LossUnit + standard})
+		standard := ""
+		if s.LossHeldoutStandard != nil {
+			standard = fmt.Sprintf(", ± %.3f", *s.LossHeldoutStandard)
+		}
+		facts = append(facts, report.Fact{Label: "held-out loss", Value: decimals(s.LossHeldout, 3), Note: r.LossUnit + standard})
+	}
+	facts = append(facts,
+		report.Fact{Label: "train loss", Value: decimals(s.LossTrain, 3), Note: "of the last step, from " + decimals(s.LossTrainFirst, 3)},
+		report.Fact{Label: "speed", Value: units.Count(int64(s.TokensPerSecond)), Note: tokens + " a second"},
+		report.Fact{Label: "allocations per step", Value: units.Count(int64(s.Allocations)), Note: "on the Go heap"},
+	)
+	if s.Ranks > 1 {
+		facts = append(facts, report.Fact{Label: "bubble", Value: units.Percent(s.BubbleMakespan), Note: "of a makespan of " + units.Seconds(s.MakespanSeconds) + s.simulated()})
 	}
 	return facts
 }
@@ -105,50 +85,19 @@ func decimals(x *float64, digits int) string {
 	return strconv.FormatFloat(*x, 'f', digits, 64)
 }
 
-// focus returns the rank with the highest peak, and a sentence about it if there are several
-// ranks.
-func (r *Run) focus() (focus *rank, words string) {
-	fullest := r.fullest()
-	if len(r.ranks) > 1 {
-		words = fmt.Sprintf(" This is rank %d, which had the highest peak.", fullest)
-	}
-	return &r.ranks[fullest], words
-}
-
-// memoryFigure plots live and peak bytes over the microbatches of the run.
-func (r *Run) memoryFigure() report.Figure {
-	rank, words := r.focus()
-	caption := "Live bytes after the last action of each microbatch, and their maximum since the one before, without the model (" + units.Size(rank.model) + ")." + words
-	above := func(e *report.Envelope) (list []report.Bucket) {
-		for _, b := range e.Buckets() {
-			list = append(list, b.Minus(float64(rank.model)))
-		}
-		return list
-	}
-	if n := rank.peaks.Stride(); n > 1 {
-		caption += fmt.Sprintf(" Each column is %d microbatches; bands extend from the smallest to the largest of them.", n)
-	}
-	return report.Figure{
-		Title: "Memory, microbatch by microbatch", Caption: caption,
-		X: report.Axis{Label: "microbatch", Unit: report.Count},
-		Y: report.Axis{Label: "memory", Unit: report.Bytes, FromZero: true},
-		Series: []report.Series{
-			{Name: "peak", Mark: report.Band, Color: report.Orange, Buckets: above(rank.peaks)},
-			{Name: "live", Mark: report.Line, Color: report.Blue, Buckets: above(rank.live)},
-		},
-	}
-}
-
 // actionsFigure plots the live bytes by class at each of the last actions, without resident
 // memory, which never changes.
 func (r *Run) actionsFigure() report.Figure {
-	rank, words := r.focus()
+	fullest, words := r.fullest(), ""
+	if len(r.ranks) > 1 {
+		words = fmt.Sprintf(" This is rank %d, which had the highest peak.", fullest)
+	}
 	f := report.Figure{
 		Title: "Inside the last microbatches",
 		X:     report.Axis{Label: "action", Unit: report.Count},
 		Y:     report.Axis{Label: "memory", Unit: report.Bytes, FromZero: true},
 	}
-	actions := rank.lastFew()
+	actions := r.ranks[fullest].lastFew()
 	backwards := "B"
 	for _, a := range actions {
 		if a.Action.Kind() == schedule.I {
@@ -223,21 +172,6 @@ func (r *Run) lossFigure() report.Figure {
 		f.Series = append(f.Series, report.Series{Name: name, Mark: report.Level, Color: report.Violet, Buckets: []report.Bucket{report.Point(0, r.Baselines[name])}})
 	}
 	return f
-}
-
-// ownersTable returns a table of the owners of memory at the peak of the rank whose peak is
-// highest.
-func (r *Run) ownersTable() report.Table {
-	rank, words := r.focus()
-	list := slices.SortedFunc(slices.Values(rank.owners), func(a, b memory.PeakOwner) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	list = list[:min(len(list), shownOwners)]
-	whole := int64(0)
-	if len(list) > 0 {
-		whole = list[0].Bytes
-	}
-	return report.OwnersTable("Owners at the peak, without the model."+words, whole, len(list), func(i int) (name, class string, bytes int64, buffers int) {
-		return list[i].Name, list[i].Class.String(), list[i].Bytes, list[i].Buffers
-	})
 }
 
 // lossTable returns a table with the numbers of the loss figure.

@@ -8,29 +8,21 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/schedule/simulate"
-	"github.com/weir-ml/weir/trainer/report"
 )
 
-const (
-	lastActions = 48 // number of actions kept per rank
-	mostOwners  = 64 // maximum number of owners kept per rank
-	shownOwners = 16
-)
+// lastActions is the number of actions kept per rank.
+const lastActions = 48
 
 // rank is the record of one rank. While a step runs, only the rank's goroutine uses it.
 type rank struct {
-	book         memory.Book
-	model        int64 // live bytes when the run began
-	microbatches int64
-	growth       int64          // the largest growth in a microbatch
-	peak         memory.ByClass // the largest peak over all steps and evaluations
-	live, peaks  *report.Envelope
-	origin       time.Time
-	actions      []Action // a ring; times are relative to origin
-	next         int
-	running      *Action // the last action, until it ends
-	stats        memory.Stats
-	owners       []memory.PeakOwner // at the peak, as far as there is room
+	book    memory.Book
+	model   int64          // live bytes when the run began
+	peak    memory.ByClass // the largest peak over all steps and evaluations
+	origin  time.Time
+	actions []Action // a ring; times are relative to origin
+	next    int
+	running *Action // the last action, until it ends
+	stats   memory.Stats
 }
 
 // Action is one of the last computations of a rank.
@@ -38,13 +30,6 @@ type Action struct {
 	Action     schedule.Action
 	Live       memory.ByClass // live bytes before the computation
 	Start, End time.Duration  // since a common moment; End is the time at which the call returned
-}
-
-// own adds an owner at the peak.
-func (r *rank) own(o memory.PeakOwner) {
-	if len(r.owners) < cap(r.owners) {
-		r.owners = append(r.owners, o)
-	}
 }
 
 // action records the start of a computation, and the live bytes before it.
@@ -76,14 +61,6 @@ func (r *rank) stop() time.Duration {
 		r.running.End, r.running = now, nil
 	}
 	return now
-}
-
-// microbatch adds a record of the memory log.
-func (r *rank) microbatch(s *memory.Sample) {
-	r.growth = max(r.growth, s.Growth)
-	r.live.Add(float64(r.microbatches), float64(s.Live))
-	r.peaks.Add(float64(r.microbatches), float64(s.Peak))
-	r.microbatches++
 }
 
 // lastFew returns the last actions, the oldest first.

@@ -7,9 +7,11 @@ import (
 	"iter"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/internal/formats/memreport"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/schedule"
@@ -20,7 +22,7 @@ import (
 )
 
 const (
-	buckets      = 240 // number of buckets in every plot, however long the run is
+	buckets      = 240 // number of buckets in the plot of losses, however long the run is
 	lastMeasures = 32  // number of steps over which the median of allocations is taken
 )
 
@@ -64,6 +66,8 @@ type Run struct {
 	clocks   clocks
 	training bool        // whether a training step is running: the log excludes evaluations
 	log      *memlog.Log // of all ranks
+	mu       sync.Mutex
+	memory   memreport.Log // what log gets, without thinning; guarded by mu during a step
 	failed   failures
 	failure  error // why the run failed
 
@@ -98,10 +102,7 @@ func New(ranks int) *Run {
 		allocations: make([]uint64, 0, lastMeasures), log: memlog.New(io.Discard),
 	}
 	for range ranks {
-		r.ranks = append(r.ranks, rank{
-			live: report.NewEnvelope(buckets), peaks: report.NewEnvelope(buckets),
-			origin: time.Now(), actions: make([]Action, 0, lastActions), owners: make([]memory.PeakOwner, 0, mostOwners),
-		})
+		r.ranks = append(r.ranks, rank{origin: time.Now(), actions: make([]Action, 0, lastActions)})
 	}
 	return r
 }
@@ -121,7 +122,7 @@ func (r *Run) Begin(cfg Config) {
 	if cfg.Plan != nil {
 		for owner := range cfg.Plan.Owners(int64(cfg.First)) {
 			r.log.PeakOwner(&owner)
-			r.ranks[owner.Rank].own(owner)
+			r.add(&memlog.Record{Schema: 1, PeakOwner: &owner})
 		}
 	}
 }
@@ -141,10 +142,16 @@ func (r *Run) microbatch(sample *memory.Sample) {
 	if !r.training {
 		return
 	}
-	rank := &r.ranks[sample.Rank]
-	rank.stop() // the call has returned: after a step's last action, no other action follows for a while
-	rank.microbatch(sample)
+	r.ranks[sample.Rank].stop() // the call has returned: after a step's last action, no other action follows for a while
+	r.add(&memlog.Record{Schema: 1, Sample: *sample})
 	r.log.Sample(sample)
+}
+
+// add adds a record to those of the page. The page shows only the first memreport.MostRanks ranks.
+func (r *Run) add(record *memlog.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = r.memory.Add(record)
 }
 
 // peak logs the owners at a step's peak if its memory is not planned.
@@ -152,13 +159,8 @@ func (r *Run) peak(_ int, owners iter.Seq[memory.PeakOwner]) {
 	if !r.training {
 		return
 	}
-	first := true
 	for owner := range owners {
-		rank := &r.ranks[owner.Rank]
-		if first {
-			rank.owners, first = rank.owners[:0], false
-		}
-		rank.own(owner)
+		r.add(&memlog.Record{Schema: 1, PeakOwner: &owner})
 		r.log.PeakOwner(&owner)
 	}
 }
@@ -255,18 +257,21 @@ func (r *Run) LastScore() Score { return r.scores[1] }
 func (r *Run) FP8(step int64, met *fp8.Report) {
 	r.met.Merge(met)
 	for role, c := range met.All() {
-		r.log.FP8(&memlog.FP8{
+		one := memlog.FP8{
 			Step: step, Role: role.String(), Tensors: c.Tensors, Frozen: c.Frozen,
 			NonFinite: c.NonFinite, Saturated: c.Saturated, Underflowed: c.Underflowed,
 			LeastScale: float64(c.Least), GreatestScale: float64(c.Greatest),
-		})
+		}
+		r.add(&memlog.Record{Schema: 1, FP8: &one})
+		r.log.FP8(&one)
 	}
 }
 
 // Growth returns the largest growth in a microbatch, in bytes.
 func (r *Run) Growth() (most int64) {
 	for i := range r.ranks {
-		most = max(most, r.ranks[i].growth)
+		growth, _ := r.memory.Growth(i)
+		most = max(most, growth)
 	}
 	return most
 }

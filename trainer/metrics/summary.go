@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/report"
@@ -146,8 +145,9 @@ func (r *Run) Summary() Summary {
 	for i := range r.ranks {
 		rank := &r.ranks[i]
 		s.ModelBytes += rank.model
-		s.GrowthOver = max(s.GrowthOver, rank.microbatches)
-		one := Rank{Rank: i, ModelBytes: rank.model, PeakBytes: rank.peak.Total(), PeakByClass: byName(rank.peak), Growth: rank.growth}
+		growth, microbatches := r.memory.Growth(i)
+		s.GrowthOver = max(s.GrowthOver, microbatches)
+		one := Rank{Rank: i, ModelBytes: rank.model, PeakBytes: rank.peak.Total(), PeakByClass: byName(rank.peak), Growth: growth}
 		if r.Stages != nil {
 			one.Stages = r.Stages[i]
 		}
@@ -256,7 +256,7 @@ func (s *Summary) simulated() string {
 
 // RankTable returns a table with a row for each rank.
 func (s *Summary) RankTable() report.Table {
-	table := report.Table{Title: "Ranks", Head: []string{"rank", "stages", "model", "peak", "work", "wait"}}
+	table := report.Table{Title: "Ranks, and a step on them", Head: []string{"rank", "stages", "model", "peak", "work", "wait"}}
 	if s.Simulated != nil {
 		table.Head = append(table.Head, "peak, simulated")
 	}
@@ -269,24 +269,6 @@ func (s *Summary) RankTable() report.Table {
 			row = append(row, units.Size(*r.SimulatedPeakBytes))
 		}
 		table.Rows = append(table.Rows, row)
-	}
-	return table
-}
-
-// FP8Table returns a table with a row for each role of FP8 tensors, in the order in which a layer
-// uses them.
-func (s *Summary) FP8Table() report.Table {
-	table := report.Table{
-		Title: "Elements in FP8, over all steps",
-		Head:  []string{"role", "tensors", "saturated", "became zero", "not finite", "least scale", "greatest scale"},
-	}
-	for role := fp8.Input; role <= fp8.GradInput; role++ {
-		if c, ok := s.FP8Roles[role.String()]; ok {
-			table.Rows = append(table.Rows, []string{
-				role.String(), strconv.Itoa(c.Tensors), units.Count(int64(c.Saturated)), units.Count(int64(c.Underflowed)),
-				units.Count(int64(c.NonFinite)), fmt.Sprintf("%.4g", c.LeastScale), fmt.Sprintf("%.4g", c.MostScale),
-			})
-		}
 	}
 	return table
 }

@@ -16,6 +16,7 @@ type rank struct {
 	highestMicrobatch int
 	columns           columns
 
+	mostGrowth  int64   // the largest growth of a record
 	step        int64   // the last record's step
 	inStep      int64   // number of records of this step
 	mostInStep  int64   // the maximum of inStep over all steps
@@ -98,6 +99,7 @@ func (r *rank) add(record *memlog.Record) {
 	r.mostInStep = max(r.mostInStep, r.inStep)
 	r.addLevels(record)
 	t.Records++
+	r.mostGrowth = max(r.mostGrowth, record.Growth)
 }
 
 // beginExcess begins a step. Its first excess continues that of earlier steps, or restarts at 0 although their

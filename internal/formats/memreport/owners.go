@@ -37,7 +37,7 @@ func shortened(name string) string {
 	if len(name) > mostName {
 		return strings.ToValidUTF8(name[:mostName], "") + "..."
 	}
-	return strings.Clone(name)
+	return name
 }
 
 // owners are the live buffers of a dump, by name and class.
@@ -81,7 +81,7 @@ func (o owners) sorted() (list []Owner) {
 // kept.
 type peakOwners struct {
 	step        int64
-	now, best   []Owner
+	now, best   []memory.PeakOwner
 	total, most int64 // total bytes of now and of best
 	ended       bool  // a step has begun since
 }
@@ -97,24 +97,28 @@ func (p *peakOwners) add(o *memory.PeakOwner) {
 	p.total += o.Bytes
 	if n := len(p.now); n == mostPeakOwners {
 		last := &p.now[n-1]
-		*last = Owner{Name: otherNames, Class: last.Class, Bytes: last.Bytes + o.Bytes, Buffers: last.Buffers + o.Buffers}
+		*last = memory.PeakOwner{Name: otherNames, Class: last.Class, Bytes: last.Bytes + o.Bytes, Buffers: last.Buffers + o.Buffers, First: -1}
 		return
 	}
-	owner := Owner{Name: shortened(o.Name), Class: o.Class.String(), Bytes: o.Bytes, Buffers: o.Buffers}
-	if o.First >= 0 {
-		owner.First, owner.Last = new(o.First), new(o.Last)
-	}
-	p.now = append(p.now, owner)
+	p.now = append(p.now, *o)
+	p.now[len(p.now)-1].Name = shortened(o.Name)
 }
 
 // sorted returns the owners, the largest first.
-func (p *peakOwners) sorted() []Owner {
+func (p *peakOwners) sorted() (list []Owner) {
 	if p == nil {
 		return nil
 	}
-	list := slices.Clone(p.best)
+	best := p.best
 	if p.total > p.most {
-		list = slices.Clone(p.now)
+		best = p.now
+	}
+	for _, o := range best {
+		owner := Owner{Name: o.Name, Class: o.Class.String(), Bytes: o.Bytes, Buffers: o.Buffers}
+		if o.First >= 0 {
+			owner.First, owner.Last = new(o.First), new(o.Last)
+		}
+		list = append(list, owner)
 	}
 	slices.SortStableFunc(list, func(a, b Owner) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return list

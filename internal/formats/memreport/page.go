@@ -22,12 +22,18 @@ func (l *Log) Page(name string) *report.Page {
 			units.Number(s.Microbatches, "microbatch"), units.Number(s.Records, "record"), s.Form),
 		Footer: "Made by weir mem. Bands and columns extend from the smallest to the largest of their records, so that no peak is lost although fewer points are drawn.",
 	}
+	l.AddTo(p, s)
+	return p
+}
+
+// AddTo adds the facts, figures and tables of the log, whose summary is s, to a page.
+func (l *Log) AddTo(p *report.Page, s *Summary) {
 	if len(s.Ranks) == 0 {
-		return p
+		return
 	}
 	summary := s.focus() // the rank of the large figures
 	focus := l.ranks[summary.Rank]
-	p.Facts = facts(s, summary)
+	p.Facts = append(p.Facts, facts(s, summary)...)
 	p.Figures = append(p.Figures, focus.memoryFigure(summary))
 	if focus.minimal < focus.totals.Records {
 		p.Figures = append(p.Figures, focus.classesFigure())
@@ -37,8 +43,7 @@ func (l *Log) Page(name string) *report.Page {
 		p.Figures = append(p.Figures, ranksFigure(s))
 		p.Panels = append(p.Panels, l.panels(s))
 	}
-	p.Tables = tables(s, summary)
-	return p
+	p.Tables = append(p.Tables, tables(s, summary)...)
 }
 
 // facts returns the numbers at the top of the page.

@@ -89,6 +89,15 @@ func addRank[T any](ranks *map[int]T, rank int, kept T) error {
 // Records returns the number of microbatch records.
 func (l *Log) Records() int64 { return l.records }
 
+// Growth returns the largest growth of a rank in a microbatch, in bytes, and the number of its records.
+func (l *Log) Growth(rank int) (most, records int64) {
+	r := l.ranks[rank]
+	if r == nil {
+		return 0, 0
+	}
+	return r.mostGrowth, r.totals.Records
+}
+
 // sorted returns the ranks by number.
 func (l *Log) sorted() []*rank {
 	return slices.SortedFunc(maps.Values(l.ranks), func(a, b *rank) int { return a.totals.Rank - b.totals.Rank })
