@@ -94,7 +94,9 @@ func (c *Candidate) checkTrial(s *schedule.Schedule) error {
 	return diagnostic.Errorf(schedule.ErrParams, "its order does not repeat within %d microbatches, so that %d take too long: use fewer", trial.Microbatches, c.Params.Microbatches)
 }
 
-// prove lowers, proves and simulates a plan that consists of computations only.
+// prove lowers, proves and simulates a plan that consists of computations only. The plan has no
+// lifetimes, because Choose knows the costs of the stages but not what they read and keep. A runner that
+// runs the plan therefore prepares and proves it again.
 func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
 	c.computations = plan
 	withRuntime, capacity := *plan, r.Capacity

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -26,9 +27,14 @@ import (
 	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/choose"
+	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/tests/toy"
+	"github.com/weir-ml/weir/trainer/job"
+	"github.com/weir-ml/weir/trainer/metrics"
 )
 
 // TestMicrobatch trains two stages of one rank on one microbatch.
@@ -83,6 +89,35 @@ func TestTwoRanks(t *testing.T) {
 	}))
 	require.NoError(t, err)
 	require.Equal(t, 1.5, result.Loss("loss"))
+}
+
+// TestChosenPlan chooses a plan, writes it to a file, and trains with the file as a job does.
+func TestChosenPlan(t *testing.T) {
+	costs := &simulate.Costs{Unit: "ns", Stages: []simulate.StageCosts{{F: 1, B: 2}}}
+	choice, err := choose.Choose(choose.Request{Ranks: 1, Stages: 2, Microbatches: 4, Costs: costs})
+	require.NoError(t, err)
+	var text bytes.Buffer
+	require.NoError(t, format.WriteJSON(&text, choice.Best.Plan, costs))
+	path := filepath.Join(t.TempDir(), "best.json")
+	require.NoError(t, os.WriteFile(path, text.Bytes(), 0o600))
+
+	opts := job.Flags(flag.NewFlagSet("train", flag.ContinueOnError))
+	require.NoError(t, opts.Parse([]string{"-plan", path}))
+	require.NoError(t, opts.Validate(2))
+	model, err := toy.New(2)
+	require.NoError(t, err)
+	defer model.Device.Close()
+	cfg := model.Config()
+	cfg.Plan = opts.RunnerPlan()
+	r, err := runner.New(cfg)
+	require.NoError(t, err)
+	defer r.Close()
+	run := metrics.New(1)
+	run.Begin(metrics.Config{Spaces: []metrics.Space{model.Device}, Costs: opts.Priced})
+	result, err := run.Step(func() (*runner.Result, error) { return r.Step(t.Context(), 4, model.Source(4)) })
+	require.NoError(t, err)
+	require.Equal(t, loss.Stepped, result.Outcome)
+	require.Equal(t, choice.Best.Plan.Microbatches, result.Plan.Microbatches)
 }
 
 // walk is a list of docs/dev/walks.md.
@@ -151,10 +186,10 @@ func TestWalks(t *testing.T) {
 	}
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
-	page, err := os.ReadFile(filepath.Join(root, "docs", "walks.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "dev", "walks.md"))
 	require.NoError(t, err)
 	walks := parse(t, string(page))
-	require.Len(t, walks, 3)
+	require.Len(t, walks, 4)
 	work := t.TempDir()
 
 	numbers := map[function]int{}

@@ -81,6 +81,8 @@ func (o *Options) place(parts int) error {
 		faults = append(faults, errors.New("-descending is for -plan breadth-first: leave it out"))
 	case o.Descending:
 		o.Rule = schedule.BreadthFirstDescending
+	case o.Fixed != nil && o.Fixed.Mode != schedule.Training:
+		faults = append(faults, fmt.Errorf("-plan: %s is a plan of mode %v: give a training plan", o.Plan, o.Fixed.Mode))
 	case o.Fixed != nil && (o.Group > 1 || o.Cap > 0 || o.Slices > 1):
 		faults = append(faults, fmt.Errorf("-group, -cap and -slices are for a schedule, and %s is a plan: leave them out", o.Plan))
 	}
@@ -133,9 +135,6 @@ func ascends(plan *schedule.Plan) bool {
 
 // RunnerPlan returns the plan in the form that the runner takes.
 func (o *Options) RunnerPlan() runner.Plan {
-	if o.Fixed != nil {
-		return runner.Plan{Fixed: o.Fixed}
-	}
 	return runner.Plan{Rule: o.Rule, Placement: o.Placement, Group: o.Group, Cap: o.Cap, Slices: o.Slices}
 }
 
@@ -144,7 +143,10 @@ func (o *Options) RunnerOffload() runner.Offload {
 	return runner.Offload{Share: o.Offload, Folder: o.OffloadTo}
 }
 
-// prove makes and checks a step's plan, and simulates it if there are costs.
+// prove makes a step's plan, proves it, and checks that the costs are for it, so that errors name the
+// flags, before anything is written. The plan is not the one that runs: only the runner knows what the
+// stages read and keep, so it prepares the rule's plan again, and proves the lifetimes too. Package
+// trainer/metrics simulates the runner's plan.
 func (o *Options) prove() error {
 	most := (o.Microbatches + o.Replicas - 1) / o.Replicas // of one replica
 	plan, err := o.Rule(schedule.Params{
@@ -152,7 +154,7 @@ func (o *Options) prove() error {
 	})
 	if err == nil {
 		split := slices.Repeat([]schedule.Facts{{Split: true}}, o.Placement.Stages())
-		plan, err = lower.Prepare(plan, lower.Passes{Facts: split, Capacity: o.Capacity, NoLifetimes: true})
+		_, err = lower.Prepare(plan, lower.Passes{Facts: split, Capacity: o.Capacity, NoLifetimes: true})
 	}
 	if unused, ok := errors.AsType[*schedule.UnusedError](err); ok {
 		return fmt.Errorf("-plan %s %s: leave out -%s %d%s", unused.Rule, unused.Reason, strings.ToLower(unused.Field), unused.Value, unused.Advice)
@@ -174,7 +176,7 @@ func (o *Options) prove() error {
 	for stage := range o.Priced.Stages {
 		o.Priced.Stages[stage].Resident = 0
 	}
-	if _, err = simulate.Run(plan, o.Priced, o.Capacity); err != nil {
+	if err = o.Priced.ValidateFor(o.Ranks, o.Placement.Depth(), o.Placement.Stages()); err != nil {
 		return fmt.Errorf("-costs: %s", diagnostic.Text(err, nil))
 	}
 	return nil
