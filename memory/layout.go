@@ -6,14 +6,18 @@ import (
 )
 
 // Layout gives the offsets of a step's buffers before the step begins. A rank's program is divided into
-// places, one for each action; repeats of an action share a place. The allocations at a place, in order,
-// are its births.
+// places, one for each action; repeats of an action share a place. The last place is the end of the
+// step. The allocations at a place, in order, are its births.
 type Layout struct {
-	Height      int64        // size of the step's part of the arena, in bytes
-	Allocations []Allocation // ordered by place
-	Places      []int32      // Allocations[Places[p]:Places[p+1]] are allocated at place p
-	Levels      []Level      // by place
+	Height      int64           // size of the step's part of the arena, in bytes
+	Allocations []Allocation    // ordered by place
+	Places      []int32         // Allocations[Places[p]:Places[p+1]] are allocated at place p
+	Levels      []Level         // by place
+	Segments    []SegmentPlaces // by segment of the program
 }
+
+// End returns the place of step end.
+func (l *Layout) End() int { return len(l.Levels) - 1 }
 
 // Allocation is one allocation of a layout.
 type Allocation struct {
@@ -27,6 +31,30 @@ type Allocation struct {
 type Level struct {
 	Live int64 // at the end of the place
 	Peak int64 // maximum within the place
+}
+
+// SegmentPlaces maps the repeats of a segment of the program to places. Each of the first Lead repeats
+// and of the last Tail repeats has its own places. The repeats between them share the places of Cycle
+// repeats: a repeat has the same places as the repeat that is Cycle repeats earlier.
+type SegmentPlaces struct {
+	First  int // place of the first action of the first repeat
+	Body   int // number of actions in a repeat
+	Repeat int
+	Lead   int
+	Cycle  int
+	Tail   int
+}
+
+// Base returns the place of the first action of a repeat. The places of its other actions follow.
+func (s *SegmentPlaces) Base(repeat int) int {
+	phase := repeat // index of the places among those of the segment's repeats
+	switch tail := s.Repeat - s.Tail; {
+	case repeat >= tail:
+		phase = s.Lead + s.Cycle + repeat - tail
+	case repeat >= s.Lead:
+		phase = s.Lead + (repeat-s.Lead)%s.Cycle
+	}
+	return s.First + phase*s.Body
 }
 
 // Planned is an optional interface of a Space: it places the buffers of a step according to a

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
@@ -205,7 +206,7 @@ func (t *trainee) record(ctx context.Context, host *kernels.Host) (r *recording,
 		}
 	}
 	cfg := t.config(model, dev)
-	if r.profile, err = runner.Record(ctx, cfg, runner.Shape[kernels.Buffer]{Name: "whole", Source: t.source(dev)}); err != nil {
+	if r.profile, err = record.Stages(ctx, cfg, record.Shape[kernels.Buffer]{Name: "whole", Source: t.source(dev)}); err != nil {
 		return nil, err
 	}
 	for i, inner := range cfg.Stages {

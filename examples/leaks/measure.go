@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 )
 
 // measured is the result of runs without one guard. Sizes are in bytes.
@@ -114,9 +115,9 @@ func dryRun(ctx context.Context, removed int) (string, error) {
 		return "", err
 	}
 	defer model.inner.Close() // together with its device
-	_, err = runner.Record(ctx, model.config(),
-		runner.Shape[kernels.Buffer]{Name: "whole", Source: model.entries()})
-	if errors.Is(err, runner.ErrUnended) {
+	_, err = record.Stages(ctx, model.config(),
+		record.Shape[kernels.Buffer]{Name: "whole", Source: model.entries()})
+	if errors.Is(err, record.ErrUnended) {
 		return err.Error(), nil
 	}
 	return "", err

@@ -22,6 +22,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/trainer/checkpoint"
 	"github.com/weir-ml/weir/trainer/safetensors"
@@ -78,7 +79,7 @@ func train(ctx context.Context, steps int, folder string, out io.Writer) (err er
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	if cfg.Memory.Profile, err = runner.Record(ctx, dry, runner.Shape[T]{Name: "all", Source: runner.Indexed(fill(nulls))}); err != nil {
+	if cfg.Memory.Profile, err = record.Stages(ctx, dry, record.Shape[T]{Name: "all", Source: runner.Indexed(fill(nulls))}); err != nil {
 		return err
 	}
 	trained := weights[1:] // the first layer is frozen
@@ -135,9 +136,8 @@ func model(devs []kernels.Addressable) (weights []*weight, cfg runner.Config[T],
 	return weights, runner.Config[T]{
 		Stages:   []stages.Stage[T]{features(weights[0]), hidden(weights[1]), hidden(weights[2]), head(weights[3])},
 		Spaces:   runner.Spaces(devs...),
-		Schedule: "1f1b",
-		Losses:   []loss.Def{{Name: "ring", Reduction: loss.Mean, Objective: true}, {Name: "radius", Reduction: loss.Mean, Coefficient: 0.125}},
-		World:    runner.World[T]{Capacity: 1},
+		Schedule: "1f1b", World: runner.World[T]{Capacity: 1},
+		Losses: []loss.Def{{Name: "ring", Reduction: loss.Mean, Objective: true}, {Name: "radius", Reduction: loss.Mean, Coefficient: 0.125}},
 	}, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/corpus"
 )
@@ -33,13 +34,13 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 	}
 	dry := t.config(model, nulls)
 	dry.Memory.Budget = t.opts.Budget
-	shapes := []runner.Shape[kernels.Buffer]{
+	shapes := []record.Shape[kernels.Buffer]{
 		shape(nulls, "longest", t.opts.sequence), shape(nulls, "half as long", (t.opts.sequence+1)/2), shape(nulls, "shortest", 1),
 	}
 	t.profile, err = model.Record(ctx, dry, t.opts.Microbatches, shapes...)
 	if err == nil && t.opts.emitProfile != "" { // with whole gradients and gathered weights: for every shard level
 		dry.Replicas = runner.Replicas{Count: 2, Shard: 3}
-		t.profile, err = runner.Record(ctx, dry, shapes...)
+		t.profile, err = record.Stages(ctx, dry, shapes...)
 	}
 	if err != nil {
 		return err
@@ -53,7 +54,8 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 	if t.opts.emitProfile != "" && t.opts.Budget == 0 {
 		return nil // no step is run
 	}
-	t.layout, err = t.run.Prepare(ctx, t.opts.Microbatches, t.train)
+	prepared, err := t.run.Prepare(ctx, t.opts.Microbatches, t.train)
+	t.layout, _ = prepared.(*layout.Memory)
 	if errors.Is(err, layout.ErrTooLong) && t.opts.Budget == 0 && t.opts.Offload == 0 {
 		t.unplanned = err
 		t.run, err = runner.New(cfg)
@@ -62,10 +64,10 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 }
 
 // shape returns microbatches of a given length.
-func shape(devs []kernels.Compute, name string, length int) runner.Shape[kernels.Buffer] {
+func shape(devs []kernels.Compute, name string, length int) record.Shape[kernels.Buffer] {
 	var sources []runner.Source[kernels.Buffer]
 	for _, dev := range devs {
 		sources = append(sources, &source{dev, corpus.Reader{Sequence: corpus.Bytes(make([]byte, length+1)), Windows: &corpus.Tiled{Size: length, Length: length, Most: 1}}})
 	}
-	return runner.Shape[kernels.Buffer]{Name: fmt.Sprintf("%s, %d tokens", name, length), Source: runner.PerRank(sources...)}
+	return record.Shape[kernels.Buffer]{Name: fmt.Sprintf("%s, %d tokens", name, length), Source: runner.PerRank(sources...)}
 }

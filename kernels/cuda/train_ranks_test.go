@@ -1,10 +1,12 @@
 package cuda_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +20,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/checkpoint"
 	"github.com/weir-ml/weir/trainer/safetensors"
@@ -51,7 +54,7 @@ func startCUDA(t *testing.T, model transformer.Config, plan runner.Plan, change 
 		nulls = append(nulls, kernels.NewNull(d))
 	}
 	dry, cfg := cudaModel(t, model, plan, nulls...)
-	profile, err := runner.Record(t.Context(), cfg, runner.Shape[kernels.Buffer]{Name: "all", Source: cudaSource(0, nulls...)})
+	profile, err := record.Stages(t.Context(), cfg, record.Shape[kernels.Buffer]{Name: "all", Source: cudaSource(0, nulls...)})
 	require.NoError(t, err)
 	require.NoError(t, dry.Close())
 	for _, d := range nulls {
@@ -200,13 +203,13 @@ func TestCUDAOffload(t *testing.T) {
 				}
 				run := startCUDA(t, cudaConfig(recipe), plan, func(cfg *runner.Config[kernels.Buffer]) { cfg.Memory.Offload.Share = share }, devs...)
 				got := run.steps(2)
-				laid, err := run.run.Prepare(t.Context(), cudaMicrobatches, nil)
+				prepared, err := run.run.Prepare(t.Context(), cudaMicrobatches, nil)
 				require.NoError(t, err)
-				for i := range laid.Ranks {
-					planned, did := &laid.Ranks[i], &run.last.Ranks[i]
+				for i, did := range run.last.Ranks {
 					require.Equal(t, did.PeakPlanned, did.Peak)
-					if planned.Far != nil {
-						require.Equal(t, planned.Far.Peak.Bytes, did.FarPeak)
+					if _, far := prepared.Layouts(i); far != nil {
+						highest := slices.MaxFunc(far.Levels, func(a, b memory.Level) int { return cmp.Compare(a.Peak, b.Peak) })
+						require.Equal(t, highest.Peak, did.FarPeak)
 					}
 				}
 				require.Equal(t, share > 0, run.last.FarPeak > 0)

@@ -47,7 +47,7 @@ func (p *Memory) changes(rank int, share float64) iter.Seq[Change] {
 		t := p.newTrace(rank, false)
 		t.limit, t.skips, t.kept = 1<<31-1, share < 1, share
 		_ = t.run() // It succeeded in Make, which traced the same program.
-		t.segments = p.Ranks[rank].Segments
+		t.segments = layout.Segments
 		offsets := make([]int64, len(t.allocations))
 		for i, action := range t.actions {
 			place := t.place(action.at)

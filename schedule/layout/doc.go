@@ -115,7 +115,7 @@
 //   - A position is an action of the whole program: segment, repeat and index in the body. It is what
 //     the plan and the runner count.
 //   - A place is an action of the layout, which is finite: a repeat has the same places as the repeat
-//     one cycle before. [SegmentPlaces] maps positions to places. A birth of the layout is a place and
+//     one cycle before. [memory.SegmentPlaces] maps positions to places. A birth of the layout is a place and
 //     the number of the allocation there.
 //   - Time, in lifetimes and in the placement problem, is the number of changes so far.
 //

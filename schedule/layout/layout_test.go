@@ -56,8 +56,7 @@ func requireLayout(t testing.TB, made *layout.Memory, rank int, name string) {
 	t.Helper()
 	r := &made.Ranks[rank]
 	l := r.Layout
-	require.Len(t, l.Places, r.End+2, name)
-	require.Len(t, l.Levels, r.End+1, name)
+	require.Len(t, l.Places, len(l.Levels)+1, name)
 	var problem placement.Problem
 	var offsets []int64
 	var live int64
@@ -118,16 +117,18 @@ func requireLayout(t testing.TB, made *layout.Memory, rank int, name string) {
 func TestActionInATail(t *testing.T) {
 	f, b := schedule.Act(schedule.F, 0, 4), schedule.Act(schedule.B, 0, 0)
 	program := []schedule.Segment{{Body: []schedule.Action{f, b}, Repeat: 10, Stride: 1}}
-	r := &layout.Rank{Segments: []layout.SegmentPlaces{{Body: 2, Repeat: 10, Lead: 1, Cycle: 2, Tail: 2}}, End: 10}
+	r := &layout.Rank{Layout: &memory.Layout{
+		Segments: []memory.SegmentPlaces{{Body: 2, Repeat: 10, Lead: 1, Cycle: 2, Tail: 2}}, Levels: make([]memory.Level, 11),
+	}}
 	for place, repeat := range []int{0, 1, 2, 8, 9} {
-		require.Equal(t, 2*place, r.Segments[0].Base(repeat))
+		require.Equal(t, 2*place, r.Layout.Segments[0].Base(repeat))
 		for i, action := range program[0].Body {
 			got, found := r.Action(program, 2*place+i)
 			require.True(t, found)
 			require.Equal(t, action.Shift(repeat), got)
 		}
 	}
-	_, found := r.Action(program, r.End)
+	_, found := r.Action(program, r.Layout.End())
 	require.False(t, found)
 }
 
@@ -138,14 +139,15 @@ func TestPlacesOfRepeats(t *testing.T) {
 		made := laid(t, plan, model(plan.Placement.Depth(), 1, 16, 4), layout.Config{Search: quick})
 		for rank := range made.Ranks {
 			r := &made.Ranks[rank]
-			require.Len(t, r.Segments, len(plan.Programs[rank]))
+			end := r.Layout.End()
+			require.Len(t, r.Layout.Segments, len(plan.Programs[rank]))
 			seen := map[int]bool{}
 			for i, segment := range plan.Programs[rank] {
 				for repeat := range segment.Repeat {
-					base := r.Segments[i].Base(repeat)
+					base := r.Layout.Segments[i].Base(repeat)
 					require.GreaterOrEqual(t, base, 0)
 					for k, action := range segment.Body {
-						require.Less(t, base+k, r.End)
+						require.Less(t, base+k, end)
 						got, found := r.Action(plan.Programs[rank], base+k)
 						require.True(t, found)
 						if !seen[base+k] { // the first repeat that has the place
@@ -155,8 +157,8 @@ func TestPlacesOfRepeats(t *testing.T) {
 					}
 				}
 			}
-			require.Len(t, seen, r.End, "%s rank %d: every place is reached", s.Name, rank)
-			_, found := r.Action(plan.Programs[rank], r.End)
+			require.Len(t, seen, end, "%s rank %d: every place is reached", s.Name, rank)
+			_, found := r.Action(plan.Programs[rank], end)
 			require.False(t, found)
 		}
 	}
@@ -195,7 +197,7 @@ func TestOffsetsComeBack(t *testing.T) {
 		for rank := range made.Ranks {
 			requireLayout(t, made, rank, name)
 			require.Less(t, made.Ranks[rank].Gap(), 0.01, name)
-			for _, s := range made.Ranks[rank].Segments {
+			for _, s := range made.Ranks[rank].Layout.Segments {
 				cycles[s.Cycle] = true
 			}
 		}

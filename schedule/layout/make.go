@@ -52,9 +52,7 @@ type Memory struct {
 
 // Rank is the memory of one rank.
 type Rank struct {
-	Layout   *memory.Layout
-	Segments []SegmentPlaces // of its program
-	End      int             // place of step end
+	Layout *memory.Layout
 	Certificate
 	// Problem is the placement problem, and Offsets is its solution. The problem omits the skipped
 	// repeats. Allocations that share an offset appear as one buffer with gaps.
@@ -193,7 +191,6 @@ func (p *Memory) layOutSpace(ctx context.Context, rank int, far bool, r *Rank) e
 	if err != nil {
 		return err
 	}
-	r.Segments, r.End = best.segments, best.stepEnd()
 	r.Certificate = Certificate{Certificate: best.solution.Certificate, Sizes: "exact", Peak: best.peak()}
 	r.Bound, r.Optimal = r.Peak.Bytes, best.optimal() || best.separate() && best.solution.Optimal && !best.needsPadding(best.align)
 	if best.rotations != nil {
@@ -216,10 +213,4 @@ func (p *Memory) layOutSpace(ctx context.Context, rank int, far bool, r *Rank) e
 	r.Buffers = len(r.Problem.Buffers)
 	r.Layout = best.layout(best.group, best.solution.Offsets, best.solution.Height)
 	return nil
-}
-
-// Entry returns the planned entry of a microbatch if a rank wants these parts, or nil if the profile
-// has no such entry.
-func (p *Memory) Entry(microbatch int, wanted uint64) *Entry {
-	return p.profile.Shapes[p.shape(microbatch)].entry(wanted)
 }

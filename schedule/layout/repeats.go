@@ -7,37 +7,10 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// SegmentPlaces maps the repeats of a segment of the program to places of a memory.Layout. Each of
-// the first Lead repeats and of the last Tail repeats has its own places. The repeats between them
-// share the places of Cycle repeats: a repeat has the same places as the repeat that is Cycle repeats
-// earlier.
-type SegmentPlaces struct {
-	First  int // place of the first action of the first repeat
-	Body   int // number of actions in a repeat
-	Repeat int
-	Lead   int
-	Cycle  int
-	Tail   int
-}
-
-// Base returns the place of the first action of a repeat. The places of its other actions follow.
-func (s *SegmentPlaces) Base(repeat int) int { return s.First + s.phase(repeat)*s.Body }
-
-// phase returns the index of a repeat's places: 0 for the places of the first repeat, and so on.
-func (s *SegmentPlaces) phase(repeat int) int {
-	switch tail := s.Repeat - s.Tail; {
-	case repeat < s.Lead:
-		return repeat
-	case repeat >= tail:
-		return s.Lead + s.Cycle + repeat - tail
-	}
-	return s.Lead + (repeat-s.Lead)%s.Cycle
-}
-
 // Action returns the action at a place of the rank's layout, in the first repeat that has the place. It
 // returns false for the place of step end. The program is the rank's program of the flat plan.
 func (r *Rank) Action(program []schedule.Segment, place int) (schedule.Action, bool) {
-	for i, s := range r.Segments {
+	for i, s := range r.Layout.Segments {
 		offset := place - s.First
 		if phases := s.Lead + s.Cycle + s.Tail; offset < 0 || offset >= phases*s.Body {
 			continue

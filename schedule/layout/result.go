@@ -12,7 +12,7 @@ func (t *trace) layout(group []int32, offsets []int64, height int64) *memory.Lay
 	places := len(t.births) - 1
 	l := &memory.Layout{
 		Height: height, Allocations: make([]memory.Allocation, 0, t.births[places]),
-		Places: t.births, Levels: make([]memory.Level, 0, places),
+		Places: t.births, Levels: make([]memory.Level, 0, places), Segments: t.segments,
 	}
 	var live int64
 	for i, action := range t.actions {

@@ -36,12 +36,12 @@ type trace struct {
 
 	// The result.
 	allocations []allocation
-	log         []int32         // the changes: the number of the allocation for a birth, its complement for a death
-	actions     []tracedAction  // in order
-	segments    []SegmentPlaces // of the program
-	total       int64           // number of births in the whole program, counting all repeats
-	births      []int32         // by place, the number of births at the places before it, followed by all births of the layout
-	top         *liveBytes      // maxima of the live bytes, computed on demand
+	log         []int32                // the changes: the number of the allocation for a birth, its complement for a death
+	actions     []tracedAction         // in order
+	segments    []memory.SegmentPlaces // of the program
+	total       int64                  // number of births in the whole program, counting all repeats
+	births      []int32                // by place, the number of births at the places before it, followed by all births of the layout
+	top         *liveBytes             // maxima of the live bytes, computed on demand
 }
 
 // tracedAction is an action that was executed, and the number of changes before it.
@@ -139,7 +139,7 @@ func (t *trace) tooManyInFlight() bool {
 // runSegment executes the repeats of a segment, except those that may be skipped.
 func (t *trace) runSegment(s int) error {
 	segment := &t.program[s]
-	t.segments = append(t.segments, SegmentPlaces{First: t.stepEnd(), Body: len(segment.Body), Repeat: segment.Repeat, Lead: segment.Repeat})
+	t.segments = append(t.segments, memory.SegmentPlaces{First: t.stepEnd(), Body: len(segment.Body), Repeat: segment.Repeat, Lead: segment.Repeat})
 	t.recurrence = nil
 	if t.skips && !t.ramp(segment) {
 		t.recurrence = &recurrence{}

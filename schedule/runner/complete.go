@@ -19,11 +19,14 @@ func (c *Config[T]) complete() error {
 	if c.World.Ranks == 0 {
 		c.World.Ranks = max(len(c.Spaces)/c.Replicas.count(), 1)
 	}
-	if c.recording == nil {
+	if c.dry == nil {
 		c.Replicas.Shard = c.Replicas.shard()
 	}
 	if c.Memory.Ring == 0 {
 		c.Memory.Ring = 256
+	}
+	if isNil(c.Memory.Profile) {
+		c.Memory.Profile = nil
 	}
 	if c.World.Copy == nil && c.World.Transport == nil && len(c.Spaces) > 1 {
 		c.World.Copy = receiving(c.Spaces)

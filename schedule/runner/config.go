@@ -6,9 +6,8 @@ import (
 
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/memory/planning"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/transport"
@@ -61,7 +60,7 @@ type Config[T any] struct {
 	Replicas Replicas
 	Hooks    Hooks
 
-	recording *Replicas // if not nil, Stages and Spaces belong to one of these replicas (newRecording)
+	dry *Replicas // if not nil, Stages and Spaces belong to one of these replicas (NewDry)
 }
 
 // Plan configures how a step is planned, in addition to Config.Schedule.
@@ -94,22 +93,21 @@ type Plan struct {
 
 // Memory configures how a step's memory is planned and monitored.
 type Memory struct {
-	// Profile describes the allocations of the stages and sources, as recorded by Record. With it the
-	// runner plans the memory of every step before the step begins, on ranks whose space implements
+	// Profile knows the allocations of the stages and sources: it is the *layout.Profile that package
+	// record records. With it the runner plans the memory of every step before the step begins, on ranks whose space implements
 	// memory.Planned: a step reserves its memory, and allocations outside the plan fail. On other
 	// ranks the runner plans only the far memory of a step that offloads. The plan is for microbatches
 	// of any shape class, and for shorter ones, so the class of the longest microbatch is enough. If the
 	// source of a step is Shaped, the plan has exactly the sizes of the microbatches' classes. The
 	// memory of an evaluation with Outputs and of a step with TolerateLeaks is not planned.
-	Profile *layout.Profile
+	Profile planning.Planner
 	// Budget is the maximum number of bytes that a step may use on a rank; 0 means no limit. A step or
 	// an evaluation that needs more fails before it begins; the outputs that an evaluation hands over
 	// count only until then. New refuses a budget without a Profile, with TolerateLeaks, and on spaces
 	// that do not implement memory.Planned, because it could not be enforced.
 	Budget int64
-	// Search limits the search for a good layout. With the zero value it takes milliseconds for up to a
-	// few hundred microbatches.
-	Search placement.Options
+	// Search limits the search for a good layout.
+	Search planning.Search
 	// Ring is the number of samples that the runner keeps for each rank; 0 means 256.
 	Ring int
 	// Offload moves saved state to far memory while no action needs it.

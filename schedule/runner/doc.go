@@ -56,14 +56,14 @@
 //
 // # Planned memory
 //
-// [Record] makes every call of each stage once, in a dry run, and records how each call changes
-// references. A step and a dry run call the stages through the same code (internal/calls): the runner
-// makes the calls in the order of a plan, and the recorder (internal/profile) records them. From this
+// Package record makes every call of each stage once, in a dry run, and records how each call changes
+// references. A step and a dry run call the stages through the same code (internal/calls). From this
 // profile (Memory.Profile) and a plan's lifetimes, package layout computes a layout: the address of
-// every buffer of a step, on every rank. The first step that needs the layout computes it; Prepare
-// computes it ahead of time and returns it. A step then reserves the memory before its first action,
-// tells the space its position in the program, and compares the live bytes with the layout after
-// every microbatch (L6). An allocation of a stage that is not in its profile fails.
+// every buffer of a step, on every rank. The runner knows it only as a [planning.Planner]. The first step that
+// needs the layout computes it; Prepare computes it ahead of time and returns it. A step then reserves
+// the memory before its first action, tells the space its place in the layout, and compares the live
+// bytes with the layout after every microbatch (L6). An allocation of a stage that is not in its
+// profile fails.
 //
 // # Copies of weights
 //

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
@@ -322,16 +320,4 @@ func TestFaultsOfTheConfigurationAreToldAtOnce(t *testing.T) {
 	require.ErrorContains(t, err, fmt.Sprintf("%d entry parts, at most %d", frames.MaxParts+1, frames.MaxParts))
 	require.ErrorContains(t, err, "4 stages and a placement of 3")
 	require.NotContains(t, err.Error(), "stage 3 is nil", "without a placement there is no further fault")
-}
-
-// TestASearchHasALimit checks that a search has a work limit by default, unless a time limit is
-// set.
-func TestASearchHasALimit(t *testing.T) {
-	for given, want := range map[placement.Options]placement.Options{
-		{}: {Nodes: 200_000}, {Nodes: 3}: {Nodes: 3}, {Time: time.Second}: {Time: time.Second},
-	} {
-		cfg := config(chain())
-		cfg.Memory.Search = given
-		require.Equal(t, want, newRunner(t, cfg).Search())
-	}
 }

@@ -83,11 +83,11 @@ func (r *worker[T]) account() RankResult {
 	}
 	own.Peak, own.PeakClasses = r.result.Peak, r.result.PeakClasses
 	l := &r.levels
-	if l.near.rank != nil {
-		own.Planned, own.Height, own.PeakPlanned = true, l.near.rank.Layout.Height, r.Frames.Baseline()+l.top
+	if l.near.layout != nil {
+		own.Planned, own.Height, own.PeakPlanned = true, l.near.layout.Height, r.Frames.Baseline()+l.top
 	}
-	if l.far.rank != nil {
-		own.FarPeak, own.FarHeight, own.FarWaits = r.result.FarPeak, l.far.rank.Height, r.Frames.FarWaits()
+	if l.far.layout != nil {
+		own.FarPeak, own.FarHeight, own.FarWaits = r.result.FarPeak, l.far.layout.Height, r.Frames.FarWaits()
 	}
 	if r.params.shared != nil {
 		own.Reduce, own.Gather, own.ReplicaWait = r.params.shared.Times()

@@ -8,7 +8,6 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/engine/frames"
-	"github.com/weir-ml/weir/memory/placement"
 )
 
 // SourcesOf returns a source for each rank, whose entries have only the rank.
@@ -31,9 +30,6 @@ func Recode(b []byte) ([]byte, error) {
 	}
 	return p.append(nil), nil
 }
-
-// Search returns the options of a runner's layout search for microbatches of one shape class.
-func (r *Runner[T]) Search() placement.Options { return r.planner.search(nil) }
 
 // EmptyReport encodes an empty report.
 func EmptyReport() []byte { return new(report).append(nil) }

@@ -13,8 +13,8 @@ import (
 // newPlanner returns the planner for a completed configuration.
 func newPlanner[T any](cfg *Config[T], parts []string) *planner {
 	replicas := &cfg.Replicas
-	if cfg.recording != nil {
-		replicas = cfg.recording
+	if cfg.dry != nil {
+		replicas = cfg.dry
 	}
 	p := &planner{
 		plan: &cfg.Plan, memory: &cfg.Memory,

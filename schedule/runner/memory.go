@@ -4,51 +4,48 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/internal/engine/far"
 	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// levels is the position of the running step in the memory plans of its rank.
+// levels is the place of the running step in the layouts of its rank.
 type levels struct {
 	near, far level // the levels of the rank's space and of its far memory
-	atMost    bool  // the plans are upper bounds
+	atMost    bool  // the layouts are upper bounds
 	top       int64 // the highest level of near in the step
 }
 
-// level is the position in a memory plan. The plan's level at a position is the number of live bytes
-// there.
+// level is the place in a layout. The level of a place is the number of bytes that are live there.
 type level struct {
-	rank     *layout.Rank // nil if the memory is not planned
-	base     int          // the position of the first action in the running repeat of a segment
-	position int
-	peak     int64 // the highest level since the last sample
+	layout *memory.Layout // nil if the memory is not planned
+	base   int            // the place of the first action in the running repeat of a segment
+	place  int
+	peak   int64 // the highest level since the last sample
 }
 
 // enter sets the base to the first action in a repeat of a segment.
 func (l *level) enter(segment, repeat int) {
-	if l.rank != nil {
-		l.base = l.rank.Segments[segment].Base(repeat)
+	if l.layout != nil {
+		l.base = l.layout.Segments[segment].Base(repeat)
 	}
 }
 
-// move sets the position to k actions after the base. It reports whether the memory is planned.
+// move sets the place to k actions after the base. It reports whether the memory is planned.
 func (l *level) move(k int) bool {
-	if l.rank == nil {
+	if l.layout == nil {
 		return false
 	}
-	l.position = l.base + k
-	l.peak = max(l.peak, l.rank.Layout.Levels[l.position].Peak)
+	l.place = l.base + k
+	l.peak = max(l.peak, l.layout.Levels[l.place].Peak)
 	return true
 }
 
-// live returns the level at the position.
-func (l *level) live() int64 { return l.rank.Layout.Levels[l.position].Live }
+// live returns the level at the end of the place.
+func (l *level) live() int64 { return l.layout.Levels[l.place].Live }
 
 // plansMemory reports whether the step plans memory of this rank. It plans far memory if it offloads,
 // and near memory if the space implements memory.Planned. An evaluation with Outputs is not planned,
@@ -83,18 +80,18 @@ func (r *worker[T]) lay(plan *program) error {
 		}
 		return nil
 	}
-	rank := &plan.memory.Ranks[r.Rank]
+	near, far := plan.memory.Layouts(r.Rank)
 	if r.planned != nil {
-		if err := r.planned.Lay(rank.Layout); err != nil {
+		if err := r.planned.Lay(near); err != nil {
 			return fmt.Errorf("runner: %s: memory of a step: %w", r.name(), err)
 		}
-		r.levels.near.rank = rank
+		r.levels.near.layout = near
 	}
-	r.levels.atMost, r.levels.far.rank = plan.atMost, rank.Far
-	if rank.Far == nil {
+	r.levels.atMost, r.levels.far.layout = plan.atMost, far
+	if far == nil {
 		return nil
 	}
-	if err := r.layFar(rank.Far.Layout); err != nil {
+	if err := r.layFar(far); err != nil {
 		return fmt.Errorf("runner: %s: far memory of a step: %w", r.name(), err)
 	}
 	return nil
@@ -155,10 +152,10 @@ func mayOffload[T any](o *Offload, space memory.Space[T]) error {
 func (r *worker[T]) unlay() (err error) {
 	laid := r.levels
 	r.levels = levels{}
-	if laid.near.rank != nil {
+	if laid.near.layout != nil {
 		err = r.planned.Lay(nil)
 	}
-	if r.far != nil && laid.far.rank != nil {
+	if r.far != nil && laid.far.layout != nil {
 		r.far.Stop()
 		err = errors.Join(err, r.far.Lay(nil))
 	}
@@ -171,11 +168,11 @@ func (r *worker[T]) unlay() (err error) {
 func (r *worker[T]) setPosition(k int) {
 	l := &r.levels
 	if l.far.move(k) {
-		r.far.At(l.far.position)
+		r.far.At(l.far.place)
 	}
 	if l.near.move(k) {
 		l.top = max(l.top, l.near.peak)
-		r.planned.At(l.near.position)
+		r.planned.At(l.near.place)
 	} else if r.peak.watched {
 		r.peak.space.At(r.result.Actions)
 	}
@@ -184,8 +181,8 @@ func (r *worker[T]) setPosition(k int) {
 // setEndPosition sets the position after the last action.
 func (r *worker[T]) setEndPosition() {
 	for _, l := range []*level{&r.levels.near, &r.levels.far} {
-		if l.rank != nil {
-			l.base = l.rank.End
+		if l.layout != nil {
+			l.base = l.layout.End()
 		}
 	}
 	r.setPosition(0)
@@ -194,12 +191,12 @@ func (r *worker[T]) setEndPosition() {
 // auditPlan compares the live bytes with the memory plan (L6).
 func (r *worker[T]) auditPlan() error {
 	l := &r.levels
-	if l.far.rank != nil {
+	if l.far.layout != nil {
 		if live, planned := r.far.Live(), l.far.live(); live > planned || live < planned && !l.atMost {
 			return fmt.Errorf("%w: %d bytes are live in far memory, but the plan has %d: record the stages again", frames.ErrLeak, live, planned)
 		}
 	}
-	if l.near.rank == nil {
+	if l.near.layout == nil {
 		return nil
 	}
 	if bounded, ok := r.planned.(memory.Bounded); ok {
@@ -211,10 +208,10 @@ func (r *worker[T]) auditPlan() error {
 // samplePlan fills in a sample's numbers from the memory plan.
 func (r *worker[T]) samplePlan(s *memory.Sample) {
 	near, far := &r.levels.near, &r.levels.far
-	if far.rank != nil {
+	if far.layout != nil {
 		s.FarPlanned, far.peak = far.peak, far.live()
 	}
-	if s.Planned = near.rank != nil; s.Planned {
+	if s.Planned = near.layout != nil; s.Planned {
 		before, live := r.Frames.Baseline(), near.live()
 		s.LivePlanned, s.PeakPlanned = before+live, before+near.peak
 		near.peak = live
@@ -226,7 +223,7 @@ func (r *worker[T]) samplePlan(s *memory.Sample) {
 func (r *worker[T]) explain(err error) error {
 	refused, is := errors.AsType[*memory.PlanError](err)
 	switch {
-	case !is || r.levels.near.rank == nil:
+	case !is || r.levels.near.layout == nil:
 		return err
 	case refused.Err == memory.ErrOverlap:
 		if lost := r.Frames.KnownLeak(); lost != nil {
@@ -234,61 +231,30 @@ func (r *worker[T]) explain(err error) error {
 		}
 		return err
 	}
-	if names := r.plannedAt(refused.Place); len(names) > 0 {
+	if names := r.plan.memory.Names(r.Rank, refused.Place); len(names) > 0 {
 		return fmt.Errorf("%w; the plan has here: %s", err, strings.Join(names, ", "))
 	}
 	return err
 }
 
-// plannedAt returns the names of the buffers that the memory plan allocates at a position, in order.
-func (r *worker[T]) plannedAt(place int) (names []string) {
-	const most = 16
-	places := r.levels.near.rank.Layout.Places
-	if place < 0 || place >= len(places)-1 {
-		return nil
-	}
-	count := int(places[place+1] - places[place])
-	for c := range r.plan.memory.All(r.Rank) {
-		if len(names) == min(count, most) {
-			break
-		}
-		if c.Alloc && c.Place == place {
-			names = append(names, fmt.Sprintf("%s (%d bytes)", r.plan.memory.Name(c), c.Bytes))
-		}
-	}
-	if count > most {
-		names = append(names, fmt.Sprintf("and %d more", count-most))
-	}
-	return names
-}
-
 // fillPlanned is like Fill, but with planned memory: the source may allocate the parts in any order,
 // yet each part gets its planned address.
 func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
-	if r.levels.near.rank == nil || r.unordered == nil {
+	if r.levels.near.layout == nil || r.unordered == nil {
 		return r.Fill(ctx, item)
 	}
-	entry := r.plan.memory.Entry(r.plan.OfItem(item), r.plan.extent.WantedParts(item))
-	if entry == nil {
+	r.entryParts = r.plan.memory.AppendParts(r.entryParts[:0], r.plan.OfItem(item), r.plan.extent.WantedParts(item))
+	if len(r.entryParts) == 0 {
 		return r.Fill(ctx, item)
 	}
-	births := 0
-	for _, e := range entry.Events {
-		if e.Op == layout.Alloc {
-			births++
-		}
-	}
-	r.unordered.AnyOrder(births)
+	r.unordered.AnyOrder(len(r.entryParts))
 	if err := r.Fill(ctx, item); err != nil {
 		return err
 	}
 	r.entryBuffers = r.entryBuffers[:0]
-	for _, e := range entry.Events {
-		if e.Op != layout.Alloc {
-			continue
-		}
+	for _, part := range r.entryParts {
 		var h T
-		if part := slices.Index(entry.Out, e.Ref); part >= 0 {
+		if part >= 0 {
 			h, _ = r.Frames.EntryPart(item, part)
 		}
 		r.entryBuffers = append(r.entryBuffers, h)

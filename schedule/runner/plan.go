@@ -13,10 +13,9 @@ import (
 	"github.com/weir-ml/weir/internal/engine/effects"
 	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/memory/planning"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
-	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
@@ -38,9 +37,9 @@ type planner struct {
 // planned is a plan with its memory plan.
 type planned struct {
 	*schedule.Plan
-	memory *layout.Memory // nil if memory is not planned
-	shapes []int          // the shapes for which memory is planned; nil means any
-	hash   uint64         // of the programs of all ranks
+	memory planning.Plan // nil if memory is not planned
+	shapes []int         // the shapes for which memory is planned; nil means any
+	hash   uint64        // of the programs of all ranks
 	// offloads is set if a rank offloads saved state.
 	offloads bool
 	// comparedWith is the plan with which check.Replicas has compared this one: the plan of the
@@ -146,21 +145,6 @@ func hashOf(plan *schedule.Plan) uint64 {
 	return sum.Sum64()
 }
 
-// searchNodes limits a layout search if Memory.Search is zero, and the microbatches are planned for one
-// class of shapes.
-const searchNodes = 200_000
-
-// search returns the limits of a layout search for microbatches of the given shape classes, or of any
-// class if shapes is nil.
-func (p *planner) search(shapes []int) placement.Options {
-	limits := p.memory.Search
-	unequal := shapes != nil && slices.Min(shapes) != slices.Max(shapes) // package layout limits the work
-	if !unequal && limits.Nodes == 0 && limits.Time == 0 {
-		limits.Nodes = searchNodes
-	}
-	return limits
-}
-
 // withMemory adds a memory plan to a plan, for microbatches of the given shape classes, or of any
 // class if shapes is nil.
 func (p *planner) withMemory(ctx context.Context, plan share, replica int, shapes []int) (*planned, error) {
@@ -174,17 +158,13 @@ func (p *planner) withMemory(ctx context.Context, plan share, replica int, shape
 		return kept, nil
 	}
 	made := &planned{Plan: plan.Plan, shapes: slices.Clone(shapes), hash: plan.planned.hash, offloads: plan.offloads}
-	cfg := layout.Config{
-		LookAhead: p.plan.LookAhead, Budget: p.memory.Budget, Shapes: shapes, Search: p.search(shapes), Replicas: p.replicas,
-		Envelope: shapes == nil,
-	}
-	if p.memory.Budget > 0 {
-		asked := p.params
-		asked.Mode, asked.Microbatches = plan.Mode, plan.Microbatches
-		cfg.Instead = layout.Alternative{Rule: p.plan.Rule, Params: asked, Profile: p.memory.Profile, Passes: p.passes}.Variants()
-	}
+	asked := p.params
+	asked.Mode, asked.Microbatches = plan.Mode, plan.Microbatches
 	var err error
-	made.memory, err = layout.Make(ctx, plan.Plan, p.memory.Profile, cfg)
+	made.memory, err = p.memory.Profile.Plan(ctx, &planning.Step{
+		Plan: plan.Plan, Replicas: p.replicas, LookAhead: p.plan.LookAhead, Shapes: made.shapes, Budget: p.memory.Budget, Search: p.memory.Search,
+		Rule: p.plan.Rule, Params: asked, Passes: p.passes,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -298,7 +278,8 @@ func newProgram(plan *planned, rank, lookAhead int) *program {
 		p.effects = append(p.effects, body)
 	}
 	if plan.memory != nil {
-		p.atMost = slices.ContainsFunc(plan.memory.Ranks[rank].Layout.Allocations, func(b memory.Allocation) bool { return b.AtMost })
+		near, _ := plan.memory.Layouts(rank)
+		p.atMost = slices.ContainsFunc(near.Allocations, func(b memory.Allocation) bool { return b.AtMost })
 	}
 	p.extent = frames.Extent{Plan: plan.Plan, Wanted: plan.Wanted(rank), Entries: 1} // unwanted parts are released immediately
 	if slices.Max(p.extent.Wanted) > 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages"
 )
 
@@ -122,8 +123,8 @@ func (d *duo) copy(from, to int, b buffer) (buffer, error) {
 
 func (d *duo) record() error {
 	nothing := runner.Indexed(func(context.Context, batchctx.Entry[buffer]) error { return nil })
-	_, err := runner.Record(d.t.Context(), d.config,
-		runner.Shape[buffer]{Name: "any", Source: nothing})
+	_, err := record.Stages(d.t.Context(), d.config,
+		record.Shape[buffer]{Name: "any", Source: nothing})
 	return err
 }
 
@@ -237,7 +238,7 @@ func (u *unlaid) Lay(l *memory.Layout) error {
 func TestAStepCountsOnAllRanks(t *testing.T) {
 	d := newDuo(t)
 	nothing := runner.Indexed(func(context.Context, batchctx.Entry[buffer]) error { return nil })
-	profile, err := runner.Record(t.Context(), d.config, runner.Shape[buffer]{Name: "any", Source: nothing})
+	profile, err := record.Stages(t.Context(), d.config, record.Shape[buffer]{Name: "any", Source: nothing})
 	require.NoError(t, err)
 	written := errors.New("written outside of all buffers")
 	for failing := range 2 {

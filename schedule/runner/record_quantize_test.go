@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages"
 )
 
@@ -107,8 +108,8 @@ func TestRecordEndsCopies(t *testing.T) {
 			fails(d)
 			cfg := d.config()
 			cfg.Spaces[0] = unreclaimed{d.dev, d.dev.(memory.Watched[buffer])}
-			_, err := runner.Record(t.Context(), cfg,
-				runner.Shape[buffer]{Name: "four", Source: d})
+			_, err := record.Stages(t.Context(), cfg,
+				record.Shape[buffer]{Name: "four", Source: d})
 			if name != "not at all" {
 				require.ErrorContains(t, err, "planted")
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/transport"
 )
@@ -71,8 +72,8 @@ func (d *deviced) config() runner.Config[buffer] {
 }
 
 func (d *deviced) record() (*layout.Profile, error) {
-	return runner.Record(context.Background(), d.config(),
-		runner.Shape[buffer]{Name: "four", Source: d})
+	return record.Stages(context.Background(), d.config(),
+		record.Shape[buffer]{Name: "four", Source: d})
 }
 
 // device returns a Null device, or a host if a step is to run.
@@ -154,14 +155,14 @@ func TestRecordRefuses(t *testing.T) {
 	}{
 		"lost": {
 			func(d *deviced, _ batchctx.Microbatch[buffer]) { d.alloc(memory.Workspace, 3) },
-			runner.ErrUnended, "stage 0 (only) in F: 1 to a buffer of 12 bytes (workspace) that it allocated",
+			record.ErrUnended, "stage 0 (only) in F: 1 to a buffer of 12 bytes (workspace) that it allocated",
 		},
 		"kept part": {
 			func(_ *deviced, mb batchctx.Microbatch[buffer]) {
 				x := mb.Part(1)
 				mb.Retain(x)
 			},
-			runner.ErrUnended, "stage 0 (only) in F: 1 to entry part 0 that it retained",
+			record.ErrUnended, "stage 0 (only) in F: 1 to entry part 0 that it retained",
 		},
 		"resident": {
 			func(d *deviced, _ batchctx.Microbatch[buffer]) { d.alloc(memory.Resident, 3) },
@@ -194,14 +195,14 @@ func TestRecordRefuses(t *testing.T) {
 		split := &splitFunc{&d.stage}
 		cfg := d.config()
 		cfg.Stages[0] = split
-		_, err := runner.Record(t.Context(), cfg,
-			runner.Shape[buffer]{Name: "four", Source: d})
+		_, err := record.Stages(t.Context(), cfg,
+			record.Shape[buffer]{Name: "four", Source: d})
 		require.ErrorContains(t, err, "it allocates 8 bytes (saved), but its first call allocated 4 (saved)")
 	})
 	t.Run("no entries", func(t *testing.T) {
 		d := newDeviced(device(t, true))
-		_, err := runner.Record(t.Context(), d.config(),
-			runner.Shape[buffer]{Name: "none", Source: runner.Indexed(func(context.Context, batchctx.Entry[buffer]) error { return io.EOF })})
+		_, err := record.Stages(t.Context(), d.config(),
+			record.Shape[buffer]{Name: "none", Source: runner.Indexed(func(context.Context, batchctx.Entry[buffer]) error { return io.EOF })})
 		require.ErrorIs(t, err, io.EOF)
 	})
 	t.Run("no watch", func(t *testing.T) {
@@ -420,8 +421,8 @@ func TestProfiled(t *testing.T) {
 	cfg := d.config()
 	told := layout.StageProfile{Stage: "only", Buffers: []layout.Buffer{{Bytes: 7, Class: memory.Workspace}}}
 	cfg.Stages[0] = &spoken{&d.stage, told}
-	profile, err := runner.Record(t.Context(), cfg,
-		runner.Shape[buffer]{Name: "four", Source: d})
+	profile, err := record.Stages(t.Context(), cfg,
+		record.Shape[buffer]{Name: "four", Source: d})
 	require.NoError(t, err, "it was not called: it has no ForwardFunc")
 	require.Equal(t, []layout.StageProfile{told}, profile.Shapes[0].Stages)
 }
@@ -468,7 +469,7 @@ func TestRecordResident(t *testing.T) {
 	}
 	cfg := d.config()
 	cfg.Stages = []stages.Stage[buffer]{lookup, &d.stage}
-	profile, err := runner.Record(t.Context(), cfg, runner.Shape[buffer]{Name: "four", Source: runner.Indexed(func(_ context.Context, e batchctx.Entry[buffer]) error {
+	profile, err := record.Stages(t.Context(), cfg, record.Shape[buffer]{Name: "four", Source: runner.Indexed(func(_ context.Context, e batchctx.Entry[buffer]) error {
 		e.Put("x", d.alloc(memory.Entry, 4))
 		e.Put("y", d.alloc(memory.Entry, 4))
 		return nil
@@ -486,7 +487,7 @@ func TestRecordResident(t *testing.T) {
 func TestBudget(t *testing.T) {
 	d := newDuo(t)
 	nothing := runner.Indexed(func(context.Context, batchctx.Entry[buffer]) error { return nil })
-	profile, err := runner.Record(t.Context(), d.config, runner.Shape[buffer]{Name: "one", Source: nothing})
+	profile, err := record.Stages(t.Context(), d.config, record.Shape[buffer]{Name: "one", Source: nothing})
 	require.NoError(t, err)
 	cfg := d.config
 	cfg.Memory.Profile, cfg.Memory.Budget, cfg.Spaces, cfg.Gradients = profile, 1, nil, nil
@@ -553,14 +554,14 @@ func TestAPlanForShapesTakesMilliseconds(t *testing.T) {
 	}
 	length := func(class int) int { return 100 + class*37 }
 	null := build(device(t, true))
-	var shapes []runner.Shape[buffer]
+	var shapes []record.Shape[buffer]
 	for class := range 8 {
-		shapes = append(shapes, runner.Shape[buffer]{Name: string(rune('a' + class)), Source: runner.Indexed(func(_ context.Context, e batchctx.Entry[buffer]) error {
+		shapes = append(shapes, record.Shape[buffer]{Name: string(rune('a' + class)), Source: runner.Indexed(func(_ context.Context, e batchctx.Entry[buffer]) error {
 			e.Put("x", null.alloc(memory.Entry, length(class)))
 			return nil
 		})})
 	}
-	profile, err := runner.Record(t.Context(), null.config(), shapes...)
+	profile, err := record.Stages(t.Context(), null.config(), shapes...)
 	require.NoError(t, err)
 	d := build(device(t, false))
 	d.part = func(e batchctx.Entry[buffer]) int { return length(e.Index() % 8) }
@@ -572,7 +573,7 @@ func TestAPlanForShapesTakesMilliseconds(t *testing.T) {
 		ctx := &counting{Context: t.Context()}
 		plan, err := r.Prepare(ctx, m, lengths{d})
 		require.NoError(t, err)
-		rank := &plan.Ranks[0]
+		rank := &plan.(*layout.Memory).Ranks[0]
 		require.LessOrEqual(t, ctx.asked.Load(), int64(rank.Buffers), "%d microbatches: asked once for 16 placements", m)
 		require.LessOrEqual(t, rank.Height-rank.Bound, rank.Bound/100, "%d microbatches", m)
 		_, err = r.Step(t.Context(), m, lengths{d})

@@ -22,6 +22,7 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/local"
@@ -433,7 +434,7 @@ func (r *replicated) record(t testing.TB) *layout.Profile {
 	t.Helper()
 	null := &replicated{replicas: r.replicas, ranks: r.ranks, shard: r.shard, rule: r.rule, null: true}
 	null.build(t)
-	profile, err := runner.Record(t.Context(), null.cfg, runner.Shape[buffer]{Name: "only", Source: null.source()})
+	profile, err := record.Stages(t.Context(), null.cfg, record.Shape[buffer]{Name: "only", Source: null.source()})
 	require.NoError(t, err)
 	return profile
 }
@@ -453,8 +454,9 @@ func TestReplicasArePlanned(t *testing.T) {
 			resident = cfg.Spaces[0].(memory.Book).Live()
 		}
 		run := r.build(t)
-		planned, err := run.Prepare(t.Context(), 9, r.source())
+		prepared, err := run.Prepare(t.Context(), 9, r.source())
 		require.NoError(t, err)
+		planned := prepared.(*layout.Memory)
 		for range 2 {
 			result, err := run.Step(t.Context(), 9, r.source())
 			require.NoError(t, err)

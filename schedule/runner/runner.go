@@ -12,8 +12,8 @@ import (
 
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/planning"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner/internal/calls"
 	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/local"
@@ -179,8 +179,9 @@ func (r *Runner[T]) Evaluate(ctx context.Context, m int, source Source[T]) (*Res
 // Prepare plans a training step of m microbatches and the memory of all ranks, without running the
 // step. It returns nil if memory is not planned. If the source is Shaped, Prepare asks it for its
 // shapes; source may be nil. Step makes the same plan, but Prepare tells beforehand how much memory
-// the plan needs, and fails if it exceeds Memory.Budget.
-func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (*layout.Memory, error) {
+// the plan needs, and fails if it exceeds Memory.Budget. If Memory.Profile is a *layout.Profile, the
+// memory plan is a *layout.Memory.
+func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (planning.Plan, error) {
 	if ctx == nil {
 		return nil, errNoContext
 	}
@@ -213,6 +214,8 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		return nil, errNoContext
 	case r.closed:
 		return nil, ErrClosed
+	case r.cfg.dry != nil:
+		return nil, errDry
 	case source == nil:
 		return nil, errors.New("runner: the source is nil")
 	case mode == schedule.Training && len(r.workers[0].params.owners) > 0 && r.workers[0].losses.objective < 0:

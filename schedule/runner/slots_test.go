@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages"
 )
 
@@ -109,7 +110,7 @@ func TestOneSlotForBothHalves(t *testing.T) {
 					null := kernels.NewNull(host)
 					dry := cfg
 					dry.Stages, dry.Spaces = []stages.Stage[buffer]{build(null)}, runner.Spaces(null)
-					cfg.Memory.Profile, err = runner.Record(t.Context(), dry, runner.Shape[buffer]{Name: "one", Source: nothing})
+					cfg.Memory.Profile, err = record.Stages(t.Context(), dry, record.Shape[buffer]{Name: "one", Source: nothing})
 					require.NoError(t, err)
 				}
 				if wrap == "offloaded" {
@@ -220,7 +221,7 @@ func TestWhatTrainsAlsoEvaluates(t *testing.T) {
 		_, err = r.Step(t.Context(), 2, nothing)
 		says(err)
 		cfg.Stages, cfg.Spaces = []stages.Stage[buffer]{build(null)}, runner.Spaces(null)
-		_, err = runner.Record(t.Context(), cfg, runner.Shape[buffer]{Name: "one", Source: nothing})
+		_, err = record.Stages(t.Context(), cfg, record.Shape[buffer]{Name: "one", Source: nothing})
 		says(err)
 	}
 }

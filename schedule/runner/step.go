@@ -31,7 +31,7 @@ func (r *worker[T]) begin(plan *program) {
 	r.result = &Result{Step: r.step, Microbatches: r.m, FirstNonFinite: -1, Books: r.Frames.Books(), Plan: plan.Plan}
 	r.losses.ledger.Reset()
 	r.Frames.Begin(r.step, pass, plan.extent)
-	if r.peak.watched = r.peak.space != nil && plan.Mode == schedule.Training && r.levels.near.rank == nil; r.peak.watched {
+	if r.peak.watched = r.peak.space != nil && plan.Mode == schedule.Training && r.levels.near.layout == nil; r.peak.watched {
 		r.peak.space.WatchPeak(true)
 	}
 }
@@ -70,7 +70,7 @@ func (r *worker[T]) execute(ctx context.Context) error {
 			r.levels.far.enter(i, repeat)
 			for k, action := range segment.Body {
 				action = action.Shift(shift)
-				if r.levels.near.rank != nil || r.levels.far.rank != nil || r.peak.watched {
+				if r.levels.near.layout != nil || r.levels.far.layout != nil || r.peak.watched {
 					r.setPosition(k)
 				}
 				if ctx.Err() != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages"
 )
 
@@ -49,8 +50,8 @@ func TestPlannedEntriesGoByName(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		for _, classes := range []int{1, 2} {
 			null := newReaders(t, 1, true)
-			shapes := []runner.Shape[buffer]{{Name: "a", Source: entries(null, forth, apart, fixed(0))}, {Name: "b", Source: entries(null, back, apart, fixed(1))}}
-			profile, err := runner.Record(t.Context(), null.cfg, shapes[:classes]...)
+			shapes := []record.Shape[buffer]{{Name: "a", Source: entries(null, forth, apart, fixed(0))}, {Name: "b", Source: entries(null, back, apart, fixed(1))}}
+			profile, err := record.Stages(t.Context(), null.cfg, shapes[:classes]...)
 			require.NoError(t, err)
 			r := newReaders(t, 1, false)
 			r.cfg.Memory.Profile = profile
@@ -85,7 +86,7 @@ func TestPlannedEntriesInAnotherOrderAllocateNothing(t *testing.T) {
 		})
 	}
 	null := newReaders(t, 1, true)
-	profile, err := runner.Record(t.Context(), null.cfg, runner.Shape[buffer]{Name: "a", Source: source(null)})
+	profile, err := record.Stages(t.Context(), null.cfg, record.Shape[buffer]{Name: "a", Source: source(null)})
 	require.NoError(t, err)
 	slices.Reverse(order)
 	r := newReaders(t, 1, false)
@@ -118,7 +119,7 @@ func TestUnplannedBuffersAreNamed(t *testing.T) {
 		})
 	}
 	null := newReaders(t, 1, true)
-	profile, err := runner.Record(t.Context(), null.cfg, runner.Shape[buffer]{Name: "a", Source: source(null, 3)})
+	profile, err := record.Stages(t.Context(), null.cfg, record.Shape[buffer]{Name: "a", Source: source(null, 3)})
 	require.NoError(t, err)
 	r := newReaders(t, 1, false)
 	r.cfg.Memory.Profile = profile
@@ -131,7 +132,7 @@ func TestUnplannedBuffersAreNamed(t *testing.T) {
 	require.ErrorContains(t, err, `entry part "labels" (12 bytes)`)
 
 	null.cfg.Stages[0], r.cfg.Stages[0] = &spender{null.cfg.Stages[0], null.devs[0], 5}, &spender{r.cfg.Stages[0], r.devs[0], 6}
-	r.cfg.Memory.Profile, err = runner.Record(t.Context(), null.cfg, runner.Shape[buffer]{Name: "a", Source: source(null, 3)})
+	r.cfg.Memory.Profile, err = record.Stages(t.Context(), null.cfg, record.Shape[buffer]{Name: "a", Source: source(null, 3)})
 	require.NoError(t, err)
 	run, err = runner.New(r.cfg)
 	require.NoError(t, err)

@@ -41,7 +41,7 @@ func (c *Config[T]) validate(err error) error {
 		f.add("Memory.Budget is %d", c.Memory.Budget)
 	}
 	if c.Memory.Budget > 0 && (c.Memory.Profile == nil || c.Memory.TolerateLeaks) {
-		f.add("Memory.Budget is set, but the bytes of a step are known beforehand only with Memory.Profile and without Memory.TolerateLeaks: record a profile with runner.Record")
+		f.add("Memory.Budget is set, but the bytes of a step are known beforehand only with Memory.Profile and without Memory.TolerateLeaks: record a profile with record.Stages")
 	}
 	o := &c.Memory.Offload
 	if !(o.Share >= 0 && o.Share <= 1) || o.Budget < 0 {
@@ -53,8 +53,8 @@ func (c *Config[T]) validate(err error) error {
 	if c.Plan.Quantizing > lower.AtStart {
 		f.add("Plan.Quantizing is %v", c.Plan.Quantizing)
 	}
-	if c.Memory.Profile != nil {
-		f.join(c.Memory.Profile.Validate())
+	if profile, ok := c.Memory.Profile.(interface{ Validate() error }); ok {
+		f.join(profile.Validate())
 	}
 	for i, space := range c.Spaces {
 		if err := mayOffload(o, space); o.Share > 0 && space != nil && err != nil {

@@ -46,7 +46,8 @@ type worker[T any] struct {
 	levels       levels
 	sourceCheck  sourceCheck
 	peak         peak
-	entryBuffers []T // scratch: an entry's buffers in the order of their plan
+	entryParts   []int // scratch: the parts of an entry in the order of their plan
+	entryBuffers []T   // scratch: their buffers
 }
 
 // resolve derives the fields that do not change between steps from the configuration.

@@ -23,6 +23,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages"
 )
 
@@ -326,9 +327,9 @@ func (m *Model) Profile(ctx context.Context, classes ...map[string]shapes.Shape)
 	if classes == nil {
 		classes = append(classes, m.Entry)
 	}
-	var recorded []runner.Shape[T]
+	var recorded []record.Shape[T]
 	for i, parts := range classes {
-		recorded = append(recorded, runner.Shape[T]{Name: fmt.Sprint(i), Source: runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {
+		recorded = append(recorded, record.Shape[T]{Name: fmt.Sprint(i), Source: runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {
 			for name, shape := range parts {
 				if e.Wants(name) {
 					e.Put(name, e.Must(m.Devices[e.Rank()].Put(memory.Entry, dtypes.MakeAnySlice(shape.DType, shape.Size()), shape)))
@@ -337,7 +338,7 @@ func (m *Model) Profile(ctx context.Context, classes ...map[string]shapes.Shape)
 			return nil
 		})})
 	}
-	return runner.Record(ctx, m.Runner(), recorded...)
+	return record.Stages(ctx, m.Runner(), recorded...)
 }
 
 // Update runs the optimizer with the gradients of a step: step.Update(model.Update).

@@ -16,6 +16,7 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/gomlx"
 )
@@ -78,8 +79,9 @@ func TestOffload(t *testing.T) {
 				cfg := deep(c.stages)
 				cfg.Schedule, cfg.Ranks = c.schedule, c.ranks
 				m, run := offloading(t, cfg, offload)
-				plan, err := run.Prepare(t.Context(), microbatches, nil)
+				prepared, err := run.Prepare(t.Context(), microbatches, nil)
 				require.NoError(t, err)
+				plan, _ := prepared.(*layout.Memory)
 				step := trainSteps(t, m, run, steps, microbatches, source(m))
 				require.Equal(t, want, values(t, cfg.Store))
 				require.False(t, step.Planned)

@@ -10,6 +10,7 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
 )
@@ -92,7 +93,7 @@ func TestFrozenPrefixInFP8(t *testing.T) {
 	batch = append(batch, batch[0])
 	gradients := func(join bool) (all map[string][]uint32, names []string) {
 		dev := newHost(t)
-		record := func(dev kernels.Compute) (*transformer.Model, []stages.Stage[kernels.Buffer]) {
+		build := func(dev kernels.Compute) (*transformer.Model, []stages.Stage[kernels.Buffer]) {
 			m := newModel(t, dev, cfg, 4)
 			list := m.Stages()
 			list[0], list[1] = stages.Freeze(list[0]), stages.Freeze(list[1])
@@ -104,11 +105,11 @@ func TestFrozenPrefixInFP8(t *testing.T) {
 			return m, list
 		}
 		null := kernels.NewNull(dev)
-		_, list := record(null)
+		_, list := build(null)
 		var dry runner.Config[kernels.Buffer]
 		newRunner(t, null, list, func(c *runner.Config[kernels.Buffer]) { dry = *c })
-		profile, err := runner.Record(t.Context(), dry,
-			runner.Shape[kernels.Buffer]{Name: "whole", Source: &source{null, batch}})
+		profile, err := record.Stages(t.Context(), dry,
+			record.Shape[kernels.Buffer]{Name: "whole", Source: &source{null, batch}})
 		require.NoError(t, err)
 		for _, s := range profile.Shapes[0].Stages {
 			if s.Quantize == nil {
@@ -119,7 +120,7 @@ func TestFrozenPrefixInFP8(t *testing.T) {
 			}
 		}
 
-		m, list := record(dev)
+		m, list := build(dev)
 		r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) { c.Memory.Profile = profile })
 		result, err := r.Step(t.Context(), len(batch), &source{dev, batch})
 		require.NoError(t, err)

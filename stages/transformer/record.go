@@ -8,6 +8,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 )
 
 // Values of Config.KeepLogits.
@@ -16,7 +17,7 @@ const (
 	AllLogits int64 = math.MaxInt64
 )
 
-// Record is runner.Record for the stages of m, a model on the Null devices of dry.Spaces, which
+// Record is record.Stages for the stages of m, a model on the Null devices of dry.Spaces, which
 // are the spaces of all ranks or of the ranks of one replica.
 //
 // If KeepLogits is 0, Record sets it: it plans a step of the given number of microbatches both
@@ -25,9 +26,9 @@ const (
 // needs without logits, including its resident buffers. If the step is too long to be planned, it
 // keeps none. Record stores the choice in the profile and in m.KeepLogits. It is the same in
 // every process that records the same ranks, whichever process runs the head.
-func (m *Model) Record(ctx context.Context, dry runner.Config[kernels.Buffer], microbatches int, shapes ...runner.Shape[kernels.Buffer]) (*layout.Profile, error) {
+func (m *Model) Record(ctx context.Context, dry runner.Config[kernels.Buffer], microbatches int, shapes ...record.Shape[kernels.Buffer]) (*layout.Profile, error) {
 	if m.KeepLogits != 0 {
-		return runner.Record(ctx, dry, shapes...)
+		return record.Stages(ctx, dry, shapes...)
 	}
 	m.KeepLogits = AllLogits
 	all, most, err := planned(ctx, dry, microbatches, shapes)
@@ -52,15 +53,21 @@ func (m *Model) Record(ctx context.Context, dry runner.Config[kernels.Buffer], m
 
 // planned records the stages of dry and plans a step with them, without a budget. The plan is
 // nil if the step is too long to be planned.
-func planned(ctx context.Context, dry runner.Config[kernels.Buffer], microbatches int, shapes []runner.Shape[kernels.Buffer]) (*layout.Profile, *layout.Memory, error) {
-	profile, err := runner.Record(ctx, dry, shapes...)
+func planned(ctx context.Context, dry runner.Config[kernels.Buffer], microbatches int, shapes []record.Shape[kernels.Buffer]) (*layout.Profile, *layout.Memory, error) {
+	profile, err := record.Stages(ctx, dry, shapes...)
 	if err != nil {
 		return nil, nil, err
 	}
 	dry.Memory = runner.Memory{Profile: profile, Search: dry.Memory.Search}
-	plan, err := runner.Planned(ctx, dry, microbatches)
+	r, err := runner.NewDry(dry)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer r.Close()
+	plan, err := r.Prepare(ctx, microbatches, nil)
 	if errors.Is(err, layout.ErrTooLong) {
 		err = nil
 	}
-	return profile, plan, err
+	made, _ := plan.(*layout.Memory)
+	return profile, made, err
 }

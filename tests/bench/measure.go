@@ -10,6 +10,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
@@ -86,7 +87,7 @@ func (t *trainer) record(c configuration) (profile *layout.Profile, err error) {
 		return nil, err
 	}
 	profile, err = model.Record(context.Background(), runner.Config[kernels.Buffer]{Stages: model.Stages(), Spaces: runner.Spaces(null)},
-		t.count, runner.Shape[kernels.Buffer]{Name: "all", Source: newSource(null, c)})
+		t.count, record.Shape[kernels.Buffer]{Name: "all", Source: newSource(null, c)})
 	t.model.KeepLogits = model.KeepLogits
 	return profile, err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/memory/cachingsim"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
@@ -59,10 +60,10 @@ func recorded(t *testing.T, cfg transformer.Config, stageCount, tokens int) *lay
 	model, err := transformer.New(dev, cfg, stageCount)
 	require.NoError(t, err)
 	stages := model.Stages()
-	profile, err := runner.Record(t.Context(), runner.Config[kernels.Buffer]{
+	profile, err := record.Stages(t.Context(), runner.Config[kernels.Buffer]{
 		Stages: stages, Spaces: runner.Spaces(dev),
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-	}, runner.Shape[kernels.Buffer]{Name: "tokens", Source: &source{dev, tokens}})
+	}, record.Shape[kernels.Buffer]{Name: "tokens", Source: &source{dev, tokens}})
 	require.NoError(t, err)
 	return profile
 }

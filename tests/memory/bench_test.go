@@ -15,6 +15,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
 )
@@ -44,7 +45,7 @@ func stepper(b *testing.B, model func(*testing.B, bool) (runner.Config[T], runne
 	cfg, from := model(b, false)
 	if mode != "dynamic" {
 		dry, source := model(b, true)
-		profile, err := runner.Record(b.Context(), dry, runner.Shape[T]{Name: "all", Source: source})
+		profile, err := record.Stages(b.Context(), dry, record.Shape[T]{Name: "all", Source: source})
 		require.NoError(b, err)
 		cfg.Memory.Profile = profile
 	}

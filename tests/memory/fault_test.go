@@ -30,7 +30,7 @@ func (f *failing) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buf
 // and the next step has the same numbers.
 func TestNthAllocationFails(t *testing.T) {
 	s := setup{schedule: "zb-v", ranks: 1, stages: 2, model: tiny}
-	profile := record(t, s, 5)
+	profile := profileOf(t, s, 5)
 	var dev *failing
 	r := newRigOn(t, s, func(host *kernels.Host) kernels.Compute {
 		dev = &failing{Host: host}
@@ -73,7 +73,7 @@ func (p *refusing) Populate(mem []byte) error {
 // ErrOutOfMemory before its first action on that rank, and the next one succeeds.
 func TestPagesAreRefused(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 2, stages: 2, model: tiny, capacity: 1}
-	profile := record(t, s, 5)
+	profile := profileOf(t, s, 5)
 	pager, ranks := &refusing{Pager: memory.System{}}, 0
 	r := newRigOn(t, s, func(host *kernels.Host) kernels.Compute {
 		if ranks++; ranks == 1 {

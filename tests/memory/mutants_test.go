@@ -61,7 +61,7 @@ func TestKeptIsCaughtOnTheFirstMicrobatch(t *testing.T) {
 		for _, plan := range []string{"depth-first", "1f1b", "gpipe"} {
 			t.Run(name+" "+plan, func(t *testing.T) {
 				s := setup{schedule: plan, ranks: 1, stages: 4, model: tiny, capacity: 1, unsplit: true}
-				profile := record(t, s, length)
+				profile := profileOf(t, s, length)
 				r := newRig(t, s, false)
 				sound := r.group(t, profile)
 				k := mutant.keeper
@@ -86,7 +86,7 @@ func TestKeptIsCaughtOnTheFirstMicrobatch(t *testing.T) {
 // allocations fail.
 func TestUnplannedIsRefused(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 2, stages: 4, model: tiny, capacity: 1}
-	profile := record(t, s, 5)
+	profile := profileOf(t, s, 5)
 	r := newRig(t, s, false)
 	group := r.group(t, profile)
 	longer := func(m int) int { return 5 + m/3 } // from microbatch 3 on
@@ -110,7 +110,7 @@ func TestUnplannedIsRefused(t *testing.T) {
 // everything; once there is enough memory, training and evaluation succeed.
 func TestNoRoomForAStep(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 2, stages: 4, model: tiny, capacity: 1}
-	profile := record(t, s, 5, 8)
+	profile := profileOf(t, s, 5, 8)
 	r := newRig(t, s, false)
 	cfg := r.cfg
 	cfg.Memory.Profile = profile

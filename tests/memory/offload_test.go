@@ -35,8 +35,7 @@ func (r *rig) offloaded(t *testing.T, profile *layout.Profile, m, length int, of
 	t.Helper()
 	r.cfg.Memory.Offload = offload
 	group := r.group(t, profile)
-	plan, err := group.Prepare(t.Context(), m, nil)
-	require.NoError(t, err)
+	plan := prepare(t, group, m, nil)
 	result, err := group.Step(t.Context(), m, r.sources(fixed(length)))
 	require.NoError(t, err)
 	require.NoError(t, result.Update(func(float64) error { return nil }))
@@ -78,7 +77,7 @@ func TestOffloadKeepsBits(t *testing.T) {
 					s.model.Width, s.model.FP8 = 16, fp8.CurrentScaling{}
 				}
 				t.Run(name, func(t *testing.T) {
-					profile := record(t, s, 5)
+					profile := profileOf(t, s, 5)
 					free := newRig(t, s, false)
 					want, _ := free.offloaded(t, profile, 8, 5, runner.Offload{})
 					require.Zero(t, want.FarPeak)
@@ -135,7 +134,7 @@ func TestOffloadShares(t *testing.T) {
 			require.NoError(t, err)
 			s := setup{schedule: name, ranks: ranks, stages: ranks * found.PerRank, capacity: 1}
 			s.model = transformer.Config{Vocabulary: 64, Width: 32, Layers: 2*s.stages - 2, Heads: 2, Context: 32, Seed: 1, Untied: true}
-			profile, row := record(t, s, 32), ""
+			profile, row := profileOf(t, s, 32), ""
 			var last, first, all int64
 			for _, share := range shares {
 				r := newRig(t, s, false)
@@ -215,7 +214,7 @@ func ranges(n int) ([]*farRange, runner.Offload) {
 // TestCopiesAreAsynchronous delays the copies of every OFFLOAD and RELOAD until their rank begins its
 // next computation. With synchronous copies the step would wait forever, which synctest reports.
 func TestCopiesAreAsynchronous(t *testing.T) {
-	profile := record(t, offloads, 5)
+	profile := profileOf(t, offloads, 5)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, offloads, false)
 		far, offload := ranges(offloads.ranks)
@@ -258,7 +257,7 @@ func TestCopiesAreAsynchronous(t *testing.T) {
 // it, everything in both memories is released, and the next step has the numbers of a run without a
 // fault.
 func TestFarFaults(t *testing.T) {
-	profile := record(t, offloads, 5)
+	profile := profileOf(t, offloads, 5)
 	full := errors.New("the disk is full")
 	for name, fault := range map[string]struct {
 		plant func(f *farRange)
@@ -315,7 +314,7 @@ func TestFarFaults(t *testing.T) {
 // TestCancelledWhileAway cancels a step during a copy that does not end. The step ends when the copy
 // does, and everything is released.
 func TestCancelledWhileAway(t *testing.T) {
-	profile := record(t, offloads, 5)
+	profile := profileOf(t, offloads, 5)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, offloads, false)
 		far, offload := ranges(offloads.ranks)
@@ -354,7 +353,7 @@ func TestOffloadAllocatesNothing(t *testing.T) {
 		t.Skip("with the tag, every call hashes the tensors that its stage reads, which allocates")
 	}
 	s := setup{schedule: "interleaved", ranks: 1, stages: 2, capacity: 1, model: tiny}
-	profile := record(t, s, 5)
+	profile := profileOf(t, s, 5)
 	r := newRig(t, s, false)
 	r.cfg.Memory.Offload = runner.Offload{Share: 1}
 	group := r.group(t, profile)
@@ -373,7 +372,7 @@ func TestOffloadAllocatesNothing(t *testing.T) {
 
 // TestOffloadConfig covers faults of the configuration, each with the error that names it.
 func TestOffloadConfig(t *testing.T) {
-	profile := record(t, offloads, 5)
+	profile := profileOf(t, offloads, 5)
 	for text, change := range map[string]func(c *runner.Config[T]){
 		"a share of 1.5":          func(c *runner.Config[T]) { c.Memory.Offload.Share = 1.5 },
 		"a share of NaN":          func(c *runner.Config[T]) { c.Memory.Offload.Share = math.NaN() },
@@ -418,7 +417,7 @@ type unplanned struct {
 func TestOffloadUnplanned(t *testing.T) {
 	s := setup{schedule: "interleaved", ranks: 1, stages: 2, capacity: 1, model: tiny}
 	s.model.Width = 64
-	profile := record(t, s, 5)
+	profile := profileOf(t, s, 5)
 	free := newRig(t, s, false)
 	want, _ := free.offloaded(t, profile, 8, 5, runner.Offload{})
 	r := newRigOn(t, s, func(h *kernels.Host) kernels.Compute { return unplanned{h, h} })

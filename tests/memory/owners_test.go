@@ -44,9 +44,8 @@ func TestOwnersAtThePeak(t *testing.T) {
 				devs = append(devs, &peeking{Host: host})
 				return devs[len(devs)-1]
 			})
-			group := r.group(t, record(t, s, 5))
-			plan, err := group.Prepare(t.Context(), 9, nil)
-			require.NoError(t, err)
+			group := r.group(t, profileOf(t, s, 5))
+			plan := prepare(t, group, 9, nil)
 			bytes, buffers := make([]memory.ByClass, s.ranks), make([][memory.NumClasses]int, s.ranks)
 			for o := range plan.Owners(1) {
 				require.NotEmpty(t, o.Name)
@@ -57,7 +56,7 @@ func TestOwnersAtThePeak(t *testing.T) {
 			for rank, dev := range devs {
 				dev.level = dev.Live() + plan.Ranks[rank].Bound
 			}
-			_, err = group.Step(t.Context(), 9, r.sources(fixed(5)))
+			_, err := group.Step(t.Context(), 9, r.sources(fixed(5)))
 			require.NoError(t, err)
 			for rank, dev := range devs {
 				require.Zero(t, dev.level, "the peak was recorded")
@@ -73,11 +72,10 @@ func TestOwnersAtThePeak(t *testing.T) {
 // differ only in their microbatches.
 func TestOwnersHaveOneOrder(t *testing.T) {
 	s := setup{schedule: "interleaved", ranks: 4, stages: 16, model: tiny, capacity: 1, lookAhead: 1}
-	profile := record(t, s, 5)
+	profile := profileOf(t, s, 5)
 	var first []layout.Peak
 	for i := range 8 {
-		plan, err := newRig(t, s, true).group(t, profile).Prepare(t.Context(), 24, nil)
-		require.NoError(t, err)
+		plan := prepare(t, newRig(t, s, true).group(t, profile), 24, nil)
 		var peaks []layout.Peak
 		for rank := range plan.Ranks {
 			peaks = append(peaks, plan.Ranks[rank].Peak)

@@ -127,11 +127,10 @@ func checkPeak(t *testing.T, s setup, m int) (peaks []int64) {
 	t.Helper()
 	free := newRig(t, s, false)
 	laid := newRig(t, s, false)
-	profile := record(t, s, 5)
+	profile := profileOf(t, s, 5)
 	unplanned := free.group(t, nil)
 	group := laid.group(t, profile)
-	plan, err := group.Prepare(t.Context(), m, nil)
-	require.NoError(t, err)
+	plan := prepare(t, group, m, nil)
 	var model []memory.Stats
 	for _, dev := range laid.devs {
 		var stats memory.Stats
@@ -224,23 +223,29 @@ func (r *rig) group(t testing.TB, profile *layout.Profile) *runner.Runner[T] {
 	return group
 }
 
+// prepare plans a step and returns its layouts.
+func prepare(t testing.TB, group *runner.Runner[T], m int, source runner.Source[T]) *layout.Memory {
+	t.Helper()
+	plan, err := group.Prepare(t.Context(), m, source)
+	require.NoError(t, err)
+	return plan.(*layout.Memory)
+}
+
 // TestWrongLayoutFails runs steps with wrong layouts. A wrong size ends the step; a moved buffer ends
 // it if and only if two buffers of the step then share a byte at the same time.
 func TestWrongLayoutFails(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 1, stages: 2, model: tiny, capacity: 1}
-	profile := record(t, s, 5)
+	profile := profileOf(t, s, 5)
 	r := newRig(t, s, false)
 	const m = 6
 	sound := r.group(t, profile)
-	plan, err := sound.Prepare(t.Context(), m, nil)
-	require.NoError(t, err)
+	plan := prepare(t, sound, m, nil)
 	good := plan.Ranks[0].Layout
 	run := func(change func(l *memory.Layout)) (*layout.Memory, error) {
 		group := r.group(t, profile)
-		plan, err := group.Prepare(t.Context(), m, nil)
-		require.NoError(t, err)
+		plan := prepare(t, group, m, nil)
 		change(plan.Ranks[0].Layout)
-		_, err = group.Step(t.Context(), m, r.sources(fixed(5)))
+		_, err := group.Step(t.Context(), m, r.sources(fixed(5)))
 		require.Equal(t, resident(r.devs[0]), r.devs[0].Live(), "everything is released")
 		return plan, err
 	}
@@ -278,7 +283,7 @@ func TestWrongLayoutFails(t *testing.T) {
 		}
 	}
 	require.Positive(t, caught, "levels at which a microbatch retires")
-	_, err = sound.Step(t.Context(), m, r.sources(fixed(5)))
+	_, err := sound.Step(t.Context(), m, r.sources(fixed(5)))
 	require.NoError(t, err, "the next step")
 }
 

@@ -26,7 +26,7 @@ func TestNothingIsLeftAtRefit(t *testing.T) {
 
 func nothingIsLeft(t *testing.T, model transformer.Config) {
 	s := setup{schedule: "zb-v", ranks: 1, stages: 2, model: model, capacity: 1}
-	profile := record(t, s, 5)
+	profile := profileOf(t, s, 5)
 	kept, gave := newRig(t, s, false), newRig(t, s, false)
 	keeping, giving := kept.group(t, profile), gave.group(t, profile)
 	adam := transformer.AdamW{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8}

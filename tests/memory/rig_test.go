@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
 )
@@ -174,19 +175,19 @@ func (r *rig) sources(length func(microbatch int) int) runner.Source[T] {
 func fixed(n int) func(int) int { return func(int) int { return n } }
 
 // shape returns the shape class of one length.
-func (r *rig) shape(n int) runner.Shape[T] {
-	return runner.Shape[T]{Name: fmt.Sprintf("%d tokens", n), Source: r.sources(fixed(n))}
+func (r *rig) shape(n int) record.Shape[T] {
+	return record.Shape[T]{Name: fmt.Sprintf("%d tokens", n), Source: r.sources(fixed(n))}
 }
 
-// record returns the profile of a setup.
-func record(t testing.TB, s setup, lengths ...int) *layout.Profile {
+// profileOf returns the profile of a setup.
+func profileOf(t testing.TB, s setup, lengths ...int) *layout.Profile {
 	t.Helper()
 	r := newRig(t, s, true)
-	var shapes []runner.Shape[T]
+	var shapes []record.Shape[T]
 	for _, n := range lengths {
 		shapes = append(shapes, r.shape(n))
 	}
-	profile, err := runner.Record(t.Context(), r.cfg, shapes...)
+	profile, err := record.Stages(t.Context(), r.cfg, shapes...)
 	require.NoError(t, err)
 	for _, dev := range r.nulls {
 		require.Equal(t, resident(dev), dev.Live(), "a dry run releases everything")

@@ -28,7 +28,7 @@ func TestUnevenLengths(t *testing.T) {
 		found, err := schedule.Find(name)
 		require.NoError(t, err)
 		s := setup{schedule: name, ranks: 2, stages: 2 * found.PerRank, model: tiny, capacity: 1}
-		profile := record(t, s, lengths...)
+		profile := profileOf(t, s, lengths...)
 		length := func(m int) int { return lengths[classes[m]] }
 		r := newRig(t, s, false)
 		group := r.group(t, profile)
@@ -51,8 +51,7 @@ func TestUnevenLengths(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, exact.Planned)
 			require.Equal(t, envelope.Losses[0].Sum, exact.Losses[0].Sum)
-			plan, err := group.Prepare(t.Context(), len(classes), sources)
-			require.NoError(t, err)
+			plan := prepare(t, group, len(classes), sources)
 			for i, rank := range exact.Ranks {
 				require.Equal(t, rank.PeakPlanned, rank.Peak, "%s rank %d", name, i)
 				require.Equal(t, plan.Ranks[i].Bound, rank.Peak-model[i])

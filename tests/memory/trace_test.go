@@ -11,6 +11,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 )
 
 // The plan of memory equals the runner's allocations and releases, event by event: for every
@@ -78,14 +79,13 @@ func checkTrace(t *testing.T, s setup, m int) {
 	t.Helper()
 	r := newRig(t, s, true)
 	planned := r.cfg
-	profile, err := runner.Record(t.Context(), r.cfg, r.shape(5))
+	profile, err := record.Stages(t.Context(), r.cfg, r.shape(5))
 	require.NoError(t, err, "%v", s)
 	planned.Memory.Profile = profile
 	planned.Memory.Search.Nodes = 1 // any layout will do
 	group, err := runner.New(planned)
 	require.NoError(t, err, "%v", s)
-	plan, err := group.Prepare(t.Context(), m, nil)
-	require.NoError(t, err, "%v M=%d", s, m)
+	plan := prepare(t, group, m, nil)
 
 	free, err := runner.New(r.cfg)
 	require.NoError(t, err)

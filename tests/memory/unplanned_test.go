@@ -57,8 +57,7 @@ func TestOwnersWithoutAPlan(t *testing.T) {
 	for _, found := range schedule.Schedules() {
 		s := setup{schedule: found.Name, ranks: 2, stages: 2 * found.PerRank, model: tiny, capacity: 1}
 		t.Run(s.String(), func(t *testing.T) {
-			plan, err := newRig(t, s, false).group(t, record(t, s, 5)).Prepare(t.Context(), m, nil)
-			require.NoError(t, err)
+			plan := prepare(t, newRig(t, s, false).group(t, profileOf(t, s, 5)), m, nil)
 			r := newRig(t, s, false)
 			reports, calls := make([][]memory.PeakOwner, s.ranks), make([]int, s.ranks)
 			r.cfg.Hooks.Peak = func(rank int, owners iter.Seq[memory.PeakOwner]) {

@@ -20,6 +20,7 @@ import (
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/transport/local"
 )
@@ -592,7 +593,7 @@ func TestKeptSlices(t *testing.T) {
 func TestOtherShapesThanTheProfile(t *testing.T) {
 	host := hosts(t, 1)[0]
 	dry := sound(kernels.NewNull(host.(*kernels.Host)))
-	profile, err := runner.Record(t.Context(), dry.cfg, runner.Shape[T]{Name: "two", Source: dry.source})
+	profile, err := record.Stages(t.Context(), dry.cfg, record.Shape[T]{Name: "two", Source: dry.source})
 	require.NoError(t, err)
 	p := sound(host)
 	p.cfg.Memory.Profile = profile
@@ -670,8 +671,8 @@ func TestANilContext(t *testing.T) {
 	defer r.Close()
 	_, err = r.Prepare(none, 3, p.source)
 	require.ErrorContains(t, err, "runner: the context is nil")
-	_, err = runner.Record(none, p.cfg, runner.Shape[T]{Name: "two", Source: p.source})
-	require.ErrorContains(t, err, "runner: the context is nil")
+	_, err = record.Stages(none, p.cfg, record.Shape[T]{Name: "two", Source: p.source})
+	require.ErrorContains(t, err, "record: the context is nil")
 }
 
 // TestOtherGoroutines makes calls on goroutines that the stage starts. A call that fails ends the

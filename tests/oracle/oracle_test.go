@@ -94,14 +94,14 @@ func played(plan *layout.Memory, rank int, want []Position) (list []change) {
 
 // placesOf returns the places of the layout for the actions of a rank, and for the step's end.
 func placesOf(plan *layout.Memory, rank int) (places []int) {
-	for _, s := range plan.Ranks[rank].Segments {
+	for _, s := range plan.Ranks[rank].Layout.Segments {
 		for repeat := range s.Repeat {
 			for k := range s.Body {
 				places = append(places, s.Base(repeat)+k)
 			}
 		}
 	}
-	return append(places, plan.Ranks[rank].End)
+	return append(places, plan.Ranks[rank].Layout.End())
 }
 
 // step runs a step, requires that the runner's changes equal the oracle's, and returns the
@@ -220,7 +220,7 @@ func TestThreeBooks(t *testing.T) {
 						dynamic, planned := r.group(t, nil), r.group(t, r.record(t))
 						plan, err := planned.Prepare(t.Context(), s.Microbatches, r.sources)
 						require.NoError(t, err)
-						checkPlan(t, plan, r.step(t, dynamic.Step, false))
+						checkPlan(t, plan.(*layout.Memory), r.step(t, dynamic.Step, false))
 						r.step(t, dynamic.Evaluate, true)
 						r.step(t, planned.Step, false)
 						r.step(t, planned.Evaluate, true)
@@ -257,7 +257,7 @@ func TestEveryWrongBookIsFound(t *testing.T) {
 	plan, err := group.Prepare(t.Context(), s.Microbatches, r.sources)
 	require.NoError(t, err)
 	for rank, want := range r.step(t, group.Step, false) {
-		for name, changes := range map[string][]change{"runner": r.ran(rank, want), "planner": played(plan, rank, want)} {
+		for name, changes := range map[string][]change{"runner": r.ran(rank, want), "planner": played(plan.(*layout.Memory), rank, want)} {
 			for i, c := range changes {
 				earlier, later, class, more, less := c, c, c, c, c
 				earlier.position--

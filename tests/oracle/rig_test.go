@@ -12,11 +12,12 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/memory/planning"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages"
 	. "github.com/weir-ml/weir/tests/oracle"
 )
@@ -58,7 +59,7 @@ func newRig(t *testing.T, s setup) *rig {
 		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 		Hooks:  runner.Hooks{Action: r.action, Microbatch: func(s *memory.Sample) { r.samples[s.Rank] = append(r.samples[s.Rank], *s) }},
 		Plan:   runner.Plan{Placement: s.Placement, Rule: r.rule, Slices: s.slices, LookAhead: s.LookAhead},
-		Memory: runner.Memory{Search: placement.Options{Nodes: 1}}, // any layout is good enough
+		Memory: runner.Memory{Search: planning.Search{Nodes: 1}}, // any layout is good enough
 		World:  runner.World[T]{Capacity: 1, Stall: -1},
 	}
 	if s.atStart {
@@ -193,15 +194,15 @@ func (r *rig) action(rank int, a schedule.Action) {
 
 // record runs the dry run.
 func (r *rig) record(t *testing.T) *layout.Profile {
-	var shapes []runner.Shape[T]
+	var shapes []record.Shape[T]
 	for shape := range 2 {
 		var list []runner.Source[T]
 		for _, dev := range r.devs {
 			list = append(list, &source{r, dev, shape})
 		}
-		shapes = append(shapes, runner.Shape[T]{Name: fmt.Sprint("shape ", shape), Source: runner.PerRank(list...)})
+		shapes = append(shapes, record.Shape[T]{Name: fmt.Sprint("shape ", shape), Source: runner.PerRank(list...)})
 	}
-	profile, err := runner.Record(t.Context(), r.cfg, shapes...)
+	profile, err := record.Stages(t.Context(), r.cfg, shapes...)
 	require.NoError(t, err)
 	r.dry = -1
 	return profile

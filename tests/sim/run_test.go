@@ -26,6 +26,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/schedule/waitgraph"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
@@ -707,7 +708,7 @@ func (w *world) build() error {
 			return err
 		}
 		cfg := w.config(devs, 0)
-		if w.profile, err = runner.Record(context.Background(), cfg, runner.Shape[T]{Name: "all", Source: w.sources(devs)}); err != nil {
+		if w.profile, err = record.Stages(context.Background(), cfg, record.Shape[T]{Name: "all", Source: w.sources(devs)}); err != nil {
 			return err
 		}
 		w.dry = false

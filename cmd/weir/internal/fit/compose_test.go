@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
@@ -148,10 +149,10 @@ func recorded(t *testing.T, cfg transformer.Config, stageCount, tokens int) *lay
 	defer func() { require.NoError(t, dev.Close()) }()
 	model, err := transformer.New(dev, cfg, stageCount)
 	require.NoError(t, err)
-	profile, err := runner.Record(t.Context(), runner.Config[kernels.Buffer]{
+	profile, err := record.Stages(t.Context(), runner.Config[kernels.Buffer]{
 		Stages: model.Stages(), Spaces: runner.Spaces(dev),
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-	}, runner.Shape[kernels.Buffer]{Name: "tokens", Source: &source{dev, tokens}})
+	}, record.Shape[kernels.Buffer]{Name: "tokens", Source: &source{dev, tokens}})
 	require.NoError(t, err)
 	return profile
 }

@@ -1,4 +1,4 @@
-package profile
+package record
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ type recording[T any] struct {
 
 	buffers   []layout.Buffer       // the buffers of kind layout.Own, by number
 	known     map[uint64]layout.Ref // by serial number
-	residents map[uint64]int        // by serial number: see Recorder
+	residents map[uint64]int        // by serial number: see recorder
 	open      map[layout.Ref]int    // number of references to each buffer that have not ended
 	makers    map[layout.Ref]string // the call in which the latest reference to each buffer began
 
@@ -33,9 +33,9 @@ type recording[T any] struct {
 
 // record returns an empty recording of calls on a rank. New buffers are numbered after the given
 // ones.
-func (r *Recorder[T]) record(rank *calls.Caller[T], buffers []layout.Buffer) *recording[T] {
+func (r *recorder[T]) record(rank *calls.Caller[T], buffers []layout.Buffer) *recording[T] {
 	return &recording[T]{
-		rank: rank, watched: r.Spaces[rank.Rank], buffers: slices.Clone(buffers),
+		rank: rank, watched: r.spaces[rank.Rank], buffers: slices.Clone(buffers),
 		known: map[uint64]layout.Ref{}, residents: map[uint64]int{}, open: map[layout.Ref]int{}, makers: map[layout.Ref]string{},
 	}
 }

@@ -1,4 +1,4 @@
-package runner_test
+package record_test
 
 import (
 	"context"
@@ -7,13 +7,15 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
 // The stages are recorded on Null devices. With the profile every step is laid out before it
 // begins.
-func ExampleRecord() {
+func ExampleStages() {
 	host, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {
 		fmt.Println(err)
@@ -43,8 +45,8 @@ func ExampleRecord() {
 		fmt.Println(err)
 		return
 	}
-	profile, err := runner.Record(context.Background(), dry,
-		runner.Shape[kernels.Buffer]{Name: "32 tokens", Source: shape})
+	profile, err := record.Stages(context.Background(), dry,
+		record.Shape[kernels.Buffer]{Name: "32 tokens", Source: shape})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -66,7 +68,7 @@ func ExampleRecord() {
 		fmt.Println(err)
 		return
 	}
-	rank := &plan.Ranks[0]
+	rank := &plan.(*layout.Memory).Ranks[0]
 	fmt.Println("gap:", rank.Gap())
 
 	before := host.Live()

@@ -1,4 +1,4 @@
-package profile
+package record
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 
 // pass sends one microbatch of one shape through all stages.
 type pass[T any] struct {
-	*Recorder[T]
+	*recorder[T]
 	plan    *schedule.Plan // for the effects of calls; unless all ranks share one space, every stage has its own rank, so that no two stages share a buffer
 	split   bool           // stages that can split their backward do so
 	profile []layout.StageProfile
@@ -24,11 +24,11 @@ type pass[T any] struct {
 }
 
 // pass records the calls of all stages in one pass.
-func (r *Recorder[T]) pass(ctx context.Context, mode schedule.Mode, split bool, profile []layout.StageProfile) (err error) {
-	plan := &schedule.Plan{Mode: mode, Placement: r.Ranks[0].Placement}
+func (r *recorder[T]) pass(ctx context.Context, mode schedule.Mode, split bool, profile []layout.StageProfile) (err error) {
+	plan := &schedule.Plan{Mode: mode, Placement: r.dry.Ranks[0].Placement}
 	plan.Placement.Rank = make([]int, len(profile))
 	for s := range profile {
-		if plan.Frozen = append(plan.Frozen, r.Facts[s].Frozen); r.Copy != nil {
+		if plan.Frozen = append(plan.Frozen, r.dry.Facts[s].Frozen); r.dry.Copy != nil {
 			plan.Placement.Rank[s] = s
 		}
 	}
@@ -37,7 +37,7 @@ func (r *Recorder[T]) pass(ctx context.Context, mode schedule.Mode, split bool, 
 	if mode == schedule.ForwardOnly {
 		kind = frames.Eval
 	}
-	for _, rank := range r.Ranks {
+	for _, rank := range r.dry.Ranks {
 		defer r.stop(rank)
 		defer rank.Frames.Recover(&err)
 		r.begin(rank, kind, r.wanted(rank.Rank))
@@ -46,8 +46,8 @@ func (r *Recorder[T]) pass(ctx context.Context, mode schedule.Mode, split bool, 
 		}
 	}
 	for s := range profile {
-		if r.Whole != nil { // the calls need the buffers, which recordWhole records
-			if err := errors.Join(r.Whole(s, effects.Gathered), r.Whole(s, effects.Accumulator)); err != nil {
+		if r.dry.Whole != nil { // the calls need the buffers, which recordWhole records
+			if err := errors.Join(r.dry.Whole(s, effects.Gathered), r.dry.Whole(s, effects.Accumulator)); err != nil {
 				return p.fault(s, schedule.Unshard, err)
 			}
 		}
@@ -254,7 +254,7 @@ func (p *pass[T]) send(s int, outbox effects.Place, next int, to effects.Place, 
 	copies, err := 0, error(nil)
 	for ; copies < len(handles) && err == nil; copies++ {
 		if none>>copies&1 == 0 {
-			handles[copies], err = p.Copy(source.Rank, target.Rank, handles[copies])
+			handles[copies], err = p.dry.Copy(source.Rank, target.Rank, handles[copies])
 		}
 	}
 	if err != nil {

@@ -1,8 +1,7 @@
-package profile
+package record
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -15,40 +14,28 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// ErrUnended is runner.ErrUnended.
-var ErrUnended = errors.New("runner: nothing ends a reference")
-
-// profiled is runner.Profiled.
-type profiled interface {
-	Profile(shape string) (layout.StageProfile, error)
-}
-
 func isProfiled[T any](stage stages.Stage[T]) bool {
-	_, ok := stage.(profiled)
+	_, ok := stage.(Profiled)
 	return ok
 }
 
-// Recorder performs a dry run of all ranks.
-type Recorder[T any] struct {
-	Ranks  []*calls.Caller[T]
-	Spaces []memory.Watched[T]                // spaces of the ranks
-	Facts  []schedule.Facts                   // facts about the stages
-	Copy   func(from, to int, h T) (T, error) // nil if all ranks share one space
-	// Whole allocates the buffers for a stage's whole parameters, either gathered weights or whole
-	// gradients, and hands them over to the frames. It is nil if nothing is sharded.
-	Whole func(s int, place effects.Place) error
-
+// recorder performs a dry run of all ranks.
+type recorder[T any] struct {
+	dry    *calls.Dry[T]
+	spaces []memory.Watched[T] // of the ranks
 	// residents holds, for each stage, the resident buffers that it hands over: their numbers in the
 	// stage's profile of the current shape, by serial number.
 	residents []map[uint64]int
 }
 
 // at returns the Caller of a stage's rank.
-func (r *Recorder[T]) at(s int) *calls.Caller[T] { return r.Ranks[r.Ranks[0].Placement.Rank[s]] }
+func (r *recorder[T]) at(s int) *calls.Caller[T] {
+	return r.dry.Ranks[r.dry.Ranks[0].Placement.Rank[s]]
+}
 
-// Params returns every stage's uses of parameters.
-func (r *Recorder[T]) Params() [][]layout.Param {
-	all := make([][]layout.Param, len(r.Ranks[0].Stages))
+// params returns every stage's uses of parameters.
+func (r *recorder[T]) params() [][]layout.Param {
+	all := make([][]layout.Param, len(r.dry.Ranks[0].Stages))
 	for s := range all {
 		rank := r.at(s)
 		for _, param := range rank.Stages[s].Params {
@@ -62,9 +49,9 @@ func (r *Recorder[T]) Params() [][]layout.Param {
 	return all
 }
 
-// Shape records the entries of a shape class, which the ranks' sources supply, and the stage calls.
-func (r *Recorder[T]) Shape(ctx context.Context, name string) (layout.ShapeProfile, error) {
-	recorded := layout.ShapeProfile{Name: name, Stages: make([]layout.StageProfile, len(r.Ranks[0].Stages))}
+// shape records the entries of a shape class, which the ranks' sources supply, and the stage calls.
+func (r *recorder[T]) shape(ctx context.Context, name string) (layout.ShapeProfile, error) {
+	recorded := layout.ShapeProfile{Name: name, Stages: make([]layout.StageProfile, len(r.dry.Ranks[0].Stages))}
 	r.residents = make([]map[uint64]int, len(recorded.Stages))
 	for _, set := range r.sets() {
 		entry, err := r.entry(ctx, set)
@@ -90,7 +77,7 @@ func (r *Recorder[T]) Shape(ctx context.Context, name string) (layout.ShapeProfi
 		}
 	}
 	for s := range recorded.Stages {
-		if stage, ok := r.at(s).Stages[s].Stage.(profiled); ok {
+		if stage, ok := r.at(s).Stages[s].Stage.(Profiled); ok {
 			profile, err := stage.Profile(name)
 			if err != nil {
 				return recorded, fmt.Errorf("the profile of stage %d (%s): %w", s, recorded.Stages[s].Stage, err)
@@ -105,9 +92,9 @@ func (r *Recorder[T]) Shape(ctx context.Context, name string) (layout.ShapeProfi
 }
 
 // sets returns every set of parts that a rank may want: all unions of the sets that stages read.
-func (r *Recorder[T]) sets() []uint64 {
+func (r *recorder[T]) sets() []uint64 {
 	sets := []uint64{0}
-	for s := range r.Facts {
+	for s := range r.dry.Facts {
 		evaluation, training := r.reads(s)
 		for _, reads := range []uint64{evaluation, training} {
 			for _, set := range sets {
@@ -122,8 +109,8 @@ func (r *Recorder[T]) sets() []uint64 {
 }
 
 // reads returns the parts that a stage reads in evaluation and in training.
-func (r *Recorder[T]) reads(s int) (evaluation, training uint64) {
-	st, reads := &r.at(s).Stages[s], &r.Facts[s].Reads
+func (r *recorder[T]) reads(s int) (evaluation, training uint64) {
+	st, reads := &r.at(s).Stages[s], &r.dry.Facts[s].Reads
 	evaluation, training = reads[schedule.F], reads[schedule.F]
 	if st.GradientWanted {
 		training |= reads[schedule.I]
@@ -135,9 +122,9 @@ func (r *Recorder[T]) reads(s int) (evaluation, training uint64) {
 }
 
 // names returns the names of the parts in a set.
-func (r *Recorder[T]) names(set uint64) []string {
+func (r *recorder[T]) names(set uint64) []string {
 	var names []string
-	for part, name := range r.Ranks[0].Parts {
+	for part, name := range r.dry.Ranks[0].Parts {
 		if set>>part&1 == 1 {
 			names = append(names, name)
 		}
@@ -146,8 +133,8 @@ func (r *Recorder[T]) names(set uint64) []string {
 }
 
 // wanted returns the parts that the stages of a rank read in training.
-func (r *Recorder[T]) wanted(rank int) (set uint64) {
-	for s, placed := range r.Ranks[0].Placement.Rank {
+func (r *recorder[T]) wanted(rank int) (set uint64) {
+	for s, placed := range r.dry.Ranks[0].Placement.Rank {
 		if placed == rank {
 			_, training := r.reads(s)
 			set |= training
@@ -158,8 +145,8 @@ func (r *Recorder[T]) wanted(rank int) (set uint64) {
 
 // entry records the source's call for the entry of a rank that reads the parts in set. It uses the source
 // of such a rank, or of the first rank if there is none.
-func (r *Recorder[T]) entry(ctx context.Context, set uint64) (e layout.Entry, err error) {
-	rank := r.Ranks[max(0, slices.IndexFunc(r.Ranks, func(c *calls.Caller[T]) bool { return r.wanted(c.Rank) == set }))]
+func (r *recorder[T]) entry(ctx context.Context, set uint64) (e layout.Entry, err error) {
+	rank := r.dry.Ranks[max(0, slices.IndexFunc(r.dry.Ranks, func(c *calls.Caller[T]) bool { return r.wanted(c.Rank) == set }))]
 	rec := r.record(rank, nil)
 	defer r.stop(rank)
 	r.begin(rank, frames.Train, set)
@@ -227,22 +214,22 @@ func byPart(e *layout.Entry) {
 }
 
 // begin prepares the frames of a rank for one microbatch.
-func (r *Recorder[T]) begin(rank *calls.Caller[T], pass frames.Pass, parts uint64) {
+func (r *recorder[T]) begin(rank *calls.Caller[T], pass frames.Pass, parts uint64) {
 	ones := slices.Repeat([]int{1}, len(rank.Stages))
 	plan := &schedule.Plan{Windows: ones, Outgoing: ones}
 	rank.Frames.Begin(0, pass, frames.Extent{Plan: plan, Wanted: []uint64{parts}, Entries: 1})
 }
 
 // stop releases everything that the frames of a rank still hold.
-func (r *Recorder[T]) stop(rank *calls.Caller[T]) {
-	r.Spaces[rank.Rank].Watch(nil)
+func (r *recorder[T]) stop(rank *calls.Caller[T]) {
+	r.spaces[rank.Rank].Watch(nil)
 	rank.Frames.Dry(nil)
 	rank.Abort()
 }
 
 // recordWhole records a stage's UNSHARD and ZERO_GRAD, which belong to no microbatch.
-func (r *Recorder[T]) recordWhole(s int, profile *layout.StageProfile) error {
-	if r.Whole == nil {
+func (r *recorder[T]) recordWhole(s int, profile *layout.StageProfile) error {
+	if r.dry.Whole == nil {
 		return nil
 	}
 	rank := r.at(s)
@@ -257,7 +244,7 @@ func (r *Recorder[T]) recordWhole(s int, profile *layout.StageProfile) error {
 	} {
 		defer r.stop(rank)
 		rec := r.record(rank, profile.Buffers)
-		if err := rec.call(made.kind.String(), func() error { return r.Whole(s, made.place) }); err != nil {
+		if err := rec.call(made.kind.String(), func() error { return r.dry.Whole(s, made.place) }); err != nil {
 			return fmt.Errorf("%v of stage %d (%s): %w", made.kind, s, profile.Stage, err)
 		}
 		out := rec.allHandedOver(rank.Frames.Handles(made.place, s, 0))
