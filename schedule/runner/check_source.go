@@ -23,22 +23,22 @@ type sourceCheck struct {
 // each part immediately, so that the memory plan need not include it. It sets begun once the frames
 // may hold buffers.
 func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool) (err error) {
-	r.sourceCheck = sourceCheck{}
-	_, indexed := ofRank(r.Source, r.global).(*indexed[T])
-	space, able := r.Space.(memory.Hasher[T])
+	r.running.sourceCheck = sourceCheck{}
+	_, indexed := ofRank(r.calls.Source, r.global).(*indexed[T])
+	space, able := r.calls.Space.(memory.Hasher[T])
 	if !indexed || !able || !r.cfg.CheckSource && !invariants.Enabled {
 		return nil
 	}
-	c := sourceCheck{made: make([]uint64, len(r.Parts)), due: make([]uint64, len(r.Parts)), read: make([]uint64, len(r.Parts))}
+	c := sourceCheck{made: make([]uint64, len(r.calls.Parts)), due: make([]uint64, len(r.calls.Parts)), read: make([]uint64, len(r.calls.Parts))}
 	*begun = true
 	r.begin(plan)
-	r.action = plan.first
-	defer r.Frames.Recover(&err)
+	r.running.action = plan.first
+	defer r.calls.Frames.Recover(&err)
 	for item := range plan.Microbatches {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		r.Frames.TryEntry(item, func(part int, h T) error {
+		r.calls.Frames.TryEntry(item, func(part int, h T) error {
 			hash, err := space.Hash(h)
 			digest(&c.made[part], hash)
 			if plan.extent.WantedParts(item)>>part&1 == 1 {
@@ -46,14 +46,14 @@ func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool)
 			}
 			return err
 		})
-		if err := r.Frames.EndEntry(r.Source.Next(ctx, batchctx.Entry[T](r.Frames.EntryView()))); err != nil {
+		if err := r.calls.Frames.EndEntry(r.calls.Source.Next(ctx, batchctx.Entry[T](r.calls.Frames.EntryView()))); err != nil {
 			return r.sourceError(item, err)
 		}
 	}
-	if err := r.Frames.Audit(frames.Counts{}); err != nil {
+	if err := r.calls.Frames.Audit(frames.Counts{}); err != nil {
 		return fmt.Errorf("the source: %w", err)
 	}
-	r.sourceCheck, r.action = c, 0
+	r.running.sourceCheck, r.running.action = c, 0
 	return nil
 }
 
@@ -62,14 +62,14 @@ func digest(sum *uint64, hash uint64) { *sum = bits.RotateLeft64(*sum^hash, 23)*
 
 // checkEntry adds the parts of an entry that was made during the step to the digests.
 func (r *worker[T]) checkEntry(item int) error {
-	space := r.Space.(memory.Hasher[T])
-	for part := range r.Parts {
-		if h, held := r.Frames.EntryPart(item, part); held {
+	space := r.calls.Space.(memory.Hasher[T])
+	for part := range r.calls.Parts {
+		if h, held := r.calls.Frames.EntryPart(item, part); held {
 			hash, err := space.Hash(h)
 			if err != nil {
 				return err
 			}
-			digest(&r.sourceCheck.read[part], hash)
+			digest(&r.running.sourceCheck.read[part], hash)
 		}
 	}
 	return nil
@@ -77,10 +77,10 @@ func (r *worker[T]) checkEntry(item int) error {
 
 // checkSourceAgain compares the parts that the source made during the step with those it made before.
 func (r *worker[T]) checkSourceAgain() error {
-	for part, sum := range r.sourceCheck.read {
-		if sum != r.sourceCheck.due[part] {
+	for part, sum := range r.running.sourceCheck.read {
+		if sum != r.running.sourceCheck.due[part] {
 			return fmt.Errorf("%w: %s makes a different %q the second time for the same microbatch: draw by Entry.Index, as rand.NewPCG(seed, index) does, or use runner.Stream for data that is read in order",
-				ErrIndexed, r.name(), r.Parts[part])
+				ErrIndexed, r.name(), r.calls.Parts[part])
 		}
 	}
 	return nil
@@ -88,13 +88,13 @@ func (r *worker[T]) checkSourceAgain() error {
 
 // checkAgreement compares another rank's digests with this rank's, for the parts that both have made.
 func (r *worker[T]) checkAgreement(rank int, parts []uint64) error {
-	if len(parts) != len(r.sourceCheck.made) || rank/r.Placement.Ranks != r.replica {
+	if len(parts) != len(r.running.sourceCheck.made) || rank/r.calls.Placement.Ranks != r.replica {
 		return nil // one of the sources is not checked, or the other replica has other microbatches
 	}
 	for part, sum := range parts {
-		if mine := r.sourceCheck.made[part]; mine != sum && mine != 0 && sum != 0 {
+		if mine := r.running.sourceCheck.made[part]; mine != sum && mine != 0 && sum != 0 {
 			return fmt.Errorf("%w: ranks %d and %d make different %q of the same microbatch: draw by Entry.Index alone, as rand.NewPCG(seed, index) does, or use runner.Stream for data that is read in order",
-				ErrIndexed, min(rank, r.global), max(rank, r.global), r.Parts[part])
+				ErrIndexed, min(rank, r.global), max(rank, r.global), r.calls.Parts[part])
 		}
 	}
 	return nil

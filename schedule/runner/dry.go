@@ -24,7 +24,7 @@ func (r *Runner[T]) Dry() *calls.Dry[T] {
 		SetSource: func(source calls.Source[T]) error { return r.share(source, 1) },
 	}
 	for _, w := range r.workers {
-		dry.Ranks = append(dry.Ranks, &w.Caller)
+		dry.Ranks = append(dry.Ranks, &w.calls)
 	}
 	if r.cfg.Replicas.Shard >= 2 {
 		dry.Whole = func(s int, place effects.Place) error {

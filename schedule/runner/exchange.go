@@ -48,7 +48,7 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 	clear(r.params.squares)
 	if r.links.transport == nil {
 		var err error
-		if r.plan.Mode == schedule.Training {
+		if r.running.plan.Mode == schedule.Training {
 			err = r.params.addSquares(0, r.params.sums)
 		}
 		return []RankResult{r.account()}, err
@@ -73,26 +73,26 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 // account returns this rank's measurements, taken from its books and clock.
 func (r *worker[T]) account() RankResult {
 	own := RankResult{
-		Live: r.Frames.Live(), Excess: r.Frames.Excess(), Growth: r.result.Growth.Bytes,
-		Books: int64(r.result.Books), Actions: int64(r.result.Actions),
+		Live: r.calls.Frames.Live(), Excess: r.calls.Frames.Excess(), Growth: r.running.result.Growth.Bytes,
+		Books: int64(r.running.result.Books), Actions: int64(r.running.result.Actions),
 	}
 	if own.Books > 1 {
-		stats := r.Frames.Stats()
-		r.result.raisePeak(stats.Peak, &stats.PeakClasses)
+		stats := r.calls.Frames.Stats()
+		r.running.result.raisePeak(stats.Peak, &stats.PeakClasses)
 		own.Live, own.Reserved = stats.Live, stats.Reserved
 	}
-	own.Peak, own.PeakClasses = r.result.Peak, r.result.PeakClasses
-	l := &r.levels
+	own.Peak, own.PeakClasses = r.running.result.Peak, r.running.result.PeakClasses
+	l := &r.memory.levels
 	if l.near.layout != nil {
-		own.Planned, own.Height, own.PeakPlanned = true, l.near.layout.Height, r.Frames.Baseline()+l.top
+		own.Planned, own.Height, own.PeakPlanned = true, l.near.layout.Height, r.calls.Frames.Baseline()+l.top
 	}
 	if l.far.layout != nil {
-		own.FarPeak, own.FarHeight, own.FarWaits = r.result.FarPeak, l.far.layout.Height, r.Frames.FarWaits()
+		own.FarPeak, own.FarHeight, own.FarWaits = r.running.result.FarPeak, l.far.layout.Height, r.calls.Frames.FarWaits()
 	}
 	if r.params.shared != nil {
 		own.Reduce, own.Gather, own.ReplicaWait = r.params.shared.Times()
 	}
-	if c := &r.clock; !c.first.IsZero() {
+	if c := &r.running.clock; !c.first.IsZero() {
 		own.Start = time.Duration(c.first.UnixNano())
 		own.End = own.Start + c.last.Sub(c.first)
 		own.Wait = c.waited - c.waitedBefore
@@ -103,12 +103,12 @@ func (r *worker[T]) account() RankResult {
 // sendReport sends this rank's report and returns the encoded reports of all ranks.
 func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]byte, error) {
 	mine := &r.reports.report
-	mine.reportHeader = reportHeader{Step: r.step, Microbatches: int64(r.m), Mode: int64(r.plan.Mode), Rank: r.account()}
+	mine.reportHeader = reportHeader{Step: r.step, Microbatches: int64(r.running.m), Mode: int64(r.running.plan.Mode), Rank: r.account()}
 	mine.squares = mine.squares[:0]
-	if r.plan.Mode == schedule.Training {
+	if r.running.plan.Mode == schedule.Training {
 		mine.squares = append(mine.squares, r.params.sums...)
 	}
-	mine.parts = append(mine.parts[:0], r.sourceCheck.made...)
+	mine.parts = append(mine.parts[:0], r.running.sourceCheck.made...)
 	var err error
 	if mine.record, err = record.AppendBinary(mine.record[:0]); err != nil {
 		return nil, err
@@ -124,11 +124,11 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 	if err := theirs.decode(data); err != nil {
 		return fmt.Errorf("%w: rank %d: %w", transport.ErrRanks, rank, err)
 	}
-	if theirs.Step != r.step || theirs.Microbatches != int64(r.m) || theirs.Mode != int64(r.plan.Mode) {
+	if theirs.Step != r.step || theirs.Microbatches != int64(r.running.m) || theirs.Mode != int64(r.running.plan.Mode) {
 		return fmt.Errorf("%w: rank %d ran step %d of %d microbatches (mode %d), this rank ran step %d of %d (mode %d)", transport.ErrRanks, rank,
-			theirs.Step, theirs.Microbatches, theirs.Mode, r.step, r.m, r.plan.Mode)
+			theirs.Step, theirs.Microbatches, theirs.Mode, r.step, r.running.m, r.running.plan.Mode)
 	}
-	if r.plan.Mode == schedule.Training {
+	if r.running.plan.Mode == schedule.Training {
 		if err := r.params.addSquares(rank, theirs.squares); err != nil {
 			return err
 		}

@@ -18,13 +18,13 @@ import (
 // ranks once, and sets the Result. After the exchange all ranks have the same numbers and make the
 // same decisions.
 func (r *worker[T]) finish(ctx context.Context) error {
-	r.action = 0
+	r.running.action = 0
 	if r.links.watcher != nil {
 		r.links.watcher.Runs(r.step, 0)
 	}
-	r.Frames.Act(-1, -1)
+	r.calls.Frames.Act(-1, -1)
 	r.setEndPosition()
-	if err := r.pull(ctx, r.plan.Microbatches-1); err != nil { // the rank may not have needed all entries
+	if err := r.pull(ctx, r.running.plan.Microbatches-1); err != nil { // the rank may not have needed all entries
 		return err
 	}
 	if err := r.checkSourceAgain(); err != nil {
@@ -34,13 +34,13 @@ func (r *worker[T]) finish(ctx context.Context) error {
 		return err
 	}
 	if invariants.Enabled {
-		for s := range r.Stages {
-			if err := r.Frames.CheckWeights(s); err != nil {
+		for s := range r.calls.Stages {
+			if err := r.calls.Frames.CheckWeights(s); err != nil {
 				return fmt.Errorf("%w, after its last call: a hook, or a view that was kept, wrote to it", err)
 			}
 		}
 	}
-	training := r.plan.Mode == schedule.Training
+	training := r.running.plan.Mode == schedule.Training
 	if training {
 		if err := r.finishGradients(ctx); err != nil {
 			return err
@@ -49,7 +49,7 @@ func (r *worker[T]) finish(ctx context.Context) error {
 	if r.params.shared != nil {
 		r.params.shared.Stop()
 	}
-	if err := r.Frames.Audit(frames.Counts{}); err != nil && !r.cfg.Memory.TolerateLeaks {
+	if err := r.calls.Frames.Audit(frames.Counts{}); err != nil && !r.cfg.Memory.TolerateLeaks {
 		return err
 	}
 	if err := r.auditPlan(); err != nil {
@@ -66,10 +66,10 @@ func (r *worker[T]) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.result.gather(ranks)
-	r.result.Losses = totals.Values
-	r.result.Outcome = totals.Outcome
-	r.result.FirstNonFinite = totals.FirstNonFinite
+	r.running.result.gather(ranks)
+	r.running.result.Losses = totals.Values
+	r.running.result.Outcome = totals.Outcome
+	r.running.result.FirstNonFinite = totals.FirstNonFinite
 	if training && r.losses.objective >= 0 && totals.Outcome == loss.Stepped {
 		r.setFactor(totals.Divisor)
 	}
@@ -82,8 +82,8 @@ func (r *worker[T]) finishGradients(ctx context.Context) (err error) {
 	if err := r.checkContributions(); err != nil {
 		return err
 	}
-	for s := range r.Stages {
-		if !r.Stages[s].Own {
+	for s := range r.calls.Stages {
+		if !r.calls.Stages[s].Own {
 			continue
 		}
 		if err := r.params.zeroUnwritten(s); err != nil {
@@ -101,17 +101,17 @@ func (r *worker[T]) finishGradients(ctx context.Context) (err error) {
 // the stages have recorded their losses and asked for their seeds and weights.
 func (r *worker[T]) checkContributions() error {
 	var faults []error
-	for s := range r.Stages {
-		if r.Stages[s].Own {
-			from, to := r.plan.Span(s)
-			if err := r.Frames.Contributions(s, to-from); err != nil {
+	for s := range r.calls.Stages {
+		if r.calls.Stages[s].Own {
+			from, to := r.running.plan.Span(s)
+			if err := r.calls.Frames.Contributions(s, to-from); err != nil {
 				faults = append(faults, err)
 			}
-			if r.params.level == 3 && len(r.Stages[s].Params) > 0 && !r.Frames.Asked(s) {
-				faults = append(faults, fmt.Errorf("%w: stage %d (%s) never asked for one, and Replicas.Shard 3 leaves it a part: call Microbatch.Weight", ErrUnasked, s, r.Stages[s].Spec.Name))
+			if r.params.level == 3 && len(r.calls.Stages[s].Params) > 0 && !r.calls.Frames.Asked(s) {
+				faults = append(faults, fmt.Errorf("%w: stage %d (%s) never asked for one, and Replicas.Shard 3 leaves it a part: call Microbatch.Weight", ErrUnasked, s, r.calls.Stages[s].Spec.Name))
 			}
-			if name := r.Frames.Unseeded(s); name != "" && r.Stages[s].GradientWanted && len(r.params.owners) > 0 {
-				faults = append(faults, fmt.Errorf("%w: stage %d (%s) records %q, which trains: ask for its seed (Microbatch.LossSeed) and multiply its gradient by it, or declare it with Decl.Metric", ErrUnseeded, s, r.Stages[s].Spec.Name, name))
+			if name := r.calls.Frames.Unseeded(s); name != "" && r.calls.Stages[s].GradientWanted && len(r.params.owners) > 0 {
+				faults = append(faults, fmt.Errorf("%w: stage %d (%s) records %q, which trains: ask for its seed (Microbatch.LossSeed) and multiply its gradient by it, or declare it with Decl.Metric", ErrUnseeded, s, r.calls.Stages[s].Spec.Name, name))
 			}
 		}
 	}
@@ -128,10 +128,10 @@ func (r *worker[T]) checkObjective() error {
 		return nil
 	}
 	name, want := r.cfg.Losses[r.losses.objective].Name, int64(0)
-	for s := range r.Stages {
-		for _, declared := range r.Stages[s].Spec.Losses {
-			if r.Stages[s].Own && declared == name {
-				from, to := r.plan.Span(s)
+	for s := range r.calls.Stages {
+		for _, declared := range r.calls.Stages[s].Spec.Losses {
+			if r.calls.Stages[s].Own && declared == name {
+				from, to := r.running.plan.Span(s)
 				want += int64(to - from)
 			}
 		}
@@ -141,9 +141,9 @@ func (r *worker[T]) checkObjective() error {
 		return nil
 	}
 	var heads []string
-	for s := range r.Stages {
-		if r.Stages[s].Own && slices.Contains(r.Stages[s].Spec.Losses, name) {
-			heads = append(heads, fmt.Sprintf("stage %d (%s)", s, r.Stages[s].Spec.Name))
+	for s := range r.calls.Stages {
+		if r.calls.Stages[s].Own && slices.Contains(r.calls.Stages[s].Spec.Losses, name) {
+			heads = append(heads, fmt.Sprintf("stage %d (%s)", s, r.calls.Stages[s].Spec.Name))
 		}
 	}
 	return fmt.Errorf("%w: %s recorded %q in %d of %d microbatches: call Microbatch.Loss in every forward, with weight 0 if there is no target",
@@ -157,8 +157,8 @@ func (r *worker[T]) setFactor(divisor float64) {
 	var squares float64
 	for i, s := range r.params.squares {
 		if math.IsNaN(s) || math.IsInf(s, 0) {
-			r.result.Outcome = loss.Skipped
-			r.result.refused = fmt.Errorf("%w (first in %s)", ErrSkipped, r.params.gradientName(r.params.owners[i]))
+			r.running.result.Outcome = loss.Skipped
+			r.running.result.refused = fmt.Errorf("%w (first in %s)", ErrSkipped, r.params.gradientName(r.params.owners[i]))
 			return
 		}
 		squares += s
@@ -166,10 +166,10 @@ func (r *worker[T]) setFactor(divisor float64) {
 	factor := math.Ldexp(1/divisor, -r.cfg.ScaleExponent)
 	norm := math.Sqrt(squares) * factor
 	if factor < 0x1p-126 || max(factor, norm) > math.MaxFloat32 { // the factor is positive, and norm is not NaN
-		r.result.Outcome = loss.OutOfRange
-		r.result.refused = fmt.Errorf("%w: %.3g, which makes their norm %.3g: the total weight of %q is %.3g and the scale of seeds 2^%d: record weights near 1 for each target, or choose another scale",
+		r.running.result.Outcome = loss.OutOfRange
+		r.running.result.refused = fmt.Errorf("%w: %.3g, which makes their norm %.3g: the total weight of %q is %.3g and the scale of seeds 2^%d: record weights near 1 for each target, or choose another scale",
 			ErrRange, factor, norm, r.cfg.Losses[r.losses.objective].Name, divisor, r.cfg.ScaleExponent)
 		return
 	}
-	r.result.factor, r.result.GradNorm = factor, norm
+	r.running.result.factor, r.running.result.GradNorm = factor, norm
 }

@@ -12,6 +12,16 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
+// stepMemory is the memory of a rank's steps, if it is planned.
+type stepMemory[T any] struct {
+	planned   memory.Planned      // the rank's space; nil if it is not planned
+	unordered memory.Unordered[T] // the same; nil if planned is nil, or the space does not support it
+	far       *far.Memory[T]      // nil until a step offloads
+	levels    levels
+	parts     []int // scratch: the parts of an entry in the order of their plan
+	buffers   []T   // scratch: an entry's buffers in the order of their plan
+}
+
 // levels is the place of the running step in the layouts of its rank.
 type levels struct {
 	near, far level // the levels of the rank's space and of its far memory
@@ -51,7 +61,7 @@ func (l *level) live() int64 { return l.layout.Levels[l.place].Live }
 // and near memory if the space implements memory.Planned. An evaluation with Outputs is not planned,
 // because the caller owns the outputs indefinitely.
 func (r *worker[T]) plansMemory(plan *planned) bool {
-	if r.planned == nil {
+	if r.memory.planned == nil {
 		return plan.offloads && r.cfg.Memory.Profile != nil && !r.cfg.Memory.TolerateLeaks
 	}
 	return plan.Mode == schedule.Training || r.cfg.Outputs == nil
@@ -60,34 +70,34 @@ func (r *worker[T]) plansMemory(plan *planned) bool {
 // shapes returns the shape classes of the microbatches of the rank's plan, or nil if the source does
 // not implement Shaped.
 func (r *worker[T]) shapes(plan *schedule.Plan) []int {
-	shaped, ok := ofRank(r.Source, r.global).(Shaped)
+	shaped, ok := ofRank(r.calls.Source, r.global).(Shaped)
 	if !ok {
 		return nil
 	}
 	shapes := make([]int, plan.Microbatches)
 	for m := range shapes {
-		shapes[m] = shaped.Shape(r.Frames.Index(plan.Item(m)))
+		shapes[m] = shaped.Shape(r.calls.Frames.Index(plan.Item(m)))
 	}
 	return shapes
 }
 
 // lay reserves the memory of the step on this rank.
 func (r *worker[T]) lay(plan *program) error {
-	r.levels = levels{}
+	r.memory.levels = levels{}
 	if plan.memory == nil || !r.plansMemory(plan.planned) {
 		if plan.offloads {
 			return fmt.Errorf("%w: the plan offloads saved state: set Memory.Profile, and not TolerateLeaks", ErrPlan)
 		}
 		return nil
 	}
-	near, far := plan.memory.Layouts(r.Rank)
-	if r.planned != nil {
-		if err := r.planned.Lay(near); err != nil {
+	near, far := plan.memory.Layouts(r.calls.Rank)
+	if r.memory.planned != nil {
+		if err := r.memory.planned.Lay(near); err != nil {
 			return fmt.Errorf("runner: %s: memory of a step: %w", r.name(), err)
 		}
-		r.levels.near.layout = near
+		r.memory.levels.near.layout = near
 	}
-	r.levels.atMost, r.levels.far.layout = plan.atMost, far
+	r.memory.levels.atMost, r.memory.levels.far.layout = plan.atMost, far
 	if far == nil {
 		return nil
 	}
@@ -99,25 +109,25 @@ func (r *worker[T]) lay(plan *program) error {
 
 // layFar reserves the far memory of the step. The first step that offloads creates the far memory.
 func (r *worker[T]) layFar(layout *memory.Layout) (err error) {
-	if r.far == nil {
-		if r.far, err = r.newFar(); err != nil {
+	if r.memory.far == nil {
+		if r.memory.far, err = r.newFar(); err != nil {
 			return err
 		}
-		r.Frames.Far = r.far
+		r.calls.Frames.Far = r.memory.far
 	}
-	if err := r.far.Lay(layout); err != nil {
+	if err := r.memory.far.Lay(layout); err != nil {
 		return err
 	}
-	return r.far.Start(len(layout.Allocations))
+	return r.memory.far.Start(len(layout.Allocations))
 }
 
 // newFar creates the far memory of the rank.
 func (r *worker[T]) newFar() (*far.Memory[T], error) {
 	o := &r.cfg.Memory.Offload
-	if err := mayOffload(o, r.Space); err != nil {
+	if err := mayOffload(o, r.calls.Space); err != nil {
 		return nil, fmt.Errorf("%w: the plan offloads saved state: %w", ErrPlan, err)
 	}
-	if device, is := r.Space.(memory.Offloader[T]); is {
+	if device, is := r.calls.Space.(memory.Offloader[T]); is {
 		return far.NewOn(device, o.Budget)
 	}
 	bytes, err := far.Heap(), error(nil)
@@ -130,7 +140,7 @@ func (r *worker[T]) newFar() (*far.Memory[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	return far.New(r.Space.(memory.Movable[T]), bytes, o.Budget)
+	return far.New(r.calls.Space.(memory.Movable[T]), bytes, o.Budget)
 }
 
 // mayOffload returns an error if a space cannot move saved state to the configured far memory.
@@ -150,14 +160,14 @@ func mayOffload[T any](o *Offload, space memory.Space[T]) error {
 // unlay ends the reservation that lay made. With -tags invariants it returns an error if the step has
 // written to memory outside its buffers.
 func (r *worker[T]) unlay() (err error) {
-	laid := r.levels
-	r.levels = levels{}
+	laid := r.memory.levels
+	r.memory.levels = levels{}
 	if laid.near.layout != nil {
-		err = r.planned.Lay(nil)
+		err = r.memory.planned.Lay(nil)
 	}
-	if r.far != nil && laid.far.layout != nil {
-		r.far.Stop()
-		err = errors.Join(err, r.far.Lay(nil))
+	if r.memory.far != nil && laid.far.layout != nil {
+		r.memory.far.Stop()
+		err = errors.Join(err, r.memory.far.Lay(nil))
 	}
 	return err
 }
@@ -166,21 +176,21 @@ func (r *worker[T]) unlay() (err error) {
 // position determines the addresses of the next allocations. If memory is not planned, the position
 // is the number of actions that have run.
 func (r *worker[T]) setPosition(k int) {
-	l := &r.levels
+	l := &r.memory.levels
 	if l.far.move(k) {
-		r.far.At(l.far.place)
+		r.memory.far.At(l.far.place)
 	}
 	if l.near.move(k) {
 		l.top = max(l.top, l.near.peak)
-		r.planned.At(l.near.place)
+		r.memory.planned.At(l.near.place)
 	} else if r.peak.watched {
-		r.peak.space.At(r.result.Actions)
+		r.peak.space.At(r.running.result.Actions)
 	}
 }
 
 // setEndPosition sets the position after the last action.
 func (r *worker[T]) setEndPosition() {
-	for _, l := range []*level{&r.levels.near, &r.levels.far} {
+	for _, l := range []*level{&r.memory.levels.near, &r.memory.levels.far} {
 		if l.layout != nil {
 			l.base = l.layout.End()
 		}
@@ -190,29 +200,29 @@ func (r *worker[T]) setEndPosition() {
 
 // auditPlan compares the live bytes with the memory plan (L6).
 func (r *worker[T]) auditPlan() error {
-	l := &r.levels
+	l := &r.memory.levels
 	if l.far.layout != nil {
-		if live, planned := r.far.Live(), l.far.live(); live > planned || live < planned && !l.atMost {
+		if live, planned := r.memory.far.Live(), l.far.live(); live > planned || live < planned && !l.atMost {
 			return fmt.Errorf("%w: %d bytes are live in far memory, but the plan has %d: record the stages again", frames.ErrLeak, live, planned)
 		}
 	}
 	if l.near.layout == nil {
 		return nil
 	}
-	if bounded, ok := r.planned.(memory.Bounded); ok {
-		return r.Frames.AuditPlan(l.near.live()-bounded.Unrequested(), false)
+	if bounded, ok := r.memory.planned.(memory.Bounded); ok {
+		return r.calls.Frames.AuditPlan(l.near.live()-bounded.Unrequested(), false)
 	}
-	return r.Frames.AuditPlan(l.near.live(), l.atMost)
+	return r.calls.Frames.AuditPlan(l.near.live(), l.atMost)
 }
 
 // samplePlan fills in a sample's numbers from the memory plan.
 func (r *worker[T]) samplePlan(s *memory.Sample) {
-	near, far := &r.levels.near, &r.levels.far
+	near, far := &r.memory.levels.near, &r.memory.levels.far
 	if far.layout != nil {
 		s.FarPlanned, far.peak = far.peak, far.live()
 	}
 	if s.Planned = near.layout != nil; s.Planned {
-		before, live := r.Frames.Baseline(), near.live()
+		before, live := r.calls.Frames.Baseline(), near.live()
 		s.LivePlanned, s.PeakPlanned = before+live, before+near.peak
 		near.peak = live
 	}
@@ -223,15 +233,15 @@ func (r *worker[T]) samplePlan(s *memory.Sample) {
 func (r *worker[T]) explain(err error) error {
 	refused, is := errors.AsType[*memory.PlanError](err)
 	switch {
-	case !is || r.levels.near.layout == nil:
+	case !is || r.memory.levels.near.layout == nil:
 		return err
 	case refused.Err == memory.ErrOverlap:
-		if lost := r.Frames.KnownLeak(); lost != nil {
+		if lost := r.calls.Frames.KnownLeak(); lost != nil {
 			return fmt.Errorf("%w; its place was needed: %w", lost, err)
 		}
 		return err
 	}
-	if names := r.plan.memory.Names(r.Rank, refused.Place); len(names) > 0 {
+	if names := r.running.plan.memory.Names(r.calls.Rank, refused.Place); len(names) > 0 {
 		return fmt.Errorf("%w; the plan has here: %s", err, strings.Join(names, ", "))
 	}
 	return err
@@ -240,24 +250,24 @@ func (r *worker[T]) explain(err error) error {
 // fillPlanned is like Fill, but with planned memory: the source may allocate the parts in any order,
 // yet each part gets its planned address.
 func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
-	if r.levels.near.layout == nil || r.unordered == nil {
-		return r.Fill(ctx, item)
+	if r.memory.levels.near.layout == nil || r.memory.unordered == nil {
+		return r.calls.Fill(ctx, item)
 	}
-	r.entryParts = r.plan.memory.AppendParts(r.entryParts[:0], r.plan.OfItem(item), r.plan.extent.WantedParts(item))
-	if len(r.entryParts) == 0 {
-		return r.Fill(ctx, item)
+	r.memory.parts = r.running.plan.memory.AppendParts(r.memory.parts[:0], r.running.plan.OfItem(item), r.running.plan.extent.WantedParts(item))
+	if len(r.memory.parts) == 0 {
+		return r.calls.Fill(ctx, item)
 	}
-	r.unordered.AnyOrder(len(r.entryParts))
-	if err := r.Fill(ctx, item); err != nil {
+	r.memory.unordered.AnyOrder(len(r.memory.parts))
+	if err := r.calls.Fill(ctx, item); err != nil {
 		return err
 	}
-	r.entryBuffers = r.entryBuffers[:0]
-	for _, part := range r.entryParts {
+	r.memory.buffers = r.memory.buffers[:0]
+	for _, part := range r.memory.parts {
 		var h T
 		if part >= 0 {
-			h, _ = r.Frames.EntryPart(item, part)
+			h, _ = r.calls.Frames.EntryPart(item, part)
 		}
-		r.entryBuffers = append(r.entryBuffers, h)
+		r.memory.buffers = append(r.memory.buffers, h)
 	}
-	return r.unordered.Settle(r.entryBuffers)
+	return r.memory.unordered.Settle(r.memory.buffers)
 }

@@ -20,7 +20,7 @@ type peak struct {
 // earlier peaks.
 func (r *worker[T]) reportPeak() {
 	p := &r.peak
-	if bytes := r.result.Ranks[r.global].Peak; p.watched && bytes > p.highest {
+	if bytes := r.running.result.Ranks[r.global].Peak; p.watched && bytes > p.highest {
 		p.highest = bytes
 		r.cfg.Hooks.Peak(r.global, slices.Values(r.peakOwners()))
 	}
@@ -48,7 +48,7 @@ func (r *worker[T]) peakOwners() []memory.PeakOwner {
 		}
 		o := owners[b]
 		if o == nil {
-			o = &memory.PeakOwner{Step: r.result.Step, Rank: r.global, Name: r.birthName(b.kind, b.stage, b.class), Class: b.class, First: m, Last: m}
+			o = &memory.PeakOwner{Step: r.running.result.Step, Rank: r.global, Name: r.birthName(b.kind, b.stage, b.class), Class: b.class, First: m, Last: m}
 			owners[b] = o
 		}
 		o.Bytes += buffer.Bytes
@@ -67,7 +67,7 @@ func (r *worker[T]) peakOwners() []memory.PeakOwner {
 
 // actionAt returns the action at a position in the rank's program, or 0 past the end.
 func (r *worker[T]) actionAt(position int) schedule.Action {
-	for _, segment := range r.plan.Programs[r.Rank] {
+	for _, segment := range r.running.plan.Programs[r.calls.Rank] {
 		n := len(segment.Body)
 		if position < n*segment.Repeat {
 			return segment.Body[position%n].Shift(position / n * segment.Stride)
@@ -86,5 +86,5 @@ func (r *worker[T]) birthName(kind schedule.Kind, stage int, class memory.Class)
 	case kind == schedule.None:
 		return fmt.Sprintf("step end: %s", class)
 	}
-	return fmt.Sprintf("stage %d (%s): %s of %s", stage, r.Stages[stage].Spec.Name, class, kind)
+	return fmt.Sprintf("stage %d (%s): %s of %s", stage, r.calls.Stages[stage].Spec.Name, class, kind)
 }

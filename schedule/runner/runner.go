@@ -55,8 +55,8 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	for i := range cfg.Spaces {
 		rank, ranks := cfg.World.First+i, cfg.World.Ranks
 		w := &worker[T]{
-			Caller: calls.Caller[T]{Rank: rank % ranks, Space: cfg.Spaces[i], Placement: r.cfg.Plan.Placement, Parts: parts},
-			cfg:    &r.cfg, planner: r.planner, global: rank, replica: rank / ranks,
+			calls: calls.Caller[T]{Rank: rank % ranks, Space: cfg.Spaces[i], Placement: r.cfg.Plan.Placement, Parts: parts},
+			cfg:   &r.cfg, planner: r.planner, global: rank, replica: rank / ranks,
 			links: links[T]{first: rank - rank%ranks},
 		}
 		if ends != nil {
@@ -140,8 +140,8 @@ func (r *Runner[T]) Close() error {
 		if w.peak.space != nil {
 			w.peak.space.WatchPeak(false)
 		}
-		if w.far != nil {
-			err = errors.Join(err, w.far.Close())
+		if w.memory.far != nil {
+			err = errors.Join(err, w.memory.far.Close())
 		}
 	}
 	if r.links == nil {
@@ -153,7 +153,7 @@ func (r *Runner[T]) Close() error {
 // closeBuffers releases the cells of losses and the buffers for reductions.
 func (r *Runner[T]) closeBuffers() (err error) {
 	for _, w := range r.workers {
-		err = errors.Join(err, w.losses.cells.close(w.Space))
+		err = errors.Join(err, w.losses.cells.close(w.calls.Space))
 		if w.params.shared != nil {
 			err = errors.Join(err, w.params.shared.Close())
 		}
@@ -196,7 +196,7 @@ func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (plann
 	}
 	plan, err := r.workers[0].planFor(ctx, schedule.Training, m)
 	for _, w := range r.workers {
-		w.Source = nil
+		w.calls.Source = nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)

@@ -47,7 +47,7 @@ func (r *Runner[T]) share(source Source[T], m int) error {
 		return fmt.Errorf("runner: %d ranks and a source for one (%T): make it with runner.Stream or runner.Indexed, or give each rank its own with runner.PerRank", n, source)
 	}
 	for _, w := range r.workers {
-		w.Source = source
+		w.calls.Source = source
 	}
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/weir-ml/weir/internal/engine/effects"
 	"github.com/weir-ml/weir/internal/engine/frames"
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -20,18 +19,16 @@ func (r *worker[T]) begin(plan *program) {
 	if plan.Mode == schedule.ForwardOnly {
 		pass = frames.Eval
 	}
-	r.plan = plan
-	r.pulled, r.action = 0, 0
-	r.clock = clock{}
-	if r.cfg.Hooks.Microbatch != nil {
-		r.clock.began = time.Now()
+	r.running = running{
+		plan: plan, m: r.running.m, sourceCheck: r.running.sourceCheck,
+		result: &Result{Step: r.step, Microbatches: r.running.m, FirstNonFinite: -1, Books: r.calls.Frames.Books(), Plan: plan.Plan},
 	}
-	r.expected = frames.Counts{}
-	r.sample = memory.Sample{}
-	r.result = &Result{Step: r.step, Microbatches: r.m, FirstNonFinite: -1, Books: r.Frames.Books(), Plan: plan.Plan}
+	if r.cfg.Hooks.Microbatch != nil {
+		r.running.clock.began = time.Now()
+	}
 	r.losses.ledger.Reset()
-	r.Frames.Begin(r.step, pass, plan.extent)
-	if r.peak.watched = r.peak.space != nil && plan.Mode == schedule.Training && r.levels.near.layout == nil; r.peak.watched {
+	r.calls.Frames.Begin(r.step, pass, plan.extent)
+	if r.peak.watched = r.peak.space != nil && plan.Mode == schedule.Training && r.memory.levels.near.layout == nil; r.peak.watched {
 		r.peak.space.WatchPeak(true)
 	}
 }
@@ -39,13 +36,13 @@ func (r *worker[T]) begin(plan *program) {
 // end clears the state of the step.
 func (r *worker[T]) end() {
 	_ = r.unlay() // if the step has failed, its error takes precedence
-	r.plan, r.Source, r.result = nil, nil, nil
+	r.calls.Source, r.running = nil, running{}
 }
 
 // runProgram runs the actions of the rank's program and the end of the step. If a call on a view
 // fails in a stage or a source, it unwinds the stack to this function.
 func (r *worker[T]) runProgram(ctx context.Context) (err error) {
-	defer r.Frames.Recover(&err)
+	defer r.calls.Frames.Recover(&err)
 	if err := r.losses.cells.reset(); err != nil {
 		return err
 	}
@@ -62,21 +59,21 @@ func (r *worker[T]) runProgram(ctx context.Context) (err error) {
 
 // execute runs the actions of the rank's program in order.
 func (r *worker[T]) execute(ctx context.Context) error {
-	for i, segment := range r.plan.Programs[r.Rank] {
-		body := r.plan.effects[i]
+	for i, segment := range r.running.plan.Programs[r.calls.Rank] {
+		body := r.running.plan.effects[i]
 		for repeat := range segment.Repeat {
 			shift := repeat * segment.Stride
-			r.levels.near.enter(i, repeat)
-			r.levels.far.enter(i, repeat)
+			r.memory.levels.near.enter(i, repeat)
+			r.memory.levels.far.enter(i, repeat)
 			for k, action := range segment.Body {
 				action = action.Shift(shift)
-				if r.levels.near.layout != nil || r.levels.far.layout != nil || r.peak.watched {
+				if r.memory.levels.near.layout != nil || r.memory.levels.far.layout != nil || r.peak.watched {
 					r.setPosition(k)
 				}
 				if ctx.Err() != nil {
 					return r.locate(action, context.Cause(ctx))
 				}
-				r.action = action
+				r.running.action = action
 				if r.links.watcher != nil {
 					r.links.watcher.Runs(r.step, action)
 				}
@@ -86,7 +83,7 @@ func (r *worker[T]) execute(ctx context.Context) error {
 				if err := r.act(ctx, action, &body[k]); err != nil {
 					return err
 				}
-				r.result.Actions++
+				r.running.result.Actions++
 			}
 		}
 	}
@@ -96,7 +93,7 @@ func (r *worker[T]) execute(ctx context.Context) error {
 // act runs one action and applies its memory effects, in order.
 func (r *worker[T]) act(ctx context.Context, action schedule.Action, e *effects.Effects) error {
 	if e.To != effects.None {
-		r.expected[e.To]++
+		r.running.expected[e.To]++
 	}
 	if !isCall(action.Kind()) {
 		if err := r.transfer(ctx, action, e); err != nil {
@@ -108,7 +105,7 @@ func (r *worker[T]) act(ctx context.Context, action schedule.Action, e *effects.
 	if err := r.drop(action, e); err != nil {
 		return r.fault(action, err)
 	}
-	r.Frames.Settle()
+	r.calls.Frames.Settle()
 	if action.Drop()&schedule.Retire != 0 {
 		if err := r.retire(action); err != nil {
 			return r.fault(action, err)
@@ -123,12 +120,12 @@ func isCall(kind schedule.Kind) bool { return kind.Compute() || kind == schedule
 // callStage runs an action that calls its stage. It reads the clock at the beginning of the first
 // call and at the end of the last one. Its errors contain their location.
 func (r *worker[T]) callStage(ctx context.Context, action schedule.Action, e *effects.Effects) error {
-	if action == r.plan.first {
-		r.clock.first, r.clock.waitedBefore = time.Now(), r.waited()
+	if action == r.running.plan.first {
+		r.running.clock.first, r.running.clock.waitedBefore = time.Now(), r.waited()
 	}
 	s, m := action.Stage(), action.Microbatch()
 	if e.Ends>>effects.Far&1 == 1 {
-		if err := r.Frames.WaitReload(ctx, s, m); err != nil {
+		if err := r.calls.Frames.WaitReload(ctx, s, m); err != nil {
 			return r.fault(action, err)
 		}
 	}
@@ -140,26 +137,26 @@ func (r *worker[T]) callStage(ctx context.Context, action schedule.Action, e *ef
 	}
 	switch action.Kind() {
 	case schedule.F:
-		if item := r.plan.Item(m); e.Pulls && r.pulled-item <= r.cfg.Plan.LookAhead {
+		if item := r.running.plan.Item(m); e.Pulls && r.running.pulled-item <= r.cfg.Plan.LookAhead {
 			err = r.pull(ctx, item)
 		}
 		if err == nil {
-			r.expected[effects.Saved]++
-			err = r.Forward(ctx, s, m, e)
+			r.running.expected[effects.Saved]++
+			err = r.calls.Forward(ctx, s, m, e)
 		}
 	case schedule.B, schedule.I:
-		err = r.Backward(ctx, s, m, action.Kind(), e)
+		err = r.calls.Backward(ctx, s, m, action.Kind(), e)
 	case schedule.W:
-		err = r.BackwardWeight(ctx, s, m)
+		err = r.calls.BackwardWeight(ctx, s, m)
 	default:
-		backward := r.plan.HasBackward(s)
+		backward := r.running.plan.HasBackward(s)
 		if backward {
-			r.expected[effects.BackwardWeights]++
+			r.running.expected[effects.BackwardWeights]++
 		}
-		err = r.Quantize(ctx, s, backward)
+		err = r.calls.Quantize(ctx, s, backward)
 	}
-	if action == r.plan.last {
-		r.clock.last, r.clock.waited = time.Now(), r.waited()
+	if action == r.running.plan.last {
+		r.running.clock.last, r.running.clock.waited = time.Now(), r.waited()
 	}
 	if err != nil {
 		return r.fault(action, r.explain(err))
@@ -169,49 +166,49 @@ func (r *worker[T]) callStage(ctx context.Context, action schedule.Action, e *ef
 
 // output releases the outputs of the last stage, or hands them over to Config.Outputs.
 func (r *worker[T]) output(action schedule.Action) error {
-	if r.cfg.Outputs == nil || r.plan.Mode != schedule.ForwardOnly {
-		return r.Frames.DropAt(effects.Output, action.Stage(), action.Microbatch())
+	if r.cfg.Outputs == nil || r.running.plan.Mode != schedule.ForwardOnly {
+		return r.calls.Frames.DropAt(effects.Output, action.Stage(), action.Microbatch())
 	}
-	out := r.Stages[action.Stage()].Out
-	return r.Frames.GiveOutputs(out, func() error {
+	out := r.calls.Stages[action.Stage()].Out
+	return r.calls.Frames.GiveOutputs(out, func() error {
 		defer clear(out)
-		return r.cfg.Outputs(r.Frames.Index(r.plan.Item(action.Microbatch())), out)
+		return r.cfg.Outputs(r.calls.Frames.Index(r.running.plan.Item(action.Microbatch())), out)
 	})
 }
 
 // pull asks the source for the entries up to the given item plus the look-ahead, but not beyond the
 // step's last entry.
 func (r *worker[T]) pull(ctx context.Context, item int) error {
-	for last := effects.Upto(r.plan.Plan, item, r.cfg.Plan.LookAhead); r.pulled <= last; r.pulled++ {
+	for last := effects.Upto(r.running.plan.Plan, item, r.cfg.Plan.LookAhead); r.running.pulled <= last; r.running.pulled++ {
 		var before time.Duration
 		if r.cfg.Hooks.Microbatch != nil {
-			before = time.Since(r.clock.began)
+			before = time.Since(r.running.clock.began)
 		}
-		err := r.fillPlanned(ctx, r.pulled)
+		err := r.fillPlanned(ctx, r.running.pulled)
 		if err != nil {
-			return r.sourceError(r.pulled, err)
+			return r.sourceError(r.running.pulled, err)
 		}
-		if r.sourceCheck.made != nil {
-			if err := r.checkEntry(r.pulled); err != nil {
+		if r.running.sourceCheck.made != nil {
+			if err := r.checkEntry(r.running.pulled); err != nil {
 				return err
 			}
 		}
 		if r.cfg.Hooks.Microbatch != nil {
-			r.clock.source += time.Since(r.clock.began) - before
+			r.running.clock.source += time.Since(r.running.clock.began) - before
 		}
-		r.expected[effects.Part] += bits.OnesCount64(r.plan.extent.WantedParts(r.pulled))
+		r.running.expected[effects.Part] += bits.OnesCount64(r.running.plan.extent.WantedParts(r.running.pulled))
 	}
 	return nil
 }
 
 // sourceError adds the microbatch to an error from the source.
 func (r *worker[T]) sourceError(item int, err error) error {
-	m := r.Frames.Index(item)
+	m := r.calls.Frames.Index(item)
 	switch {
 	case err == io.EOF:
-		return fmt.Errorf("%w: %d of %d microbatches", ErrShortBatch, m, r.m)
+		return fmt.Errorf("%w: %d of %d microbatches", ErrShortBatch, m, r.running.m)
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: %d of %d microbatches: %w", ErrShortBatch, m, r.m, err)
+		return fmt.Errorf("%w: %d of %d microbatches: %w", ErrShortBatch, m, r.running.m, err)
 	}
 	return fmt.Errorf("the source of microbatch %d: %w", m, err)
 }
@@ -222,23 +219,23 @@ func (r *worker[T]) sourceError(item int, err error) error {
 func (r *worker[T]) drop(action schedule.Action, e *effects.Effects) error {
 	s, m := action.Stage(), action.Microbatch()
 	for due := e.Due; due != 0; due &= due - 1 {
-		r.expected[due.First()]--
+		r.running.expected[due.First()]--
 	}
 	for ends := e.Ends; ends != 0; ends &= ends - 1 {
 		var err error
 		switch place := ends.First(); place {
 		case effects.Part:
-			r.expected[place] -= bits.OnesCount64(e.Parts)
-			err = r.Frames.DropParts(m, e.Parts)
+			r.running.expected[place] -= bits.OnesCount64(e.Parts)
+			err = r.calls.Frames.DropParts(m, e.Parts)
 		case effects.Saved:
-			err = r.Frames.DropSaved(s, m, action.Kind(), e.Last)
+			err = r.calls.Frames.DropSaved(s, m, action.Kind(), e.Last)
 		case effects.Far:
-			r.expected[place]--
-			err = r.Frames.DropFar(s, m)
+			r.running.expected[place]--
+			err = r.calls.Frames.DropFar(s, m)
 		case effects.Output:
 			err = r.output(action)
 		default:
-			err = r.Frames.DropAt(place, s, m)
+			err = r.calls.Frames.DropAt(place, s, m)
 		}
 		if err != nil {
 			return err
@@ -250,25 +247,25 @@ func (r *worker[T]) drop(action schedule.Action, e *effects.Effects) error {
 // retire compares the books after a microbatch's last action (L6) and adds a record to the memory
 // log.
 func (r *worker[T]) retire(action schedule.Action) error {
-	if err := r.Frames.Audit(r.expected); err != nil && !r.cfg.Memory.TolerateLeaks {
+	if err := r.calls.Frames.Audit(r.running.expected); err != nil && !r.cfg.Memory.TolerateLeaks {
 		return err
 	}
 	if err := r.auditPlan(); err != nil {
 		return err
 	}
-	s := &r.sample
-	r.Frames.Sample(s)
+	s := &r.running.sample
+	r.calls.Frames.Sample(s)
 	r.samplePlan(s)
-	s.Microbatch, s.Stage, s.Kind = r.Frames.Index(r.plan.Item(action.Microbatch())), action.Stage(), action.Kind().String()
+	s.Microbatch, s.Stage, s.Kind = r.calls.Frames.Index(r.running.plan.Item(action.Microbatch())), action.Stage(), action.Kind().String()
 	if r.losses.objective >= 0 {
 		s.Weight = r.losses.ledger.Weight(r.losses.objective)
 	}
-	r.result.raisePeak(s.Peak, &s.PeakClasses)
-	r.result.FarPeak = max(r.result.FarPeak, s.FarPeak)
-	r.result.Growth.Bytes = max(r.result.Growth.Bytes, s.Growth)
+	r.running.result.raisePeak(s.Peak, &s.PeakClasses)
+	r.running.result.FarPeak = max(r.running.result.FarPeak, s.FarPeak)
+	r.running.result.Growth.Bytes = max(r.running.result.Growth.Bytes, s.Growth)
 	if r.cfg.Hooks.Microbatch != nil {
-		s.Time = r.clock.began.UnixNano() + int64(time.Since(r.clock.began))
-		s.WaitData, r.clock.source = int64(r.clock.source), 0
+		s.Time = r.running.clock.began.UnixNano() + int64(time.Since(r.running.clock.began))
+		s.WaitData, r.running.clock.source = int64(r.running.clock.source), 0
 		r.cfg.Hooks.Microbatch(s)
 	}
 	r.ring.Put(s)
@@ -280,6 +277,6 @@ func (r *worker[T]) abort() {
 	if r.params.shared != nil {
 		r.params.shared.Stop()
 	}
-	r.GiveBack(r.links.received)
-	r.Abort()
+	r.calls.GiveBack(r.links.received)
+	r.calls.Abort()
 }

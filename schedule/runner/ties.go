@@ -18,7 +18,7 @@ func (r *worker[T]) addTied(ctx context.Context) error {
 	if r.params.shared == nil {
 		return r.addUses(ctx)
 	}
-	for s := range r.Stages {
+	for s := range r.calls.Stages {
 		if err := r.waitReduced(s); err != nil {
 			return err
 		}
@@ -56,15 +56,15 @@ func (r *worker[T]) applyUse(ctx context.Context, content transport.Content, nam
 	p := &r.params
 	tag := transport.Tag{Step: r.step, Content: content, Stage: named.Stage, Param: named.Param}
 	switch sender, receiver := p.rankOf(from), p.rankOf(to); {
-	case sender == r.Rank && receiver == r.Rank:
+	case sender == r.calls.Rank && receiver == r.calls.Rank:
 		return apply(p.gradient(to), p.gradient(from))
-	case sender == r.Rank:
+	case sender == r.calls.Rank:
 		r.links.lent = append(r.links.lent[:0], p.gradient(from))
 		if err := r.links.send(ctx, receiver, tag, r.links.lent); err != nil {
 			return err
 		}
 		return r.links.wait(ctx, receiver, tag)
-	case receiver == r.Rank:
+	case receiver == r.calls.Rank:
 		h, err := r.links.receive(ctx, sender, tag, 1, 0)
 		if err != nil {
 			return err
@@ -72,7 +72,7 @@ func (r *worker[T]) applyUse(ctx context.Context, content transport.Content, nam
 		if err := apply(p.gradient(to), h[0]); err != nil {
 			return err
 		}
-		_, err = r.Space.Release(h[0])
+		_, err = r.calls.Space.Release(h[0])
 		clear(h)
 		return err
 	}

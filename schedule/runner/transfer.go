@@ -15,8 +15,8 @@ import (
 // until the wait (L4).
 func (r *worker[T]) transfer(ctx context.Context, action schedule.Action, e *effects.Effects) error {
 	s, m := action.Stage(), action.Microbatch()
-	st := &r.Stages[s]
-	r.Frames.Act(s, m)
+	st := &r.calls.Stages[s]
+	r.calls.Frames.Act(s, m)
 	if action.Kind() <= schedule.WaitB && r.links.transport == nil {
 		return fmt.Errorf("runner: %v without a rank to transfer to", action.Kind())
 	}
@@ -34,20 +34,20 @@ func (r *worker[T]) transfer(ctx context.Context, action schedule.Action, e *eff
 		if err != nil {
 			return err
 		}
-		return r.Frames.PutAt(e.To, int(e.Stage), m, h, 0)
+		return r.calls.Frames.PutAt(e.To, int(e.Stage), m, h, 0)
 	case schedule.RecvB:
 		h, err := r.links.receive(ctx, st.After, r.tag(action), len(st.Out), st.NoGradOut)
 		if err != nil {
 			return err
 		}
-		return r.Frames.PutAt(e.To, int(e.Stage), m, h, st.NoGradOut)
+		return r.calls.Frames.PutAt(e.To, int(e.Stage), m, h, st.NoGradOut)
 	case schedule.Offload:
-		return r.Frames.Offload(s, m)
+		return r.calls.Frames.Offload(s, m)
 	case schedule.WaitOffload:
-		return r.Frames.WaitOffload(ctx, s, m)
+		return r.calls.Frames.WaitOffload(ctx, s, m)
 	case schedule.Reload:
-		r.expected[e.To]-- // act has counted the frame, which is already open
-		return r.Frames.Reload(s, m)
+		r.running.expected[e.To]-- // act has counted the frame, which is already open
+		return r.calls.Frames.Reload(s, m)
 	case schedule.Unshard:
 		if err := r.params.makeWhole(e.To, s); err != nil || r.params.shared == nil {
 			return err
@@ -95,7 +95,7 @@ func (r *worker[T]) tag(action schedule.Action) transport.Tag {
 
 // send sends an action's tensors from the outbox, omitting ports without a gradient.
 func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, place effects.Place, none uint64) error {
-	lent, err := r.Frames.Outgoing(action.Stage(), action.Microbatch(), place, r.links.lent[:0], none)
+	lent, err := r.calls.Frames.Outgoing(action.Stage(), action.Microbatch(), place, r.links.lent[:0], none)
 	if err == nil {
 		err = r.links.send(ctx, to, r.tag(action), lent)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weir-ml/weir/internal/engine/far"
 	"github.com/weir-ml/weir/internal/engine/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -17,37 +16,34 @@ import (
 
 // worker runs the steps of one rank.
 type worker[T any] struct {
-	calls.Caller[T]
-	cfg     *Config[T] // the runner's configuration
-	global  int        // the rank, counted over all replicas; Rank is counted within the pipeline
-	replica int        // the replica to which the rank belongs
-	links   links[T]
-	params  params[T]
-	losses  losses[T]
-	reports reports
+	cfg      *Config[T] // the runner's configuration
+	planner  *planner   // the process's
+	global   int        // the rank, counted over all replicas; calls.Rank is counted within the pipeline
+	replica  int        // the replica to which the rank belongs
+	calls    calls.Caller[T]
+	links    links[T]
+	params   params[T]
+	losses   losses[T]
+	memory   stepMemory[T]
+	peak     peak
+	ring     *memory.Ring
+	reports  reports
+	programs [2]*program // the last program of each mode
+	step     int64
+	running  running
+}
 
-	unordered memory.Unordered[T] // nil if planned is nil, or the space does not support it
-	planned   memory.Planned      // nil if the memory of steps is not planned
-	far       *far.Memory[T]      // nil until a step offloads
-	planner   *planner
-	ring      *memory.Ring
-	programs  [2]*program // the last program of each mode
-	step      int64
-
-	// The running step.
-	plan         *program
-	m            int             // number of microbatches, over all replicas
-	action       schedule.Action // the running action; 0 at step end
-	pulled       int             // number of entries pulled so far
-	expected     frames.Counts   // the plan's counts of live buffers
-	sample       memory.Sample
-	result       *Result
-	clock        clock
-	levels       levels
-	sourceCheck  sourceCheck
-	peak         peak
-	entryParts   []int // scratch: the parts of an entry in the order of their plan
-	entryBuffers []T   // scratch: their buffers
+// running is the state of the running step.
+type running struct {
+	plan        *program
+	m           int             // number of microbatches, over all replicas
+	action      schedule.Action // the running action; 0 at step end
+	pulled      int             // number of entries pulled so far
+	expected    frames.Counts   // the plan's counts of live buffers
+	sample      memory.Sample
+	result      *Result
+	clock       clock
+	sourceCheck sourceCheck
 }
 
 // resolve derives the fields that do not change between steps from the configuration.
@@ -56,18 +52,18 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	r.ring = memory.NewRing(cfg.Memory.Ring)
 	r.step = cfg.FirstStep
 	if cfg.Memory.Profile != nil && !cfg.Memory.TolerateLeaks {
-		if r.planned, _ = r.Space.(memory.Planned); r.planned != nil {
-			r.unordered, _ = r.Space.(memory.Unordered[T])
+		if r.memory.planned, _ = r.calls.Space.(memory.Planned); r.memory.planned != nil {
+			r.memory.unordered, _ = r.calls.Space.(memory.Unordered[T])
 		}
 	}
 	if cfg.Hooks.Peak != nil {
-		r.peak.space, _ = r.Space.(memory.PeakWatched)
+		r.peak.space, _ = r.calls.Space.(memory.PeakWatched)
 	}
-	declared := r.Resolve(cfg.stagesOf(r.replica), func(name string) int { return lossIndex(cfg.Losses, name) })
-	r.links.open(r.Stages)
-	grads := cfg.gradients(r.Space)
-	r.params.open(&r.Caller, grads, cfg.Replicas.Shard)
-	err := r.losses.open(cfg.Losses, r.Space, declared)
+	declared := r.calls.Resolve(cfg.stagesOf(r.replica), func(name string) int { return lossIndex(cfg.Losses, name) })
+	r.links.open(r.calls.Stages)
+	grads := cfg.gradients(r.calls.Space)
+	r.params.open(&r.calls, grads, cfg.Replicas.Shard)
+	err := r.losses.open(cfg.Losses, r.calls.Space, declared)
 	if err != nil {
 		return err
 	}
@@ -75,13 +71,13 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	if able, ok := grads.(interface{ Poison(T) error }); ok {
 		poison = able.Poison
 	}
-	r.Frames = frames.New(frames.Config[T]{
-		Space: r.Space, Rank: r.global, Seed: cfg.Seed, Parts: r.Parts, Replica: r.replica, Replicas: cfg.Replicas.count(),
+	r.calls.Frames = frames.New(frames.Config[T]{
+		Space: r.calls.Space, Rank: r.global, Seed: cfg.Seed, Parts: r.calls.Parts, Replica: r.replica, Replicas: cfg.Replicas.count(),
 		Losses: r.losses.ledger, Cells: r.losses.cells.handle, Seeds: seeds, Stages: declared, Zero: r.params.zero, Poison: poison,
 	})
 	r.params.shared, err = replicas.New(replicas.Config[T]{
-		Replica: r.replica, Replicas: cfg.Replicas.count(), Rank: r.Rank, Placement: r.Placement, Level: r.params.level,
-		Space: r.Space, Transport: r.links.transport, Gradients: grads, Frames: r.Frames, Stages: r.Stages, Ties: r.params.ties,
+		Replica: r.replica, Replicas: cfg.Replicas.count(), Rank: r.calls.Rank, Placement: r.calls.Placement, Level: r.params.level,
+		Space: r.calls.Space, Transport: r.links.transport, Gradients: grads, Frames: r.calls.Frames, Stages: r.calls.Stages, Ties: r.params.ties,
 	})
 	return err
 }
@@ -93,7 +89,7 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 	ended := false                     // the step has ended on this rank
 	joined := r.links.transport == nil // the rank has joined the others in the step
 	begun := false                     // the frames may hold buffers of the step
-	r.action = 0
+	r.running.action = 0
 	defer func() {
 		if ended {
 			return
@@ -101,12 +97,12 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 		if !joined && r.links.transport.Begin(ctx, nil) != nil { // joins the others' step, to end it
 			return
 		}
-		r.leave(r.fault(r.action, errNoReturn)) // a panic in progress, or the end of the goroutine
+		r.leave(r.fault(r.running.action, errNoReturn)) // a panic in progress, or the end of the goroutine
 		if begun {
 			r.abort()
 		}
 	}()
-	r.m = m
+	r.running.m = m
 	plan, err := r.planFor(ctx, mode, m)
 	if r.links.transport != nil {
 		if err != nil { // an empty hello joins the others' step, to end it
@@ -143,16 +139,16 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 	}
 	ended = true
 	r.reportPeak()
-	return r.result, nil
+	return r.running.result, nil
 }
 
 // failed ends a step that has begun, on all ranks, and returns err with its location. It sets ended
 // after the hook: the deferred function of run ends the step if the hook panics.
 func (r *worker[T]) failed(err error, ended *bool) error {
-	err = r.locate(r.action, err)
+	err = r.locate(r.running.action, err)
 	r.leave(err)
 	if r.cfg.Hooks.Failed != nil {
-		r.cfg.Hooks.Failed(r.global, err, r.Frames.Owners())
+		r.cfg.Hooks.Failed(r.global, err, r.calls.Frames.Owners())
 	}
 	*ended = true
 	r.abort()
@@ -185,7 +181,7 @@ func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*pr
 		r.reports.hello = share.appendHello(r.reports.hello[:0], r.step, m, r.links.transport.Capacity(), r.params.level)
 	}
 	if r.programs[mode] == nil || r.programs[mode].planned != plan {
-		r.programs[mode] = newProgram(plan, r.Rank, r.cfg.Plan.LookAhead)
+		r.programs[mode] = newProgram(plan, r.calls.Rank, r.cfg.Plan.LookAhead)
 	}
 	return r.programs[mode], nil
 }
@@ -197,7 +193,7 @@ func (r *worker[T]) name() string { return transport.RankName(r.global, r.cfg.ra
 func (r *worker[T]) fault(action schedule.Action, err error) error {
 	e := &transport.StepError{Rank: r.global, Ranks: r.cfg.ranksPerReplica(), Action: action, Err: err}
 	if action.Kind() != schedule.None {
-		e.Name, e.Microbatch = r.Stages[action.Stage()].Spec.Name, r.Frames.Index(r.plan.Item(action.Microbatch()))
+		e.Name, e.Microbatch = r.calls.Stages[action.Stage()].Spec.Name, r.calls.Frames.Index(r.running.plan.Item(action.Microbatch()))
 	}
 	return e
 }
