@@ -29,7 +29,7 @@ func greedy(p Params) ([][]Segment, error) {
 		if w.skipped {
 			continue // only the last microbatches remain
 		}
-		if n := w.Look(w); n == 0 && w.Began() {
+		if n := w.engine.Look(w); n == 0 && w.engine.Began() {
 			for rank := range w.lists {
 				w.began[rank] = w.lists[rank].Len()
 			}
@@ -45,7 +45,7 @@ func greedy(p Params) ([][]Segment, error) {
 // workers is the configuration of all ranks. It does not use the machine of package passes, because
 // that machine runs a given program, whereas workers chooses the actions.
 type workers struct {
-	repeats.Engine
+	engine               repeats.Engine
 	stages, microbatches int
 	on                   [][]int // by rank: the rank's stages, highest first
 	caps                 []int   // by rank: the maximum number of microbatches in flight
@@ -71,7 +71,7 @@ const (
 func newWorkers(p Params) *workers {
 	ranks, stages := p.Placement.Ranks, p.Placement.Stages()
 	w := &workers{
-		Engine: repeats.NewEngine(0, 0), stages: stages, microbatches: p.Microbatches, on: p.Placement.byRank(), caps: make([]int, ranks),
+		engine: repeats.NewEngine(&repeats.Sets{}), stages: stages, microbatches: p.Microbatches, on: p.Placement.byRank(), caps: make([]int, ranks),
 		counts: make([]int, countsOfStage*stages), busy: make([]int, ranks), doing: make([]int, ranks), lists: make([]Builder, ranks),
 		began: make([]int64, ranks),
 	}

@@ -41,7 +41,7 @@ const vPeriod = vSteps
 // are skipped.
 func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment {
 	ranks := p.Placement.Ranks
-	v := &vee{Engine: repeats.NewEngine(0, 0), ranks: make([]vRank, ranks), microbatches: p.Microbatches, inFlight: inFlight}
+	v := &vee{engine: repeats.NewEngine(&repeats.Sets{}), ranks: make([]vRank, ranks), microbatches: p.Microbatches, inFlight: inFlight}
 	for r := range v.ranks {
 		s0, s1 := r, 2*ranks-1-r
 		v.ranks[r] = vRank{
@@ -50,9 +50,9 @@ func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment
 			builder: newCountingBuilder(p, s0, s1),
 		}
 	}
-	for v.Begin(v); v.runPeriod(); v.Begin(v) {
-		again := v.End(v)
-		v.Stop()
+	for v.engine.Begin(v); v.runPeriod(); v.engine.Begin(v) {
+		again := v.engine.End(v)
+		v.engine.Stop()
 		for r := range v.ranks {
 			me := &v.ranks[r]
 			me.builder.write(1+int(again), me.word...)
@@ -91,7 +91,7 @@ func vPattern(starts [4]int) []int {
 
 // vee is the configuration of the ranks of a V. As in greedy, the ranks choose their actions.
 type vee struct {
-	repeats.Engine
+	engine       repeats.Engine
 	ranks        []vRank
 	microbatches int
 	inFlight     int

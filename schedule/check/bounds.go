@@ -17,17 +17,17 @@ type peak struct {
 func (v *dropVisitor) countCreated(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
 	v.c.createdInputs(stage, kind, func(stage int) {
-		i := v.c.Place[stage]
-		v.Add(v.live+i, mb)
-		v.measure(&v.livePeaks[i], v.live+i, a, mb)
+		own := v.stage(stage)
+		v.sets.Add(own.live(), mb)
+		v.measure(&own.livePeak, own.live(), a, mb)
 	})
 	if set, ok := v.sends(stage, kind); ok {
-		v.Add(set, mb)
-		v.measure(&v.outgoingPeaks[v.c.Place[stage]], set, a, mb)
+		v.sets.Add(set, mb)
+		v.measure(&v.stage(stage).outgoingPeak, set, a, mb)
 	}
-	if model := v.copyOf(stage); model.held != 0 && v.Add(model.started, mb) {
-		v.Add(model.entry, mb)
-		v.measure(&v.entryPeak, model.entry, a, mb)
+	if model := v.copyOf(stage); model.held != 0 && v.sets.Add(model.started(), mb) {
+		v.sets.Add(model.entry(), mb)
+		v.measure(&v.entryPeak, model.entry(), a, mb)
 	}
 }
 
@@ -56,16 +56,16 @@ func (v *dropVisitor) sends(stage int, kind schedule.Kind) (set int, ok bool) {
 	case !c.Transfers:
 		return 0, false
 	case kind == schedule.F:
-		return v.outgoing + c.Place[stage], c.Crosses(stage)
+		return v.stage(stage).outputs(), c.Crosses(stage)
 	case kind == schedule.B || kind == schedule.I:
-		return v.outgoing + len(c.On[v.rank]) + c.Place[stage], c.Crosses(stage-1) && c.HasBackward(stage-1)
+		return v.stage(stage).gradients(), c.Crosses(stage-1) && c.HasBackward(stage-1)
 	}
 	return 0, false
 }
 
 // measure updates a peak with the width of a set.
 func (v *dropVisitor) measure(p *peak, set int, a schedule.Action, mb int64) {
-	if width := v.Get(set).Width(); width > p.width {
+	if width := v.sets.Get(set).Width(); width > p.width {
 		*p = peak{width, v.here(a, mb)}
 	}
 }
@@ -73,32 +73,31 @@ func (v *dropVisitor) measure(p *peak, set int, a schedule.Action, mb int64) {
 // finish records that an action is done, and removes its microbatch from the sets in flight. A
 // microbatch is in flight on a stage until its last computation there; sends have their own bound.
 func (v *dropVisitor) finish(a schedule.Action, mb int64) {
-	place := v.c.Place[a.Stage()]
-	switch a.Kind() {
+	own, kind := v.stage(a.Stage()), a.Kind()
+	switch kind {
 	case schedule.WaitF:
-		v.Remove(v.outgoing+place, mb)
+		v.sets.Remove(own.outputs(), mb)
 	case schedule.WaitB:
-		v.Remove(v.outgoing+len(v.c.On[v.rank])+place, mb)
+		v.sets.Remove(own.gradients(), mb)
 	}
-	done := v.set(a.Stage(), a.Kind())
-	v.Add(done, mb)
-	for _, set := range v.computations[place] {
-		if set != done && !v.Has(set, mb) && v.Has(v.totals+set, mb) {
+	v.sets.Add(own.done(kind), mb)
+	for _, other := range own.computations {
+		if other != kind && !v.sets.Has(own.done(other), mb) && v.sets.Has(own.planned(other), mb) {
 			return
 		}
 	}
-	v.Remove(v.live+place, mb)
+	v.sets.Remove(own.live(), mb)
 }
 
 // checkBounds compares the peaks with the bounds that the plan declares.
 func (v *dropVisitor) checkBounds() {
 	plan := v.c.Plan
 	for i, stage := range v.c.On[v.rank] {
-		if p := v.livePeaks[i]; plan.Windows != nil && p.width > int64(plan.Windows[stage]) {
+		if p := v.stages[i].livePeak; plan.Windows != nil && p.width > int64(plan.Windows[stage]) {
 			v.c.fault(p.at, WindowExceeded, strconv.Itoa(stage), "has %d consecutive microbatches of stage %d in flight, but its window is %d; declare %[1]d.",
 				p.width, stage, plan.Windows[stage])
 		}
-		if p := v.outgoingPeaks[i]; plan.Outgoing != nil && p.width > int64(plan.Outgoing[stage]) {
+		if p := v.stages[i].outgoingPeak; plan.Outgoing != nil && p.width > int64(plan.Outgoing[stage]) {
 			v.c.fault(p.at, OutgoingExceeded, strconv.Itoa(stage), "has %d consecutive microbatches of stage %d waiting to be sent or in flight, but the stage declares %d; declare %[1]d.",
 				p.width, stage, plan.Outgoing[stage])
 		}

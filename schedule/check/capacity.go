@@ -27,9 +27,9 @@ func (p *Proof) LeastCapacity() (int, error) {
 // the plan is too irregular to decide, finishes adds a fault and returns true.
 func (c *Checker) finishes(capacity int) bool {
 	v := c.run(capacity)
-	if v.Exhausted {
+	if v.sets.Exhausted {
 		c.undecided()
 		return true
 	}
-	return v.Done()
+	return v.machine.Done()
 }

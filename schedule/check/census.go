@@ -16,16 +16,16 @@ import (
 func (c *Checker) countActions() {
 	c.uneven = make([]bool, 2*c.Stages)
 	sets := c.Stages * passes.KindsPerStage
-	v := &censusVisitor{rankWalk: rankWalk{c: c, Walk: passes.NewWalk(&c.Outline, sets+c.Copies())}, spans: sets, demands: newDemands(&c.Outline, sets)}
-	c.putSpans(&v.Walk, sets)
-	v.Every = c.Plan.Slices
+	v := &censusVisitor{rankWalk: c.walk(sets + c.Copies()), spans: sets, demands: newDemands(&c.Outline, sets)}
+	c.putSpans(v.sets, sets)
+	v.walk.Every = c.Plan.Slices
 	for rank := range c.Plan.Programs {
 		if !v.run(rank, v.visit) {
 			c.aborted = true
 			return
 		}
 	}
-	c.totals, c.ordered = v.Upto(sets), !v.early
+	c.totals, c.ordered = v.sets.Upto(sets), !v.early
 	if c.aborted {
 		return // the missing actions may be the misplaced ones
 	}
@@ -65,7 +65,7 @@ type censusVisitor struct {
 }
 
 func (v *censusVisitor) visit(a schedule.Action, mb int64) {
-	c, w := v.c, &v.Walk
+	c, sets := v.c, v.sets
 	stage, kind := a.Stage(), a.Kind()
 	switch {
 	case stage >= c.Stages:
@@ -76,7 +76,7 @@ func (v *censusVisitor) visit(a schedule.Action, mb int64) {
 		if mb != 0 {
 			v.fault(a, mb, UnknownMicrobatch, "", "has no microbatch of its own; omit the microbatch.")
 		}
-	case !w.Has(v.spans+c.Sites[stage].Copy, mb):
+	case !sets.Has(v.spans+c.Sites[stage].Copy, mb):
 		c.aborted = true
 		v.noMicrobatch(a, mb)
 		return
@@ -97,10 +97,10 @@ func (v *censusVisitor) visit(a schedule.Action, mb int64) {
 	}
 
 	set := c.Set(stage, kind)
-	if !v.demands.met(w, set, mb) {
+	if !v.demands.met(sets, set, mb) {
 		v.early = true
 	}
-	if !w.Add(set, mb) {
+	if !sets.Add(set, mb) {
 		if e := passes.Edge(a); e >= 0 {
 			c.uneven[e] = true
 		}
@@ -122,7 +122,7 @@ func (v *censusVisitor) noMicrobatch(a schedule.Action, mb int64) {
 
 // checkMix adds a fault if a stage and microbatch have both a full backward and one of its halves.
 func (v *censusVisitor) checkMix(a schedule.Action, mb int64) {
-	has := func(kind schedule.Kind) bool { return v.Has(v.c.Set(a.Stage(), kind), mb) }
+	has := func(kind schedule.Kind) bool { return v.sets.Has(v.c.Set(a.Stage(), kind), mb) }
 	switch a.Kind() {
 	case schedule.B:
 		if has(schedule.I) || has(schedule.W) {
@@ -137,12 +137,12 @@ func (v *censusVisitor) checkMix(a schedule.Action, mb int64) {
 
 // checkJoin checks that a joined action may overlap with the next action.
 func (v *censusVisitor) checkJoin(a schedule.Action, mb int64) {
-	body := v.Body
-	if v.Index+1 == len(body) {
+	body := v.walk.Body
+	if v.walk.Index+1 == len(body) {
 		v.fault(a, mb, BadJoin, "", "is joined with the next action, but is the last action of its segment; put both into one body.")
 		return
 	}
-	a, next := a.Shift(int(mb)-a.Microbatch()), body[v.Index+1].Shift(int(mb)-a.Microbatch())
+	a, next := a.Shift(int(mb)-a.Microbatch()), body[v.walk.Index+1].Shift(int(mb)-a.Microbatch())
 	if !a.Kind().Compute() || !next.Kind().Compute() || next.Joined() || v.c.entangled(a, next) {
 		v.fault(a, mb, BadJoin, "", "is joined with %v; a join needs two computations that do not depend on each other.", next)
 	}
@@ -171,9 +171,9 @@ func (c *Checker) findAllowed() {
 
 // putSpans initializes one set per copy of the model with the microbatches of the copy. first is the
 // index of the first of these sets.
-func (c *Checker) putSpans(w *passes.Walk, first int) {
+func (c *Checker) putSpans(sets *repeats.Sets, first int) {
 	for copy := range c.Copies() {
-		w.Put(first+copy, repeats.Runs{c.Span(copy * c.Plan.Placement.Depth())})
+		sets.Put(first+copy, repeats.Runs{c.Span(copy * c.Plan.Placement.Depth())})
 	}
 }
 

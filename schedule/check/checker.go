@@ -95,12 +95,12 @@ func (c *Checker) fault(s location, code Code, about, format string, args ...any
 	c.Add(Fault{Code: code, Rank: s.rank, Position: s.position, Action: a, Text: text + fmt.Sprintf(format, args...)})
 }
 
-// Unproved reports whether a walk has exhausted its allowance, and if so, adds a fault.
-func (c *Checker) Unproved(w *passes.Walk, rank int) bool {
-	if w.Exhausted {
+// Unproved reports whether the walk of a program has exhausted its allowance, and if so, adds a fault.
+func (c *Checker) Unproved(sets *repeats.Sets, rank int) bool {
+	if sets.Exhausted {
 		c.planFault(Unproved, rank, "The program of rank %d is too large to check, because the order of its microbatches is too irregular; write it in segments whose microbatches ascend or descend without gaps.", rank)
 	}
-	return w.Exhausted
+	return sets.Exhausted
 }
 
 // undecided adds a fault for programs whose dependencies between ranks are too costly to check.

@@ -3,6 +3,7 @@ package check
 import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/passes"
+	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
 // demands holds the dependencies of actions on actions of their own rank, by the set of the stage and
@@ -21,8 +22,8 @@ type demand struct {
 	span    int32 // the index of the set of the model copy's microbatches
 }
 
-// newDemands returns the demands for a walk. The walk's sets of microbatches of each copy of the model
-// must begin at index spans.
+// newDemands returns the demands for a walk. Its sets of microbatches of each copy of the model must
+// begin at index spans.
 func newDemands(o *passes.Outline, spans int) demands {
 	sets := o.Stages * passes.KindsPerStage
 	d := demands{outline: o, list: make([]demand, 0, sets), from: make([]int32, 1, sets+1)}
@@ -44,19 +45,18 @@ func newDemands(o *passes.Outline, spans int) demands {
 	return d
 }
 
-// met reports whether all dependencies of an action are met. The sets of the walk hold the actions
-// that are done.
-func (d *demands) met(w *passes.Walk, set int, mb int64) bool {
+// met reports whether all dependencies of an action are met. The sets hold the actions that are done.
+func (d *demands) met(sets *repeats.Sets, set int, mb int64) bool {
 	met := true
 	for i := d.from[set]; i < d.from[set+1]; i++ {
 		need, needed := &d.list[i], mb
 		if need.On != 0 {
 			var planned bool
-			if needed, planned = d.neighbour(w, need, mb); !planned {
+			if needed, planned = d.neighbour(sets, need, mb); !planned {
 				continue
 			}
 		}
-		if !w.Has(int(need.set), needed) && (need.or == need.set || !w.Has(int(need.or), needed)) {
+		if !sets.Has(int(need.set), needed) && (need.or == need.set || !sets.Has(int(need.or), needed)) {
 			met = false
 		}
 	}
@@ -65,7 +65,7 @@ func (d *demands) met(w *passes.Walk, set int, mb int64) bool {
 
 // neighbour returns the neighbouring slice of a sequence on which slice mb depends, and whether the
 // plan contains it.
-func (d *demands) neighbour(w *passes.Walk, need *demand, mb int64) (needed int64, planned bool) {
+func (d *demands) neighbour(sets *repeats.Sets, need *demand, mb int64) (needed int64, planned bool) {
 	needed, planned = d.outline.Neighbour(mb, need.On)
-	return needed, planned && w.Has(int(need.span), needed)
+	return needed, planned && sets.Has(int(need.span), needed)
 }

@@ -28,62 +28,73 @@ func (c *Checker) checkDrops(bounds bool) {
 // this file checks the drops of entry parts, and bounds.go checks the numbers in flight.
 type dropVisitor struct {
 	rankWalk
-	copies []modelCopy // by copy of the model
-
-	// Indices of the walk's sets. The first sets, from index 0, hold the actions that are done, by
-	// the rank's stages and by kind.
-	totals   int // by the rank's stages and by kind: all actions of the plan
-	live     int // by the rank's stages: microbatches in flight
-	outgoing int // by the rank's stages: microbatches whose output waits to be sent or is in flight; then the corresponding sets for gradients
-
-	computations  [][]int         // by the rank's stages: the sets of their computations, the latest kind first
-	required      []schedule.Drop // by the rank's stages and by kind: the handle drops that an action must have
-	livePeaks     []peak          // by the rank's stages
-	outgoingPeaks []peak
-	entryPeak     peak
+	stages    []heldStage // the stages of the rank
+	copies    []modelCopy // by copy of the model
+	entryPeak peak
 }
 
-// modelCopy is the part of a copy of the model that is on a rank.
+// heldStage is a stage of the rank. Its methods return the indices of its sets of microbatches.
+type heldStage struct {
+	first        int                                 // the index of the first set
+	computations []schedule.Kind                     // the kinds of its computations, the latest first
+	required     [passes.KindsPerStage]schedule.Drop // by kind: the handle drops that an action must have
+	livePeak     peak
+	outgoingPeak peak
+}
+
+// The sets of a stage are, for each kind, the microbatches whose action is done and those that have an
+// action in the plan, then the microbatches in flight, and those whose output, or whose gradient, waits
+// to be sent or is in flight.
+func (s *heldStage) done(kind schedule.Kind) int { return s.first + int(kind) }
+func (s *heldStage) planned(kind schedule.Kind) int {
+	return s.first + passes.KindsPerStage + int(kind)
+}
+func (s *heldStage) live() int      { return s.first + 2*passes.KindsPerStage }
+func (s *heldStage) outputs() int   { return s.live() + 1 }
+func (s *heldStage) gradients() int { return s.live() + 2 }
+
+const setsOfStage = 2*passes.KindsPerStage + 3
+
+// modelCopy is the part of a copy of the model that is on a rank. Its methods return the indices of its
+// sets of microbatches.
 type modelCopy struct {
-	stage int    // one of the copy's stages on the rank, or -1 if there is none
-	held  uint64 // the entry parts that actions on the rank read, one bit each
-
-	// Indices of sets of microbatches.
-	entry   int // microbatches with an entry part that has not been dropped yet
-	started int // microbatches of which an action has run on the rank
-	retired int // microbatches that have retired on the rank
-	dead    int // by part: microbatches whose part has been dropped
+	first int        // the index of the first set
+	stage *heldStage // one of the copy's stages on the rank, or nil if there is none
+	held  uint64     // the entry parts that actions on the rank read, one bit each
 }
+
+// The sets of a copy are the microbatches with an entry part that has not been dropped yet, those of
+// which an action has run on the rank, those that have retired there, and for each entry part, those
+// whose part has been dropped.
+func (m *modelCopy) entry() int           { return m.first }
+func (m *modelCopy) started() int         { return m.first + 1 }
+func (m *modelCopy) retired() int         { return m.first + 2 }
+func (m *modelCopy) dropped(part int) int { return m.first + 3 + part }
+
+const setsOfCopy = 3 + schedule.MaxParts
 
 func (c *Checker) newDropVisitor(rank int) *dropVisitor {
-	stages := len(c.On[rank])
-	n := stages * passes.KindsPerStage
-	v := &dropVisitor{rankWalk: rankWalk{c: c, rank: rank}, totals: n, live: 2 * n, livePeaks: make([]peak, stages), outgoingPeaks: make([]peak, stages),
-		entryPeak: peak{at: location{rank: rank}}, computations: make([][]int, stages), required: make([]schedule.Drop, n)}
-	v.copies = make([]modelCopy, max(c.Plan.Placement.Copies, 1))
-	v.outgoing = v.live + stages
-	sets := v.outgoing + 2*stages
+	stages := c.On[rank]
+	v := &dropVisitor{rankWalk: c.walk(setsOfStage*len(stages) + setsOfCopy*c.Copies()), stages: make([]heldStage, len(stages)),
+		copies: make([]modelCopy, c.Copies()), entryPeak: peak{at: location{rank: rank}}}
 	for i := range v.copies {
-		v.copies[i] = modelCopy{stage: -1, entry: sets, started: sets + 1, retired: sets + 2, dead: sets + 3}
-		sets += 3 + schedule.MaxParts
+		v.copies[i].first = setsOfStage*len(stages) + setsOfCopy*i
 	}
-	v.Walk = passes.NewWalk(&c.Outline, sets)
-	for i, stage := range c.On[rank] {
-		for kind := range passes.KindsPerStage {
-			v.Put(n+i*passes.KindsPerStage+kind, c.totals[c.Set(stage, schedule.Kind(kind))])
-		}
-		model := v.copyOf(stage)
-		model.stage = stage
+	for i, stage := range stages {
+		own, model := &v.stages[i], v.copyOf(stage)
+		own.first, model.stage = setsOfStage*i, own
 		for kind := schedule.WaitB; kind >= schedule.F; kind-- {
-			if len(c.totals[c.Set(stage, kind)]) > 0 {
+			planned := c.totals[c.Set(stage, kind)]
+			v.sets.Put(own.planned(kind), planned)
+			if len(planned) > 0 {
 				model.held |= c.Reads(stage, kind)
 				if kind.Compute() {
-					v.computations[i] = append(v.computations[i], v.set(stage, kind))
+					own.computations = append(own.computations, kind)
 				}
 			}
 			for _, h := range handles {
 				if due, _, _ := c.dropsAt(h.bit, stage, kind); due {
-					v.required[i*passes.KindsPerStage+int(kind)] |= h.bit
+					own.required[kind] |= h.bit
 				}
 			}
 		}
@@ -91,13 +102,11 @@ func (c *Checker) newDropVisitor(rank int) *dropVisitor {
 	return v
 }
 
+// stage returns the state of a stage of the rank.
+func (v *dropVisitor) stage(stage int) *heldStage { return &v.stages[v.c.Place[stage]] }
+
 // copyOf returns the rank's part of a stage's copy of the model.
 func (v *dropVisitor) copyOf(stage int) *modelCopy { return &v.copies[v.c.Sites[stage].Copy] }
-
-// set returns the index of the set for a stage and kind.
-func (v *dropVisitor) set(stage int, kind schedule.Kind) int {
-	return v.c.Place[stage]*passes.KindsPerStage + int(kind)
-}
 
 func (v *dropVisitor) visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
@@ -110,19 +119,19 @@ func (v *dropVisitor) visit(a schedule.Action, mb int64) {
 		}
 		return
 	}
-	if v.Has(v.copyOf(stage).retired, mb) {
+	if v.sets.Has(v.copyOf(stage).retired(), mb) {
 		v.fault(a, mb, BadRetire, "late", "runs after its microbatch has retired here; put r only on the last action of the microbatch.")
 	}
 	if kind > schedule.WaitB { // checkOffloads checks actions that move saved state
 		return
 	}
 	v.countCreated(a, mb)
-	if (a.Drop()^v.required[v.set(stage, kind)])&handleBits != 0 {
+	if (a.Drop()^v.stage(stage).required[kind])&handleBits != 0 {
 		v.checkHandles(a, mb)
 	}
 	v.checkParts(a, mb)
 	v.finish(a, mb)
-	if a.Drop()&schedule.Retire != 0 && !v.Add(v.copyOf(stage).retired, mb) {
+	if a.Drop()&schedule.Retire != 0 && !v.sets.Add(v.copyOf(stage).retired(), mb) {
 		v.fault(a, mb, BadRetire, "again", "retires its microbatch, which has retired here already; put r only on the last action.")
 	}
 	if odd := a.Drop() &^ schedule.KnownDrops; odd != 0 {
@@ -148,7 +157,7 @@ func (v *dropVisitor) checkParts(a schedule.Action, mb int64) {
 		v.fault(a, mb, code, fmt.Sprint("part ", part), "%s part %d of its entry, %s; let the last action that reads it drop it.", verbs[code], part, what)
 	}
 	for part := 0; (reads|dropped)>>part != 0; part++ {
-		if reads>>part&1 == 1 && v.Has(model.dead+part, mb) {
+		if reads>>part&1 == 1 && v.sets.Has(model.dropped(part), mb) {
 			fault(UseAfterDrop, part, "which was dropped before")
 		}
 		if dropped>>part&1 == 0 {
@@ -157,7 +166,7 @@ func (v *dropVisitor) checkParts(a schedule.Action, mb int64) {
 		if reads>>part&1 == 0 {
 			fault(MisplacedDrop, part, "which it does not read")
 		}
-		if !v.Add(model.dead+part, mb) {
+		if !v.sets.Add(model.dropped(part), mb) {
 			fault(DoubleDrop, part, "which was dropped before")
 		}
 	}
@@ -165,11 +174,11 @@ func (v *dropVisitor) checkParts(a schedule.Action, mb int64) {
 		return
 	}
 	for part := 0; model.held>>part != 0; part++ {
-		if model.held>>part&1 == 1 && !v.Has(model.dead+part, mb) {
+		if model.held>>part&1 == 1 && !v.sets.Has(model.dropped(part), mb) {
 			return
 		}
 	}
-	v.Remove(model.entry, mb)
+	v.sets.Remove(model.entry(), mb)
 }
 
 // verbs maps the code of a fault to a verb that describes what the action does with the part.
@@ -177,20 +186,21 @@ var verbs = map[Code]string{UseAfterDrop: "reads", MisplacedDrop: "drops", Doubl
 
 // checkEnd adds faults for parts that were never dropped and microbatches that never retired.
 func (v *dropVisitor) checkEnd() {
-	for _, model := range v.copies {
-		if model.stage < 0 {
+	for i := range v.copies {
+		model := &v.copies[i]
+		if model.stage == nil {
 			continue
 		}
-		all := v.Get(v.set(model.stage, schedule.F))
+		all := v.sets.Get(model.stage.done(schedule.F))
 		for part := 0; model.held>>part != 0; part++ {
 			if model.held>>part&1 == 0 {
 				continue
 			}
-			for _, r := range all.Minus(v.Get(model.dead + part)) {
+			for _, r := range all.Minus(v.sets.Get(model.dropped(part))) {
 				v.c.planFault(MissingDrop, v.rank, "Rank %d never drops part %d of the entry of %v; let the last action that reads it drop it.", v.rank, part, r)
 			}
 		}
-		for _, r := range all.Minus(v.Get(model.retired)) {
+		for _, r := range all.Minus(v.sets.Get(model.retired())) {
 			v.c.planFault(BadRetire, v.rank, "Rank %d never retires %v; put r on the last action of each microbatch.", v.rank, r)
 		}
 	}
@@ -202,9 +212,10 @@ func (v *dropVisitor) checkWaits() {
 	if v.c.Retires {
 		return
 	}
-	for _, stage := range v.c.On[v.rank] {
+	for i, stage := range v.c.On[v.rank] {
+		own := &v.stages[i]
 		for _, w := range waited {
-			for _, r := range v.Get(v.set(stage, w.send)).Minus(v.Get(v.set(stage, w.wait))) {
+			for _, r := range v.sets.Get(own.done(w.send)).Minus(v.sets.Get(own.done(w.wait))) {
 				v.c.planFault(MissingDrop, v.rank, "Rank %d never waits for %d%v of %v; add a %v with drop t for each.", v.rank, stage, w.send, r, w.wait)
 			}
 		}

@@ -16,7 +16,7 @@ func (c *Checker) checkOffloads() {
 	}
 	faults := len(c.Faults)
 	for rank := range c.Plan.Programs {
-		v := &offloadVisitor{rankWalk{c: c, Walk: passes.NewWalk(&c.Outline, setsOfOffload*len(c.On[rank]))}}
+		v := &offloadVisitor{c.walk(setsOfOffload * len(c.On[rank]))}
 		if v.run(rank, v.visit) && len(c.Faults) == faults {
 			c.checkCopyOrder(rank)
 		}
@@ -44,55 +44,55 @@ func (v *offloadVisitor) visit(a schedule.Action, mb int64) {
 	if !c.allows(stage, kind) || kind.OfStage() {
 		return
 	}
-	sets := setsOfOffload * c.Place[stage]
+	first := setsOfOffload * c.Place[stage]
 	act := func(kind schedule.Kind) schedule.Action { return schedule.Act(kind, stage, 0).Shift(int(mb)) }
 	far, due := a.Drop()&schedule.DropFar, schedule.Drop(0)
 	switch kind {
 	case schedule.F:
-		v.Add(sets+stateSaved, mb)
+		v.sets.Add(first+stateSaved, mb)
 	case schedule.Offload:
 		switch {
-		case !v.Add(sets+stateMoved, mb):
+		case !v.sets.Add(first+stateMoved, mb):
 			v.fault(a, mb, Twice, "", "moves saved state that was moved before; remove one of the two.")
 			return
-		case v.Has(sets+stateTaken, mb):
+		case v.sets.Has(first+stateTaken, mb):
 			v.fault(a, mb, Order, "taken", "moves saved state that was already taken; move it before the action that takes it, or remove it.")
-		case !v.Has(sets+stateSaved, mb):
+		case !v.sets.Has(first+stateSaved, mb):
 			v.fault(a, mb, Order, "saved", "runs before %v, which saves what it moves; move %[1]v before it.", act(schedule.F))
 		}
-		v.Add(sets+stateLeaving, mb)
+		v.sets.Add(first+stateLeaving, mb)
 	case schedule.WaitOffload:
-		if !v.Remove(sets+stateLeaving, mb) {
+		if !v.sets.Remove(first+stateLeaving, mb) {
 			v.fault(a, mb, Order, "out", "waits for a copy that has not started; put %v before it.", act(schedule.Offload))
-			if !v.Add(sets+stateMoved, mb) {
+			if !v.sets.Add(first+stateMoved, mb) {
 				return
 			}
 		}
-		v.Add(sets+stateAway, mb)
+		v.sets.Add(first+stateAway, mb)
 		due = schedule.DropSaved
 	case schedule.Reload:
 		switch {
-		case v.Remove(sets+stateLeaving, mb):
+		case v.sets.Remove(first+stateLeaving, mb):
 			v.fault(a, mb, Order, "leaving", "reloads before %v, but the copy to far memory may not be complete; move %[1]v before it.", act(schedule.WaitOffload))
-		case !v.Remove(sets+stateAway, mb):
+		case !v.sets.Remove(first+stateAway, mb):
 			v.fault(a, mb, Order, "away", "reloads saved state that is not in far memory; put %v and its %v before it.", act(schedule.Offload), schedule.WaitOffload)
-			if !v.Add(sets+stateMoved, mb) {
+			if !v.sets.Add(first+stateMoved, mb) {
 				return
 			}
 		}
-		v.Add(sets+stateBack, mb)
+		v.sets.Add(first+stateBack, mb)
 	case schedule.B, schedule.I:
 		switch {
-		case v.Remove(sets+stateLeaving, mb):
+		case v.sets.Remove(first+stateLeaving, mb):
 			v.fault(a, mb, Order, "leaving", "takes saved state that is being copied to far memory; put %v and %v before it.", act(schedule.WaitOffload), act(schedule.Reload))
 			due |= far
-		case v.Remove(sets+stateAway, mb):
+		case v.sets.Remove(first+stateAway, mb):
 			v.fault(a, mb, UseAfterDrop, "away", "takes saved state that is in far memory; put %v before it.", act(schedule.Reload))
 			due |= far
-		case v.Remove(sets+stateBack, mb):
+		case v.sets.Remove(first+stateBack, mb):
 			due |= schedule.DropFar
 		}
-		v.Add(sets+stateTaken, mb)
+		v.sets.Add(first+stateTaken, mb)
 	}
 	if c.Marked {
 		v.checkDrops(a, mb, due)

@@ -15,12 +15,12 @@ func (c *Checker) checkOrder() {
 		return
 	}
 	sets := c.Stages * passes.KindsPerStage
-	v := &orderVisitor{rankWalk{c: c, Walk: passes.NewWalk(&c.Outline, 2*sets+c.Copies())}, sets, newDemands(&c.Outline, 2*sets)}
-	v.Every = c.Plan.Slices
+	v := &orderVisitor{c.walk(2*sets + c.Copies()), sets, newDemands(&c.Outline, 2*sets)}
+	v.walk.Every = c.Plan.Slices
 	for set, total := range c.totals {
-		v.Put(sets+set, total)
+		v.sets.Put(sets+set, total)
 	}
-	c.putSpans(&v.Walk, 2*sets)
+	c.putSpans(v.sets, 2*sets)
 	for rank := range c.Plan.Programs {
 		if !v.run(rank, v.visit) {
 			return
@@ -45,18 +45,20 @@ func (v *orderVisitor) visit(a schedule.Action, mb int64) {
 	for i := d.from[set]; i < d.from[set+1]; i++ {
 		need, needed, planned := &d.list[i], mb, true
 		if need.On != 0 {
-			needed, planned = d.neighbour(&v.Walk, need, mb)
+			needed, planned = d.neighbour(v.sets, need, mb)
 		}
-		has := func(first int) bool { return v.Has(first+int(need.set), needed) || v.Has(first+int(need.or), needed) }
+		has := func(first int) bool {
+			return v.sets.Has(first+int(need.set), needed) || v.sets.Has(first+int(need.or), needed)
+		}
 		if !planned || has(0) || !has(v.totals) {
 			continue
 		}
 		kind := need.Kind
-		if need.Or != schedule.None && v.Has(v.totals+int(need.or), needed) {
+		if need.Or != schedule.None && v.sets.Has(v.totals+int(need.or), needed) {
 			kind = need.Or
 		}
 		first := schedule.Act(kind, need.Stage, 0).Shift(int(needed))
 		v.fault(a, mb, Order, fmt.Sprint(need.Why), "runs before %v, %s; move %v before it.", first, passes.Reasons[need.Why], first)
 	}
-	v.Add(set, mb)
+	v.sets.Add(set, mb)
 }

@@ -3,6 +3,7 @@ package check
 import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/passes"
+	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
 // checkProgress proves that the ranks do not deadlock if each link holds capacity messages. It runs
@@ -15,19 +16,19 @@ func (c *Checker) checkProgress(capacity int) {
 	}
 	if capacity != 0 && c.Transfers && len(c.Faults) == 0 {
 		v := c.run(0)
-		if c.rendezvous = v.Done(); c.rendezvous {
-			c.visited = max(c.visited, v.Visited)
+		if c.rendezvous = v.machine.Done(); c.rendezvous {
+			c.visited = max(c.visited, v.machine.Visited)
 			return
 		}
 	}
 	v := c.run(capacity)
-	c.visited = max(c.visited, v.Visited)
-	c.rendezvous = capacity == 0 && v.Done()
-	if v.Exhausted {
+	c.visited = max(c.visited, v.machine.Visited)
+	c.rendezvous = capacity == 0 && v.machine.Done()
+	if v.sets.Exhausted {
 		c.undecided()
 		return
 	}
-	still := Standstill{&c.Outline, v.links, v.Ranks}
+	still := Standstill{&c.Outline, v.links, v.machine.Ranks}
 	for _, f := range still.Faults() {
 		c.Add(f)
 	}
@@ -38,20 +39,22 @@ func (c *Checker) checkProgress(capacity int) {
 func (c *Checker) run(capacity int) *progressVisitor {
 	sets := c.Stages * passes.KindsPerStage
 	v := &progressVisitor{c: c, capacity: int64(capacity), links: passes.NewLinks(&c.Outline), totals: sets}
-	v.RoundRobin = passes.NewRoundRobin(&c.Outline, 2*sets, len(v.links.From))
+	v.machine = passes.NewRoundRobin(&c.Outline, 2*sets, len(v.links.From))
+	v.sets = v.machine.Sets
 	for set, total := range c.totals {
-		v.Put(sets+set, total)
+		v.sets.Put(sets+set, total)
 	}
-	v.Limit = int64(capacity)
-	v.Run(v)
+	v.machine.Limit = int64(capacity)
+	v.machine.Run(v)
 	return v
 }
 
 // progressVisitor is the visitor whose ranks wait only for other ranks. Its sets hold the completed
 // actions for which another rank may wait. Its counts are the numbers of messages on the links.
 type progressVisitor struct {
-	passes.RoundRobin
 	c        *Checker
+	machine  passes.RoundRobin
+	sets     *repeats.Sets // of the machine
 	capacity int64
 	links    passes.Links
 	totals   int // the index of the first of the sets that hold all actions of the plan
@@ -60,7 +63,7 @@ type progressVisitor struct {
 // Step runs an action unless it has to wait for another rank. The first action of a joined pair
 // waits for the dependencies of both.
 func (v *progressVisitor) Step(rank int, a schedule.Action) bool {
-	if v.Transfers && a.Kind().Compute() {
+	if v.c.Transfers && a.Kind().Compute() {
 		return true // only transfers wait for other ranks
 	}
 	mb := int64(a.Microbatch())
@@ -68,7 +71,7 @@ func (v *progressVisitor) Step(rank int, a schedule.Action) bool {
 		return false
 	}
 	if a.Joined() {
-		if with := v.Ranks[rank].Partner(); with.Kind().Compute() && !v.ready(with, int64(with.Microbatch())) {
+		if with := v.machine.Ranks[rank].Partner(); with.Kind().Compute() && !v.ready(with, int64(with.Microbatch())) {
 			return false
 		}
 	}
@@ -79,14 +82,14 @@ func (v *progressVisitor) Step(rank int, a schedule.Action) bool {
 // ready reports whether an action can run without waiting for another rank.
 func (v *progressVisitor) ready(a schedule.Action, mb int64) bool {
 	stage, kind := a.Stage(), a.Kind()
-	if kind > schedule.WaitB || !v.c.counted && (!v.c.allows(stage, kind) || v.Has(v.c.Set(stage, kind), mb)) {
+	if kind > schedule.WaitB || !v.c.counted && (!v.c.allows(stage, kind) || v.sets.Has(v.c.Set(stage, kind), mb)) {
 		return true // an earlier check has reported the action, or it needs no other rank
 	}
 	switch kind {
 	case schedule.F:
-		return v.Transfers || !v.Crosses(stage-1) || v.done(stage-1, schedule.F, schedule.None, mb)
+		return v.c.Transfers || !v.c.Crosses(stage-1) || v.done(stage-1, schedule.F, schedule.None, mb)
 	case schedule.B, schedule.I:
-		return v.Transfers || !v.Crosses(stage) || v.done(stage+1, schedule.B, schedule.I, mb)
+		return v.c.Transfers || !v.c.Crosses(stage) || v.done(stage+1, schedule.B, schedule.I, mb)
 	case schedule.SendF, schedule.SendB:
 		e := passes.Edge(a)
 		switch {
@@ -95,17 +98,17 @@ func (v *progressVisitor) ready(a schedule.Action, mb int64) bool {
 		case v.capacity == 0:
 			return v.done(passes.Receiver(e), kind+schedule.RecvF-schedule.SendF, schedule.None, mb)
 		}
-		return v.Room(v.links.Of[e])
+		return v.machine.Room(v.links.Of[e])
 	case schedule.RecvF, schedule.RecvB:
 		e := passes.Edge(a)
 		if v.capacity == 0 {
-			return v.Next(v.links.From[v.links.Of[e]], passes.Sent(e, mb)) || v.missing(e/2, kind-schedule.RecvF+schedule.SendF, schedule.None, mb)
+			return v.machine.Next(v.links.From[v.links.Of[e]], passes.Sent(e, mb)) || v.missing(e/2, kind-schedule.RecvF+schedule.SendF, schedule.None, mb)
 		}
 		return v.done(e/2, kind-schedule.RecvF+schedule.SendF, schedule.None, mb)
 	case schedule.WaitF: // checkOrder has reported a wait before its send
-		return v.done(stage+1, schedule.RecvF, schedule.None, mb) || !v.Has(v.c.Set(stage, schedule.SendF), mb)
+		return v.done(stage+1, schedule.RecvF, schedule.None, mb) || !v.sets.Has(v.c.Set(stage, schedule.SendF), mb)
 	case schedule.WaitB:
-		return v.done(stage-1, schedule.RecvB, schedule.None, mb) || !v.Has(v.c.Set(stage, schedule.SendB), mb)
+		return v.done(stage-1, schedule.RecvB, schedule.None, mb) || !v.sets.Has(v.c.Set(stage, schedule.SendB), mb)
 	}
 	return true
 }
@@ -113,22 +116,22 @@ func (v *progressVisitor) ready(a schedule.Action, mb int64) bool {
 // done reports whether an action of either kind is done. It also returns true if the plan lacks both
 // actions, which the census has reported.
 func (v *progressVisitor) done(stage int, kind, or schedule.Kind, mb int64) bool {
-	return v.Has(v.c.Set(stage, kind), mb) || or != schedule.None && v.Has(v.c.Set(stage, or), mb) || v.missing(stage, kind, or, mb)
+	return v.sets.Has(v.c.Set(stage, kind), mb) || or != schedule.None && v.sets.Has(v.c.Set(stage, or), mb) || v.missing(stage, kind, or, mb)
 }
 
 // missing reports whether the plan lacks the actions of both kinds.
 func (v *progressVisitor) missing(stage int, kind, or schedule.Kind, mb int64) bool {
-	return !v.c.counted && !v.Has(v.totals+v.c.Set(stage, kind), mb) && (or == schedule.None || !v.Has(v.totals+v.c.Set(stage, or), mb))
+	return !v.c.counted && !v.sets.Has(v.totals+v.c.Set(stage, kind), mb) && (or == schedule.None || !v.sets.Has(v.totals+v.c.Set(stage, or), mb))
 }
 
 // record marks an action as done if another rank may wait for it.
 func (v *progressVisitor) record(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
-	if !v.observed(stage, kind) || !v.Add(v.c.Set(stage, kind), mb) || kind.Compute() || v.capacity <= 0 {
+	if !v.observed(stage, kind) || !v.sets.Add(v.c.Set(stage, kind), mb) || kind.Compute() || v.capacity <= 0 {
 		return
 	}
 	e := passes.Edge(a)
-	link := &v.Counts[v.links.Of[e]]
+	link := &v.machine.Counts[v.links.Of[e]]
 	switch {
 	case kind == schedule.SendF || kind == schedule.SendB:
 		if !v.missing(passes.Receiver(e), kind+schedule.RecvF-schedule.SendF, schedule.None, mb) {
@@ -143,9 +146,9 @@ func (v *progressVisitor) record(a schedule.Action, mb int64) {
 func (v *progressVisitor) observed(stage int, kind schedule.Kind) bool {
 	switch kind {
 	case schedule.F:
-		return !v.Transfers && v.Crosses(stage)
+		return !v.c.Transfers && v.c.Crosses(stage)
 	case schedule.B, schedule.I:
-		return !v.Transfers && v.Crosses(stage-1)
+		return !v.c.Transfers && v.c.Crosses(stage-1)
 	case schedule.SendF, schedule.RecvF, schedule.SendB, schedule.RecvB:
 		return v.c.allows(stage, kind)
 	}

@@ -13,7 +13,7 @@ func (c *Checker) checkQuantization() {
 		return
 	}
 	for rank, stages := range c.On {
-		v := &quantizeVisitor{rankWalk{c: c, Walk: passes.NewWalk(&c.Outline, setsOfWeights*len(stages))}, make([][len(weights)]location, len(stages))}
+		v := &quantizeVisitor{c.walk(setsOfWeights * len(stages)), make([][len(weights)]location, len(stages))}
 		if v.run(rank, v.visit) {
 			v.checkEnd()
 		}
@@ -49,15 +49,15 @@ func (v *quantizeVisitor) visit(a schedule.Action, mb int64) {
 	if !c.allows(stage, kind) || c.Includes(stage, schedule.Quantize) && !c.allows(stage, schedule.Quantize) {
 		return
 	}
-	sets := setsOfWeights * c.Place[stage]
+	first := setsOfWeights * c.Place[stage]
 	if kind == schedule.Quantize {
-		if !v.Raise(sets + weightsMade) {
+		if !v.sets.Raise(first + weightsMade) {
 			v.fault(a, mb, Twice, "", "makes copies of weights that this step has already made; remove one of the two.")
 			return
 		}
 		for _, w := range weights {
 			if w.set == weightsForward || c.HasBackward(stage) {
-				v.Raise(sets + w.set)
+				v.sets.Raise(first + w.set)
 			}
 		}
 		return
@@ -66,7 +66,7 @@ func (v *quantizeVisitor) visit(a schedule.Action, mb int64) {
 	if (reads|a.Drop())&passes.WeightBits == 0 {
 		return
 	}
-	if reads != 0 && !v.Raised(sets+weightsMade) {
+	if reads != 0 && !v.sets.Raised(first+weightsMade) {
 		v.fault(a, mb, Order, "weights", "runs before %v, which makes the copies of weights that it reads; move %[1]v before it.", schedule.Act(schedule.Quantize, stage, 0))
 		return
 	}
@@ -78,10 +78,10 @@ func (v *quantizeVisitor) visit(a schedule.Action, mb int64) {
 		switch {
 		case reads&w.bit == 0 && dropped:
 			v.fault(a, mb, MisplacedDrop, w.what, "drops the copies of weights for the %s, which it does not read; remove drop %v.", w.what, w.bit)
-		case reads&w.bit != 0 && !v.Raised(sets+w.set):
+		case reads&w.bit != 0 && !v.sets.Raised(first+w.set):
 			v.fault(a, mb, UseAfterDrop, w.what, "reads the copies of weights for the %s, which were dropped before; let the last action that reads them drop them.", w.what)
 		case dropped:
-			v.Lower(sets + w.set)
+			v.sets.Lower(first + w.set)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func (v *quantizeVisitor) visit(a schedule.Action, mb int64) {
 func (v *quantizeVisitor) checkEnd() {
 	for i, stage := range v.c.On[v.rank] {
 		for k, w := range weights {
-			if !v.c.Marked || len(v.Get(setsOfWeights*i+w.set)) == 0 {
+			if !v.c.Marked || len(v.sets.Get(setsOfWeights*i+w.set)) == 0 {
 				continue
 			}
 			if last := v.last[i][k]; last.action.Kind() != schedule.None {

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
 // checkSharding proves, rank by rank, that the weights of a stage are gathered when it computes and
@@ -22,7 +21,7 @@ import (
 // reduction before it starts the next one.
 func (c *Checker) checkSharding() {
 	for rank, stages := range c.On {
-		v := &shardVisitor{rankWalk{c: c, Walk: passes.NewWalk(&c.Outline, flagsOfShards*len(stages))}, make([]location, len(stages))}
+		v := &shardVisitor{c.walk(flagsOfShards * len(stages)), make([]location, len(stages))}
 		if (c.Reduces && len(stages) > 0 || slices.ContainsFunc(stages, v.shards)) && v.run(rank, v.visit) {
 			v.checkEnd()
 		}
@@ -58,34 +57,34 @@ func (v *shardVisitor) visit(a schedule.Action, mb int64) {
 	}
 	switch kind {
 	case schedule.Unshard:
-		if !v.Raise(flags + weightsGathered) {
+		if !v.sets.Raise(flags + weightsGathered) {
 			v.fault(a, mb, Sharding, "", "gathers weights that are already gathered; remove it, or put a RESHARD before it.")
 		}
 	case schedule.Reshard:
-		if !v.Lower(flags + weightsGathered) {
+		if !v.sets.Lower(flags + weightsGathered) {
 			v.fault(a, mb, Sharding, "", "releases weights that are not gathered; remove it, or put an UNSHARD before it.")
 		}
 	case schedule.ReduceGrad:
-		if !v.Lower(flags + gradientUnreduced) {
+		if !v.sets.Lower(flags + gradientUnreduced) {
 			v.fault(a, mb, Reduction, "", "reduces gradients that have not changed since the previous reduction; remove it.")
 		}
 		for i, other := range c.On[v.rank] {
-			if c.Retires && v.Raised(flagsOfShards*i+gradientReducing) {
+			if c.Retires && v.sets.Raised(flagsOfShards*i+gradientReducing) {
 				v.fault(a, mb, Reduction, "pending", "starts a reduction before the rank has waited for that of stage %d; put %v before it.", other, schedule.Act(schedule.WaitReduce, other, 0))
 			}
 		}
-		v.Raise(flags + gradientReducing)
+		v.sets.Raise(flags + gradientReducing)
 	case schedule.ZeroGrad:
-		if !v.Raise(flags + gradientWhole) {
+		if !v.sets.Raise(flags + gradientWhole) {
 			v.fault(a, mb, Reduction, "", "allocates whole gradients that exist already; remove it, or put %v before it.", schedule.Act(schedule.WaitReduce, stage, 0))
 		}
 	case schedule.WaitReduce:
-		if !v.Lower(flags + gradientReducing) {
+		if !v.sets.Lower(flags + gradientReducing) {
 			v.fault(a, mb, Reduction, "", "waits for a reduction that has not started; put %v before it, or remove it.", schedule.Act(schedule.ReduceGrad, stage, 0))
 		}
-		v.Lower(flags + gradientWhole)
+		v.sets.Lower(flags + gradientWhole)
 	case schedule.F, schedule.B, schedule.I, schedule.W, schedule.Quantize:
-		if v.shards(stage) && !v.Raised(flags+weightsGathered) {
+		if v.shards(stage) && !v.sets.Raised(flags+weightsGathered) {
 			v.fault(a, mb, Sharding, "", "computes with weights that are not gathered; put an UNSHARD of stage %d before it, and its RESHARD after it.", stage)
 		}
 	}
@@ -93,14 +92,14 @@ func (v *shardVisitor) visit(a schedule.Action, mb int64) {
 		return
 	}
 	switch {
-	case c.Accumulates && !v.Raised(flags+gradientWhole):
+	case c.Accumulates && !v.sets.Raised(flags+gradientWhole):
 		v.fault(a, mb, Reduction, "", "adds to whole gradients that do not exist; put %v before it, and %v after their reduction.",
 			schedule.Act(schedule.ZeroGrad, stage, 0), schedule.Act(schedule.WaitReduce, stage, 0))
-	case (c.Accumulates || c.Retires) && v.Raised(flags+gradientReducing):
+	case (c.Accumulates || c.Retires) && v.sets.Raised(flags+gradientReducing):
 		v.fault(a, mb, Reduction, "", "adds to gradients while they are reduced; move %v after the last B or W of the stage.", schedule.Act(schedule.ReduceGrad, stage, 0))
 		return
 	}
-	if v.Raise(flags + gradientUnreduced) {
+	if v.sets.Raise(flags + gradientUnreduced) {
 		v.first[c.Place[stage]] = v.here(a, mb)
 	}
 }
@@ -110,17 +109,17 @@ func (v *shardVisitor) visit(a schedule.Action, mb int64) {
 func (v *shardVisitor) checkEnd() {
 	for i, stage := range v.c.On[v.rank] {
 		flags := flagsOfShards * i
-		if v.Raised(flags + weightsGathered) {
+		if v.sets.Raised(flags + weightsGathered) {
 			v.c.planFault(Sharding, v.rank, "Rank %d never releases the weights of stage %d after it last gathered them; add %v.", v.rank, stage, schedule.Act(schedule.Reshard, stage, 0))
 		}
 		switch {
-		case v.Raised(flags + gradientUnreduced):
+		case v.sets.Raised(flags + gradientUnreduced):
 			if v.c.Includes(stage, schedule.ReduceGrad) { // otherwise it is missing
 				v.c.fault(v.first[i], Reduction, "", "adds to gradients after their last reduction; move %v after the last B or W of the stage.", schedule.Act(schedule.ReduceGrad, stage, 0))
 			}
-		case (v.c.Accumulates || v.c.Retires) && v.Raised(flags+gradientReducing):
+		case (v.c.Accumulates || v.c.Retires) && v.sets.Raised(flags+gradientReducing):
 			v.c.planFault(Reduction, v.rank, "Rank %d never waits for the reduction of stage %d; add %v.", v.rank, stage, schedule.Act(schedule.WaitReduce, stage, 0))
-		case v.Raised(flags + gradientWhole):
+		case v.sets.Raised(flags + gradientWhole):
 			v.c.planFault(Reduction, v.rank, "Rank %d adds nothing to the last whole gradients of stage %d; remove its last %v.", v.rank, stage, schedule.Act(schedule.ZeroGrad, stage, 0))
 		}
 	}

@@ -10,9 +10,9 @@ import (
 
 // Standstill is a configuration in which no rank can continue.
 type Standstill struct {
-	*passes.Outline
-	Links passes.Links
-	Ranks []passes.Cursor
+	Outline *passes.Outline
+	Links   passes.Links
+	Ranks   []passes.Cursor
 }
 
 // Faults returns a fault for each waiting cycle or, if there is no cycle, for a path of waiting ranks
@@ -49,7 +49,7 @@ func (s *Standstill) waiting() []waitgraph.Waiting {
 				w.For, _ = s.awaited(w.With)
 			}
 		}
-		w.ForRank = s.Plan.Placement.Rank[w.For.Stage()]
+		w.ForRank = s.Outline.Plan.Placement.Rank[w.For.Stage()]
 		list = append(list, w)
 	}
 	return list
@@ -62,12 +62,12 @@ func (s *Standstill) awaited(a schedule.Action) (schedule.Action, bool) {
 	var need schedule.Action
 	switch kind {
 	case schedule.F:
-		if s.Transfers || !s.Crosses(stage-1) {
+		if s.Outline.Transfers || !s.Outline.Crosses(stage-1) {
 			return a, false
 		}
 		need = schedule.Act(schedule.F, stage-1, mb)
 	case schedule.B, schedule.I:
-		if s.Transfers || !s.Crosses(stage) {
+		if s.Outline.Transfers || !s.Outline.Crosses(stage) {
 			return a, false
 		}
 		if need = schedule.Act(schedule.I, stage+1, mb); s.position(need) < 0 {
@@ -88,11 +88,11 @@ func (s *Standstill) awaited(a schedule.Action) (schedule.Action, bool) {
 // position returns the position of an action in the program of its rank, or -1 if the program does
 // not contain it.
 func (s *Standstill) position(a schedule.Action) int64 {
-	return findAction(s.Plan, s.rankOf(a), a).position
+	return findAction(s.Outline.Plan, s.rankOf(a), a).position
 }
 
 // rankOf returns the rank of an action's stage.
-func (s *Standstill) rankOf(a schedule.Action) int { return s.Plan.Placement.Rank[a.Stage()] }
+func (s *Standstill) rankOf(a schedule.Action) int { return s.Outline.Plan.Placement.Rank[a.Stage()] }
 
 // nextReceive returns the receiver's next receive from an edge's link. If there is none, it returns the
 // edge's receive of the microbatch.
@@ -105,7 +105,7 @@ func (s *Standstill) nextReceive(e, mb int) schedule.Action {
 	for p.Segment < len(p.Program) {
 		begin := p
 		for a, ok := p.Action(); ok && p.Segment == begin.Segment; a, ok = p.Action() {
-			if kind := a.Kind(); (kind == schedule.RecvF || kind == schedule.RecvB) && a.Stage() < s.Stages {
+			if kind := a.Kind(); (kind == schedule.RecvF || kind == schedule.RecvB) && a.Stage() < s.Outline.Stages {
 				if other := s.Links.Crossing(passes.Edge(a)); other >= 0 && s.Links.Of[other] == link {
 					return a.WithDrop(0)
 				}

@@ -8,8 +8,8 @@ import (
 // Exchange sends the queued messages for which links have room.
 func (v *lowering) Exchange() {
 	clear(v.dispatched)
-	for rank := range v.Ranks {
-		if v.Queues[v.outbox+rank].N > 0 {
+	for rank := range v.clock.Ranks {
+		if v.clock.Queues[v.outbox+rank].N > 0 {
 			v.dispatch(rank)
 		}
 	}
@@ -24,20 +24,20 @@ func (v *lowering) dispatch(rank int) {
 		return
 	}
 	v.dispatched[rank] = true
-	outbox := &v.Queues[v.outbox+rank]
+	outbox := &v.clock.Queues[v.outbox+rank]
 	for outbox.N > 0 {
 		out := passes.Edge(outbox.List()[0].Head)
-		l := v.Of[out]
+		l := v.links.Of[out]
 		if v.capacity != schedule.Unlimited && !v.postsReceives() {
-			v.dispatch(v.To[l])
+			v.dispatch(v.links.To[l])
 		}
 		if !v.room(l) {
 			break
 		}
-		send := v.Queues[v.outbox+rank].Pop()
+		send := v.clock.Queues[v.outbox+rank].Pop()
 		v.Write(rank, send)
-		v.Queues[queueOf(l, fresh)].Push(send)
-		v.Add(setOf(out, made), int64(send.Microbatch()))
+		v.clock.Queues[queueOf(l, fresh)].Push(send)
+		v.sets.Add(setOf(out, made), int64(send.Microbatch()))
 		if v.capacity == 0 {
 			v.receiveEarly(l)
 		}
@@ -46,14 +46,14 @@ func (v *lowering) dispatch(rank int) {
 
 // postsReceives reports whether receives are posted as soon as their messages are sent. In that
 // case, sends are dispatched in rank order.
-func (v *lowering) postsReceives() bool { return v.capacity == 0 && v.Plan.Runtime == schedule.PyTorch }
+func (v *lowering) postsReceives() bool { return v.capacity == 0 && v.plan.Runtime == schedule.PyTorch }
 
 // room reports whether a link has room for a message now. If the link is full, room lets the
 // receiver take the oldest message if possible: immediately if the receiver is between two
 // computations, or else before its current computation, if the message had arrived by then.
 func (v *lowering) room(l int) bool {
-	old, young := v.Queues[queueOf(l, arrived)].N, v.Queues[queueOf(l, fresh)].N
-	between := !v.Busy(v.To[l])
+	old, young := v.clock.Queues[queueOf(l, arrived)].N, v.clock.Queues[queueOf(l, fresh)].N
+	between := !v.clock.Busy(v.links.To[l])
 	switch {
 	case v.capacity == schedule.Unlimited || old+young < v.capacity:
 		return true
@@ -71,9 +71,9 @@ func (v *lowering) room(l int) bool {
 // ranks send to each other, the higher rank posts first.
 func (v *lowering) receiveEarly(l int) {
 	send := v.receive(l)
-	v.Add(setOf(passes.Edge(send), early), int64(send.Microbatch()))
-	switch from, to := v.From[l], v.To[l]; {
-	case v.Busy(to), v.ended[to] && from < to:
+	v.sets.Add(setOf(passes.Edge(send), early), int64(send.Microbatch()))
+	switch from, to := v.links.From[l], v.links.To[l]; {
+	case v.clock.Busy(to), v.ended[to] && from < to:
 		v.scripts[to].Append(passes.ReceiptOf(send))
 	default:
 		v.scripts[to].write(passes.ReceiptOf(send))

@@ -10,6 +10,6 @@ import (
 func Clocked(plan *schedule.Plan) int64 {
 	o := passes.NewOutline(withoutDrops(plan))
 	v := newLowering(&o, schedule.Unlimited)
-	v.Run(v)
-	return v.Work()
+	v.clock.Run(v)
+	return v.sets.Work()
 }

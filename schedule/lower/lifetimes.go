@@ -53,8 +53,8 @@ func lifetimes(plan *schedule.Plan, facts []schedule.Facts) (*schedule.Plan, err
 	marked.Entries = make([]int, marked.Placement.Ranks)
 	for rank, program := range marked.Programs {
 		v := newMarking(&o, rank)
-		v.Program(passes.Backwards(program), v.visit)
-		if c := (&check.Checker{Name: plan.Name}); c.Unproved(&v.Walk, rank) {
+		v.walk.Program(passes.Backwards(program), v.visit)
+		if c := (&check.Checker{Name: plan.Name}); c.Unproved(v.sets, rank) {
 			return nil, c.Err()
 		}
 		if v.fault == nil {
@@ -117,27 +117,54 @@ func bareProgram(program []schedule.Segment) []schedule.Segment {
 // marking is the visitor that traverses a rank's program backwards. The first use that it visits is
 // the last use in the program, and from its point of view, a lifetime ends at the action that begins it.
 type marking struct {
-	passes.Walk
-	*passes.Outline
-	rank  int
-	lower []int // by copy of the model: the lowest stage on the rank, where microbatches begin on the rank, or -1
+	outline *passes.Outline
+	walk    passes.Walk
+	sets    *repeats.Sets // of the walk
+	rank    int
+	stages  []markedStage // the stages of the rank
+	copies  []modelCopy   // by copy of the model
 
-	// Indices of sets.
-	seen     int // by copy of the model: microbatches whose last action on the rank was visited
-	dead     int // by copy of the model and part: microbatches whose last read of the part was visited
-	touched  int // by the rank's stages: microbatches whose last computation was visited
-	live     int // by the rank's stages: microbatches in flight
-	outgoing int // by the rank's stages, two sets each: microbatches whose output, and whose gradient, is waiting to be sent or in flight
-	entry    int // by copy of the model: microbatches with a live entry part
-	weights  int // by the rank's stages, two flags each: the last action that reads the forward, and the backward, copies of weights was visited
-	away     int // by the rank's stages: microbatches whose saved state is reloaded; empty unless the plan offloads
-
-	byKind []kindEffect      // by the rank's stages and by kind
-	most   int64             // the maximum width of the range of live entries
-	body   []schedule.Action // the actions of the current repeat, with drops
-	lists  [2][]piece        // by depth: the repeats visited before
-	fault  error
+	most  int64             // the maximum width of the range of live entries
+	body  []schedule.Action // the actions of the current repeat, with drops
+	lists [2][]piece        // by depth: the repeats visited before
+	fault error
 }
+
+// markedStage is a stage of the rank. Its methods return the indices of its sets.
+type markedStage struct {
+	first   int // the index of the first set
+	effects [passes.KindsPerStage]kindEffect
+}
+
+// The sets of a stage are the microbatches whose last computation was visited, those in flight, those
+// whose output, or whose gradient, is waiting to be sent or in flight, and those whose saved state is
+// reloaded. Two flags tell whether the last action that reads the copies of weights for the forward, or
+// for the backward, was visited.
+func (s *markedStage) touched() int   { return s.first }
+func (s *markedStage) live() int      { return s.first + 1 }
+func (s *markedStage) outputs() int   { return s.first + 2 }
+func (s *markedStage) gradients() int { return s.first + 3 }
+func (s *markedStage) reloaded() int  { return s.first + 4 }
+func (s *markedStage) weightsRead(copies effects.Place) int {
+	return s.first + 5 + int(copies-effects.ForwardWeights)
+}
+
+const setsOfStage = 7
+
+// modelCopy is the part of a copy of the model that is on the rank. Its methods return the indices of
+// its sets of microbatches.
+type modelCopy struct {
+	first  int // the index of the first set
+	lowest int // the lowest stage on the rank, where microbatches begin on the rank, or -1
+}
+
+// The sets of a copy are the microbatches whose last action on the rank was visited, those with a live
+// entry part, and for each entry part, those whose last read of the part was visited.
+func (m *modelCopy) seen() int         { return m.first }
+func (m *modelCopy) entry() int        { return m.first + 1 }
+func (m *modelCopy) read(part int) int { return m.first + 2 + part }
+
+const setsOfCopy = 2 + schedule.MaxParts
 
 // kindEffect holds the effects of an action that depend only on its stage and kind.
 type kindEffect struct {
@@ -155,26 +182,20 @@ type piece struct {
 }
 
 func newMarking(o *passes.Outline, rank int) *marking {
-	stages, copies := len(o.On[rank]), max(o.Plan.Placement.Copies, 1)
-	v := &marking{Outline: o, rank: rank, seen: 0, dead: copies, touched: copies * (1 + schedule.MaxParts), lower: make([]int, copies)}
-	v.live = v.touched + stages
-	v.outgoing = v.live + stages
-	v.entry = v.outgoing + 2*stages
-	v.weights = v.entry + copies
-	v.away = v.weights + 2*stages
-	v.Walk = passes.NewWalk(o, v.away+stages)
-	v.Repeats = v.repeats
-	reloaded, ok := o.Reloads(rank)
-	for i, microbatches := range reloaded {
-		v.Put(v.away+i, microbatches)
+	stages := o.On[rank]
+	walk := passes.NewWalk(o, setsOfStage*len(stages)+setsOfCopy*o.Copies())
+	v := &marking{outline: o, walk: walk, sets: walk.Sets, rank: rank, stages: make([]markedStage, len(stages)), copies: make([]modelCopy, o.Copies())}
+	v.walk.Repeats = v.repeats
+	for i := range v.copies {
+		v.copies[i] = modelCopy{first: setsOfStage*len(stages) + setsOfCopy*i, lowest: -1}
 	}
-	v.Exhausted = !ok
-	v.byKind = make([]kindEffect, stages*passes.KindsPerStage)
-	for i, stage := range o.On[rank] {
+	for i, stage := range slices.Backward(stages) {
+		own := &v.stages[i]
+		own.first, v.copyOf(stage).lowest = setsOfStage*i, stage
 		for kind := schedule.F; kind <= schedule.WaitB; kind++ {
-			f := &v.byKind[i*passes.KindsPerStage+int(kind)]
+			f := &own.effects[kind]
 			e := effects.OfKind(o.Plan, stage, kind)
-			*f = kindEffect{drops: e.Ends.Drops(), to: e.To, parts: v.Reads(stage, kind) != 0}
+			*f = kindEffect{drops: e.Ends.Drops(), to: e.To, parts: o.Reads(stage, kind) != 0}
 			if o.Includes(stage, schedule.Quantize) {
 				f.weights = effects.WeightReads(kind, o.Plan.Facts[stage].Recomputes)
 			}
@@ -186,20 +207,19 @@ func newMarking(o *passes.Outline, rank int) *marking {
 			}
 		}
 	}
-	for c := range v.lower {
-		v.lower[c] = -1
+	reloaded, ok := o.Reloads(rank)
+	for i, microbatches := range reloaded {
+		v.sets.Put(v.stages[i].reloaded(), microbatches)
 	}
-	for _, stage := range slices.Backward(o.On[rank]) {
-		v.lower[v.copyOf(stage)] = stage
-	}
+	v.sets.Exhausted = !ok
 	return v
 }
 
-// copyOf returns the index of the copy of the model to which a stage belongs.
-func (v *marking) copyOf(stage int) int { return stage / v.Plan.Placement.Depth() }
+// stage returns the state of a stage of the rank.
+func (v *marking) stage(stage int) *markedStage { return &v.stages[v.outline.Place[stage]] }
 
-// deadOf returns the index of the first set in dead for a stage's copy of the model.
-func (v *marking) deadOf(stage int) int { return v.dead + v.copyOf(stage)*schedule.MaxParts }
+// copyOf returns the rank's part of a stage's copy of the model.
+func (v *marking) copyOf(stage int) *modelCopy { return &v.copies[v.outline.Sites[stage].Copy] }
 
 func (v *marking) visit(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
@@ -207,38 +227,38 @@ func (v *marking) visit(a schedule.Action, mb int64) {
 		v.body = append(v.body, a)
 		return
 	}
-	i := v.Place[stage]
 	if kind > schedule.WaitB {
-		v.body = append(v.body, a.Shift(int(mb)-a.Microbatch()).WithDrop(effects.OfKind(v.Plan, stage, kind).Ends.Drops()))
+		v.body = append(v.body, a.Shift(int(mb)-a.Microbatch()).WithDrop(effects.OfKind(v.outline.Plan, stage, kind).Ends.Drops()))
 		return
 	}
-	effect := &v.byKind[i*passes.KindsPerStage+int(kind)]
+	own := v.stage(stage)
+	effect := &own.effects[kind]
 	drop := effect.drops
 	for reads := effect.weights; reads != 0; reads &= reads - 1 {
-		if copies := reads.First(); v.Raise(v.weights + 2*i + int(copies-effects.ForwardWeights)) {
+		if copies := reads.First(); v.sets.Raise(own.weightsRead(copies)) {
 			drop |= effects.Set(1 << copies).Drops()
 		}
 	}
-	if takes(a) && v.Offloads && v.Has(v.away+i, mb) {
+	if takes(a) && v.outline.Offloads && v.sets.Has(own.reloaded(), mb) {
 		drop |= schedule.DropFar
 	}
 	if effect.parts && v.lastReads(stage, kind, mb) {
 		drop |= schedule.DropParts
 	}
-	if v.Add(v.seen+v.copyOf(stage), mb) {
+	if v.sets.Add(v.copyOf(stage).seen(), mb) {
 		drop |= schedule.Retire
 	}
-	if kind.Compute() && v.Add(v.touched+i, mb) {
-		v.Add(v.live+i, mb)
-		v.widen(v.Plan.Windows, stage, v.live+i)
+	if kind.Compute() && v.sets.Add(own.touched(), mb) {
+		v.sets.Add(own.live(), mb)
+		v.widen(v.outline.Plan.Windows, stage, own.live())
 	}
-	if v.Transfers {
+	if v.outline.Transfers {
 		v.sends(stage, kind, effect.to, mb)
 	}
 	for _, stage := range effect.born {
-		v.Remove(v.live+v.Place[stage], mb)
-		if c := v.copyOf(stage); stage == v.lower[c] {
-			v.Remove(v.entry+c, mb)
+		v.sets.Remove(v.stage(stage).live(), mb)
+		if model := v.copyOf(stage); stage == model.lowest {
+			v.sets.Remove(model.entry(), mb)
 		}
 	}
 	v.body = append(v.body, a.Shift(int(mb)-a.Microbatch()).WithDrop(drop))
@@ -246,44 +266,43 @@ func (v *marking) visit(a schedule.Action, mb int64) {
 
 // widen raises a stage's bound to the width of a set.
 func (v *marking) widen(bounds []int, stage, set int) {
-	bounds[stage] = max(bounds[stage], int(v.Get(set).Width()))
+	bounds[stage] = max(bounds[stage], int(v.sets.Get(set).Width()))
 }
 
 // sends tracks a sent buffer backwards, from the wait for its send to the computation that fills it.
 func (v *marking) sends(stage int, kind schedule.Kind, to effects.Place, mb int64) {
-	set := v.outgoing + 2*v.Place[stage]
+	set := v.stage(stage).outputs()
 	if kind == schedule.WaitB || kind == schedule.SendB || to == effects.SentGradient {
-		set++
+		set = v.stage(stage).gradients()
 	}
 	switch {
 	case kind == schedule.WaitF || kind == schedule.WaitB:
-		v.Add(set, mb)
-		v.widen(v.Plan.Outgoing, stage, set)
+		v.sets.Add(set, mb)
+		v.widen(v.outline.Plan.Outgoing, stage, set)
 	case kind == schedule.SendF || kind == schedule.SendB:
-		if !v.Has(set, mb) && v.fault == nil {
+		if !v.sets.Has(set, mb) && v.fault == nil {
 			v.fault = diagnostic.Errorf(schedule.ErrFacts, "rank %d never waits for %d%v%d, so its buffer is never released: use a plan of Transfers, or add a wait for each send", v.rank, stage, kind, mb)
 		}
 	case to == effects.SentOutput || to == effects.SentGradient:
-		v.Remove(set, mb)
+		v.sets.Remove(set, mb)
 	}
 }
 
 // lastReads adds the parts for which the action is the last reader to Plan.Parts, and reports whether
 // there are any.
 func (v *marking) lastReads(stage int, kind schedule.Kind, mb int64) bool {
-	reads, dies := v.Reads(stage, kind), uint64(0)
+	model, reads, dies := v.copyOf(stage), v.outline.Reads(stage, kind), uint64(0)
 	for part := 0; reads>>part != 0; part++ {
-		if reads>>part&1 == 1 && v.Add(v.deadOf(stage)+part, mb) {
+		if reads>>part&1 == 1 && v.sets.Add(model.read(part), mb) {
 			dies |= 1 << part
 		}
 	}
 	if dies == 0 {
 		return false
 	}
-	entry := v.entry + v.copyOf(stage)
-	v.Add(entry, mb)
-	v.most = max(v.most, v.Get(entry).Width())
-	table := &v.Plan.Parts[stage][kind]
+	v.sets.Add(model.entry(), mb)
+	v.most = max(v.most, v.sets.Get(model.entry()).Width())
+	table := &v.outline.Plan.Parts[stage][kind]
 	if *table != 0 && *table != dies && v.fault == nil {
 		v.fault = diagnostic.Errorf(schedule.ErrFacts, "different entry parts die at %d%v for different microbatches (sets %#x and %#x), which a plan cannot express: use the same order of actions for all microbatches",
 			stage, kind, *table, dies)
@@ -295,13 +314,14 @@ func (v *marking) lastReads(stage int, kind schedule.Kind, mb int64) bool {
 // unread returns an error if a part is read for only some microbatches of a copy of the model, because
 // no action would release it for the other microbatches.
 func (v *marking) unread() error {
-	for _, stage := range v.lower {
-		if stage < 0 {
+	for i := range v.copies {
+		model := &v.copies[i]
+		if model.lowest < 0 {
 			continue
 		}
-		all := v.Span(stage)
+		all := v.outline.Span(model.lowest)
 		for part := range schedule.MaxParts {
-			for _, r := range (repeats.Runs{all}).Minus(v.Get(v.deadOf(stage) + part)) {
+			for _, r := range (repeats.Runs{all}).Minus(v.sets.Get(model.read(part))) {
 				if r != all {
 					return diagnostic.Errorf(schedule.ErrFacts, "part %d of an entry is read on rank %d, but not for %v: declare it at a kind that every microbatch has", part, v.rank, r)
 				}
@@ -317,7 +337,7 @@ func (v *marking) repeats(s *schedule.Segment, n int64) {
 	if s.Inner != nil {
 		next.Inner = segments(v.lists[1])
 	}
-	list := &v.lists[v.Depth]
+	list := &v.lists[v.walk.Depth]
 	last := len(*list) - 1
 	visited := len(next.Body)+len(next.Inner) > 0
 	switch {

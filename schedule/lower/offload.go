@@ -88,8 +88,8 @@ type offloading struct {
 	// If the B or I of a microbatch comes at most near computations after its F, the saved state is
 	// not moved. No decision depends on a computation farther away than that.
 	overlap, near int
-	schedule.Builder
-	written bool // the rank's program has an offload
+	out           schedule.Builder
+	written       bool // the rank's program has an offload
 }
 
 // saves reports whether the action saves the state of its stage and microbatch. takes reports
@@ -158,7 +158,7 @@ func (p *offloading) program(program []schedule.Segment) []schedule.Segment {
 	for i := range parts {
 		p.write(parts, i)
 	}
-	return p.Program()
+	return p.out.Program()
 }
 
 // count returns the number of computations, counting a joined pair as one.
@@ -218,11 +218,11 @@ func (p *offloading) write(parts []part, at int) {
 	case at+1 < len(parts):
 		runs = parts[at+1].runs(runs, 0, p.near, 0)
 	}
-	start := p.Len()
+	start := p.out.Len()
 	for i := range l.units {
 		u := &l.units[i]
 		for _, a := range u.run {
-			p.Append(a)
+			p.out.Append(a)
 		}
 		sent := 0
 		for k, a := range u.rest {
@@ -231,17 +231,17 @@ func (p *offloading) write(parts []part, at int) {
 			}
 		}
 		for _, a := range u.rest[:sent] {
-			p.Append(a)
+			p.out.Append(a)
 		}
 		p.insert(runs, first+i)
 		for _, a := range u.rest[sent:] {
-			p.Append(a)
+			p.out.Append(a)
 		}
 		for _, s := range u.loops {
-			p.Segment(s)
+			p.out.Segment(s)
 		}
 	}
-	p.Repeat(start, l.repeat-1, l.stride)
+	p.out.Repeat(start, l.repeat-1, l.stride)
 }
 
 // insert writes the copies to and from far memory that come after the computation runs[at].
@@ -253,7 +253,7 @@ func (p *offloading) insert(runs [][]schedule.Action, at int) {
 		for _, a := range runs[i] {
 			if p.away[a.Stage()] && matches(a) && !hasCounterpart(runs[max(i-p.near, 0):min(i+p.near+1, len(runs))], a) {
 				p.moved[a.Stage()], p.written = true, true
-				p.Append(schedule.Act(kind, a.Stage(), a.Microbatch()))
+				p.out.Append(schedule.Act(kind, a.Stage(), a.Microbatch()))
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/passes"
+	"github.com/weir-ml/weir/schedule/internal/repeats"
 	"github.com/weir-ml/weir/schedule/waitgraph"
 )
 
@@ -107,8 +108,8 @@ func transfer(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	}
 	o := passes.NewOutline(lowered)
 	v := newLowering(&o, capacity)
-	v.Run(v)
-	if at := slices.IndexFunc(v.Ranks, func(p passes.Cursor) bool { return p.Segment < len(p.Program) }); at >= 0 {
+	v.clock.Run(v)
+	if at := slices.IndexFunc(v.clock.Ranks, func(p passes.Cursor) bool { return p.Segment < len(p.Program) }); at >= 0 {
 		return nil, v.stopError(at)
 	}
 	if lowered.Programs = v.programs(); lowered.HasTransfers() {
@@ -119,8 +120,10 @@ func transfer(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 
 // lowering is the visitor of a clock that writes the actions of the ranks, with transfers.
 type lowering struct {
-	passes.Clock
-	passes.Links
+	clock      passes.Clock
+	sets       *repeats.Sets // of the clock
+	links      passes.Links
+	plan       *schedule.Plan
 	capacity   int
 	in, out    [][]int // by rank: the links to the rank, and the links from it
 	outbox     int     // the index of the first rank's outbox, a queue that holds messages until their links have room
@@ -148,15 +151,16 @@ const (
 
 func newLowering(o *passes.Outline, capacity int) *lowering {
 	ranks := len(o.On)
-	v := &lowering{Links: passes.NewLinks(o), capacity: capacity, in: make([][]int, ranks), out: make([][]int, ranks), scripts: make([]script, ranks), dispatched: make([]bool, ranks), ended: make([]bool, ranks)}
-	for l := range v.From {
-		v.out[v.From[l]] = append(v.out[v.From[l]], l)
-		v.in[v.To[l]] = append(v.in[v.To[l]], l)
+	v := &lowering{links: passes.NewLinks(o), plan: o.Plan, capacity: capacity, in: make([][]int, ranks), out: make([][]int, ranks), scripts: make([]script, ranks), dispatched: make([]bool, ranks), ended: make([]bool, ranks)}
+	for l := range v.links.From {
+		v.out[v.links.From[l]] = append(v.out[v.links.From[l]], l)
+		v.in[v.links.To[l]] = append(v.in[v.links.To[l]], l)
 	}
-	v.outbox = numQueues * len(v.From)
-	v.Clock = passes.NewClock(o, numSets*len(v.Of), v.outbox+ranks)
+	v.outbox = numQueues * len(v.links.From)
+	v.clock = passes.NewClock(o, numSets*len(v.links.Of), v.outbox+ranks)
+	v.sets = v.clock.Sets
 	if capacity != schedule.Unlimited {
-		v.Bounded = v.outbox
+		v.clock.Bounded = v.outbox
 	}
 	return v
 }
@@ -164,34 +168,34 @@ func newLowering(o *passes.Outline, capacity int) *lowering {
 // Ready reports whether a computation can begin. The messages for both computations of a joined pair
 // must have been sent before the first one begins. A rank waits until its outbox is empty.
 func (v *lowering) Ready(rank int, a schedule.Action, mb int64) bool {
-	if v.Duties[rank].Action.Joined() {
+	if v.clock.Duties[rank].Action.Joined() {
 		return true
 	}
-	if v.Queues[v.outbox+rank].N > 0 || !v.messageSent(a, mb) {
+	if v.clock.Queues[v.outbox+rank].N > 0 || !v.messageSent(a, mb) {
 		return false
 	}
 	if !a.Joined() {
 		return true
 	}
-	b := v.Ranks[rank].Partner()
+	b := v.clock.Ranks[rank].Partner()
 	return v.messageSent(b, int64(b.Microbatch()))
 }
 
 // messageSent reports whether the message that a computation takes has been sent. It returns true if
 // the computation takes no message.
 func (v *lowering) messageSent(a schedule.Action, mb int64) bool {
-	edge := v.Takes(a)
-	return edge < 0 || v.Has(setOf(edge, made), mb)
+	edge := v.links.Takes(a)
+	return edge < 0 || v.sets.Has(setOf(edge, made), mb)
 }
 
 // Act begins a computation or a joined pair.
 func (v *lowering) Act(rank int, a schedule.Action, mb int64) {
-	if v.Duties[rank].Action.Joined() {
+	if v.clock.Duties[rank].Action.Joined() {
 		return // the second action of a pair that has begun
 	}
 	for _, l := range v.out[rank] {
-		for v.Queues[queueOf(l, due)].N > 0 {
-			v.Write(rank, passes.WaitFor(v.Queues[queueOf(l, due)].Pop()))
+		for v.clock.Queues[queueOf(l, due)].N > 0 {
+			v.Write(rank, passes.WaitFor(v.clock.Queues[queueOf(l, due)].Pop()))
 		}
 		v.pass(l, finished, due)
 	}
@@ -200,7 +204,7 @@ func (v *lowering) Act(rank int, a schedule.Action, mb int64) {
 		v.compute(rank, a)
 		return
 	}
-	b := v.Ranks[rank].Partner()
+	b := v.clock.Ranks[rank].Partner()
 	v.take(rank, b, int64(b.Microbatch()))
 	v.compute(rank, a, b)
 }
@@ -208,32 +212,32 @@ func (v *lowering) Act(rank int, a schedule.Action, mb int64) {
 // take receives the message that a computation takes, unless it was received earlier, and all
 // messages sent before it on the link.
 func (v *lowering) take(rank int, a schedule.Action, mb int64) {
-	wanted := v.Takes(a)
+	wanted := v.links.Takes(a)
 	if wanted < 0 {
 		return
 	}
-	v.Remove(setOf(wanted, made), mb)
-	if v.Remove(setOf(wanted, early), mb) {
+	v.sets.Remove(setOf(wanted, made), mb)
+	if v.sets.Remove(setOf(wanted, early), mb) {
 		return
 	}
 	for {
-		send := v.receive(v.Of[wanted])
+		send := v.receive(v.links.Of[wanted])
 		v.Write(rank, passes.ReceiptOf(send))
 		if send == passes.Sent(wanted, mb) {
 			return
 		}
-		v.Add(setOf(passes.Edge(send), early), int64(send.Microbatch()))
+		v.sets.Add(setOf(passes.Edge(send), early), int64(send.Microbatch()))
 	}
 }
 
 // receive takes the oldest message from a link and returns its send.
 func (v *lowering) receive(l int) (send schedule.Action) {
 	oldest := arrived
-	if v.Queues[queueOf(l, arrived)].N == 0 {
+	if v.clock.Queues[queueOf(l, arrived)].N == 0 {
 		oldest = fresh
 	}
-	send = v.Queues[queueOf(l, oldest)].Pop()
-	v.Queues[queueOf(l, taken)].Push(send)
+	send = v.clock.Queues[queueOf(l, oldest)].Pop()
+	v.clock.Queues[queueOf(l, taken)].Push(send)
 	return send
 }
 
@@ -255,8 +259,8 @@ func (v *lowering) End(rank int, d passes.Duty) {
 		v.pass(l, taken, finished)
 	}
 	for _, a := range [...]schedule.Action{d.With, d.Action} {
-		if out := v.Makes(a); out >= 0 {
-			v.Queues[v.outbox+rank].Push(passes.Sent(out, int64(a.Microbatch())))
+		if out := v.links.Makes(a); out >= 0 {
+			v.clock.Queues[v.outbox+rank].Push(passes.Sent(out, int64(a.Microbatch())))
 		}
 	}
 }
@@ -267,12 +271,12 @@ func queueOf(link, queue int) int { return numQueues*link + queue }
 
 // pass moves all messages from one queue of a link to another.
 func (v *lowering) pass(l, from, to int) {
-	a, b := &v.Queues[queueOf(l, from)], &v.Queues[queueOf(l, to)]
+	a, b := &v.clock.Queues[queueOf(l, from)], &v.clock.Queues[queueOf(l, to)]
 	if a.N > 0 && b.N == 0 {
 		*a, *b = *b, *a
 	}
 	for a.N > 0 {
-		v.Queues[queueOf(l, to)].Push(v.Queues[queueOf(l, from)].Pop())
+		v.clock.Queues[queueOf(l, to)].Push(v.clock.Queues[queueOf(l, from)].Pop())
 	}
 }
 
@@ -282,13 +286,13 @@ func (v *lowering) Write(rank int, a schedule.Action) {
 
 func (v *lowering) Begin() {
 	for rank := range v.scripts {
-		v.scripts[rank].begin(v.Busy(rank))
+		v.scripts[rank].begin(v.clock.Busy(rank))
 	}
 }
 
 func (v *lowering) Repeats(n, stride int64) {
 	for rank := range v.scripts {
-		v.scripts[rank].repeat(int(n), int(stride), v.Busy(rank))
+		v.scripts[rank].repeat(int(n), int(stride), v.clock.Busy(rank))
 	}
 }
 
@@ -299,7 +303,7 @@ func (v *lowering) programs() [][]schedule.Segment {
 		s := &v.scripts[rank]
 		for _, l := range v.out[rank] {
 			for _, q := range []int{due, finished, taken} {
-				for _, sends := range v.Queues[queueOf(l, q)].List() {
+				for _, sends := range v.clock.Queues[queueOf(l, q)].List() {
 					const few = 8 // sends whose waits are written one by one
 					s.settle()
 					for i := range min(sends.N, few) {
@@ -317,9 +321,9 @@ func (v *lowering) programs() [][]schedule.Segment {
 
 // stopError returns the error for a clock that stopped before the end of a rank's program.
 func (v *lowering) stopError(rank int) error {
-	if v.Exhausted {
-		return diagnostic.Errorf(schedule.ErrParams, "plan %q is too large and too irregular to lower: use fewer microbatches, or a plan that repeats", v.Plan.Name)
+	if v.sets.Exhausted {
+		return diagnostic.Errorf(schedule.ErrParams, "plan %q is too large and too irregular to lower: use fewer microbatches, or a plan that repeats", v.plan.Name)
 	}
-	a, _ := v.Ranks[rank].Action()
-	return diagnostic.Errorf(check.ErrInvalidPlan, "%w: rank %d cannot run %v in plan %q", waitgraph.ErrDeadlock, rank, a, v.Plan.Name)
+	a, _ := v.clock.Ranks[rank].Action()
+	return diagnostic.Errorf(check.ErrInvalidPlan, "%w: rank %d cannot run %v in plan %q", waitgraph.ErrDeadlock, rank, a, v.plan.Name)
 }

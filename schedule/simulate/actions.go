@@ -116,13 +116,13 @@ func (s *simulation) prepare() {
 			s.implyTransfer(passage, link, wire)
 		}
 	}
-	if s.Offloads {
+	if s.outline.Offloads {
 		s.offloads()
 	}
 	s.replicate()
 	s.ranks, s.linkStates = make([]simRank, p.Ranks), make([]simLink, len(s.routes))
 	for rank := range s.ranks {
-		s.ranks[rank].Cursor = &s.Ranks[rank]
+		s.ranks[rank].cursor = &s.machine.Ranks[rank]
 	}
 	for i := range s.linkStates {
 		s.linkStates[i].slots = s.capacity

@@ -117,7 +117,7 @@ type level struct {
 // level returns the level of a rank before its first action. The level records its peaks in the
 // report.
 func (s *simulation) level(rank int, report *RankReport) level {
-	l := level{holdings: s.holdings, copies: s.copies, reloaded: s.reloaded[rank], stageIndex: s.Place, bytes: s.costs.ResidentOf(s.plan.Placement, rank), report: report}
+	l := level{holdings: s.holdings, copies: s.copies, reloaded: s.reloaded[rank], stageIndex: s.outline.Place, bytes: s.costs.ResidentOf(s.plan.Placement, rank), report: report}
 	l.classes[memory.Resident] = l.bytes
 	report.Peak, report.Classes, report.PeakPosition = l.bytes, l.classes, -1
 	return l

@@ -24,10 +24,10 @@ const maxStretches = 1 << 16
 
 // delay records that the rank's next action waits for a parcel of the peer.
 func (s *simulation) delay(r *simRank, rank, peer int, p *parcel) {
-	d := delay{position: r.Position, end: p.ready, rank: peer, cause: p.cause, causeEnd: p.causeEnd}
+	d := delay{position: r.cursor.Position, end: p.ready, rank: peer, cause: p.cause, causeEnd: p.causeEnd}
 	switch {
 	case p.cause == itself:
-		d.rank, d.cause, d.causeEnd = rank, r.Position-1, r.clock
+		d.rank, d.cause, d.causeEnd = rank, r.cursor.Position-1, r.clock
 	case p.cause <= ownPost:
 		d.rank, d.cause = rank, ownPost-p.cause
 	}

@@ -23,7 +23,7 @@ func InFull(plan *schedule.Plan, costs *Costs, capacity int) (*Report, int64, er
 	}
 	s.recordsDelays = false
 	report, err := s.report()
-	return report, s.Work(), err
+	return report, s.machine.Sets.Work(), err
 }
 
 // Work returns the number of actions that Run tries if it skips repeats in plans of any size.
@@ -33,5 +33,5 @@ func Work(plan *schedule.Plan, costs *Costs, capacity int) (int64, error) {
 		return 0, err
 	}
 	err = s.run()
-	return s.Work(), err
+	return s.machine.Sets.Work(), err
 }

@@ -5,7 +5,7 @@ import "github.com/weir-ml/weir/schedule"
 // offloads adds two lanes for each rank, to and from far memory, as links from the rank to itself.
 // It sets the costs of the actions that start copies and of the actions that wait for them.
 func (s *simulation) offloads() {
-	for rank, stages := range s.On {
+	for rank, stages := range s.outline.On {
 		out, outbox := s.lane(rank, s.costs.FarLatency), s.mailbox()
 		back, inbox := s.lane(rank, s.costs.FarLatency), s.mailbox()
 		for _, stage := range stages {

@@ -9,7 +9,7 @@ import (
 
 // transmit puts a message on the wire as soon as its link is free.
 func (s *simulation) transmit(r *simRank, d *actionCost, key int64) {
-	s.deliver(d, parcel{key: key, ready: r.clock, cause: r.Position, causeEnd: r.clock})
+	s.deliver(d, parcel{key: key, ready: r.clock, cause: r.cursor.Position, causeEnd: r.clock})
 }
 
 // deliver puts a parcel that is ready on the wire as soon as its link is free, and into its mailbox if
@@ -61,12 +61,12 @@ func (s *simulation) send(r *simRank, rank int, d *actionCost, key int64) bool {
 func (s *simulation) offered(r *simRank, d *actionCost) (p parcel, ok bool) {
 	route := &s.routes[d.link]
 	from := &s.ranks[route.from]
-	a, more := from.Action()
+	a, more := from.cursor.Action()
 	send := s.costOf(a)
 	if !more || send.op != opSend || send.link != d.link || s.boxes[route.receipts].first() != nil {
 		return p, false
 	}
-	p = parcel{key: keyOf(a) + send.offset, departure: from.clock, cause: from.Position - 1, causeEnd: from.clock}
+	p = parcel{key: keyOf(a) + send.offset, departure: from.clock, cause: from.cursor.Position - 1, causeEnd: from.clock}
 	if s.later(r.clock, p.departure) {
 		p.departure, p.cause = r.clock, itself
 	}
@@ -101,7 +101,7 @@ func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *actionC
 		s.boxes[d.awaitBox].take()
 	}
 	s.wait(r, rank, route.from, &message)
-	message.ready, message.cause, message.causeEnd = r.clock, r.Position, r.clock
+	message.ready, message.cause, message.causeEnd = r.clock, r.cursor.Position, r.clock
 	if route.receipts != 0 {
 		s.boxes[route.receipts].put(message)
 	}
@@ -116,9 +116,9 @@ func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *actionC
 // in its departure field instead of a time. If both ends are posted at the same time, the critical
 // path continues at the receive.
 func (s *simulation) postTransfer(r *simRank, d *actionCost, key int64) {
-	posted, sends := parcel{key: key, departure: int64(d.sendBox), ready: r.clock, cause: r.Position, causeEnd: r.clock}, int64(1)
+	posted, sends := parcel{key: key, departure: int64(d.sendBox), ready: r.clock, cause: r.cursor.Position, causeEnd: r.clock}, int64(1)
 	if d.postBox == s.routes[d.link].postedReceives {
-		posted.cause, sends = ownPost-r.Position, 0
+		posted.cause, sends = ownPost-r.cursor.Position, 0
 	}
 	other := s.boxes[d.awaitBox].first()
 	if other == nil {
@@ -165,7 +165,7 @@ func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
 // Therefore Step uses later for it.
 func (s *simulation) later(a, b int64) bool {
 	if s.skips != nil {
-		s.skips.Note(a - b)
+		s.skips.trend.Note(a - b)
 	}
 	return a > b
 }
@@ -174,8 +174,8 @@ func (s *simulation) later(a, b int64) bool {
 func (s *simulation) mixedUp(rank int, a schedule.Action, route *route, key int64) {
 	sent := schedule.Action(key)<<schedule.StageShift | a&(1<<schedule.StageShift-1<<schedule.KindShift)
 	s.fault = &check.Error{Plan: s.plan.Name, Faults: []check.Fault{{
-		Code: check.Pairing, Rank: rank, Position: s.ranks[rank].Position, Action: a,
+		Code: check.Pairing, Rank: rank, Position: s.ranks[rank].cursor.Position, Action: a,
 		Text: fmt.Sprintf("Rank %d, action %d: %v finds the message for %v first, because rank %d sent that message earlier; send and receive in the same order.",
-			rank, s.ranks[rank].Position, a, sent, route.from),
+			rank, s.ranks[rank].cursor.Position, a, sent, route.from),
 	}}}
 }

@@ -21,22 +21,22 @@ type passage struct {
 // newPassages returns the passages of the plan and sets the buffers that hold them.
 func (s *simulation) newPassages() []passage {
 	var list []passage
-	for stage := range s.Stages {
+	for stage := range s.outline.Stages {
 		costs := s.costs.Of(stage)
-		if !s.IsLast(stage) {
+		if !s.outline.IsLast(stage) {
 			list = append(list, passage{from: stage, to: stage + 1, edge: 2 * stage, sent: effects.SentOutput, received: effects.Input, bytes: costs.Output,
 				kinds: []schedule.Kind{schedule.F}, send: schedule.SendF, receive: schedule.RecvF, wait: schedule.WaitF})
 		}
-		if !s.IsFirst(stage) && s.HasBackward(stage-1) {
+		if !s.outline.IsFirst(stage) && s.outline.HasBackward(stage-1) {
 			list = append(list, passage{from: stage, to: stage - 1, edge: 2*stage + 1, sent: effects.SentGradient, received: effects.Gradient, bytes: costs.Gradient,
 				kinds: []schedule.Kind{schedule.B, schedule.I}, send: schedule.SendB, receive: schedule.RecvB, wait: schedule.WaitB})
 		}
 	}
-	s.buffers = make([][effects.NumPlaces]buffer, s.Stages)
+	s.buffers = make([][effects.NumPlaces]buffer, s.outline.Stages)
 	for stage := range s.buffers {
 		costs := s.costs.Of(stage)
 		s.buffers[stage][effects.Gathered] = buffer{memory.Unsharded, costs.Weights}
-		if s.Includes(stage, schedule.ZeroGrad) {
+		if s.outline.Includes(stage, schedule.ZeroGrad) {
 			s.buffers[stage][effects.Accumulator] = buffer{memory.Unsharded, costs.Gradients}
 		}
 	}

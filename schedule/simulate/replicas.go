@@ -16,19 +16,19 @@ const (
 // gradients and one for gathers of weights. It sets the costs of the actions that start exchanges and
 // of the actions that wait for them.
 func (s *simulation) replicate() {
-	s.reducing = make([]int, len(s.On))
-	for rank, stages := range s.On {
+	s.reducing = make([]int, len(s.outline.On))
+	for rank, stages := range s.outline.On {
 		reduces, gathers := s.lane(rank, s.costs.replicaLatency()), s.lane(rank, s.costs.replicaLatency())
 		s.reducing[rank] = reduces
 		for _, stage := range stages {
 			set := func(kind schedule.Kind, d actionCost) { s.actionCosts[tableIndex(stage, kind)] = d }
 			box := 0
-			if s.Includes(stage, schedule.WaitReduce) {
+			if s.outline.Includes(stage, schedule.WaitReduce) {
 				box = s.mailbox()
 				set(schedule.WaitReduce, actionCost{op: opAwait, awaitBox: box, waitsFor: waitReduced, peer: rank})
 			}
 			set(schedule.ReduceGrad, actionCost{op: opCopy, link: reduces, sendBox: box, wire: s.costs.exchange(s.costs.Reduced(stage))})
-			if !s.Includes(stage, schedule.Unshard) {
+			if !s.outline.Includes(stage, schedule.Unshard) {
 				continue
 			}
 			box = s.mailbox()
@@ -114,7 +114,7 @@ func (s *simulation) addExchanges(rank int, r *simRank, out *RankReport) int64 {
 		end = reduced
 	}
 	if s.costs.Shard == schedule.ShardOptimizer || s.costs.Shard == schedule.ShardGradients {
-		for _, stage := range s.On[rank] {
+		for _, stage := range s.outline.On[rank] {
 			if !s.plan.IsFrozen(stage) {
 				updated += s.costs.Gathered(stage)
 			}

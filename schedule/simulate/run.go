@@ -8,12 +8,13 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// simulation runs a plan in simulated time. It is the visitor of its RoundRobin. The order in which the
+// simulation runs a plan in simulated time. It is the visitor of its machine. The order in which the
 // ranks run does not matter (Lemma 1 of package passes): an action waits only for messages and receipts
 // from other ranks, and its time is a function of the times of these.
 type simulation struct {
-	passes.RoundRobin
+	machine   passes.RoundRobin
 	plan      *schedule.Plan
+	outline   *passes.Outline // of the plan
 	costs     *Costs
 	capacity  int
 	passages  []passage
@@ -51,7 +52,7 @@ type simulation struct {
 
 // simRank is the state of a rank.
 type simRank struct {
-	*passes.Cursor
+	cursor               *passes.Cursor
 	clock, previousClock int64 // the current time; if repeats are skipped, also the time at the end of the last period
 	busy                 int64 // the time spent in computations so far
 	first, last          int64
@@ -95,7 +96,7 @@ func (s *simulation) run() error {
 			s.skips.trySkip()
 		}
 	}
-	if s.fault == nil && !s.Done() {
+	if s.fault == nil && !s.machine.Done() {
 		return s.deadlock()
 	}
 	return s.fault
@@ -105,11 +106,11 @@ func (s *simulation) run() error {
 // any rank ran an action.
 func (s *simulation) period() (moved bool) {
 	if s.skips == nil {
-		moved = s.Round(s)
+		moved = s.machine.Round(s)
 	} else {
-		moved = s.Period(s)
+		moved = s.machine.Period(s)
 	}
-	if s.Work() >= s.nextAudit {
+	if s.machine.Sets.Work() >= s.nextAudit {
 		s.audit()
 	}
 	return moved
@@ -117,8 +118,8 @@ func (s *simulation) period() (moved bool) {
 
 // audit checks the limits of the simulation.
 func (s *simulation) audit() {
-	s.nextAudit = s.Work() + auditEvery
-	if s.Exhausted || s.parcels() > maxParcels || len(s.overtaken) >= maxOvertaken {
+	s.nextAudit = s.machine.Sets.Work() + auditEvery
+	if s.machine.Sets.Exhausted || s.parcels() > maxParcels || len(s.overtaken) >= maxOvertaken {
 		s.tooLarge()
 	}
 }
@@ -186,7 +187,7 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 		}
 	}
 	if s.visit != nil {
-		s.show(rank, r.Position, before, r.clock, copied, a)
+		s.show(rank, r.cursor.Position, before, r.clock, copied, a)
 	}
 	return true
 }
@@ -207,15 +208,15 @@ func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *actionC
 		}
 	}
 	r.busy += r.clock - start
-	r.last, r.final, r.counted = r.clock, r.Position, r.waits
+	r.last, r.final, r.counted = r.clock, r.cursor.Position, r.waits
 	if d.sendBox != 0 {
 		s.transmit(r, d, keyOf(a)+d.offset)
 	}
 	if s.visit != nil {
 		if pair != 0 {
-			s.show(rank, r.Position-1, start, r.clock, Interval{}, pair, a)
+			s.show(rank, r.cursor.Position-1, start, r.clock, Interval{}, pair, a)
 		} else {
-			s.show(rank, r.Position, start, r.clock, Interval{}, a)
+			s.show(rank, r.cursor.Position, start, r.clock, Interval{}, a)
 		}
 	}
 }

@@ -130,12 +130,13 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) 
 	}
 	s.plan = plan.Flat()
 	o := passes.NewOutline(s.plan)
+	s.outline = &o
 	s.recordsDelays = actions <= full
 	skipped := !s.recordsDelays && costs.Each == nil
 	if o.Allowance /= 4; !skipped {
 		o.Allowance = maxSimulated
 	}
-	s.RoundRobin, s.links = passes.NewRoundRobin(&o, 0, 0), passes.NewLinks(&o)
+	s.machine, s.links = passes.NewRoundRobin(&o, 0, 0), passes.NewLinks(&o)
 	s.maxTime = min(maxCost, maxTotal/2/max(actions, 1))
 	s.passages = s.newPassages()
 	if !s.survey() {
@@ -144,13 +145,13 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) 
 	s.reloaded = make([][]repeats.Runs, len(plan.Programs))
 	for rank := range s.reloaded {
 		var ok bool
-		if s.reloaded[rank], ok = s.Reloads(rank); !ok {
+		if s.reloaded[rank], ok = s.outline.Reloads(rank); !ok {
 			s.tooLarge()
 			return nil, s.fault
 		}
 	}
 	s.prepare()
-	if skipped && s.Periodic {
+	if skipped && s.machine.Periodic {
 		s.skips = &skips{s: s, hashes: make([]uint64, 2*maxCycle), waits: make([]waits, len(s.ranks)), boxes: make([]boxStart, len(s.boxes))}
 	}
 	return s, nil

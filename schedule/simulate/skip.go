@@ -14,8 +14,8 @@ import (
 // action only after k periods (a critical circuit of length k), the increments recur only after k
 // periods.
 type skips struct {
-	repeats.Trend
-	s *simulation
+	trend repeats.Trend
+	s     *simulation
 
 	hashes  []uint64 // a ring buffer of the hashes of the last periods
 	periods int      // the number of periods since repeats were last skipped
@@ -56,7 +56,7 @@ func (l *skips) trySkip() {
 		return
 	}
 	l.s.hiddenState = len(l.s.overtaken) > 0
-	n := l.Run(l, func() {
+	n := l.trend.Run(l, func() {
 		for range periods {
 			l.s.period()
 			l.recordHash()
@@ -76,7 +76,7 @@ func (l *skips) recordHash() {
 	hash := uint64(0)
 	for rank := range l.s.ranks {
 		r := &l.s.ranks[rank]
-		for _, v := range [...]uint64{uint64(r.clock - r.previousClock), uint64(r.Index), uint64(r.Segment)} {
+		for _, v := range [...]uint64{uint64(r.clock - r.previousClock), uint64(r.cursor.Index), uint64(r.cursor.Segment)} {
 			hash = (bits.RotateLeft64(hash, 23) ^ v) * prime
 		}
 		r.previousClock = r.clock
@@ -123,7 +123,7 @@ func (l *skips) State(s *repeats.State) {
 	}
 	for i := range l.s.ranks {
 		r := &l.s.ranks[i]
-		if !r.State(s) || !s.Fixed(flag(r.started)) || !s.Fixed(int64(r.pair.Kind())) ||
+		if !r.cursor.State(s) || !s.Fixed(flag(r.started)) || !s.Fixed(int64(r.pair.Kind())) ||
 			!s.Moving(r.clock) || !s.Moving(int64(r.pair.Microbatch())) ||
 			!s.Moving(r.last) || !s.Moving(r.final) || !s.Moving(r.busy) {
 			return
@@ -199,7 +199,7 @@ func (l *skips) Moves(deltas []int64) (shift, limit int64) {
 			w.last[k], w.tail[k] = total-w.start[k], total-r.counted[k]
 		}
 		if step := deltas[rankValues*i]; step > 0 {
-			limit = min(limit, int64(r.Program[r.Segment].Repeat-1-r.Repeat)/step-1)
+			limit = min(limit, int64(r.cursor.Program[r.cursor.Segment].Repeat-1-r.cursor.Repeat)/step-1)
 			shift = 1
 		}
 	}
@@ -230,7 +230,7 @@ func (l *skips) Moves(deltas []int64) (shift, limit int64) {
 func (l *skips) Skip(n int64, deltas []int64) {
 	for i := range l.s.ranks {
 		r, w, deltas := &l.s.ranks[i], &l.waits[i], deltas[rankValues*i:]
-		r.Cursor.Skip(int(n * deltas[0]))
+		r.cursor.Skip(int(n * deltas[0]))
 		r.clock += n * deltas[1]
 		r.pair = r.pair.Shift(int(n * deltas[2]))
 		r.last += n * deltas[3]

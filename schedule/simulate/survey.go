@@ -12,7 +12,7 @@ func (s *simulation) survey() bool {
 			segment := &program[i]
 			for k, a := range segment.Body {
 				stage, kind := a.Stage(), a.Kind()
-				if stage >= s.Stages || runs[stage]>>kind&1 == 0 || s.misplaced(rank, segment, k) {
+				if stage >= s.outline.Stages || runs[stage]>>kind&1 == 0 || s.misplaced(rank, segment, k) {
 					return false
 				}
 			}
@@ -20,8 +20,8 @@ func (s *simulation) survey() bool {
 	}
 	for i := range s.passages {
 		p := &s.passages[i]
-		p.waits = s.Includes(p.from, p.wait)
-		s.transfers = s.transfers || p.waits || s.Includes(p.from, p.send) || s.Includes(p.to, p.receive)
+		p.waits = s.outline.Includes(p.from, p.wait)
+		s.transfers = s.transfers || p.waits || s.outline.Includes(p.from, p.send) || s.outline.Includes(p.to, p.receive)
 	}
 	return true
 }
@@ -34,7 +34,7 @@ func (s *simulation) kinds() []uint32 {
 		kinds[stage] = 1<<schedule.F | 1<<schedule.B | 1<<schedule.I | 1<<schedule.W | 1<<schedule.Unshard | 1<<schedule.Reshard | 1<<schedule.ReduceGrad | 1<<schedule.ZeroGrad | 1<<schedule.WaitReduce | 1<<schedule.Quantize
 	}
 	for stage := range kinds {
-		if s.HasBackward(stage) {
+		if s.outline.HasBackward(stage) {
 			kinds[stage] |= 1<<schedule.Offload | 1<<schedule.WaitOffload | 1<<schedule.Reload
 		}
 	}

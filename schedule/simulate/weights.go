@@ -17,14 +17,14 @@ type weightCopies struct {
 
 // prepareCopies sets the copies of weights of all stages, and the cost of the QUANTIZE that makes them.
 func (s *simulation) prepareCopies() {
-	if !s.Quantizes {
+	if !s.outline.Quantizes {
 		return
 	}
-	s.copies = make([]weightCopies, s.Stages)
+	s.copies = make([]weightCopies, s.outline.Stages)
 	for stage := range s.copies {
 		costs, c := s.costs.Of(stage), &s.copies[stage]
 		c.bytes[0] = costs.ForwardWeights
-		if s.HasBackward(stage) {
+		if s.outline.HasBackward(stage) {
 			c.bytes[1] = costs.BackwardWeights
 		}
 		i := tableIndex(stage, schedule.Quantize)
@@ -37,7 +37,7 @@ func (s *simulation) prepareCopies() {
 		for _, segment := range slices.Backward(program) {
 			for _, a := range slices.Backward(segment.Body) {
 				stage := a.Stage()
-				if !s.Includes(stage, schedule.Quantize) {
+				if !s.outline.Includes(stage, schedule.Quantize) {
 					continue
 				}
 				recomputes := s.costs.Of(stage).Recompute > 0

@@ -73,7 +73,7 @@ func NewClock(o *Outline, sets, queues int) Clock {
 		}
 		c.pace[rank] = c.roundsOf(rank)
 	}
-	c.Expect(longest)
+	c.engine.Expect(longest)
 	c.maxRounds = slices.Max(c.pace)
 	for rank, stages := range o.On {
 		if slices.ContainsFunc(stages, o.HasBackward) {
@@ -85,11 +85,11 @@ func NewClock(o *Outline, sets, queues int) Clock {
 
 // roundsOf returns the number of rounds of work per microbatch on a rank.
 func (c *Clock) roundsOf(rank int) (sum int) {
-	for _, stage := range c.On[rank] {
+	for _, stage := range c.outline.On[rank] {
 		sum += rounds(schedule.F)
 		switch {
-		case !c.HasBackward(stage):
-		case c.Plan.IsFrozen(stage):
+		case !c.outline.HasBackward(stage):
+		case c.outline.Plan.IsFrozen(stage):
 			sum += rounds(schedule.I)
 		default:
 			sum += rounds(schedule.B)
@@ -122,10 +122,10 @@ func rounds(kind schedule.Kind) int {
 // the limit of work is reached.
 func (c *Clock) Run(v clockVisitor) {
 	c.look(v)
-	for !c.Exhausted && c.round(v) {
+	for !c.Sets.Exhausted && c.round(v) {
 		c.look(v)
 	}
-	c.Stop()
+	c.engine.Stop()
 }
 
 // look skips periods if a period ends now. A period in which a rank enters another segment does not
@@ -137,15 +137,15 @@ func (c *Clock) look(v clockVisitor) {
 	}
 	if c.settleLeft > 0 {
 		if c.settleLeft == c.settleRounds {
-			c.Forget()
+			c.engine.Forget()
 		}
 		c.settleLeft--
 		return
 	}
-	if n := c.Look(c); n > 0 {
+	if n := c.engine.Look(c); n > 0 {
 		v.Repeats(n, c.shift)
 	}
-	if c.Began() {
+	if c.engine.Began() {
 		v.Begin()
 		c.beginPeriod()
 	}
@@ -162,14 +162,14 @@ func (c *Clock) round(v clockVisitor) bool {
 	for rank := range c.Duties {
 		if d := &c.Duties[rank]; d.roundsLeft > 0 {
 			if d.roundsLeft--; d.roundsLeft == 0 {
-				c.Sign = c.directions[rank]
+				c.Sets.Sign = c.directions[rank]
 				v.End(rank, *d)
 			}
 		}
 	}
-	c.Sign = 0
+	c.Sets.Sign = 0
 	if i := slices.IndexFunc(c.directions, func(sign int8) bool { return sign != 0 }); i >= 0 {
-		c.Sign = c.directions[i] // messages shift with their ranks
+		c.Sets.Sign = c.directions[i] // messages shift with their ranks
 	}
 	v.Exchange()
 	return moved
@@ -190,7 +190,7 @@ func (c *Clock) turn(v clockVisitor, rank int) bool {
 		return false
 	}
 	mb := int64(a.Microbatch())
-	c.Sign = c.directions[rank]
+	c.Sets.Sign = c.directions[rank]
 	if !v.Ready(rank, a, mb) {
 		return false
 	}
@@ -206,7 +206,7 @@ func (c *Clock) turn(v clockVisitor, rank int) bool {
 	if p.Advance(); p.Repeat == 0 && p.Starts() {
 		c.settleLeft = c.settleRounds
 	}
-	c.Spend(1)
+	c.Sets.Spend(1)
 	return true
 }
 

@@ -6,14 +6,15 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// A Machine contains the ranks of a plan, each at the next action of its program. It is embedded in
-// the policies RoundRobin and Clock.
+// A Machine contains the ranks of a plan, each at the next action of its program. Its policies are
+// RoundRobin and Clock.
 type Machine struct {
-	repeats.Engine
-	*Outline
+	Sets     *repeats.Sets // of the visitor
 	Ranks    []Cursor
 	Periodic bool // a segment has more than a few repeats
 
+	outline      *Outline
+	engine       repeats.Engine
 	periodStarts []int64 // by rank: its position when the period began
 	directions   []int8  // by rank: the sign of its stride, or 0 if the rank is not expected to advance in the period
 }
@@ -25,7 +26,8 @@ const fewRepeats = 3
 // sets and limit of work.
 func newMachine(o *Outline, sets int, workLimit int64) Machine {
 	ranks := len(o.Plan.Programs)
-	m := Machine{Engine: repeats.NewEngine(sets, workLimit), Outline: o, Ranks: make([]Cursor, ranks), periodStarts: make([]int64, ranks), directions: make([]int8, ranks)}
+	m := Machine{Sets: repeats.NewSets(sets, workLimit), Ranks: make([]Cursor, ranks), outline: o, periodStarts: make([]int64, ranks), directions: make([]int8, ranks)}
+	m.engine = repeats.NewEngine(m.Sets)
 	for rank, program := range o.Plan.Programs {
 		m.Ranks[rank] = NewCursor(program, 0)
 		m.periodStarts[rank] = -1

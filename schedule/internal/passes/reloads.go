@@ -15,8 +15,8 @@ func (o *Outline) Reloads(rank int) ([]repeats.Runs, bool) {
 	w := NewWalk(o, len(o.On[rank]))
 	w.Program(o.Plan.Programs[rank], func(a schedule.Action, mb int64) {
 		if a.Kind() == schedule.Reload {
-			w.Add(o.Place[a.Stage()], mb)
+			w.Sets.Add(o.Place[a.Stage()], mb)
 		}
 	})
-	return w.Upto(len(o.On[rank])), !w.Exhausted
+	return w.Sets.Upto(len(o.On[rank])), !w.Sets.Exhausted
 }

@@ -57,8 +57,8 @@ func NewRoundRobin(o *Outline, sets, counts int) RoundRobin {
 
 // Run runs the ranks until none can continue or the limit of work is reached. It skips repeats.
 func (r *RoundRobin) Run(v Visitor) {
-	for !r.Exhausted {
-		if r.Periodic && !r.segmentEntered && r.Work() >= r.nextAttempt {
+	for !r.Sets.Exhausted {
+		if r.Periodic && !r.segmentEntered && r.Sets.Work() >= r.nextAttempt {
 			r.compare(v)
 		}
 		if !r.Round(v) {
@@ -88,12 +88,12 @@ func (r *RoundRobin) Round(v Visitor) bool {
 func (r *RoundRobin) turn(v Visitor, rank int) bool {
 	p := &r.Ranks[rank]
 	segment, begin := p.Segment, p.Position
-	r.Sign = r.directions[rank]
+	r.Sets.Sign = r.directions[rank]
 	tried := int64(0)
 	if !p.run(v, rank, min(begin+burst, r.stops[rank])) {
 		tried = 1
 	}
-	r.Spend(p.Position - begin + tried)
+	r.Sets.Spend(p.Position - begin + tried)
 	r.segmentEntered = r.segmentEntered || p.Segment != segment
 	r.Visited += p.Position - begin
 	return p.Position > begin
@@ -128,7 +128,7 @@ func (r *RoundRobin) Next(rank int, want schedule.Action) bool {
 		return false
 	}
 	distance := int64(a.Microbatch() - want.Microbatch())
-	if r.comparing && r.directions[rank] != r.Sign {
+	if r.comparing && r.directions[rank] != r.Sets.Sign {
 		r.minDistance = min(r.minDistance, max(distance, -distance))
 	}
 	return distance == 0
@@ -164,7 +164,7 @@ func (r *RoundRobin) period(v Visitor) bool {
 
 // compare runs a period if one is possible now, and skips the periods that repeat it.
 func (r *RoundRobin) compare(v Visitor) {
-	start := r.Work()
+	start := r.Sets.Work()
 	// A rank whose segment does not repeat runs one action if it can. The period then does not recur.
 	actions, short := r.measure(1)
 	if actions == 0 || short && r.deferred < actions {
@@ -178,12 +178,12 @@ func (r *RoundRobin) compare(v Visitor) {
 		r.roomMargin[i] = math.MaxInt64
 	}
 	r.comparing, r.minDistance = true, math.MaxInt64
-	r.Begin(r)
+	r.engine.Begin(r)
 	r.period(v)
-	r.nextAttempt = r.Work()
-	if r.End(r) == 0 {
-		r.Stop()
-		r.nextAttempt += (r.Work() - start) / 2
+	r.nextAttempt = r.Sets.Work()
+	if r.engine.End(r) == 0 {
+		r.engine.Stop()
+		r.nextAttempt += (r.Sets.Work() - start) / 2
 	}
 	r.comparing = false
 }
@@ -211,7 +211,7 @@ func (r *RoundRobin) measure(nonRepeating int64) (actions int64, short bool) {
 			short = short || r.periodStarts[rank] != p.Position && s.Repeat-1-p.Repeat < 2*repeats
 		}
 	}
-	if actions > r.Allowance>>3 {
+	if actions > r.outline.Allowance>>3 {
 		return 0, false
 	}
 	return actions, short

@@ -17,7 +17,7 @@ import (
 // it increases, the visitor relies on the visited repeat after them: that repeat begins with the set at
 // the end of the last skipped one, and must add the next microbatches to it.
 type Walk struct {
-	repeats.Sets
+	Sets *repeats.Sets
 
 	// The position of the walk, for the function that it calls.
 	Body     []schedule.Action
@@ -90,10 +90,10 @@ func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64) {
 	if s.Stride%max(w.Every, 1) != 0 {
 		try = total
 	}
-	for r := int64(0); r < total && !w.Exhausted; r++ {
+	for r := int64(0); r < total && !w.Sets.Exhausted; r++ {
 		record := r >= try && total-r > 2
 		if record {
-			w.Begin(sign(s.Stride))
+			w.Sets.Begin(sign(s.Stride))
 		}
 		w.Position = start + r*length
 		if by := shift + r*int64(s.Stride); s.Inner == nil {
@@ -110,7 +110,7 @@ func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64) {
 		if !record {
 			continue
 		}
-		n := w.End(absStride(s), total-2-r)
+		n := w.Sets.End(absStride(s), total-2-r)
 		if n == 0 {
 			try = 2 * r
 			continue
@@ -133,7 +133,7 @@ func (w *Walk) walkBody(shift int64) {
 			mb += shift
 		}
 		w.visit(a, mb)
-		if w.Spend(1); w.Exhausted {
+		if w.Sets.Spend(1); w.Sets.Exhausted {
 			return
 		}
 	}

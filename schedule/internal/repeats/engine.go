@@ -61,19 +61,17 @@ func (s *State) same() bool {
 	return !s.differs && s.matched == len(s.reference.fixed) && len(s.deltas) == len(s.reference.moving)
 }
 
-// Engine contains the sets of a machine and skips its periods.
+// Engine skips the periods of a machine.
 type Engine struct {
-	Sets
+	sets           *Sets
 	start, current State
 	age            int // the number of calls of Look since the period began
 	limit          int // the age at which a new period begins
 	minLimit       int // the limit of the first period
 }
 
-// NewEngine returns an engine with the given number of empty sets and limit of work.
-func NewEngine(sets int, workLimit int64) Engine {
-	return Engine{Sets: NewSets(sets, workLimit), minLimit: firstLimit}
-}
+// NewEngine returns the engine of a machine whose sets of microbatches are the given ones.
+func NewEngine(sets *Sets) Engine { return Engine{sets: sets, minLimit: firstLimit} }
 
 // Expect sets a lower bound of the length of a period, in calls of Look.
 func (e *Engine) Expect(calls int) { e.minLimit = min(max(e.minLimit, calls), lastLimit) }
@@ -117,7 +115,7 @@ func (e *Engine) beginPeriod(m Machine, limit int) {
 
 // Begin begins a period.
 func (e *Engine) Begin(m Machine) {
-	e.Sets.Begin(0)
+	e.sets.Begin(0)
 	e.start.fixed, e.start.moving = e.start.fixed[:0], e.start.moving[:0]
 	m.State(&e.start)
 }
@@ -130,9 +128,9 @@ func (e *Engine) End(m Machine) int64 {
 		return 0
 	}
 	shift, limit := m.Moves(e.current.deltas)
-	n := e.recurrences(shift, limit)
+	n := e.sets.recurrences(shift, limit)
 	if n > 0 {
-		e.endPeriod(n, shift)
+		e.sets.endPeriod(n, shift)
 		m.Skip(n, e.current.deltas)
 	}
 	return n
@@ -140,7 +138,7 @@ func (e *Engine) End(m Machine) int64 {
 
 // Stop discards all periods that have begun.
 func (e *Engine) Stop() {
-	for e.depth > 0 {
-		e.endPeriod(0, 0)
+	for e.sets.depth > 0 {
+		e.sets.endPeriod(0, 0)
 	}
 }

@@ -62,11 +62,11 @@ func TestSkippingChangesNothing(t *testing.T) {
 		results := map[[3]int64][]bool{} // by repeat and inner repeat: the results of the operations
 		for r := range repeatsOfAll {
 			for _, o := range outer {
-				results[[3]int64{r, -1}] = append(results[[3]int64{r, -1}], o.do(&all, 0, 0, r*stride))
+				results[[3]int64{r, -1}] = append(results[[3]int64{r, -1}], o.do(all, 0, 0, r*stride))
 			}
 			for k := range innerRepeats {
 				for _, o := range inner {
-					results[[3]int64{r, k}] = append(results[[3]int64{r, k}], o.do(&all, 0, r*stride, k*innerStride))
+					results[[3]int64{r, k}] = append(results[[3]int64{r, k}], o.do(all, 0, r*stride, k*innerStride))
 				}
 			}
 		}
@@ -75,14 +75,14 @@ func TestSkippingChangesNothing(t *testing.T) {
 			few.Begin(sign(stride))
 			var got []bool
 			for _, o := range outer {
-				got = append(got, o.do(&few, sign(stride), 0, r*stride))
+				got = append(got, o.do(few, sign(stride), 0, r*stride))
 			}
 			require.Equal(t, results[[3]int64{r, -1}], got)
 			for k := int64(0); k < innerRepeats; k++ {
 				few.Begin(sign(innerStride))
 				got = nil
 				for _, o := range inner {
-					got = append(got, o.do(&few, sign(innerStride), r*stride, k*innerStride))
+					got = append(got, o.do(few, sign(innerStride), r*stride, k*innerStride))
 				}
 				require.Equal(t, results[[3]int64{r, k}], got)
 				n := few.End(max(innerStride, -innerStride), innerRepeats-1-k)

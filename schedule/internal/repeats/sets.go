@@ -33,7 +33,7 @@ func (s *Sets) Work() int64 { return s.work }
 
 // NewSets returns n empty sets with a limit of work. Work is the number of actions, plus the cost of
 // insertions and deletions in sets with many runs.
-func NewSets(n int, workLimit int64) Sets { return Sets{sets: make([]Runs, n), workLimit: workLimit} }
+func NewSets(n int, workLimit int64) *Sets { return &Sets{sets: make([]Runs, n), workLimit: workLimit} }
 
 // Get returns a set, which the caller must not modify.
 func (s *Sets) Get(set int) Runs { return s.sets[set] }
