@@ -9,7 +9,7 @@ import (
 func (v *lowering) Exchange() {
 	clear(v.dispatched)
 	for rank := range v.clock.Ranks {
-		if v.clock.Queues[v.outbox+rank].N > 0 {
+		if v.clock.Queues[v.outbox+rank].N[passes.Fresh] > 0 {
 			v.dispatch(rank)
 		}
 	}
@@ -25,8 +25,8 @@ func (v *lowering) dispatch(rank int) {
 	}
 	v.dispatched[rank] = true
 	outbox := &v.clock.Queues[v.outbox+rank]
-	for outbox.N > 0 {
-		out := passes.Edge(outbox.List()[0].Head)
+	for outbox.N[passes.Fresh] > 0 {
+		out := passes.Edge(outbox.First())
 		l := v.links.Of[out]
 		if v.capacity != schedule.Unlimited && !v.postsReceives() {
 			v.dispatch(v.links.To[l])
@@ -34,9 +34,9 @@ func (v *lowering) dispatch(rank int) {
 		if !v.room(l) {
 			break
 		}
-		send := v.clock.Queues[v.outbox+rank].Pop()
+		send := outbox.Pop(passes.Fresh)
 		v.Write(rank, send)
-		v.clock.Queues[queueOf(l, fresh)].Push(send)
+		v.clock.Queues[l].Push(send)
 		v.sets.Add(setOf(out, made), int64(send.Microbatch()))
 		if v.capacity == 0 {
 			v.receiveEarly(l)
@@ -52,7 +52,8 @@ func (v *lowering) postsReceives() bool { return v.capacity == 0 && v.plan.Runti
 // receiver take the oldest message if possible: immediately if the receiver is between two
 // computations, or else before its current computation, if the message had arrived by then.
 func (v *lowering) room(l int) bool {
-	old, young := v.clock.Queues[queueOf(l, arrived)].N, v.clock.Queues[queueOf(l, fresh)].N
+	q := &v.clock.Queues[l]
+	old, young := int(q.N[passes.Arrived]), int(q.N[passes.Fresh])
 	between := !v.clock.Busy(v.links.To[l])
 	switch {
 	case v.capacity == schedule.Unlimited || old+young < v.capacity:
@@ -70,7 +71,7 @@ func (v *lowering) room(l int) bool {
 // may precede a computation that its rank ends in this round, so that a hop takes no time. If two
 // ranks send to each other, the higher rank posts first.
 func (v *lowering) receiveEarly(l int) {
-	send := v.receive(l)
+	send := v.clock.Queues[l].Take()
 	v.sets.Add(setOf(passes.Edge(send), early), int64(send.Microbatch()))
 	switch from, to := v.links.From[l], v.links.To[l]; {
 	case v.clock.Busy(to), v.ended[to] && from < to:

@@ -126,7 +126,7 @@ type lowering struct {
 	plan       *schedule.Plan
 	capacity   int
 	in, out    [][]int // by rank: the links to the rank, and the links from it
-	outbox     int     // the index of the first rank's outbox, a queue that holds messages until their links have room
+	outbox     int     // the index of the first rank's outbox, a queue in which messages stay fresh until their links have room; the queues before it are those of the links
 	scripts    []script
 	dispatched []bool // by rank: the rank's outbox was dispatched in this round
 	ended      []bool // by rank, if receives are posted: a computation of the rank ended in this round
@@ -139,16 +139,6 @@ const (
 	numSets = iota
 )
 
-// Each link has five queues of sends. Every message passes through them in order.
-const (
-	fresh     = iota // sent since the receiver began its current computation
-	arrived          // sent earlier than that, but not yet received
-	taken            // received for a computation that has not ended
-	finished         // received for a computation that has ended
-	due              // the sender has since begun a computation, and must wait for the send before its next one
-	numQueues = iota
-)
-
 func newLowering(o *passes.Outline, capacity int) *lowering {
 	ranks := len(o.On)
 	v := &lowering{links: passes.NewLinks(o), plan: o.Plan, capacity: capacity, in: make([][]int, ranks), out: make([][]int, ranks), scripts: make([]script, ranks), dispatched: make([]bool, ranks), ended: make([]bool, ranks)}
@@ -156,7 +146,7 @@ func newLowering(o *passes.Outline, capacity int) *lowering {
 		v.out[v.links.From[l]] = append(v.out[v.links.From[l]], l)
 		v.in[v.links.To[l]] = append(v.in[v.links.To[l]], l)
 	}
-	v.outbox = numQueues * len(v.links.From)
+	v.outbox = len(v.links.From)
 	v.clock = passes.NewClock(o, numSets*len(v.links.Of), v.outbox+ranks)
 	v.sets = v.clock.Sets
 	if capacity != schedule.Unlimited {
@@ -171,7 +161,7 @@ func (v *lowering) Ready(rank int, a schedule.Action, mb int64) bool {
 	if v.clock.Duties[rank].Action.Joined() {
 		return true
 	}
-	if v.clock.Queues[v.outbox+rank].N > 0 || !v.messageSent(a, mb) {
+	if v.clock.Queues[v.outbox+rank].N[passes.Fresh] > 0 || !v.messageSent(a, mb) {
 		return false
 	}
 	if !a.Joined() {
@@ -194,10 +184,11 @@ func (v *lowering) Act(rank int, a schedule.Action, mb int64) {
 		return // the second action of a pair that has begun
 	}
 	for _, l := range v.out[rank] {
-		for v.clock.Queues[queueOf(l, due)].N > 0 {
-			v.Write(rank, passes.WaitFor(v.clock.Queues[queueOf(l, due)].Pop()))
+		q := &v.clock.Queues[l]
+		for q.N[passes.Due] > 0 {
+			v.Write(rank, passes.WaitFor(q.Pop(passes.Due)))
 		}
-		v.pass(l, finished, due)
+		q.Pass(passes.Finished)
 	}
 	v.take(rank, a, mb)
 	if !a.Joined() {
@@ -221,7 +212,7 @@ func (v *lowering) take(rank int, a schedule.Action, mb int64) {
 		return
 	}
 	for {
-		send := v.receive(v.links.Of[wanted])
+		send := v.clock.Queues[v.links.Of[wanted]].Take()
 		v.Write(rank, passes.ReceiptOf(send))
 		if send == passes.Sent(wanted, mb) {
 			return
@@ -230,21 +221,10 @@ func (v *lowering) take(rank int, a schedule.Action, mb int64) {
 	}
 }
 
-// receive takes the oldest message from a link and returns its send.
-func (v *lowering) receive(l int) (send schedule.Action) {
-	oldest := arrived
-	if v.clock.Queues[queueOf(l, arrived)].N == 0 {
-		oldest = fresh
-	}
-	send = v.clock.Queues[queueOf(l, oldest)].Pop()
-	v.clock.Queues[queueOf(l, taken)].Push(send)
-	return send
-}
-
 // compute writes the computations that a rank begins now.
 func (v *lowering) compute(rank int, group ...schedule.Action) {
 	for _, l := range v.in[rank] {
-		v.pass(l, fresh, arrived)
+		v.clock.Queues[l].Pass(passes.Fresh)
 	}
 	v.scripts[rank].compute(group...)
 }
@@ -256,7 +236,7 @@ func (v *lowering) End(rank int, d passes.Duty) {
 	}
 	v.ended[rank] = v.postsReceives()
 	for _, l := range v.in[rank] {
-		v.pass(l, taken, finished)
+		v.clock.Queues[l].Pass(passes.Taken)
 	}
 	for _, a := range [...]schedule.Action{d.With, d.Action} {
 		if out := v.links.Makes(a); out >= 0 {
@@ -265,20 +245,8 @@ func (v *lowering) End(rank int, d passes.Duty) {
 	}
 }
 
-// setOf returns the index of a set of an edge, and queueOf the index of a queue of a link.
-func setOf(edge, set int) int     { return numSets*edge + set }
-func queueOf(link, queue int) int { return numQueues*link + queue }
-
-// pass moves all messages from one queue of a link to another.
-func (v *lowering) pass(l, from, to int) {
-	a, b := &v.clock.Queues[queueOf(l, from)], &v.clock.Queues[queueOf(l, to)]
-	if a.N > 0 && b.N == 0 {
-		*a, *b = *b, *a
-	}
-	for a.N > 0 {
-		v.clock.Queues[queueOf(l, to)].Push(v.clock.Queues[queueOf(l, from)].Pop())
-	}
-}
+// setOf returns the index of a set of an edge.
+func setOf(edge, set int) int { return numSets*edge + set }
 
 func (v *lowering) Write(rank int, a schedule.Action) {
 	v.scripts[rank].write(a)
@@ -302,15 +270,13 @@ func (v *lowering) programs() [][]schedule.Segment {
 	for rank := range v.scripts {
 		s := &v.scripts[rank]
 		for _, l := range v.out[rank] {
-			for _, q := range []int{due, finished, taken} {
-				for _, sends := range v.clock.Queues[queueOf(l, q)].List() {
-					const few = 8 // sends whose waits are written one by one
-					s.settle()
-					for i := range min(sends.N, few) {
-						s.Append(passes.WaitFor(sends.Head.Shift(i * sends.Step)))
-					}
-					s.Repeat(s.Len()-1, max(sends.N-few, 0), sends.Step)
+			for _, sends := range v.clock.Queues[l].Ranges() {
+				const few = 8 // sends whose waits are written one by one
+				s.settle()
+				for i := range min(sends.N, few) {
+					s.Append(passes.WaitFor(sends.Head.Shift(i * sends.Step)))
 				}
+				s.Repeat(s.Len()-1, max(sends.N-few, 0), sends.Step)
 			}
 		}
 		s.settle()

@@ -228,15 +228,13 @@ func (c *Clock) State(s *repeats.State) {
 		}
 	}
 	for i := range c.Queues {
-		list := c.Queues[i].List()
-		if !s.Fixed(int64(len(list))) {
-			return
-		}
-		for k := range list {
-			part := &list[k]
-			if !s.Fixed(int64(withoutMicrobatch(part.Head))) || !s.Fixed(int64(part.Step)) || !s.Moving(int64(part.Head.Microbatch())) || !s.Moving(int64(part.N)) {
+		for section, part := range c.Queues[i].Ranges() {
+			if !s.Fixed(int64(section)) || !s.Fixed(int64(withoutMicrobatch(part.Head))) || !s.Fixed(int64(part.Step)) || !s.Moving(int64(part.Head.Microbatch())) || !s.Moving(int64(part.N)) {
 				return
 			}
+		}
+		if !s.Fixed(-1) { // the end of the queue
+			return
 		}
 	}
 }
@@ -265,7 +263,7 @@ func (c *Clock) Moves(deltas []int64) (shift, limit int64) {
 		deltas = deltas[2:]
 	}
 	for i := range c.Queues {
-		for _, part := range c.Queues[i].List() {
+		for _, part := range c.Queues[i].Ranges() {
 			head, n := deltas[0], deltas[1]
 			deltas = deltas[2:]
 			end := head + int64(part.Step)*n
@@ -293,13 +291,6 @@ func (c *Clock) Skip(n int64, deltas []int64) {
 		deltas = deltas[2:]
 	}
 	for i := range c.Queues {
-		q := &c.Queues[i]
-		for k := range q.List() {
-			part := &q.List()[k]
-			part.Head = part.Head.Shift(int(n * deltas[0]))
-			part.N += int(n * deltas[1])
-			q.N += int(n * deltas[1])
-			deltas = deltas[2:]
-		}
+		deltas = c.Queues[i].skip(int(n), deltas)
 	}
 }
