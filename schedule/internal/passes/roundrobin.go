@@ -19,6 +19,8 @@ type RoundRobin struct {
 	Limit   int64
 	Visited int64 // the number of actions that have run
 
+	peers          [][]int // by rank: the ranks for which it may wait, which may wait for it
+	waits          []bool  // by rank: it could not run its next action, and its peers have not run any since
 	stops          []int64 // by rank: the position at which it stops in this period
 	lengths        []int64 // by rank: the number of its actions in a period
 	descending     bool    // the direction of the next round
@@ -49,10 +51,24 @@ const (
 // NewRoundRobin returns a machine for a visitor with the given numbers of sets and counts.
 func NewRoundRobin(o *Outline, sets, counts int) RoundRobin {
 	ranks := len(o.Plan.Programs)
-	return RoundRobin{
+	r := RoundRobin{
 		Machine: newMachine(o, sets, o.Allowance), Counts: make([]int64, counts), roomMargin: make([]int64, counts),
 		stops: slices.Repeat([]int64{math.MaxInt64}, ranks), lengths: make([]int64, ranks),
+		peers: make([][]int, ranks), waits: make([]bool, ranks),
 	}
+	join := func(rank, peer int) {
+		if !slices.Contains(r.peers[rank], peer) {
+			r.peers[rank] = append(r.peers[rank], peer)
+		}
+	}
+	for stage, rank := range o.Plan.Placement.Rank {
+		if o.Crosses(stage) {
+			peer := o.Plan.Placement.Rank[stage+1]
+			join(rank, peer)
+			join(peer, rank)
+		}
+	}
+	return r
 }
 
 // Run runs the ranks until none can continue or the limit of work is reached. It skips repeats.
@@ -76,7 +92,11 @@ func (r *RoundRobin) Round(v Visitor) bool {
 		if r.descending {
 			rank = len(r.Ranks) - 1 - i
 		}
-		if r.Ranks[rank].Position < r.stops[rank] && r.turn(v, rank) {
+		switch {
+		case r.Ranks[rank].Position >= r.stops[rank]:
+		case r.waits[rank]:
+			r.Sets.Spend(1) // as a try that fails
+		case r.turn(v, rank):
 			moved = true
 		}
 	}
@@ -90,13 +110,20 @@ func (r *RoundRobin) turn(v Visitor, rank int) bool {
 	segment, begin := p.Segment, p.Position
 	r.Sets.Sign = r.directions[rank]
 	tried := int64(0)
-	if !p.run(v, rank, min(begin+burst, r.stops[rank])) {
+	if r.waits[rank] = !p.run(v, rank, min(begin+burst, r.stops[rank])); r.waits[rank] {
 		tried = 1
 	}
-	r.Sets.Spend(p.Position - begin + tried)
+	ran := p.Position - begin
+	r.Sets.Spend(ran + tried)
+	if ran == 0 {
+		return false
+	}
 	r.segmentEntered = r.segmentEntered || p.Segment != segment
-	r.Visited += p.Position - begin
-	return p.Position > begin
+	r.Visited += ran
+	for _, peer := range r.peers[rank] {
+		r.waits[peer] = false
+	}
+	return true
 }
 
 // run runs actions of the rank up to a position or the end of the program, and reports false if the
@@ -154,6 +181,7 @@ func (r *RoundRobin) period(v Visitor) bool {
 		}
 	}
 	r.descending = false
+	clear(r.waits)
 	for r.Visited < end && r.Round(v) {
 	}
 	for rank := range r.stops {
