@@ -11,6 +11,7 @@ type Builder struct {
 	written int64    // the number of actions in program
 	tail    []Action // actions that are not in a segment yet; a run begins in it
 	run     run
+	nested  nested // the last segment, after which tail is empty, if it is a loop that may continue
 }
 
 // run describes a repeating body, which extends from a position in the tail to its end.
@@ -20,6 +21,40 @@ type run struct {
 	next         int // the index in the body of the action that would continue the run
 	stride       int
 	known        bool // the run becomes a segment even if that saves few actions
+}
+
+// nested is a repeated part that contains segments. It continues as long as the actions that follow
+// continue it.
+type nested struct {
+	Segment       // Repeat is 0 if there is no loop
+	written int64 // the number of actions of an incomplete repeat
+
+	// The action that would continue the loop: the index of its inner segment, the repeat of that, and
+	// its index in the body.
+	segment, repeat, index int
+}
+
+// next returns the action that would continue the loop.
+func (l *nested) next() Action {
+	s := &l.Inner[l.segment]
+	return s.Body[l.index].Shift(l.repeat*s.Stride + l.Repeat*l.Stride)
+}
+
+// advance counts the next action.
+func (l *nested) advance() {
+	l.written++
+	s := &l.Inner[l.segment]
+	if l.index++; l.index < len(s.Body) {
+		return
+	}
+	l.index = 0
+	if l.repeat++; l.repeat < s.Repeat {
+		return
+	}
+	l.repeat = 0
+	if l.segment++; l.segment == len(l.Inner) {
+		l.written, l.segment, l.Repeat = 0, 0, l.Repeat+1
+	}
 }
 
 const (
@@ -36,11 +71,19 @@ const (
 
 // Len returns the number of written actions.
 func (b *Builder) Len() int64 {
-	return b.written + int64(len(b.tail)) + int64(b.run.period)*int64(max(b.run.repeats, 1)-1) + int64(b.run.next)
+	return b.written + b.nested.Len()*int64(b.nested.Repeat) + b.nested.written +
+		int64(len(b.tail)) + int64(b.run.period)*int64(max(b.run.repeats, 1)-1) + int64(b.run.next)
 }
 
 // Append writes an action.
 func (b *Builder) Append(a Action) {
+	if b.nested.Repeat > 0 {
+		if a == b.nested.next() {
+			b.nested.advance()
+			return
+		}
+		b.endNested()
+	}
 	if r := &b.run; r.period > 0 {
 		if a == b.tail[r.from+r.next].Shift(r.repeats*r.stride) {
 			if r.next++; r.next == r.period {
@@ -92,9 +135,25 @@ periods:
 	}
 }
 
-// stop ends a run. The run becomes a segment if this saves enough actions; otherwise it is written
+// endNested turns a loop into a segment, and writes out its incomplete repeat.
+func (b *Builder) endNested() {
+	l := b.nested
+	if b.nested = (nested{}); l.Repeat == 0 {
+		return
+	}
+	b.add(l.Segment)
+	expand(l.Inner, l.Repeat*l.Stride, func(a Action) bool {
+		if l.written--; l.written >= 0 {
+			b.Append(a)
+		}
+		return l.written > 0
+	})
+}
+
+// stop ends a loop or a run. The run becomes a segment if this saves enough actions; otherwise it is written
 // out.
 func (b *Builder) stop() {
+	b.endNested()
 	r := b.run
 	if b.run = (run{}); r.period == 0 {
 		return
@@ -147,13 +206,17 @@ func (b *Builder) Repeat(since int64, n, stride int) {
 		r.repeats += n * (int(length) / r.period)
 		return
 	}
+	if l := &b.nested; l.Repeat > 0 && since >= b.written && length%l.Len() == 0 && int(length/l.Len())*l.Stride == stride {
+		l.Repeat += n * int(length/l.Len())
+		return
+	}
 	taken := b.take(length)
 	written := int64(0)
 	for _, s := range taken {
 		written += int64(len(s.Body))
 	}
 	if length-written >= leastNested {
-		b.add(Segment{Inner: taken, Repeat: n + 1, Stride: stride})
+		b.nested = nested{Segment: Segment{Inner: taken, Repeat: n + 1, Stride: stride}}
 		return
 	}
 	body := make([]Action, 0, length)

@@ -179,10 +179,16 @@ func TestBuilderRepeats(t *testing.T) {
 			n, stride := rapid.IntRange(0, 30).Draw(t, "n"), rapid.IntRange(0, 40).Draw(t, "stride")
 			n = min(n, 10_000/(len(list)+1)) // or it grows too long
 			b.Repeat(int64(since), n, stride)
-			for i, last := 1, list[since:]; i <= n; i++ {
+			last := list[since:]
+			for i := 1; i <= n; i++ {
 				for _, a := range last {
 					list = append(list, a.Shift(i*stride))
 				}
+			}
+			for i := range len(last) * rapid.IntRange(0, 5).Draw(t, "halves behind it") / 2 { // they continue the repeats
+				a := last[i%len(last)].Shift((n + 1 + i/len(last)) * stride)
+				b.Append(a)
+				list = append(list, a)
 			}
 			require.Equal(t, int64(len(list)), b.Len())
 			if n := len(list); n > 0 {
@@ -191,6 +197,24 @@ func TestBuilderRepeats(t *testing.T) {
 		}
 		require.Equal(t, list, listed(b.Program()))
 	})
+}
+
+// TestBuilderContinuesLoops writes a loop of loops and two and a half of its repeats after it.
+func TestBuilderContinuesLoops(t *testing.T) {
+	var b schedule.Builder
+	group := func(mb, actions int) {
+		for i := range actions {
+			b.Append(schedule.Act(schedule.F, i/100, mb+i%100))
+		}
+	}
+	group(0, 200)
+	b.Repeat(0, 5, 100)
+	group(600, 200)
+	group(700, 200)
+	group(800, 100)
+	b.Append(schedule.Act(schedule.B, 0, 0))
+	require.EqualValues(t, 8*200+101, b.Len())
+	require.Equal(t, []string{"x 8 +100: (", "x 100 +1: 0F0", "x 100 +1: 1F0", ")", "x 100 +1: 0F800", "x 1 +0: 0B0"}, lines(t, b.Program()))
 }
 
 // TestBuilderSegments writes two segments, which become one if the second continues the first.
