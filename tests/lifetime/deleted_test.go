@@ -83,7 +83,7 @@ func TestEveryReleaseIsNeeded(t *testing.T) {
 	work := t.TempDir()
 	replaced := map[string]string{}
 	var all []deletion
-	for _, folder := range []string{"internal/engine/frames", "schedule/runner", "schedule/runner/internal/calls", "schedule/runner/internal/profile"} {
+	for _, folder := range []string{"internal/engine/frames", "schedule/runner", "schedule/runner/internal/calls", "schedule/runner/internal/replicas", "schedule/runner/record"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
 		require.NoError(t, err)
 		name := ""

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-ml/weir/trainer/launch"
 	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/diagnosis"
 )
 
 // Status returns a line for each rank. If any rank waits, it adds a line with the ranks that all
@@ -17,7 +18,7 @@ func Status(ranks []transport.Standing) launch.Status {
 	for _, s := range ranks {
 		fmt.Fprintln(&text, s)
 	}
-	if verdict := transport.Diagnose(ranks).String(); verdict != "" {
+	if verdict := diagnosis.Of(ranks).String(); verdict != "" {
 		fmt.Fprintln(&text, strings.ReplaceAll(verdict, "\n", ": "))
 	}
 	data, _ := json.Marshal(ranks) // encoding never fails for these types

@@ -68,6 +68,7 @@ var rooms = []struct {
 	{"schedule/runner/record", 8, nil},
 	{"transport", 3, nil},
 	{"transport/internal/messages", 4, nil},
+	{"transport/diagnosis", 4, nil},
 	{"transport/local", 5, nil},
 	{"transport/transporttest", 5, nil},
 	{"transport/tcp", 6, nil},

@@ -2,7 +2,7 @@ package hang
 
 import (
 	"github.com/weir-ml/weir/cmd/weir/internal/flightrec"
-	"github.com/weir-ml/weir/schedule/waitgraph"
+	"github.com/weir-ml/weir/transport/diagnosis"
 )
 
 // Wait states that one rank waits for another.
@@ -16,8 +16,8 @@ type Wait struct {
 }
 
 // graph returns the graph of waits. It includes the given ranks even if no rank waits for them.
-func graph(waits []Wait, ranks ...int) waitgraph.Graph {
-	g := waitgraph.Graph{}
+func graph(waits []Wait, ranks ...int) diagnosis.Graph {
+	g := diagnosis.Graph{}
 	for _, rank := range ranks {
 		g[rank] = nil
 	}

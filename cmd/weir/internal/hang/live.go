@@ -1,10 +1,13 @@
 package hang
 
-import "github.com/weir-ml/weir/transport"
+import (
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/diagnosis"
+)
 
 // Live reports on the ranks of a running job, based on what each of them is doing at one moment.
 func Live(ranks []transport.Standing) *Report {
-	d := transport.Diagnose(ranks)
+	d := diagnosis.Of(ranks)
 	r := &Report{Ranks: len(ranks), Verdict: d.Verdict, live: true}
 	for _, w := range d.Waits {
 		r.Waits = append(r.Waits, Wait{Rank: w.Rank, For: w.For, In: w.In, Certain: w.Certain})

@@ -7,13 +7,13 @@ import (
 
 	"github.com/weir-ml/weir/cmd/weir/internal/flightrec"
 	"github.com/weir-ml/weir/schedule/units"
-	"github.com/weir-ml/weir/schedule/waitgraph"
+	"github.com/weir-ml/weir/transport/diagnosis"
 )
 
 // stopped explains why a rank that waits for no other is to blame.
-func (r *Report) stopped(j *job, ranks []int) waitgraph.Reason {
+func (r *Report) stopped(j *job, ranks []int) diagnosis.Reason {
 	rank := j.byID[ranks[0]]
-	reason := waitgraph.Reason{Ranks: []int{rank.id}, Certain: len(rank.dump.Entries) > 0 && !rank.dump.Unclosed && rank.dump.Backend == ""}
+	reason := diagnosis.Reason{Ranks: []int{rank.id}, Certain: len(rank.dump.Entries) > 0 && !rank.dump.Unclosed && rank.dump.Backend == ""}
 	switch {
 	case rank.broken != nil && rank.missing:
 		reason.Text = "left a dump that cannot be read (" + rank.broken.Error() + ")"
@@ -27,7 +27,7 @@ func (r *Report) stopped(j *job, ranks []int) waitgraph.Reason {
 		return reason
 	case rank.blocked.overtaken:
 		if f := r.mismatch(rank); f != nil {
-			return waitgraph.Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: f.certain}
+			return diagnosis.Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: f.certain}
 		}
 		reason.Text = fmt.Sprintf("is in %s, which other members have completed", rank.describe(rank.blocked.Entry))
 		reason.Certain = reason.Certain && !rooted(rank.blocked.Entry)
@@ -51,7 +51,7 @@ func (r *Report) stopped(j *job, ranks []int) waitgraph.Reason {
 	}
 	if waiting := j.byID[awaited.Rank]; rank.missing && waiting.blocked.Kind == flightrec.Collective { // a mismatch can end a process
 		if f := r.mismatch(waiting); f != nil {
-			return waitgraph.Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: f.certain}
+			return diagnosis.Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: f.certain}
 		}
 	}
 	switch reason.Text += ", and has not issued "; awaited.kind {
@@ -69,10 +69,10 @@ func (r *Report) stopped(j *job, ranks []int) waitgraph.Reason {
 // cycle says which ranks of a cycle are to blame: those whose operation does not match, those at
 // a link that carries nothing, or those whose transfers are in another order; otherwise, all of
 // them.
-func (r *Report) cycle(j *job, ranks []int) waitgraph.Reason {
+func (r *Report) cycle(j *job, ranks []int) diagnosis.Reason {
 	for _, f := range r.Findings {
 		if f.Mismatch && !slices.ContainsFunc(f.Ranks, func(rank int) bool { return !slices.Contains(ranks, rank) }) {
-			return waitgraph.Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: f.certain}
+			return diagnosis.Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: f.certain}
 		}
 	}
 	all := true
@@ -92,7 +92,7 @@ func (r *Report) cycle(j *job, ranks []int) waitgraph.Reason {
 		}
 	}
 	first := j.byID[ranks[0]]
-	reason := waitgraph.Reason{Ranks: ranks, Circle: true}
+	reason := diagnosis.Reason{Ranks: ranks, Circle: true}
 	text := "wait for each other: " + strings.Join(operations, ", ")
 	switch {
 	case all && first.blocked.Kind == flightrec.Collective:

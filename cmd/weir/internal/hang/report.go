@@ -7,13 +7,13 @@ import (
 
 	"github.com/weir-ml/weir/cmd/weir/internal/flightrec"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/waitgraph"
+	"github.com/weir-ml/weir/transport/diagnosis"
 )
 
 // Report says why a job hangs.
 type Report struct {
 	Ranks             int            `json:"ranks"`
-	waitgraph.Verdict                // of global ranks
+	diagnosis.Verdict                // of global ranks
 	Waits             []Wait         `json:"waits"`
 	Findings          []Finding      `json:"findings,omitempty"`
 	Missing           []int          `json:"missing,omitempty"` // ranks without a dump
@@ -99,7 +99,7 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 	}
 	r.Findings = j.mismatches()
 	g := graph(r.Waits, overtaken...)
-	var reasons []waitgraph.Reason
+	var reasons []diagnosis.Reason
 	given := map[string]bool{} // several cycles may have one reason
 	for _, end := range g.Ends() {
 		reason := r.cycle
@@ -115,9 +115,9 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 	for _, one := range j.ranks { // ranks that stopped before any other came to wait for them, which only a plan shows
 		p := one.place
 		if _, waits := g[one.id]; !waits && len(g) > 0 && p != nil && len(p.after) == 1 && one.blocked.Entry == nil && !slices.Contains(p.Before, endOfStep) {
-			reasons = append(reasons, waitgraph.Reason{Ranks: []int{one.id}, Text: "waits for none in the middle of its step; no rank has come to wait for it yet", Certain: one.free()})
+			reasons = append(reasons, diagnosis.Reason{Ranks: []int{one.id}, Text: "waits for none in the middle of its step; no rank has come to wait for it yet", Certain: one.free()})
 		}
 	}
-	r.Verdict = waitgraph.Judge(g, reasons)
+	r.Verdict = diagnosis.Judge(g, reasons)
 	return r
 }

@@ -1,4 +1,4 @@
-package waitgraph
+package diagnosis
 
 import (
 	"maps"

@@ -1,11 +1,11 @@
-package transport
+package diagnosis
 
 import (
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/weir-ml/weir/schedule/waitgraph"
+	"github.com/weir-ml/weir/transport"
 )
 
 // everyRank is the awaited rank of a rank that waits for all others.
@@ -19,7 +19,7 @@ const silent = 2 * time.Second
 // at one moment. Ranks of a healthy job wait, too: the verdict says which ranks they wait for and how
 // long, not that anything is wrong.
 type Diagnosis struct {
-	waitgraph.Verdict
+	Verdict
 	Waits  []Wait
 	Places map[int]string // the progress of each rank, such as "step 9, has waited 5s"
 }
@@ -31,18 +31,18 @@ type Wait struct {
 	Certain   bool   // whether the wait is longer than the age of the heartbeat that reported it
 }
 
-// Diagnose diagnoses a job of these ranks.
-func Diagnose(ranks []Standing) *Diagnosis {
+// Of diagnoses a job of these ranks.
+func Of(ranks []transport.Standing) *Diagnosis {
 	d := &Diagnosis{Places: map[int]string{}}
-	byID := map[int]Standing{}
+	byID := map[int]transport.Standing{}
 	var oldest time.Duration
 	var latest int64
 	for _, s := range ranks {
 		byID[s.Rank], oldest, latest = s, max(oldest, s.Age), max(latest, s.Step)
 	}
 	// All ranks begin a step together, so any wait in an earlier step is over.
-	waits := func(s Standing) bool { return s.Waits && s.Age < silent && s.Step >= latest }
-	g := waitgraph.Graph{}
+	waits := func(s transport.Standing) bool { return s.Waits && s.Age < silent && s.Step >= latest }
+	g := Graph{}
 	for _, s := range ranks {
 		place := fmt.Sprintf("step %d", s.Step)
 		if waits(s) {
@@ -61,15 +61,15 @@ func Diagnose(ranks []Standing) *Diagnosis {
 		}
 		d.Places[s.Rank] = place
 	}
-	var reasons []waitgraph.Reason
+	var reasons []Reason
 	for _, end := range g.Ends() {
 		if len(end) > 1 { // proven if all of them were already waiting when the oldest heartbeat was sent
 			over := slices.ContainsFunc(end, func(rank int) bool { return byID[rank].Since+byID[rank].Age < oldest })
-			reasons = append(reasons, waitgraph.Reason{Ranks: end, Circle: true, Text: "wait for each other", Certain: !over})
+			reasons = append(reasons, Reason{Ranks: end, Circle: true, Text: "wait for each other", Certain: !over})
 			continue
 		}
 		s := byID[end[0]]
-		var first Standing // the rank that has waited longest for it
+		var first transport.Standing // the rank that has waited longest for it
 		for _, w := range d.Waits {
 			if w.For == s.Rank && byID[w.Rank].Since >= first.Since {
 				first = byID[w.Rank]
@@ -81,9 +81,9 @@ func Diagnose(ranks []Standing) *Diagnosis {
 			text = fmt.Sprintf("sent its last heartbeat %v ago: %s", s.Age.Round(time.Millisecond), text)
 		}
 		text += fmt.Sprintf("; rank %d has waited %v for it", first.Rank, first.Since.Round(time.Millisecond))
-		reasons = append(reasons, waitgraph.Reason{Ranks: end, Text: text, Certain: current && first.Age <= first.Since})
+		reasons = append(reasons, Reason{Ranks: end, Text: text, Certain: current && first.Age <= first.Since})
 	}
-	d.Verdict = waitgraph.Judge(g, reasons)
+	d.Verdict = Judge(g, reasons)
 	return d
 }
 
