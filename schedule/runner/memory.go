@@ -215,17 +215,11 @@ func (r *worker[T]) auditPlan() error {
 	return r.calls.Frames.AuditPlan(l.near.live(), l.atMost)
 }
 
-// samplePlan fills in a sample's numbers from the memory plan.
-func (r *worker[T]) samplePlan(s *memory.Sample) {
-	near, far := &r.memory.levels.near, &r.memory.levels.far
-	if far.layout != nil {
-		s.FarPlanned, far.peak = far.peak, far.live()
-	}
-	if s.Planned = near.layout != nil; s.Planned {
-		before, live := r.calls.Frames.Baseline(), near.live()
-		s.LivePlanned, s.PeakPlanned = before+live, before+near.peak
-		near.peak = live
-	}
+// endInterval returns the level, and the highest one since the last sample.
+func (l *level) endInterval() (live, peak int64) {
+	live, peak = l.live(), l.peak
+	l.peak = live
+	return live, peak
 }
 
 // explain adds the cause to the error for a refused allocation: the leak that occupies the planned

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/engine/effects"
 	"github.com/weir-ml/weir/internal/engine/frames"
+	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -253,23 +254,43 @@ func (r *worker[T]) retire(action schedule.Action) error {
 	if err := r.auditPlan(); err != nil {
 		return err
 	}
-	s := &r.running.sample
-	r.calls.Frames.Sample(s)
-	r.samplePlan(s)
-	s.Microbatch, s.Stage, s.Kind = r.calls.Frames.Index(r.running.plan.Item(action.Microbatch())), action.Stage(), action.Kind().String()
-	if r.losses.objective >= 0 {
-		s.Weight = r.losses.ledger.Weight(r.losses.objective)
-	}
+	s := r.sampleAt(action)
 	r.running.result.raisePeak(s.Peak, &s.PeakClasses)
 	r.running.result.FarPeak = max(r.running.result.FarPeak, s.FarPeak)
 	r.running.result.Growth.Bytes = max(r.running.result.Growth.Bytes, s.Growth)
 	if r.cfg.Hooks.Microbatch != nil {
-		s.Time = r.running.clock.began.UnixNano() + int64(time.Since(r.running.clock.began))
-		s.WaitData, r.running.clock.source = int64(r.running.clock.source), 0
 		r.cfg.Hooks.Microbatch(s)
 	}
 	r.ring.Put(s)
 	return nil
+}
+
+// sampleAt returns the record of the memory log for the last action of a microbatch on the rank. It is valid
+// until the next one.
+func (r *worker[T]) sampleAt(action schedule.Action) *memory.Sample {
+	books, s := r.calls.Frames.EndInterval(), &r.running.sample
+	*s = memory.Sample{
+		Step: r.calls.Frames.Step, Rank: r.global, Replica: r.replica, Replicated: r.cfg.Replicas.count() > 1,
+		Microbatch: r.calls.Frames.Index(r.running.plan.Item(action.Microbatch())), Stage: action.Stage(), Kind: action.Kind().String(),
+		Live: books.Near.Live, Peak: books.Near.Peak, Reserved: books.Near.Reserved, Classes: books.Near.Classes, PeakClasses: books.Near.PeakClasses,
+		Excess: books.Excess, Growth: books.Growth, Leak: books.Leak, Far: books.Far.Live, FarPeak: books.Far.Peak,
+	}
+	if near := &r.memory.levels.near; near.layout != nil {
+		before := r.calls.Frames.Baseline()
+		live, peak := near.endInterval()
+		s.Planned, s.LivePlanned, s.PeakPlanned = true, before+live, before+peak
+	}
+	if far := &r.memory.levels.far; far.layout != nil {
+		_, s.FarPlanned = far.endInterval()
+	}
+	if r.losses.objective >= 0 {
+		s.Weight = r.losses.ledger.Weight(r.losses.objective)
+	}
+	if r.cfg.Hooks.Microbatch != nil {
+		s.Time = r.running.clock.began.UnixNano() + int64(time.Since(r.running.clock.began))
+		s.WaitData, r.running.clock.source = int64(r.running.clock.source), 0
+	}
+	return s
 }
 
 // abort releases everything that the step holds (L8).

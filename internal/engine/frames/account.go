@@ -14,19 +14,20 @@ type account struct {
 	live     int64          // bytes held by the frames
 	classes  memory.ByClass // live, by class
 	baseline memory.Stats   // the allocator's book at Begin
-	peak     int64          // highest value of live since the last sample; only releases update it
+	peak     int64          // highest value of live since the last interval; only releases update it
 	atPeak   memory.ByClass // peak, by class
 	unfreed  int64          // bytes that drops failed to free, if there is no allocator's book
 	excess   int64          // allocator's book - baseline - live, after the last action, for near and far memory together
 	farLive  int64          // bytes held in far memory
 	farWaits int64          // actions that waited for a copy to or from far memory
 	leaked   int64          // excess that earlier steps left
-	sampled  int64          // excess at the last sample
+	sampled  int64          // excess at the last interval
 	found    suspect        // the action that the last Audit blamed
 	running  suspect        // the action that is running, or that ran last
 	suspect  suspect        // the first action since the last audit after which the excess grew
 	stats    memory.Stats   // scratch, so that Stats does not allocate
-	farStats memory.Stats   // far memory's stats at the last sample
+	farStats memory.Stats   // far memory's stats at the last interval
+	own      memory.Stats   // the frames' book as that of an allocator, at the last interval
 }
 
 // Hold puts h into an empty cell and makes the frames its holder. It does not count buffers of
@@ -167,30 +168,36 @@ func (c *Frames[T]) Stats() *memory.Stats {
 	return &c.account.stats
 }
 
-// Sample fills in the frames' numbers for the memory log, as of the preceding Audit, and begins the
-// interval of the next sample. Without an allocator's book it uses the frames' own.
-func (c *Frames[T]) Sample(s *memory.Sample) {
+// Interval is what the books show for the time since the previous interval, as of the preceding Audit.
+type Interval struct {
+	// Near and Far are the allocators' books, valid until the next call on the frames. If the space has
+	// no book, Near is the frames' own.
+	Near, Far      *memory.Stats
+	Excess, Growth int64
+	Leak           memory.Leak // if Growth is positive
+}
+
+// EndInterval returns the interval that ends, and begins the next one.
+func (c *Frames[T]) EndInterval() Interval {
 	a := &c.account
-	s.Step, s.Rank = c.Step, c.Config.Rank
-	s.Replica, s.Replicated = c.Config.Replica, c.Config.Replicas > 1
-	s.Excess, s.Growth, s.Leak = a.leaked+a.excess, a.excess-a.sampled, memory.Leak{}
-	if s.Growth > 0 && a.found.call != None {
-		s.Leak = memory.Leak{Stage: a.found.stage, Name: c.newLeak(a.found).Name, Call: a.found.call.String(), Class: a.found.class}
+	i := Interval{Near: &a.stats, Far: &a.farStats, Excess: a.leaked + a.excess, Growth: a.excess - a.sampled}
+	if i.Growth > 0 && a.found.call != None {
+		i.Leak = memory.Leak{Stage: a.found.stage, Name: c.newLeak(a.found).Name, Call: a.found.call.String(), Class: a.found.class}
 	}
 	a.sampled = a.excess
 	if c.Far != nil {
 		c.Far.Stats(&a.farStats)
 		c.Far.ResetPeak()
 	}
-	s.Far, s.FarPeak = a.farStats.Live, a.farStats.Peak
-	if c.book == nil {
-		s.Live, s.Peak, s.Reserved, s.Classes, s.PeakClasses = a.live, a.peak, a.live, a.classes, a.atPeak
-		if a.live > a.peak {
-			s.Peak, s.PeakClasses = a.live, a.classes
-		}
-		a.peak, a.atPeak = a.live, a.classes
-		return
+	if c.book != nil {
+		c.book.ResetPeak()
+		return i
 	}
-	s.Live, s.Peak, s.Reserved, s.Classes, s.PeakClasses = a.stats.Live, a.stats.Peak, a.stats.Reserved, a.stats.Classes, a.stats.PeakClasses
-	c.book.ResetPeak()
+	if a.live > a.peak {
+		a.peak, a.atPeak = a.live, a.classes
+	}
+	a.own = memory.Stats{Live: a.live, Peak: a.peak, Reserved: a.live, Classes: a.classes, PeakClasses: a.atPeak}
+	a.peak, a.atPeak = a.live, a.classes
+	i.Near = &a.own
+	return i
 }

@@ -565,21 +565,19 @@ func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 
 func TestSampleMeasuresGrowth(t *testing.T) { // L7
 	r := newRig(t)
-	var s memory.Sample
 	for i := range 3 {
 		r.open(0, i)
 		r.alloc(memory.Workspace, 245760)
 		_ = r.End(nil)
 		require.NoError(t, r.DropSaved(0, i, frames.InForward, true))
 		require.ErrorIs(t, r.Audit(frames.Counts{}), frames.ErrLeak)
-		r.Sample(&s)
+		s := r.EndInterval()
 		require.EqualValues(t, 245760, s.Growth)
 		require.EqualValues(t, 245760*(i+1), s.Excess)
-		require.EqualValues(t, s.Excess, s.Live-128)
-		require.EqualValues(t, s.Excess, s.Classes[memory.Workspace])
+		require.EqualValues(t, s.Excess, s.Near.Live-128)
+		require.EqualValues(t, s.Excess, s.Near.Classes[memory.Workspace])
 	}
-	r.Sample(&s)
-	require.Zero(t, s.Growth)
+	require.Zero(t, r.EndInterval().Growth)
 }
 
 func TestAbortReleasesEverything(t *testing.T) { // L8

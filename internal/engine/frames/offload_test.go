@@ -116,12 +116,10 @@ func TestOffload(t *testing.T) {
 	require.NoError(t, o.DropFar(0, 0))
 	check(0, 0, 0)
 	require.NoError(t, o.Audit(frames.Counts{}))
-	var s memory.Sample
-	o.Sample(&s)
-	require.Zero(t, s.Far)
-	require.EqualValues(t, 100, s.FarPeak)
-	o.Sample(&s)
-	require.Zero(t, s.FarPeak, "since the previous record")
+	far := o.EndInterval().Far
+	require.Zero(t, far.Live)
+	require.EqualValues(t, 100, far.Peak)
+	require.Zero(t, o.EndInterval().Far.Peak, "since the previous record")
 }
 
 // TestTakeAway checks each state of an offloaded slot: a take, the end of the frame, and actions
