@@ -177,7 +177,15 @@ func refuseCSV(plan *schedule.Plan, format Format) error {
 	if kinds[schedule.B] && kinds[schedule.W] && !kinds[schedule.I] {
 		return refuse(format, "the plan has B and W and no I, which would be read as the letters of 2024")
 	}
-	if format == Compute {
+	listed := false
+	for kind, has := range kinds {
+		included, _ := format.includes(schedule.Kind(kind))
+		listed = listed || has && included
+	}
+	switch {
+	case !listed:
+		return refuse(format, "the plan has no actions that the form lists")
+	case format == Compute:
 		return nil
 	}
 	if kinds[schedule.SendF] || kinds[schedule.RecvF] {

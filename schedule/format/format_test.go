@@ -477,6 +477,7 @@ func TestRefusals(t *testing.T) {
 		{format.Compute, one + "0F0 0F1&", "the last action of rank 0 is joined, but no action follows it"},
 		{format.Compute, one + "0F0& 0F1& 0B0", "0F1 on rank 0 is in a joined group that is not a pair of computations"},
 		{format.Compute, one + "0F0& 0SEND_F0 0B0", "0SEND_F0 on rank 0 is in a joined group that is not a pair of computations"},
+		{format.Compute, one + "0REDUCE_GRAD", "compute: the plan has no actions that the form lists"},
 		{format.Compute, one + "0F0 0F1 0B0 0W1", "compute: the plan has B and W and no I, which would be read as the letters of 2024"},
 		{format.Comms, one + "0F0 0F1 0B0 0W1", "comms: the plan has B and W and no I"},
 		{format.Comms, one + "0UNSHARD& 0F0", "0UNSHARD on rank 0 is in a joined group"},
@@ -520,7 +521,7 @@ func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
 		"0F0,,0B0\r\n,1F0,1B0\r\n", "0F0,(0F1;0B0)OVERLAP_F_B,0W1\n", "0F0,0SEND_F0,0RECV_B0,0BW0\n1RECV_F0,1F0,1B0,1SEND_B0,1W0\n",
 		"0F0,0SEND_F0,0WAIT_SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0\n", "0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD",
-		"0UNSHARD,0F0,0REDUCE_GRAD", "[1, 2, -2, -2.5, -1]\n[1 -1]\n", "[[1,\n -1], [1, -1.5]]", "\ufeff\"0F0\",\"(0F1;0B0)OVERLAP_F_B\",0W1\n", "weir plan 1 name \"\" mode training ranks 1 stages 1 microbatches 1 placement 0 frozen none rank 0: x 1 +0: 0F0",
+		"0UNSHARD,0F0,0REDUCE_GRAD", "0REDUCE_GRAD", "[1, 2, -2, -2.5, -1]\n[1 -1]\n", "[[1,\n -1], [1, -1.5]]", "\ufeff\"0F0\",\"(0F1;0B0)OVERLAP_F_B\",0W1\n", "weir plan 1 name \"\" mode training ranks 1 stages 1 microbatches 1 placement 0 frozen none rank 0: x 1 +0: 0F0",
 		"weir plan 1 name \"\" mode training ranks 1 stages 1 microbatches 12 placement 0 frozen none rank 0: x 3 +4: ( x 4 +1: 0F0 x 1 +0: 0B0 0B1 x 2 +1: 0B2 )",
 		"{\"schema\": 1, \"name\": \"n\", \"mode\": \"training\", \"ranks\": 1, \"placement\": [0], \"microbatches\": 6, \"programs\": [[{\"repeat\": 3, \"stride\": 2, \"segments\": [{\"repeat\": 2, \"stride\": 1, \"actions\": \"0F0 0B0\"}]}]]}",
 		"{\"schema\": 1, \"name\": \"n\", \"mode\": \"training\", \"ranks\": 1, \"placement\": [0], \"microbatches\": 2, \"costs\": {}, \"frozen\": [0], \"windows\": [1], \"programs\": [[{\"repeat\": 2, \"stride\": 1, \"actions\": \"0F0~p& 0B0\"}]]}",
