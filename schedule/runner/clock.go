@@ -20,8 +20,7 @@ func (r *worker[T]) waited() time.Duration {
 	}
 	waited := r.links.watcher.Waited()
 	if r.params.shared != nil {
-		_, _, forReplicas := r.params.shared.Times()
-		waited += forReplicas
+		waited += r.params.shared.Waited()
 	}
 	return waited
 }

@@ -89,8 +89,9 @@ func (r *worker[T]) account() RankResult {
 	if l.far.layout != nil {
 		own.FarPeak, own.FarHeight, own.FarWaits = r.running.result.FarPeak, l.far.layout.Height, r.calls.Frames.FarWaits()
 	}
-	if r.params.shared != nil {
-		own.Reduce, own.Gather, own.ReplicaWait = r.params.shared.Times()
+	if shared := r.params.shared; shared != nil {
+		own.Reduce, own.Gather = shared.Took()
+		own.ReplicaWait = shared.Waited()
 	}
 	if c := &r.running.clock; !c.first.IsZero() {
 		own.Start = time.Duration(c.first.UnixNano())

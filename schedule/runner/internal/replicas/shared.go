@@ -207,11 +207,11 @@ func (d *Shared[T]) Begin(step int64) error {
 	return d.ExposeWeights(step)
 }
 
-// Times returns how long the step's reductions and gathers have taken, and how long the rank has
-// waited for them.
-func (d *Shared[T]) Times() (reduce, gather, waited time.Duration) {
-	return d.reduces.busy, d.gathers.busy, d.reduces.waited + d.gathers.waited
-}
+// Waited returns how long the rank has waited for the step's reductions and gathers.
+func (d *Shared[T]) Waited() time.Duration { return d.reduces.waited + d.gathers.waited }
+
+// Took returns how long the step's reductions and gathers have taken. It must not be called before Stop.
+func (d *Shared[T]) Took() (reduces, gathers time.Duration) { return d.reduces.busy, d.gathers.busy }
 
 // Stop waits for the goroutines. If the step has failed, the transport has ended their calls.
 func (d *Shared[T]) Stop() {
