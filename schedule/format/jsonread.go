@@ -59,9 +59,9 @@ func (r *jsonReader) next() jsontext.Kind {
 	return r.in.PeekKind()
 }
 
-// take takes the next token and returns its text, if it is of one of the kinds. Otherwise it reports the
-// token, and what was expected.
-func (r *jsonReader) take(kinds, expected string, args ...any) (text string, ok bool) {
+// take takes the next token, and reports whether it is of one of the kinds. It returns the token's text, in
+// quotes if it is a string and should not be.
+func (r *jsonReader) take(kinds string) (text string, ok bool) {
 	kind := r.next()
 	if r.fault != nil {
 		return "", false
@@ -78,26 +78,39 @@ func (r *jsonReader) take(kinds, expected string, args ...any) (text string, ok 
 	if kind == '"' {
 		text = jsonfile.Quote(text)
 	}
-	r.fail("found %s, expected "+expected, append([]any{text}, args...)...)
-	return "", false
+	return text, false
+}
+
+// want takes the next token, which must be of one of the kinds, and returns its text.
+func (r *jsonReader) want(kinds, expected string) (text string, ok bool) {
+	if text, ok = r.take(kinds); !ok {
+		r.fail("found %s, expected %s", text, expected)
+	}
+	return text, ok
 }
 
 // object takes an object, and calls value at the value of each of its fields.
 func (r *jsonReader) object(value func(field string)) {
-	if _, ok := r.take("{", "an object, {"); !ok {
+	if _, ok := r.want("{", "an object, {"); !ok {
 		return
 	}
+	var names jsonfile.Names
 	for r.next() == '"' {
-		if r.field, _ = r.take("\"", ""); r.fault == nil {
+		r.field, _ = r.take("\"")
+		switch {
+		case r.fault != nil:
+		case !names.Add(r.field):
+			r.fault = jsonfile.Repeated(r.start, r.field)
+		default:
 			value(r.field)
 		}
 	}
-	r.take("}", "}")
+	r.want("}", "}")
 }
 
 // list takes a list of at most most values, and calls value at each of them.
 func (r *jsonReader) list(most int, value func()) {
-	if _, ok := r.take("[", "a list, ["); !ok {
+	if _, ok := r.want("[", "a list, ["); !ok {
 		return
 	}
 	for n := 0; r.next() != ']' && r.fault == nil; n++ {
@@ -107,16 +120,15 @@ func (r *jsonReader) list(most int, value func()) {
 		}
 		value()
 	}
-	r.take("]", "]")
+	r.want("]", "]")
 }
 
 // number takes a whole number from low to high.
 func (r *jsonReader) number(what string, low, high int) int {
-	const expected = "%s as a whole number from %d to %d"
-	text, ok := r.take("0", expected, what, low, high)
+	text, ok := r.take("0")
 	n, err := strconv.Atoi(text)
-	if ok && (err != nil || n < low || n > high) {
-		r.fail("found %.40s, expected "+expected, text, what, low, high)
+	if !ok || err != nil || n < low || n > high {
+		r.fail("found %.45s, expected %s as a whole number from %d to %d", text, what, low, high)
 	}
 	return max(n, low)
 }
@@ -128,12 +140,12 @@ func (r *jsonReader) numbers(what string, low, high int) []int {
 }
 
 func (r *jsonReader) word() string {
-	text, _ := r.take("\"", "a string")
+	text, _ := r.want("\"", "a string")
 	return text
 }
 
 func (r *jsonReader) flag() bool {
-	text, _ := r.take("tf", "true or false")
+	text, _ := r.want("tf", "true or false")
 	return text == "true"
 }
 

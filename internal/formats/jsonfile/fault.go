@@ -40,7 +40,7 @@ func Explain(d *jsontext.Decoder, text []byte, content string, err error) *Fault
 	}
 	offset := int(syntax.ByteOffset)
 	if errors.Is(err, jsontext.ErrDuplicateName) {
-		return &Fault{offset, "found " + Quote(syntax.JSONPointer.LastToken()) + ", which is there already: give it once"}
+		return Repeated(offset, syntax.JSONPointer.LastToken())
 	}
 	kind, n := d.StackIndex(d.StackDepth())
 	name := kind == '{' && n%2 == 0
@@ -68,6 +68,11 @@ func Explain(d *jsontext.Decoder, text []byte, content string, err error) *Fault
 	return found(offset, Quote(string(rest)), "%s", expected)
 }
 
+// Repeated returns the fault for a name that an object has twice.
+func Repeated(offset int, name string) *Fault {
+	return &Fault{offset, "found " + Quote(name) + ", which is there already: give it once"}
+}
+
 const (
 	space      = " \t\r\n"
 	separators = space + ",:"
@@ -88,7 +93,7 @@ func unsuitable(text []byte, err *json.SemanticError) *Fault {
 	if errors.Is(err, json.ErrUnknownName) {
 		return found(offset, "an unknown field "+Quote(err.JSONPointer.LastToken()), "%s", fields(err.GoType))
 	}
-	token, _ := jsontext.NewDecoder(bytes.NewReader(text[offset:])).ReadToken() // it was read before
+	token, _ := NewDecoder(text[offset:]).ReadToken() // it was read before
 	value := shorten(token.String())
 	if token.Kind() == '"' {
 		value = strconv.Quote(value)

@@ -137,6 +137,11 @@ func TestMembers(t *testing.T) {
 	})
 	require.Equal(t, []string{"a", "b"}, names)
 	require.Equal(t, &jsonfile.Fault{Offset: 23, Text: `[{"c": 7}]`}, fault)
+	skip := func(string, int, []byte) *jsonfile.Fault { return nil }
+	require.Nil(t, jsonfile.Members([]byte(`{"a": {"c": 1, "c": 2}}`), "a thing", skip), "what is skipped may repeat names")
+	require.Equal(t, &jsonfile.Fault{Offset: 9, Text: `found "a", which is there already: give it once`}, jsonfile.Members([]byte(`{"a": 1, "a": 2}`), "a thing", skip))
+	var n struct{ A int }
+	require.Equal(t, "found \"\ufffd\", expected a whole number", jsonfile.Unmarshal([]byte("{\"A\": \"\xff\"}"), "a thing", 1, &n).Text)
 }
 
 // A repeated field is found among any number of fields, and each is looked up once: to compare

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -67,7 +68,7 @@ func Unmarshal(text []byte, content string, values int, v any) *Fault {
 		}
 		return errors.ErrUnsupported
 	})
-	if err := json.UnmarshalDecode(d, v, json.RejectUnknownMembers(true), json.WithUnmarshalers(strict)); err != nil {
+	if err := json.UnmarshalDecode(d, v, jsontext.AllowDuplicateNames(false), json.RejectUnknownMembers(true), json.WithUnmarshalers(strict)); err != nil {
 		return Explain(d, text, content, err)
 	}
 	return End(d, text, content)
@@ -81,11 +82,17 @@ func Members(text []byte, content string, member func(name string, offset int, v
 	if err == nil && token.Kind() != '{' {
 		return unsuitable(text, &json.SemanticError{ByteOffset: int64(Next(NewDecoder(text), text)), GoType: reflect.TypeFor[struct{}]()})
 	}
+	var names Names
 	for err == nil && d.PeekKind() != '}' {
+		begin := Next(d, text)
 		if token, err = d.ReadToken(); err != nil {
 			break
 		}
-		name, begin := token.String(), Next(d, text)
+		name := token.String()
+		if !names.Add(name) {
+			return Repeated(begin, name)
+		}
+		begin = Next(d, text)
 		if err = d.SkipValue(); err != nil {
 			break
 		}
@@ -104,9 +111,34 @@ func Members(text []byte, content string, member func(name string, offset int, v
 	return End(d, text, content)
 }
 
-// NewDecoder returns a decoder of a text, which it borrows.
+// NewDecoder returns a decoder of a text, which it borrows. It allows repeated names, because a value that is
+// skipped may have them, and because Names is faster.
 func NewDecoder(text []byte) *jsontext.Decoder {
-	return jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true))
+	return jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+}
+
+// Names are the names in an object.
+type Names struct {
+	few  [16]string // most objects have few members
+	n    int
+	more map[string]bool
+}
+
+// Add adds a name. It returns false if the name is there already.
+func (n *Names) Add(name string) bool {
+	switch {
+	case slices.Contains(n.few[:n.n], name) || n.more[name]:
+		return false
+	case n.n < len(n.few):
+		n.few[n.n] = name
+		n.n++
+	case n.more == nil:
+		n.more = map[string]bool{}
+		fallthrough
+	default:
+		n.more[name] = true
+	}
+	return true
 }
 
 // End returns a fault if text follows the value.
