@@ -40,7 +40,7 @@ func newRig(t *testing.T) *rig {
 			InputGradient: true, WeightCopies: []frames.WeightCopy{{Name: "w", At: frames.AtForward}, {Name: "w", At: frames.AtBackward}},
 		}},
 	})
-	r.Begin(5, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, Entries: 1, Wanted: []uint64{0b11}})
+	r.Begin(5, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, EntryWindow: 1, Wanted: []uint64{0b11}})
 	require.NoError(t, r.Open(0, 0, nil))
 	return r
 }

@@ -125,8 +125,8 @@ func (l *Ledger) Finish(r *Record) error {
 // memory afterwards.
 func (l *Ledger) Snapshot(r *Record) {
 	r.shape = l.shape
-	r.Cells = append(r.Cells[:0], l.cells...)
-	for i := range r.Cells {
-		r.Cells[i].settle()
+	r.cells = append(r.cells[:0], l.cells...)
+	for i := range r.cells {
+		r.cells[i].settle()
 	}
 }

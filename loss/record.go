@@ -78,10 +78,9 @@ func (c *Cell) settle() {
 // associative: all orders and groupings of the ranks give the same words. The zero value is empty and
 // takes the shape of the first record that is merged into it, but cannot be merged into another.
 type Record struct {
-	// Cells contains one cell for each loss, in the order of the set. It is exported so that a
-	// transport within the process can copy cells directly. The carries of their sums are
+	// cells contains one cell for each loss, in the order of the set. The carries of their sums are
 	// propagated: equal contents have equal words.
-	Cells []Cell
+	cells []Cell
 
 	shape uint64 // hash of the set of losses; 0 for a Record that was never filled
 }
@@ -94,14 +93,14 @@ func (r *Record) Merge(other *Record) error {
 	}
 	if r.shape == 0 {
 		r.shape = other.shape
-		r.Cells = append(r.Cells[:0], other.Cells...)
+		r.cells = append(r.cells[:0], other.cells...)
 		return nil
 	}
-	if err := r.sameAs(other.shape, other.Cells); err != nil {
+	if err := r.sameAs(other.shape, other.cells); err != nil {
 		return err
 	}
-	for i := range r.Cells {
-		r.Cells[i].merge(&other.Cells[i])
+	for i := range r.cells {
+		r.cells[i].merge(&other.cells[i])
 	}
 	return nil
 }
@@ -109,11 +108,11 @@ func (r *Record) Merge(other *Record) error {
 // sameAs returns an error that describes the first difference between r and the set of losses with the
 // given shape and cells.
 func (r *Record) sameAs(shape uint64, cells []Cell) error {
-	if len(r.Cells) != len(cells) {
-		return fmt.Errorf("%w: %d cells here, %d there", ErrShape, len(r.Cells), len(cells))
+	if len(r.cells) != len(cells) {
+		return fmt.Errorf("%w: %d cells here, %d there", ErrShape, len(r.cells), len(cells))
 	}
 	for i := range cells {
-		if a, b := r.Cells[i].reduction, cells[i].reduction; a != b {
+		if a, b := r.cells[i].reduction, cells[i].reduction; a != b {
 			return fmt.Errorf("%w: cell %d is a %s here and a %s there", ErrShape, i, a, b)
 		}
 	}

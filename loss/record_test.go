@@ -187,7 +187,6 @@ func TestUnmarshalRefuses(t *testing.T) {
 			err := r.UnmarshalBinary(c.edit(append([]byte(nil), good...)))
 			require.ErrorIs(t, err, loss.ErrFormat)
 			require.EqualError(t, err, "loss: not a record: "+c.want)
-			require.Empty(t, r.Cells)
 			_, err = r.AppendBinary(nil)
 			require.ErrorIs(t, err, loss.ErrShape, "empty after a failure")
 		})

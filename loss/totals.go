@@ -99,7 +99,7 @@ func (l *Ledger) Totals(merged *Record) (*Totals, error) {
 	if err := merged.sameAs(l.shape, l.cells); err != nil {
 		return nil, err
 	}
-	cells := merged.Cells
+	cells := merged.cells
 	t := &Totals{Values: make([]Value, len(cells)), Objective: -1, FirstNonFinite: -1}
 	for i := range cells {
 		d, c, v := &l.defs[i], &cells[i], &t.Values[i]

@@ -44,14 +44,14 @@ const (
 // AppendBinary appends the encoded record to b. It returns an error that wraps ErrShape if the record
 // was never filled or has more than MaxDefs cells.
 func (r *Record) AppendBinary(b []byte) ([]byte, error) {
-	if r.shape == 0 || len(r.Cells) > MaxDefs {
-		return b, fmt.Errorf("%w: cannot encode an empty record or one with more than %d cells, it has %d", ErrShape, MaxDefs, len(r.Cells))
+	if r.shape == 0 || len(r.cells) > MaxDefs {
+		return b, fmt.Errorf("%w: cannot encode an empty record or one with more than %d cells, it has %d", ErrShape, MaxDefs, len(r.cells))
 	}
 	b = append(b, 'W', 'L', 'R', version)
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(r.Cells)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(r.cells)))
 	b = binary.LittleEndian.AppendUint64(b, r.shape)
-	for i := range r.Cells {
-		c := &r.Cells[i]
+	for i := range r.cells {
+		c := &r.cells[i]
 		var has byte
 		if c.hasExtreme {
 			has = 1
@@ -70,7 +70,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 // encoding: encoding the result gives b again. It checks the length before it allocates, and keeps no
 // part of b. If it fails, with an error that wraps ErrFormat, r is empty.
 func (r *Record) UnmarshalBinary(b []byte) error {
-	r.Cells, r.shape = r.Cells[:0], 0
+	r.cells, r.shape = r.cells[:0], 0
 	if len(b) < headerSize {
 		return fmt.Errorf("%w: %d bytes, the header alone has %d", ErrFormat, len(b), headerSize)
 	}
@@ -90,10 +90,10 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	for i := range int(n) {
 		var c Cell
 		if fault := c.decode(b[headerSize+i*cellSize:][:cellSize]); fault != "" {
-			r.Cells = r.Cells[:0]
+			r.cells = r.cells[:0]
 			return fmt.Errorf("%w: cell %d: %s", ErrFormat, i, fault)
 		}
-		r.Cells = append(r.Cells, c)
+		r.cells = append(r.cells, c)
 	}
 	r.shape = shape
 	return nil

@@ -13,10 +13,10 @@ type Sample struct {
 	Microbatch int
 	Stage      int    // stage of the action
 	Kind       string // kind of the action in letters, such as "B"
-	Live       int64  // allocator's book, or the context's book if the space has none
+	Live       int64  // allocator's book, or the step's book if the space has none
 	Peak       int64  // highest Live since this rank's previous record
 	Reserved   int64
-	Excess     int64   // allocator's book minus the context's and the baseline, with what earlier steps leaked; 0 unless something leaks (L6)
+	Excess     int64   // allocator's book minus the step's and the baseline, with what earlier steps leaked; 0 unless something leaks (L6)
 	Growth     int64   // change of Excess since this rank's previous record (L7)
 	Leak       Leak    // the call that Excess first grew in, if Growth is positive
 	Weight     float64 // objective weight recorded so far in the step; 0 if a device sums it

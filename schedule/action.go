@@ -59,7 +59,7 @@ func (k Kind) Phase() int {
 // Drop is a set of drop bits. Each bit of an action ends a lifetime on the action's rank.
 type Drop uint16
 
-// The drop bits. A bit takes effect at the actions that have it. Plan.Parts lists the entry parts that
+// The drop bits. Plan.Parts lists the entry parts that
 // DropParts drops, by stage and kind.
 const (
 	DropParts  Drop = 1 << iota // p: the entry parts that Plan.Parts lists for this stage and kind
@@ -82,11 +82,13 @@ type Action uint64
 const (
 	dropBits  = 16
 	joinShift = dropBits
-	KindShift = joinShift + 1
 	kindBits  = 5
 	stageBits = 14
 	mbBits    = 28
 
+	// The lowest bits of the kind, the stage and the microbatch, for packages that index by parts of an
+	// action.
+	KindShift  = joinShift + 1
 	StageShift = KindShift + kindBits
 	MbShift    = StageShift + stageBits
 

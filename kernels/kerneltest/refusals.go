@@ -178,7 +178,7 @@ func workspaces(l *lab) {
 	}
 	const tokens, vocabulary = 8192, 1000
 	if need := l.d.HeadWorkspace(tokens, 8, vocabulary); need > tokens*vocabulary/4 {
-		l.fault("HeadWorkspace of %d tokens is %d elements: which is not a tile of %d logits", tokens, need, tokens*vocabulary)
+		l.fault("HeadWorkspace of %d tokens is %d elements, which is no tile of the %d logits", tokens, need, tokens*vocabulary)
 	}
 }
 

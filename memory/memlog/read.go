@@ -68,8 +68,9 @@ type Record struct {
 func (r *Record) Sampled() bool { return r.Owner == nil && r.PeakOwner == nil && r.FP8 == nil }
 
 // Read returns the records of a memory log, in order. It skips blank lines and a byte order
-// mark. For a line that cannot be read it yields an *Error and an empty record; the loop may continue with the next line. If r fails, its error is the last element. The
-// iterator consumes r, so it can be used only once.
+// mark. For a line that cannot be read it yields an *Error and an empty record; the loop may continue with
+// the next line. If r fails, its error is the last element. The iterator consumes r, so it can be used
+// only once.
 func Read(r io.Reader) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		lines := lineReader{r: bufio.NewReaderSize(r, 64<<10)}

@@ -86,8 +86,9 @@ func (r *Request) search(p partition) (list []*Candidate) {
 const maxAttempts = 3
 
 // bestPlan returns the best plan under a limit that is faster than the fastest so far, and good policies.
-// Without a plan it returns the template, from which all candidates take their name. The size of an order does not include the bytes of
-// transfers; if these make the plan exceed the memory, bestPlan searches again with a lower limit.
+// Without a plan it returns the template, from which all candidates take their name. The size of an order
+// does not include the bytes of transfers; if these make the plan exceed the memory, bestPlan searches
+// again with a lower limit.
 func (q *search) bestPlan(template *Candidate, r *Request, limit int64, known []policy, effort int, fastest int64) (best *Candidate, good []policy) {
 	best = template
 	for range maxAttempts {

@@ -281,9 +281,9 @@ func newProgram(plan *planned, rank, lookAhead int) *program {
 		near, _ := plan.memory.Layouts(rank)
 		p.atMost = slices.ContainsFunc(near.Allocations, func(b memory.Allocation) bool { return b.AtMost })
 	}
-	p.extent = frames.Extent{Plan: plan.Plan, Wanted: plan.Wanted(rank), Entries: 1} // unwanted parts are released immediately
+	p.extent = frames.Extent{Plan: plan.Plan, Wanted: plan.Wanted(rank), EntryWindow: 1} // unwanted parts are released immediately
 	if slices.Max(p.extent.Wanted) > 0 {
-		p.extent.Entries = min(plan.Entries[rank]+min(lookAhead, m), m)
+		p.extent.EntryWindow = min(plan.Entries[rank]+min(lookAhead, m), m)
 	}
 	return p
 }

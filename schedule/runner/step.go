@@ -138,10 +138,7 @@ func (r *worker[T]) callStage(ctx context.Context, action schedule.Action, e *ef
 	}
 	switch action.Kind() {
 	case schedule.F:
-		if item := r.running.plan.Item(m); e.Pulls && r.running.pulled-item <= r.cfg.Plan.LookAhead {
-			err = r.pull(ctx, item)
-		}
-		if err == nil {
+		if err = r.pull(ctx, r.running.plan.Item(m)); err == nil {
 			r.running.expected[effects.Saved]++
 			err = r.calls.Forward(ctx, s, m, e)
 		}

@@ -90,6 +90,8 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 	joined := r.links.transport == nil // the rank has joined the others in the step
 	begun := false                     // the frames may hold buffers of the step
 	r.running.action = 0
+	// If a call on this rank panicked or ended its goroutine, the step ends here: it joins the others' step
+	// if this rank has not, ends it on all ranks, and releases what the frames hold.
 	defer func() {
 		if ended {
 			return
@@ -109,9 +111,9 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 			r.reports.hello = r.reports.hello[:0]
 		}
 		joined = true
-		if began := r.links.transport.Begin(ctx, r.reports.hello); began != nil {
+		if joinErr := r.links.transport.Begin(ctx, r.reports.hello); joinErr != nil {
 			ended = true
-			return nil, fmt.Errorf("runner: beginning a step on %s: %w", r.name(), cmp.Or(err, began))
+			return nil, fmt.Errorf("runner: beginning a step on %s: %w", r.name(), cmp.Or(err, joinErr))
 		}
 	}
 	if err != nil {

@@ -247,7 +247,7 @@ func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
 		Space: model.Device, Parts: toy.Parts,
 		Stages: []*frames.Declaration[toy.T]{{Name: "reader", Reads: []frames.Read{{Part: 0}}}},
 	})
-	c.Begin(0, batchctx.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, Entries: 1, Wanted: []uint64{1}})
+	c.Begin(0, batchctx.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, EntryWindow: 1, Wanted: []uint64{1}})
 	require.NoError(t, c.BeginEntry(0))
 	require.NoError(t, c.EndEntry(model.Source(4).Next(t.Context(), batchctx.Entry[toy.T](c.EntryView()))))
 	var found *batchctx.LeakError

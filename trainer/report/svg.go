@@ -113,9 +113,9 @@ func (d *drawing) grid() {
 		(d.frame.marginTop+bottom)/2, html.EscapeString(d.figure.Y.Label))
 }
 
-// letter is the maximum mean width of a letter in a label; barLetter is the same for a letter under a
+// letterWidth is the maximum mean width of a letter in a label; barLetterWidth is the same for a letter under a
 // bar.
-const letter, barLetter = 6.9, 7.4
+const letterWidth, barLetterWidth = 6.9, 7.4
 
 // barNames writes the names of bars and of groups of bars underneath them.
 func (d *drawing) barNames() {
@@ -125,7 +125,7 @@ func (d *drawing) barNames() {
 	for _, name := range names {
 		widest = max(widest, utf8.RuneCountInString(name))
 	}
-	every := max(int(math.Ceil((barLetter*float64(widest)+2)/(d.px(1)-d.px(0)))), 1) // so that names do not overlap
+	every := max(int(math.Ceil((barLetterWidth*float64(widest)+2)/(d.px(1)-d.px(0)))), 1) // so that names do not overlap
 	for i, name := range names {
 		if i%every > 0 {
 			continue
@@ -143,7 +143,7 @@ func (d *drawing) barNames() {
 			x := d.px(float64(begin))
 			d.printf(`<line class="grid" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x, x, d.frame.marginTop, bottom+26)
 		}
-		if d.px(float64(end))-d.px(float64(begin)) > letter*float64(utf8.RuneCountInString(groups[begin]))+4 {
+		if d.px(float64(end))-d.px(float64(begin)) > letterWidth*float64(utf8.RuneCountInString(groups[begin]))+4 {
 			d.printf(`<text class="tick" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`,
 				d.px(float64(begin+end)/2), bottom+29, html.EscapeString(groups[begin]))
 		}
@@ -151,7 +151,7 @@ func (d *drawing) barNames() {
 	}
 }
 
-// series draws the points, bands first and dots last.
+// series draws the points mark by mark, areas first and dots last, so that dots cover lines.
 func (d *drawing) series() {
 	for _, mark := range [...]Mark{Area, Bars, Band, Level, Line, Dash, Ticks, Dots} {
 		for i := range d.figure.Series {

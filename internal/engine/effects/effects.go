@@ -57,13 +57,13 @@ func (s Set) Drops() (bits schedule.Drop) {
 
 // Effects holds the effects of an action.
 type Effects struct {
-	Pulls bool
-	To    Place // None if there is no result
-	Stage int32 // the stage that owns the place To
-	Ends  Set
-	Due   Set  // the places that end with an action of this kind, regardless of its drop bits
-	Last  bool // the action is the stage's last computation for the microbatch
-	Parts uint64
+	Pulls bool   // the action first pulls entries, up to Upto
+	To    Place  // None if there is no result
+	Stage int32  // the stage that owns the place To
+	Ends  Set    // the places whose contents the action releases
+	Due   Set    // the places that end with an action of this kind, regardless of its drop bits
+	Last  bool   // the action is the stage's last computation for the microbatch
+	Parts uint64 // the entry parts that the action releases
 }
 
 // OfKind returns the effects that depend only on the stage and on the kind of an action. Ends
@@ -159,6 +159,7 @@ func Of(plan *schedule.Plan, a schedule.Action) Effects {
 	e := OfKind(plan, stage, kind)
 	ends := e.Ends & (1<<Gathered | 1<<Accumulator | 1<<Output)
 	for place, bit := range drops {
+		// DropSent stands for two places: of those in byKind, only the one that the kind ends counts.
 		if drop&bit != 0 {
 			ends |= 1 << place & (e.Ends | ^Set(byKind))
 		}

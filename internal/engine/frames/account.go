@@ -14,20 +14,20 @@ type account struct {
 	live     int64          // bytes held by the frames
 	classes  memory.ByClass // live, by class
 	baseline memory.Stats   // the allocator's book at Begin
-	peak     int64          // highest value of live since the last interval; only releases update it
+	peak     int64          // highest value of live in the running interval; only releases update it
 	atPeak   memory.ByClass // peak, by class
 	unfreed  int64          // bytes that drops failed to free, if there is no allocator's book
 	excess   int64          // allocator's book - baseline - live, after the last action, for near and far memory together
 	farLive  int64          // bytes held in far memory
 	farWaits int64          // actions that waited for a copy to or from far memory
 	leaked   int64          // excess that earlier steps left
-	sampled  int64          // excess at the last interval
-	found    suspect        // the action that the last Audit blamed
-	running  suspect        // the action that is running, or that ran last
-	suspect  suspect        // the first action since the last audit after which the excess grew
+	sampled  int64          // excess at the end of the last interval
+	blamed   site           // the action that the last Audit blamed
+	running  site           // the action that is running, or that ran last
+	suspect  site           // the first action since the last audit after which the excess grew
 	stats    memory.Stats   // scratch, so that Stats does not allocate
-	farStats memory.Stats   // far memory's stats at the last interval
-	own      memory.Stats   // the frames' book as that of an allocator, at the last interval
+	farStats memory.Stats   // far memory's stats at the end of the last interval
+	own      memory.Stats   // the frames' book as that of an allocator, at the end of the last interval
 }
 
 // Hold puts h into an empty cell and makes the frames its holder. It does not count buffers of
@@ -181,8 +181,8 @@ type Interval struct {
 func (c *Frames[T]) EndInterval() Interval {
 	a := &c.account
 	i := Interval{Near: &a.stats, Far: &a.farStats, Excess: a.leaked + a.excess, Growth: a.excess - a.sampled}
-	if i.Growth > 0 && a.found.call != None {
-		i.Leak = memory.Leak{Stage: a.found.stage, Name: c.newLeak(a.found).Name, Call: a.found.call.String(), Class: a.found.class}
+	if i.Growth > 0 && a.blamed.call != None {
+		i.Leak = memory.Leak{Stage: a.blamed.stage, Name: c.newLeak(a.blamed).Name, Call: a.blamed.call.String(), Class: a.blamed.class}
 	}
 	a.sampled = a.excess
 	if c.Far != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// suspect is an action that may have caused a leak.
-type suspect struct {
+// site is an action, and the place of a handle, that may have caused a leak.
+type site struct {
 	known      bool
 	stage      int
 	microbatch int
@@ -80,7 +80,7 @@ func (c *Frames[T]) Audit(plan Counts) error {
 	c.Settle()
 	c.Stats()
 	if c.account.excess == 0 && c.counts == plan && c.classesAgree() {
-		c.account.suspect = suspect{}
+		c.account.suspect = site{}
 		return nil
 	}
 	return c.leakError(plan)
@@ -99,15 +99,15 @@ func (c *Frames[T]) classesAgree() bool {
 }
 
 // AuditPlan compares the live bytes of the step after the last action with the memory plan (L6). They
-// must equal planned, or be at most planned if most is set, because the plan is then an upper bound. The
+// must equal planned, or be at most planned if atMost is set, because the plan is then an upper bound. The
 // error is a *LeakError.
-func (c *Frames[T]) AuditPlan(planned int64, most bool) error {
+func (c *Frames[T]) AuditPlan(planned int64, atMost bool) error {
 	a := &c.account
 	live := a.live
 	if c.book != nil {
 		live = c.book.Live() - a.baseline.Live
 	}
-	if live == planned || most && live < planned {
+	if live == planned || atMost && live < planned {
 		return nil
 	}
 	e := c.newLeak(a.running)
@@ -139,7 +139,7 @@ func (c *Frames[T]) leakError(plan Counts) error {
 		where = a.running
 		where.class = memory.Saved
 	}
-	a.suspect, a.found = suspect{}, where
+	a.suspect, a.blamed = site{}, where
 	c.Stats()
 	e := c.newLeak(where)
 	e.Bytes = a.excess
@@ -167,7 +167,7 @@ func (c *Frames[T]) leakError(plan Counts) error {
 }
 
 // newLeak returns a LeakError that names the suspect's location.
-func (c *Frames[T]) newLeak(where suspect) *LeakError {
+func (c *Frames[T]) newLeak(where site) *LeakError {
 	e := &LeakError{Rank: c.Config.Rank, Stage: where.stage, Microbatch: c.indexOf(where.microbatch), Call: where.call, Class: where.class}
 	if where.stage >= 0 && where.stage < len(c.stages) && c.stages[where.stage].Declaration != nil {
 		e.Name = c.stages[where.stage].Name
@@ -190,7 +190,7 @@ var counted = [effects.NumPlaces]struct {
 }
 
 // blame describes which holder may have kept a reference to a buffer that the step has released.
-func (c *Frames[T]) blame(where suspect) string {
+func (c *Frames[T]) blame(where site) string {
 	name := func(stage int) string {
 		if stage < 0 || stage >= len(c.stages) || c.stages[stage].Declaration == nil {
 			return "its maker or the transport"

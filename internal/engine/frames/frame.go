@@ -34,7 +34,7 @@ func (c *Frames[T]) Open(stage, microbatch int, dst []T) error {
 	}
 	if f.open {
 		return fmt.Errorf("%w: the frame of stage %d for microbatch %d still belongs to microbatch %d",
-			ErrOccupied, stage, microbatch, f.microbatch)
+			ErrOccupied, stage, c.indexOf(microbatch), c.indexOf(f.microbatch))
 	}
 	f.open, f.microbatch = true, microbatch
 	if st := &c.stages[stage]; len(st.sizes) > 0 {
@@ -57,7 +57,7 @@ func (c *Frames[T]) Call(stage, microbatch int, kind Call) *StageCall[T] {
 	c.generation++
 	running := &c.account.running
 	running.stage, running.microbatch, running.call, running.from = stage, microbatch, kind, c.position()
-	call.Declared, call.Kind, call.Microbatch, call.Item = st.Declaration, kind, microbatch, c.extent.Item(microbatch)
+	call.Declared, call.Kind, call.Microbatch, call.Item = st.Declaration, kind, microbatch, c.extent.Plan.Item(microbatch)
 	call.discarded = ""
 	call.stage, call.frame, call.Access = st, &st.frames[microbatch&st.mask], &st.access
 	if invariants.Enabled {
@@ -88,7 +88,7 @@ func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, non
 	}
 	if err := c.put(place, c.at(place, stage, microbatch), h, none); err != nil {
 		err = c.call.explain(err)
-		return fmt.Errorf("batchctx: %v of stage %d (%s), microbatch %d: %w", place, stage, st.Name, microbatch, err)
+		return fmt.Errorf("batchctx: %v of stage %d (%s), microbatch %d: %w", place, stage, st.Name, c.indexOf(microbatch), err)
 	}
 	if place == effects.SentOutput || place == effects.SentGradient {
 		st.outbox.owners[microbatch&st.outbox.mask] = microbatch
@@ -97,12 +97,12 @@ func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, non
 	return nil
 }
 
-// PutParams takes over the buffers that make returns for the parameters of a stage: gathered weights or
+// PutParams takes over the buffers that alloc returns for the parameters of a stage: gathered weights or
 // whole gradients.
-func (c *Frames[T]) PutParams(place effects.Place, stage int, make func(param int) (h T, made bool, err error)) error {
+func (c *Frames[T]) PutParams(place effects.Place, stage int, alloc func(param int) (h T, made bool, err error)) error {
 	cells := c.at(place, stage, 0)
 	for p := range cells {
-		h, made, err := make(p)
+		h, made, err := alloc(p)
 		if err == nil && made {
 			err = c.put(place, cells[p:p+1], []T{h}, 0)
 		}
@@ -216,7 +216,7 @@ func (c *Frames[T]) borrow(what string, cells []Cell[T], dst []T, none uint64, s
 			continue
 		}
 		if !cells[i].Held() {
-			return fmt.Errorf("%w: %s %d of stage %d (%s), microbatch %d", ErrMissing, what, i, stage, c.stages[stage].Name, microbatch)
+			return fmt.Errorf("%w: %s %d of stage %d (%s), microbatch %d", ErrMissing, what, i, stage, c.stages[stage].Name, c.indexOf(microbatch))
 		}
 		dst[i] = cells[i].Handle
 	}
@@ -279,17 +279,14 @@ func (c *Frames[T]) GiveOutputs(dst []T, take func() error) error {
 	if c.book == nil {
 		return take()
 	}
-	before := c.account.baseline
-	c.book.Stats(&c.account.stats)
-	for class := range given {
-		before.Classes[class] += given[class] - c.account.stats.Classes[class]
-	}
-	before.Live += given.Total() - c.account.stats.Live
+	base, after := &c.account.baseline, &c.account.stats
+	c.book.Stats(after)
+	before := *after
 	err := take()
-	c.book.Stats(&c.account.stats)
-	c.account.baseline.Live = before.Live + c.account.stats.Live
+	c.book.Stats(after)
+	base.Live += given.Total() + after.Live - before.Live
 	for class := range given {
-		c.account.baseline.Classes[class] = before.Classes[class] + c.account.stats.Classes[class]
+		base.Classes[class] += given[class] + after.Classes[class] - before.Classes[class]
 	}
 	return err
 }

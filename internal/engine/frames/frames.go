@@ -41,9 +41,9 @@ type Config[T any] struct {
 
 // Extent is a step's plan and the number of microbatches in flight on this rank.
 type Extent struct {
-	*schedule.Plan          // must include Windows, Outgoing and the order of its microbatches in the batch
-	Wanted         []uint64 // the parts that this rank reads: see schedule.Plan.Wanted
-	Entries        int      // number of consecutive items with a live entry, including look-ahead; the ring grows if there are more
+	Plan        *schedule.Plan // must include Windows, Outgoing and the order of its microbatches in the batch
+	Wanted      []uint64       // the parts that this rank reads: see schedule.Plan.Wanted
+	EntryWindow int            // number of consecutive items with a live entry, including look-ahead; the ring grows if there are more
 }
 
 // WantedParts returns the parts of an item that this rank reads, as a set with one bit per part.
@@ -175,7 +175,7 @@ func (c *Frames[T]) Books() int {
 // the baseline. Begin allocates only if the extent is larger than all earlier ones.
 func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 	c.Step, c.extent, c.failure = step, extent, nil
-	size := max(ringSize(extent.Entries), len(c.entryOwners))
+	size := max(ringSize(extent.EntryWindow), len(c.entryOwners))
 	c.entryMask = size - 1
 	c.entries = resize(c.entries, size*len(c.Config.Parts))
 	c.entryOwners = resize(c.entryOwners, size)
@@ -185,7 +185,7 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 			continue
 		}
 		st.access.Pass, st.reduced = pass, false
-		size := ringSize(extent.Windows[s])
+		size := ringSize(extent.Plan.Windows[s])
 		st.mask = size - 1
 		st.cells = resize(st.cells, size*st.width)
 		st.frames = resize(st.frames, size)
@@ -198,11 +198,11 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 			st.frames[i] = frame[T]{inputs: cells[:st.Inputs], gradients: cells[st.Inputs:][:st.Outputs], slots: cells[st.Inputs+st.Outputs:]}
 		}
 		st.farCopies = st.farCopies[:0]
-		if extent.Away != nil && extent.Away[s] != 0 {
+		if extent.Plan.Away != nil && extent.Plan.Away[s] != 0 {
 			st.farCopies = resize(st.farCopies, size*len(st.Slots))
 		}
-		if extent.Outgoing != nil {
-			st.outbox.begin(extent.Outgoing[s], st.Declaration)
+		if extent.Plan.Outgoing != nil {
+			st.outbox.begin(extent.Plan.Outgoing[s], st.Declaration)
 		}
 		for i := range st.uses {
 			st.uses[i] = ParamState{Last: -1}
@@ -218,7 +218,7 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 	if c.reclaimer != nil {
 		c.mark = c.reclaimer.Mark()
 	}
-	c.account = account{running: suspect{stage: -1, microbatch: -1}, leaked: max(c.account.leaked+c.account.excess, 0)}
+	c.account = account{running: site{stage: -1, microbatch: -1}, leaked: max(c.account.leaked+c.account.excess, 0)}
 	if c.book != nil {
 		c.book.Stats(&c.account.baseline)
 		c.book.ResetPeak()
@@ -307,7 +307,7 @@ func (c *Frames[T]) Abort() {
 		for i := range cells {
 			if cells[i].Held() {
 				// An error means that user code has broken the handle; Reclaim below frees the
-				// buffer.
+				// buffer. The place would only name a suspect, and an aborted step reports none.
 				_ = c.drop(&cells[i], c.account.running.stage, effects.Saved)
 			}
 		}

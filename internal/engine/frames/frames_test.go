@@ -57,7 +57,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) begin(pass frames.Pass) {
 	r.ledger.Reset()
-	r.Begin(5, pass, frames.Extent{Plan: &schedule.Plan{Windows: []int{2, 2}}, Entries: 2, Wanted: []uint64{0b011}})
+	r.Begin(5, pass, frames.Extent{Plan: &schedule.Plan{Windows: []int{2, 2}}, EntryWindow: 2, Wanted: []uint64{0b011}})
 }
 
 func (r *rig) alloc(class memory.Class, bytes int64) memory.Handle {
@@ -533,7 +533,7 @@ func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 	space := memory.NewCollected[*int](func(*int) memory.Class { return memory.Saved }, func(*int) int64 { return 8 })
 	c := frames.New(frames.Config[*int]{Space: space, Stages: []*frames.Declaration[*int]{{Name: "only", Slots: []string{"x"}}}})
 	require.Equal(t, 1, c.Books())
-	c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, Entries: 1})
+	c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, EntryWindow: 1})
 	require.NoError(t, c.Open(0, 0, nil))
 	mb := viewOf(c, 0, 0, frames.InForward)
 	h := new(int)
@@ -635,7 +635,7 @@ func TestEvaluationWithALargerWindow(t *testing.T) {
 		pass   frames.Pass
 		window int
 	}{{frames.Train, 1}, {frames.Eval, 4}} {
-		c.Begin(0, step.pass, frames.Extent{Plan: &schedule.Plan{Windows: []int{step.window}}, Entries: 1})
+		c.Begin(0, step.pass, frames.Extent{Plan: &schedule.Plan{Windows: []int{step.window}}, EntryWindow: 1})
 		for m := range step.window {
 			require.NoError(t, c.PutAt(effects.Input, 0, m, []*int{new(int)}, 0))
 			require.NoError(t, c.Open(0, m, make([]*int, 1)))

@@ -48,7 +48,7 @@ func (c *Frames[T]) eachOffloaded(stage, microbatch int, do func(slot *Cell[T], 
 		return nil
 	}
 	slots, copies := c.frame(stage, microbatch).slots, st.farCopies[(microbatch&st.mask)*len(st.Slots):]
-	for set := c.extent.Away[stage]; set != 0; set &= set - 1 {
+	for set := c.extent.Plan.Away[stage]; set != 0; set &= set - 1 {
 		i := bits.TrailingZeros64(set)
 		if err := do(&slots[i], &copies[i]); err != nil {
 			return fmt.Errorf("slot %q of stage %d (%s): %w", st.Slots[i], stage, st.Name, err)

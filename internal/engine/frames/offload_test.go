@@ -44,7 +44,7 @@ func newOffloading(t *testing.T) *offloading {
 	})
 	require.NoError(t, o.far.Start(2))
 	o.Far = o.far
-	o.Begin(1, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{2}, Away: []uint64{0b10}}, Entries: 1, Wanted: []uint64{0}})
+	o.Begin(1, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{2}, Away: []uint64{0b10}}, EntryWindow: 1, Wanted: []uint64{0}})
 	return o
 }
 

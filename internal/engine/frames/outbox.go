@@ -55,7 +55,7 @@ func (c *Frames[T]) Outgoing(stage, microbatch int, place effects.Place, dst []T
 			continue
 		}
 		if !cell.Held() {
-			return dst, fmt.Errorf("%w: %v %d of stage %d (%s), microbatch %d", ErrMissing, place, i, stage, c.stages[stage].Name, microbatch)
+			return dst, fmt.Errorf("%w: %v %d of stage %d (%s), microbatch %d", ErrMissing, place, i, stage, c.stages[stage].Name, c.indexOf(microbatch))
 		}
 		dst = append(dst, cell.Handle)
 	}

@@ -31,7 +31,7 @@ func newSenderOf(t *testing.T, inputs int) *rig {
 		Plan: &schedule.Plan{
 			Placement: schedule.Placement{Ranks: 1, Copies: 2, Rank: []int{0, 0}}, Microbatches: 6, Windows: []int{0, 2}, Outgoing: []int{0, 2},
 		},
-		Entries: 1, Wanted: []uint64{0b01, 0b10},
+		EntryWindow: 1, Wanted: []uint64{0b01, 0b10},
 	})
 	return r
 }

@@ -33,7 +33,7 @@ func (c *Frames[T]) unheld(yield func(memory.Info) bool) {
 			continue
 		}
 		info.Name = "not held by the step: in use by the running call, or lost"
-		if l := &c.account.found; l.known && l.stage >= 0 {
+		if l := &c.account.blamed; l.known && l.stage >= 0 {
 			in := fmt.Sprintf("microbatch %d: stage %d (%s) in %v", c.indexOf(l.microbatch), l.stage, c.newLeak(*l).Name, l.call)
 			if info.Serial >= l.from && info.Serial < l.to {
 				info.Name = in + ": allocated and lost"
@@ -107,5 +107,5 @@ func (c *Frames[T]) indexOf(microbatch int) int {
 	if microbatch < 0 {
 		return microbatch
 	}
-	return c.Index(c.extent.Item(microbatch))
+	return c.Index(c.extent.Plan.Item(microbatch))
 }

@@ -122,8 +122,8 @@ func (c *Frames[T]) checkLent(after bool) error {
 			return err
 		}
 	}
-	for part, cells := range c.entryAt(call.Item) {
-		if !cells.Held() || c.entryOwners[call.Item&c.entryMask] != call.Microbatch {
+	for part, cell := range c.entryAt(call.Item) {
+		if !cell.Held() || c.entryOwners[call.Item&c.entryMask] != call.Microbatch {
 			continue
 		}
 		if err := w.compare(c.part(call.Item, part), func() string { return fmt.Sprintf("part %q", c.Config.Parts[part]) }); err != nil {
@@ -133,7 +133,7 @@ func (c *Frames[T]) checkLent(after bool) error {
 	return nil
 }
 
-// beginCall checks what the running call may read. EndCall returns the error.
+// beginCall checks what the running call may read. endCall returns the error.
 func (c *Frames[T]) beginCall() {
 	w := &c.witness
 	w.calling, w.fault = true, nil

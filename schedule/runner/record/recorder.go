@@ -217,7 +217,7 @@ func byPart(e *layout.Entry) {
 func (r *recorder[T]) begin(rank *calls.Caller[T], pass frames.Pass, parts uint64) {
 	ones := slices.Repeat([]int{1}, len(rank.Stages))
 	plan := &schedule.Plan{Windows: ones, Outgoing: ones}
-	rank.Frames.Begin(0, pass, frames.Extent{Plan: plan, Wanted: []uint64{parts}, Entries: 1})
+	rank.Frames.Begin(0, pass, frames.Extent{Plan: plan, Wanted: []uint64{parts}, EntryWindow: 1})
 }
 
 // stop releases everything that the frames of a rank still hold.
