@@ -37,7 +37,7 @@ func pointers(t reflect.Type, path string) []string {
 func TestStoredStateHoldsNoPointer(t *testing.T) {
 	require.Empty(t, pointers(reflect.TypeFor[loss.Cell](), "Cell"))
 	require.Empty(t, pointers(reflect.TypeFor[loss.Exact](), "Exact"))
-	require.Equal(t, []string{"Record.Cells []loss.Cell"}, pointers(reflect.TypeFor[loss.Record](), "Record"))
+	require.Equal(t, []string{"Record.cells []loss.Cell"}, pointers(reflect.TypeFor[loss.Record](), "Record"))
 	// In addition to its cells, the ledger has the set of losses and the running weights.
 	require.Equal(t, []string{
 		"Ledger.defs []loss.Def", "Ledger.cells []loss.Cell", "Ledger.weights []float64",

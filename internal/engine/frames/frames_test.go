@@ -643,3 +643,16 @@ func TestEvaluationWithALargerWindow(t *testing.T) {
 		c.Abort()
 	}
 }
+
+// TestErrorsNameTheIndexInTheBatch wants the microbatch's index in the batch of all replicas in errors, not
+// its number in the plan.
+func TestErrorsNameTheIndexInTheBatch(t *testing.T) {
+	space := memory.NewCollected[*int](func(*int) memory.Class { return memory.Activation }, func(*int) int64 { return 8 })
+	c := frames.New(frames.Config[*int]{
+		Space: space, Replica: 1, Replicas: 4, Parts: []string{"x"},
+		Stages: []*frames.Declaration[*int]{{Name: "only", Inputs: 1, Reads: []frames.Read{{}}}},
+	})
+	c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{4}}, EntryWindow: 4, Wanted: []uint64{1}})
+	require.ErrorContains(t, c.Open(0, 2, make([]*int, 1)), "microbatch 9") // 2·4 + 1
+	require.ErrorContains(t, c.DropParts(2, 1), "microbatch 9")
+}
