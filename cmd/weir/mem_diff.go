@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/weir-ml/weir/cmd/weir/internal/memrecords"
 	"github.com/weir-ml/weir/internal/formats/memreport"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/trainer/terminal"
@@ -24,9 +25,9 @@ func (memDiffCmd) Help() string {
 
 // comparison is the output of --json. First is null if the logs are equal.
 type comparison struct {
-	First *memreport.Difference `json:"first"`
-	A     *memreport.Summary    `json:"a"`
-	B     *memreport.Summary    `json:"b"`
+	First *memrecords.Difference `json:"first"`
+	A     *memreport.Summary     `json:"a"`
+	B     *memreport.Summary     `json:"b"`
 }
 
 // Run finds the first difference.
@@ -34,7 +35,7 @@ func (c *memDiffCmd) Run(s *streams) error {
 	if c.A == "-" && c.B == "-" {
 		return usage("only one of the logs can come from standard input")
 	}
-	d := &memreport.Diff{}
+	d := &memrecords.Diff{}
 	torn, err := c.read(s, d)
 	if err != nil {
 		return err
@@ -61,7 +62,7 @@ func (c *memDiffCmd) Run(s *streams) error {
 
 // read passes the records of both logs to d, alternating between ranks so that few records
 // of one log wait for the other. It returns the names of the logs whose last line is torn.
-func (c *memDiffCmd) read(s *streams, d *memreport.Diff) (torn []string, err error) {
+func (c *memDiffCmd) read(s *streams, d *memrecords.Diff) (torn []string, err error) {
 	var reads [2]logRead
 	var next [2]func() (*memlog.Record, error, bool)
 	for i, name := range [...]string{c.A, c.B} {

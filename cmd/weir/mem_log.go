@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/weir-ml/weir/cmd/weir/internal/memrecords"
 	"github.com/weir-ml/weir/internal/formats/memreport"
 	"github.com/weir-ml/weir/internal/formats/spelling"
 	"github.com/weir-ml/weir/memory/memlog"
@@ -55,8 +56,8 @@ func (c *memLogCmd) Run(s *streams) error {
 		return usage("there is no file %s, nor a command weir mem %s: %s", c.File, c.File, spelling.Hint(c.File, []string{"log", "plan", "diff", "export", "leaks"}))
 	}
 	log, read := &memreport.Log{Least: int64(c.Least)}, logRead{}
-	err := writeRecords(c.CSV, memreport.NewCSV, func(csv recordFunc) error {
-		return writeRecords(c.Trace, memreport.NewTrace, func(trace recordFunc) error {
+	err := writeRecords(c.CSV, memrecords.NewCSV, func(csv recordFunc) error {
+		return writeRecords(c.Trace, memrecords.NewTrace, func(trace recordFunc) error {
 			for record, err := range read.records(s, c.File) {
 				if err == nil {
 					err = cmp.Or(log.Add(record), csv(record), trace(record))
@@ -82,7 +83,7 @@ type recordFunc = func(*memlog.Record) error
 
 // writeRecords calls next with a function that writes records to a file, or does nothing with them
 // if the file has no name.
-func writeRecords(name string, open func(io.Writer) memreport.Sink, next func(recordFunc) error) error {
+func writeRecords(name string, open func(io.Writer) memrecords.Sink, next func(recordFunc) error) error {
 	if name == "" {
 		return next(func(*memlog.Record) error { return nil })
 	}

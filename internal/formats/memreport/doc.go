@@ -1,5 +1,4 @@
-// Package memreport presents a memory log as numbers, as a few lines of text, as a page, as
-// counters for Perfetto, or as CSV. It also finds the first difference between two logs.
+// Package memreport presents a memory log as numbers, as a few lines of text, or as a page.
 //
 // A [Log] takes records one by one and uses a fixed amount of memory for each rank, however long
 // the log is. It keeps columns of consecutive records with the minimum and the maximum of each,

@@ -49,24 +49,19 @@ func pageOf(t *testing.T, log *memreport.Log) string {
 	return out.String()
 }
 
-// Ranks of several replicas are listed with their replica, in text, JSON, CSV and the page.
+// Ranks of several replicas are listed with their replica, in text, JSON and the page.
 func TestReplicas(t *testing.T) {
 	log := &memreport.Log{}
-	var csv bytes.Buffer
-	lines := memreport.NewCSV(&csv)
 	for rank := range 2 {
 		r := minimal(0, rank, 0, 100)
 		r.Replica, r.Replicated = rank, true
 		require.NoError(t, log.Add(r))
-		require.NoError(t, lines.Add(r))
 	}
-	require.NoError(t, lines.Close())
 	require.Regexp(t, `rank +replica +level.*\n +0 +0 +100 B.*\n +1 +1 +100 B`, textOf(t, log))
 	out, err := json.Marshal(log.Summary())
 	require.NoError(t, err)
 	require.Contains(t, string(out), `"rank":0,"replica":0,`)
 	require.Contains(t, string(out), `"rank":1,"replica":1,`)
-	require.Regexp(t, `far_planned,replica\n.*,0\n.*,1\n$`, csv.String())
 	require.Contains(t, pageOf(t, log), ">replica<")
 }
 
@@ -396,4 +391,22 @@ func TestPageOfAnything(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
+}
+
+func TestCompare(t *testing.T) {
+	a, b := &memreport.Log{}, &memreport.Log{}
+	for i := range 20 {
+		require.NoError(t, a.Add(excessive(0, i%2, i/2, 0, 0)))
+	}
+	for mb := range 20 {
+		require.NoError(t, b.Add(minimal(0, 1, mb, int64(300*mb))))
+		require.NoError(t, b.Add(minimal(0, 2, mb, 50)))
+	}
+	var out strings.Builder
+	require.NoError(t, memreport.Compare(&out, a.Summary(), b.Summary()))
+	require.Equal(t, `   rank   records A    B    peak A         B   reserved A         B   growth A       B
+      0          10    -   1.5 KiB         -      4.0 KiB         -        0 B       -
+      1          10   20   1.5 KiB   5.6 KiB      4.0 KiB   5.6 KiB        0 B   300 B
+      2           -   20         -      64 B            -      70 B          -     0 B
+`, out.String())
 }

@@ -105,6 +105,7 @@ var rooms = []struct {
 	{"trainer/tensorboard", 0, nil},
 	{"trainer/terminal", 0, []string{"golang.org/x/term"}},
 	{"schedule/units", 0, nil},
+	{"cmd/weir/internal/memrecords", 8, nil},
 	{"internal/formats/memreport", 6, nil}, // metrics has its page
 	{"internal/release", 11, []string{"golang.org/x/mod"}},
 	{"internal/release/site", 1, nil},

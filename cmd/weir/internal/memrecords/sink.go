@@ -1,4 +1,4 @@
-package memreport
+package memrecords
 
 import "github.com/weir-ml/weir/memory/memlog"
 

@@ -1,10 +1,8 @@
-package memreport
+package memrecords
 
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -56,38 +54,4 @@ func (f *Field) change() string {
 		return "+" + units.Size(b-a)
 	}
 	return units.Size(b - a)
-}
-
-// Compare writes the ranks of two logs side by side.
-func Compare(w io.Writer, a, b *Summary) error {
-	ranks := map[int]*[2]*Rank{}
-	for side, s := range [2]*Summary{a, b} {
-		for i := range s.Ranks {
-			r := &s.Ranks[i]
-			if ranks[r.Rank] == nil {
-				ranks[r.Rank] = &[2]*Rank{}
-			}
-			ranks[r.Rank][side] = r
-		}
-	}
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	head, columns := "rank\trecords A\tB\tpeak A\tB\treserved A\tB\tgrowth A\tB\t", []string{"records", "peak", "reserved", "growth per microbatch"}
-	if a.far() || b.far() {
-		head, columns = head+"far A\tB\t", append(columns, "far peak")
-	}
-	fmt.Fprintln(t, head)
-	for _, number := range slices.Sorted(maps.Keys(ranks)) {
-		fmt.Fprintf(t, "%d\t", number)
-		for _, column := range columns {
-			for _, r := range ranks[number] {
-				text := "-"
-				if r != nil {
-					text = rankCells[column](r)
-				}
-				fmt.Fprint(t, text, "\t")
-			}
-		}
-		fmt.Fprintln(t)
-	}
-	return t.Flush()
 }

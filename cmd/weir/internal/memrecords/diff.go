@@ -1,4 +1,4 @@
-package memreport
+package memrecords
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/formats/memreport"
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
@@ -14,14 +15,14 @@ import (
 const mostWaiting = 1 << 18
 
 // ErrApart is returned if the order of records in two logs differs too much to compare them.
-var ErrApart = errors.New("memreport: the order of the ranks differs too much between the two logs")
+var ErrApart = errors.New("memrecords: the order of the ranks differs too much between the two logs")
 
 // Diff finds the first difference between two logs, rank by rank. It ignores times, waits, and
 // fields that are missing from one of the two records. The zero Diff is ready to use.
 type Diff struct {
 	ranks   map[int]*pairing
 	waiting int
-	logs    [2]Log
+	logs    [2]memreport.Log
 }
 
 // pairing compares one rank.
@@ -120,4 +121,4 @@ func (d *Diff) First() *Difference {
 }
 
 // Log returns the summary of one of the logs, 0 or 1.
-func (d *Diff) Log(log int) *Log { return &d.logs[log] }
+func (d *Diff) Log(log int) *memreport.Log { return &d.logs[log] }

@@ -1,4 +1,4 @@
-package memreport
+package memrecords
 
 import (
 	"bufio"

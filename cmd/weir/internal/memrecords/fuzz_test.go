@@ -1,4 +1,4 @@
-package memreport_test
+package memrecords_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/cmd/weir/internal/memrecords"
 	"github.com/weir-ml/weir/internal/formats/memreport"
 	"github.com/weir-ml/weir/memory/memlog"
 )
@@ -26,9 +27,9 @@ func FuzzShow(f *testing.F) {
 	f.Add(log.Bytes())
 	f.Add([]byte(`{"schema":1,"fp8":{"step":7,"role":"input","tensors":8,"frozen":1,"non_finite":2,"saturated":18446744073709551615,"underflowed":4,"least_scale":"NaN","greatest_scale":"+Inf"}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		all, diff := &memreport.Log{}, &memreport.Diff{}
+		all, diff := &memreport.Log{}, &memrecords.Diff{}
 		var comma, trace bytes.Buffer
-		sinks := []memreport.Sink{memreport.NewCSV(&comma), memreport.NewTrace(&trace)}
+		sinks := []memrecords.Sink{memrecords.NewCSV(&comma), memrecords.NewTrace(&trace)}
 		for record, err := range memlog.Read(bytes.NewReader(text)) {
 			if err != nil {
 				continue

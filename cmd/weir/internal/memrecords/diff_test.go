@@ -1,4 +1,4 @@
-package memreport_test
+package memrecords_test
 
 import (
 	"strings"
@@ -6,14 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/formats/memreport"
+	"github.com/weir-ml/weir/cmd/weir/internal/memrecords"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
 // diff compares two logs, record by record in turn.
-func diff(t *testing.T, a, b []*memlog.Record) *memreport.Difference {
-	d := &memreport.Diff{}
+func diff(t *testing.T, a, b []*memlog.Record) *memrecords.Difference {
+	d := &memrecords.Diff{}
 	for i := range max(len(a), len(b)) {
 		if i < len(a) {
 			require.NoError(t, d.Add(0, a[i]))
@@ -52,20 +52,20 @@ func TestDiff(t *testing.T) {
 	other := ranks(false)
 	other[7].Live += 5
 	other[13].Live, other[13].Peak, other[13].Kind, other[13].Classes[3] = 2000, 3000, "I", 6
-	require.Equal(t, &memreport.Difference{Rank: 1, Microbatch: 3, Record: 3, Fields: []memreport.Field{
+	require.Equal(t, &memrecords.Difference{Rank: 1, Microbatch: 3, Record: 3, Fields: []memrecords.Field{
 		{Name: "action", A: "B", B: "I"}, {Name: "live", A: int64(1000), B: int64(2000)}, {Name: "peak", A: int64(1500), B: int64(3000)},
 		{Name: "actgrad", A: int64(0), B: int64(6)},
 	}}, diff(t, mixed, other))
 
-	require.Equal(t, &memreport.Difference{Rank: 1, Microbatch: 7, Record: 7, Ended: "b"}, diff(t, mixed, ranks(false)[:17]))
-	require.Equal(t, &memreport.Difference{Rank: 0, Microbatch: 0, Ended: "a"}, diff(t, nil, mixed))
+	require.Equal(t, &memrecords.Difference{Rank: 1, Microbatch: 7, Record: 7, Ended: "b"}, diff(t, mixed, ranks(false)[:17]))
+	require.Equal(t, &memrecords.Difference{Rank: 0, Microbatch: 0, Ended: "a"}, diff(t, nil, mixed))
 
 	// Peaks by class are compared if both logs have them.
 	classed := [2]*memlog.Record{excessive(0, 0, 0, 0, 0), excessive(0, 0, 0, 0, 0)}
 	classed[0].PeakClasses[memory.Saved] = 500
 	require.Nil(t, diff(t, classed[:1], classed[1:]))
 	classed[1].PeakClasses[memory.Workspace] = 500
-	require.Equal(t, []memreport.Field{{Name: "peak_saved", A: int64(500), B: int64(0)}, {Name: "peak_workspace", A: int64(0), B: int64(500)}},
+	require.Equal(t, []memrecords.Field{{Name: "peak_saved", A: int64(500), B: int64(0)}, {Name: "peak_workspace", A: int64(0), B: int64(500)}},
 		diff(t, classed[:1], classed[1:]).Fields)
 
 	// Only the fields of the minimal form are compared.
@@ -100,31 +100,13 @@ the same, record by record
 
 // A log with its ranks in sequence waits for a log with mixed ranks, up to a limit.
 func TestDiffWaitsOnlySoLong(t *testing.T) {
-	d := &memreport.Diff{}
+	d := &memrecords.Diff{}
 	r := excessive(0, 0, 0, 0, 0)
 	var err error
 	added := 0
 	for ; err == nil && added < 1<<20; added++ {
 		err = d.Add(0, r)
 	}
-	require.ErrorIs(t, err, memreport.ErrApart)
+	require.ErrorIs(t, err, memrecords.ErrApart)
 	require.Equal(t, 1<<18+1, added)
-}
-
-func TestCompare(t *testing.T) {
-	a, b := &memreport.Log{}, &memreport.Log{}
-	for _, r := range ranks(true) {
-		require.NoError(t, a.Add(r))
-	}
-	for mb := range 20 {
-		require.NoError(t, b.Add(minimal(0, 1, mb, int64(300*mb))))
-		require.NoError(t, b.Add(minimal(0, 2, mb, 50)))
-	}
-	var out strings.Builder
-	require.NoError(t, memreport.Compare(&out, a.Summary(), b.Summary()))
-	require.Equal(t, `   rank   records A    B    peak A         B   reserved A         B   growth A       B
-      0          10    -   1.5 KiB         -      4.0 KiB         -        0 B       -
-      1          10   20   1.5 KiB   5.6 KiB      4.0 KiB   5.6 KiB        0 B   300 B
-      2           -   20         -      64 B            -      70 B          -     0 B
-`, out.String())
 }

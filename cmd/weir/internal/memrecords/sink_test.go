@@ -1,4 +1,4 @@
-package memreport_test
+package memrecords_test
 
 import (
 	"bytes"
@@ -12,10 +12,27 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/cmd/weir/internal/memrecords"
 	"github.com/weir-ml/weir/internal/formats/memreport"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 )
+
+// minimal is a record of the minimal form.
+func minimal(step int64, rank, microbatch int, allocated int64) *memlog.Record {
+	r := &memlog.Record{}
+	r.Step, r.Rank, r.Microbatch, r.Live, r.Peak, r.Reserved = step, rank, microbatch, allocated, allocated+14, allocated+20
+	return r
+}
+
+// excessive is a record of schema 1 with an excess in class Saved.
+func excessive(step int64, rank, microbatch int, excess, growth int64) *memlog.Record {
+	r := &memlog.Record{Schema: 1}
+	r.Step, r.Rank, r.Microbatch, r.Kind = step, rank, microbatch, "B"
+	r.Live, r.Peak, r.Reserved, r.Excess, r.Growth = 1000+excess, 1500+excess, 4096, excess, growth
+	r.Classes[memory.Resident], r.Classes[memory.Saved] = 1000, excess
+	return r
+}
 
 // some has records of all kinds.
 func some() []*memlog.Record {
@@ -29,7 +46,7 @@ func some() []*memlog.Record {
 	return []*memlog.Record{full, odd, minimal(2, 0, 0, 100), {Schema: 1, Owner: &memory.Info{Name: "left out"}}}
 }
 
-func sunk(t *testing.T, open func(io.Writer) memreport.Sink, records []*memlog.Record) string {
+func sunk(t *testing.T, open func(io.Writer) memrecords.Sink, records []*memlog.Record) string {
 	var out bytes.Buffer
 	sink := open(&out)
 	for _, r := range records {
@@ -40,7 +57,7 @@ func sunk(t *testing.T, open func(io.Writer) memreport.Sink, records []*memlog.R
 }
 
 func TestCSV(t *testing.T) {
-	text := sunk(t, memreport.NewCSV, some())
+	text := sunk(t, memrecords.NewCSV, some())
 	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	require.NoError(t, err)
 	require.Len(t, rows, 4)
@@ -52,7 +69,18 @@ func TestCSV(t *testing.T) {
 	require.Equal(t, "NaN", rows[2][13])
 	require.Empty(t, strings.Join(rows[2][26:], ""), "the record does not say what its peak was")
 	require.Equal(t, " 2 0 0   100  114  120", strings.TrimRight(strings.Join(rows[3], " "), " "))
-	require.Equal(t, strings.Join(rows[0], ",")+"\n", sunk(t, memreport.NewCSV, nil))
+	require.Equal(t, strings.Join(rows[0], ",")+"\n", sunk(t, memrecords.NewCSV, nil))
+}
+
+// Records of several replicas have their replica.
+func TestReplicas(t *testing.T) {
+	var records []*memlog.Record
+	for rank := range 2 {
+		r := minimal(0, rank, 0, 100)
+		r.Replica, r.Replicated = rank, true
+		records = append(records, r)
+	}
+	require.Regexp(t, `far_planned,replica\n.*,0\n.*,1\n$`, sunk(t, memrecords.NewCSV, records))
 }
 
 func TestTrace(t *testing.T) {
@@ -64,7 +92,7 @@ func TestTrace(t *testing.T) {
 		Args  map[string]any `json:"args"`
 	}
 	var trace struct{ TraceEvents []event }
-	require.NoError(t, json.Unmarshal([]byte(sunk(t, memreport.NewTrace, some())), &trace))
+	require.NoError(t, json.Unmarshal([]byte(sunk(t, memrecords.NewTrace, some())), &trace))
 	find := func(rank int, name string) (list []event) {
 		for _, e := range trace.TraceEvents {
 			if e.Rank == rank && e.Name == name {
@@ -82,9 +110,9 @@ func TestTrace(t *testing.T) {
 	require.Equal(t, []event{{"C", "reserved", 0, 0, map[string]any{"bytes": 120.0}}}, find(0, "reserved"))
 	require.Equal(t, map[string]any{"name": "rank 1"}, find(1, "process_name")[0].Args)
 
-	require.NoError(t, json.Unmarshal([]byte(sunk(t, memreport.NewTrace, nil)), &trace))
+	require.NoError(t, json.Unmarshal([]byte(sunk(t, memrecords.NewTrace, nil)), &trace))
 
-	sink := memreport.NewTrace(io.Discard)
+	sink := memrecords.NewTrace(io.Discard)
 	for rank := range memreport.MostRanks {
 		require.NoError(t, sink.Add(minimal(0, rank, 0, 1)))
 	}
@@ -104,7 +132,7 @@ func (f *full) Write(p []byte) (int, error) {
 }
 
 func TestSinksSayThatTheDiskIsFull(t *testing.T) {
-	for name, open := range map[string]func(io.Writer) memreport.Sink{"csv": memreport.NewCSV, "trace": memreport.NewTrace} {
+	for name, open := range map[string]func(io.Writer) memrecords.Sink{"csv": memrecords.NewCSV, "trace": memrecords.NewTrace} {
 		for _, room := range []int{0, 10_000} {
 			sink, err := open(&full{room}), error(nil)
 			for range 1000 {
@@ -118,6 +146,8 @@ func TestSinksSayThatTheDiskIsFull(t *testing.T) {
 			require.ErrorIs(t, err, errFull, name)
 		}
 	}
-	require.ErrorIs(t, minimals(t, 1, 3, func(int, int) int64 { return 1 }).Summary().Text(&full{}), errFull)
-	require.ErrorIs(t, (*memreport.Difference)(nil).Text(&full{}, "a", "b"), errFull)
+	log := &memreport.Log{}
+	require.NoError(t, log.Add(minimal(0, 0, 0, 1)))
+	require.ErrorIs(t, log.Summary().Text(&full{}), errFull)
+	require.ErrorIs(t, (*memrecords.Difference)(nil).Text(&full{}, "a", "b"), errFull)
 }
