@@ -41,6 +41,7 @@ var packages = []struct {
 	{"internal/engine/frames", []string{"internal/engine/frames", "context", "schedule/runner", "tests/misuse", "tests/fault", "tests/lifetime", "tests/oracle"}},
 	{"schedule/runner", []string{"schedule/runner", "tests/misuse", "tests/fault", "tests/sim", "tests/lifetime", "tests/oracle", "tests/memory"}},
 	{"schedule/runner/internal/calls", []string{"schedule/runner", "tests/misuse", "tests/fault", "tests/lifetime", "tests/oracle"}},
+	{"schedule/runner/internal/replicas", []string{"schedule/runner", "tests/sim", "tests/oracle"}},
 	{"memory", []string{"memory", "memory invariants", "schedule/runner", "tests/memory"}},
 	{"schedule/check", []string{"schedule/check", "schedule/lower"}},
 	{"fp8", []string{"fp8", "tests/lifetime"}},
