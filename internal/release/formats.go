@@ -11,7 +11,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -94,9 +98,28 @@ var platforms = map[string][]string{
 	"windows/arm64": {"win_arm64"},
 }
 
-// wheel returns a package for pip, with the binary as a script and the module for PyTorch. Its
+// python returns the modules for PyTorch, as they are in a wheel.
+func (r *release) python() ([]file, error) {
+	var modules []file
+	for _, pattern := range []string{"weir/*.py", "weir/py.typed", "weir_pipelining.py"} {
+		paths, err := filepath.Glob(filepath.Join(r.source, "python", pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return nil, err
+			}
+			modules = append(modules, file{strings.Replace(pattern, "*.py", filepath.Base(path), 1), 0o644, content})
+		}
+	}
+	return modules, nil
+}
+
+// wheel returns a package for pip, with the binary as a script and the modules for PyTorch. Its
 // description is the page of the package on PyPI, in Markdown.
-func (r *release) wheel(tags []string, name string, program, python, description, license, parts []byte) ([]byte, error) {
+func (r *release) wheel(tags []string, name string, program []byte, modules []file, description, license, parts []byte) ([]byte, error) {
 	info := fmt.Sprintf("weir_ml-%s.dist-info/", r.number())
 	wheel := "Wheel-Version: 1.0\nGenerator: weir\nRoot-Is-Purelib: false\n"
 	for _, tag := range tags {
@@ -115,14 +138,13 @@ Requires-Dist: torch>=2.14; extra == "torch"
 Description-Content-Type: text/markdown; charset=UTF-8
 
 %s`, r.number(), summary, mainModule, description)
-	files := []file{
-		{"weir_pipelining.py", 0o644, python},
-		{fmt.Sprintf("weir_ml-%s.data/scripts/%s", r.number(), name), 0o755, program},
-		{info + "licenses/LICENSE", 0o644, license},
-		{info + "sboms/weir.cdx.json", 0o644, parts},
-		{info + "METADATA", 0o644, []byte(metadata)},
-		{info + "WHEEL", 0o644, []byte(wheel)},
-	}
+	files := append(slices.Clone(modules),
+		file{fmt.Sprintf("weir_ml-%s.data/scripts/%s", r.number(), name), 0o755, program},
+		file{info + "licenses/LICENSE", 0o644, license},
+		file{info + "sboms/weir.cdx.json", 0o644, parts},
+		file{info + "METADATA", 0o644, []byte(metadata)},
+		file{info + "WHEEL", 0o644, []byte(wheel)},
+	)
 	var record bytes.Buffer
 	for _, f := range files {
 		sum := sha256.Sum256(f.content)

@@ -143,7 +143,7 @@ func (r *release) packages(platform, scratch string) error {
 			return err
 		}
 	}
-	python, err := os.ReadFile(filepath.Join(r.source, "python", "weir_pipelining.py"))
+	modules, err := r.python()
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (r *release) packages(platform, scratch string) error {
 		return err
 	}
 	tags := platforms[platform]
-	wheel, err := r.wheel(tags, name, program, python, description, license, parts)
+	wheel, err := r.wheel(tags, name, program, modules, description, license, parts)
 	if err != nil {
 		return err
 	}

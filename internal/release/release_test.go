@@ -84,7 +84,7 @@ func unpack(t *testing.T, packed []byte) map[string]string {
 // RECORD has the checksum and the size of every other file of a wheel, and the program can be
 // run after it is unpacked.
 func TestWheel(t *testing.T) {
-	wheel, err := sample.wheel([]string{"one", "two"}, "weir", program, []byte("import torch\n"), []byte("# Weir\n"), license, []byte("{}"))
+	wheel, err := sample.wheel([]string{"one", "two"}, "weir", program, []file{{"weir/py.typed", 0o644, nil}}, []byte("# Weir\n"), license, []byte("{}"))
 	require.NoError(t, err)
 	packed, err := zip.NewReader(bytes.NewReader(wheel), int64(len(wheel)))
 	require.NoError(t, err)
@@ -112,13 +112,32 @@ func TestWheel(t *testing.T) {
 	require.Equal(t, lines, record)
 }
 
+// A wheel has every file of the package weir, and the module beside it.
+func TestPython(t *testing.T) {
+	modules, err := (&release{source: "../.."}).python()
+	require.NoError(t, err)
+	var names, want []string
+	for _, f := range modules {
+		names = append(names, f.name)
+	}
+	entries, err := os.ReadDir("../../python/weir")
+	require.NoError(t, err)
+	for _, entry := range entries {
+		if !entry.IsDir() { // __pycache__
+			want = append(want, "weir/"+entry.Name())
+		}
+	}
+	require.Contains(t, want, "weir/py.typed")
+	require.ElementsMatch(t, append(want, "weir_pipelining.py"), names)
+}
+
 // The wheel requires the oldest PyTorch that its module was tested on.
 func TestWheelRequiresTestedPyTorch(t *testing.T) {
 	module, err := os.ReadFile("../../python/weir_pipelining.py")
 	require.NoError(t, err)
 	tested := regexp.MustCompile(`(?m)^TESTED = \((\d+), (\d+)\),`).FindSubmatch(module)
 	require.NotNil(t, tested)
-	wheel, err := sample.wheel([]string{"one"}, "weir", program, module, license, []byte("{}"), nil)
+	wheel, err := sample.wheel([]string{"one"}, "weir", program, nil, license, []byte("{}"), nil)
 	require.NoError(t, err)
 	packed, err := zip.NewReader(bytes.NewReader(wheel), int64(len(wheel)))
 	require.NoError(t, err)

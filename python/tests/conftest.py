@@ -1,0 +1,29 @@
+"""Puts the package on the path, and gives tests a model and a loop around it."""
+
+import os
+import sys
+
+import pytest
+import torch
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+torch.set_num_threads(1)
+
+WIDTH, TOKENS = 32, 32  # an activation has 4 KiB
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(1)
+
+
+def make(compiled=False):
+    """Returns a model of three layers, which may be compiled, and its optimizer."""
+    model = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU(), torch.nn.Linear(WIDTH, WIDTH))
+    optimizer = torch.optim.AdamW(model.parameters())
+    return torch.compile(model, backend="aot_eager") if compiled else model, optimizer
+
+
+def batches(n):
+    for _ in range(n):
+        yield torch.randn(TOKENS, WIDTH)

@@ -1,0 +1,284 @@
+"""What the guard counts, writes, costs and refuses."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from conftest import TOKENS, WIDTH, batches, make
+
+import weir
+from weir import _memory
+
+KEPT = []
+
+
+@pytest.fixture(autouse=True)
+def empty():
+    yield
+    KEPT.clear()
+
+
+def train(model, optimizer, n, leak=True, accumulate=1):
+    for i, x in enumerate(batches(n)):
+        out = model(x)
+        (out - x).square().mean().backward()
+        if leak:
+            KEPT.append(out.detach())
+        if i % accumulate == accumulate - 1:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def hears(guard, optimizer):
+    before = guard._stepped
+    guard._stepped = False
+    optimizer.step()
+    heard, guard._stepped = guard._stepped, before
+    return heard
+
+
+def test_off_installs_nothing():
+    model, optimizer = make()
+    guard = weir.Guard(model, on_leak="off")
+    assert not model._forward_hooks
+    assert not model._forward_pre_hooks
+    assert not hears(guard, optimizer)
+    with guard.microbatch():
+        train(model, optimizer, 3)
+    assert guard.microbatches == 0
+    assert "no microbatch was seen" in guard.table()
+
+
+def test_close_removes_what_was_installed():
+    model, optimizer = make()
+    guard = weir.Guard(model)
+    train(model, optimizer, 8)  # in the middle of a watch
+    assert hears(guard, optimizer)
+    guard.close()
+    assert not model._forward_hooks
+    assert not model._forward_pre_hooks
+    assert not hears(guard, optimizer)
+    assert torch._C._autograd._top_saved_tensors_default_hooks(False) is None
+
+
+def test_counts_alone_until_three_rises():
+    model, optimizer = make()
+    guard = weir.Guard(model, on_leak="raise")
+    train(model, optimizer, 30, leak=False)
+    watched = guard.watched  # the optimizer's first state may be taken for a beginning
+    train(model, optimizer, 30, leak=False)
+    guard.close()
+    assert (guard.microbatches, guard.step, watched) == (60, 60, guard.watched)
+
+
+def test_warns_raises_or_calls():
+    model, optimizer = make()
+    guard = weir.Guard(model)
+    with pytest.warns(weir.LeakWarning, match=r"outlive them: tensor.* at .*train, held by test_guard.KEPT\[\]"):
+        train(model, optimizer, 32)
+    guard.close()
+    with warnings.catch_warnings():  # once for each leak
+        warnings.simplefilter("error")
+        guard._report(guard.leaks)
+
+    guard = weir.Guard(model, on_leak="raise")
+    with pytest.raises(weir.LeakError) as raised:
+        train(model, optimizer, 32)
+    assert raised.value.leaks == guard.leaks
+    guard.close()
+
+    found = []
+    guard = weir.Guard(model, on_leak=found.extend)
+    train(model, optimizer, 32)
+    guard.close()
+    leak, = found
+    assert (leak.what, leak.holder, leak.bytes) == ("tensor", "test_guard.KEPT[]", 4 * TOKENS * WIDTH * leak.microbatches)
+    with pytest.raises(ValueError, match="on_leak is 'log'"):
+        weir.Guard(model, on_leak="log")
+
+
+def test_leak_in_steps_of_two_microbatches():
+    """Gradients come and go in every step, so memory never rises three times in a row."""
+    model, optimizer = make()
+    guard = weir.Guard(model, on_leak=lambda leaks: None)
+    train(model, optimizer, 64, accumulate=2)
+    guard.close()
+    assert [leak.holder for leak in guard.leaks] == ["test_guard.KEPT[]"]
+
+
+def test_never_collects_or_freezes(monkeypatch):
+    def refuse(*args):
+        raise AssertionError("the guard must not change what the collector does")
+
+    for name in ("collect", "freeze", "unfreeze", "disable", "enable"):
+        monkeypatch.setattr(gc, name, refuse)
+    model, optimizer = make()
+    guard = weir.Guard(model, on_leak=lambda leaks: None)
+    train(model, optimizer, 32)
+    guard.close()
+    assert guard.leaks
+
+
+def test_keeps_nothing_itself():
+    """A watch in every second microbatch leaves the process as it was."""
+    model, optimizer = make()
+    guard = weir.Guard(model, on_leak="raise")
+    for _ in range(3):
+        guard._trends[0].rises, guard._rest, guard._window = 3, 0, 16
+        train(model, optimizer, 20, leak=False)
+    before = guard._memory.read(False).allocated
+    for _ in range(3):
+        guard._trends[0].rises, guard._rest, guard._window = 3, 0, 16
+        train(model, optimizer, 20, leak=False)
+    assert guard._memory.read(False).allocated - before < 3 * 1024
+    guard.close()
+
+
+def test_gradients_are_the_same_while_watching():
+    results = []
+    for watching in (False, True):
+        torch.manual_seed(1)
+        model, optimizer = make()
+        guard = weir.Guard(model)
+        if watching:
+            guard._trends[0].rises = 3
+        train(model, optimizer, 10, leak=False)
+        assert guard.watched == (9 if watching else guard.watched)
+        guard.close()
+        results.append([p.detach().clone() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*results))
+
+
+def test_in_place_changes_are_still_refused_while_watching():
+    model, _ = make()
+    guard = weir.Guard(model)
+    guard._trends[0].rises = 3
+    x = torch.randn(2, WIDTH)
+    out = model[0](model(x)).exp()
+    out.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+    guard.close()
+
+
+def test_stands_aside_for_other_hooks():
+    model, _ = make()
+    guard = weir.Guard(model)
+    guard._trends[0].rises = 3
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(1) or t.detach(), lambda t: t):
+        model(torch.randn(2, WIDTH)).sum().backward()
+    assert packed
+    model(torch.randn(2, WIDTH))  # the guard's hooks are on, and others come over them
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(1) or t.detach(), lambda t: t):
+        model(torch.randn(2, WIDTH)).sum().backward()
+    guard.close()
+    assert torch._C._autograd._top_saved_tensors_default_hooks(False) is None
+
+
+def test_compiled_in_place_says_what_to_do():
+    model, optimizer = make()
+    model.compile(backend="aot_eager", fullgraph=True)
+    guard = weir.Guard(model)
+    train(model, optimizer, 2, leak=False)
+    assert "guard.microbatch()" in guard.table()
+    with guard.microbatch():
+        train(model, optimizer, 2, leak=False)
+    guard.close()
+    assert guard.microbatches == 1
+
+
+def test_log_and_table(tmp_path):
+    model, optimizer = make()
+    path = tmp_path / "memory.jsonl"
+    guard = weir.Guard(model, on_leak=lambda leaks: None, log=str(path), rank=3)
+    train(model, optimizer, 64, accumulate=16)
+    lines = guard.table().splitlines()
+    guard.close()
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(r["step"], r["rank"], r["microbatch"]) for r in records] == [(i // 16, 3, i % 16) for i in range(64)]
+    assert all(r["peak"] >= r["allocated"] > 0 and r["reserved"] >= r["allocated"] for r in records)
+    assert "rank 3: 64 microbatches in 4 steps" in lines[0]
+    assert lines[1].startswith("allocated ")
+    assert lines[2].startswith("reserved ")
+    assert lines[-1].split()[-1] == "test_guard.KEPT[]"
+    assert lines[3].split() == ["bytes", "microbatches", "what", "module", "line", "held", "by"]
+    if "WEIR" not in os.environ:
+        pytest.skip("WEIR names no binary of the command, which reads the log")
+    read = subprocess.run([os.environ["WEIR"], "mem", "log", str(path)], capture_output=True, text=True, check=False)
+    assert "1 rank, 4 steps of 16 microbatches, 64 records in the minimal form" in read.stdout, read.stderr
+    assert "rank 3 grows by" in read.stdout
+
+
+def test_log_is_written_at_exit(tmp_path):
+    path = tmp_path / "memory.jsonl"
+    code = f"import torch, weir; model = torch.nn.Linear(1, 1); guard = weir.Guard(model, log={str(path)!r}); model(torch.ones(1)); guard.table()"
+    root = os.path.dirname(os.path.dirname(os.path.abspath(weir.__file__)))
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": root}, check=True)
+    assert len(path.read_text().splitlines()) == 1
+
+
+class GPU:
+    """A double of CUDA's allocator: blocks with frames, in one segment, and the counters that go with them."""
+
+    def __init__(self, monkeypatch):
+        self.blocks, self.recording, self.resets, self.tensors = [], None, 0, []
+        monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: self.recording is not None, raising=False)
+        monkeypatch.setattr(torch.cuda, "memory_stats", self.stats)
+        monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
+        monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", self.record)
+        monkeypatch.setattr(torch.cuda.memory, "_snapshot", self.snapshot)
+
+    def stats(self, device):
+        allocated = sum(size for size, _, _ in self.blocks)
+        return {"allocated_bytes.all.current": allocated, "reserved_bytes.all.current": 2 * allocated, "allocated_bytes.all.peak": 3 * allocated}
+
+    def reset(self, device):
+        self.resets += 1
+
+    def record(self, enabled, stacks=None):
+        self.recording = enabled
+
+    def allocate(self, size, line, address=None):
+        frames = [{"filename": "??", "line": 0, "name": "cuda_extension"}, {"filename": "/home/me/model.py", "line": line, "name": "forward"}]
+        self.blocks.append((size, frames if self.recording else [], address))
+
+    def snapshot(self, device):
+        segments, address = [], 1 << 40
+        for size, frames, at in self.blocks:
+            segments.append({"address": at or address, "blocks": [{"size": size, "state": "active_allocated", "frames": frames}]})
+            address += 1 << 20
+        return {"segments": segments}
+
+
+@pytest.mark.parametrize("log", [None, "log"])
+def test_gpu_by_a_double(monkeypatch, tmp_path, log):
+    gpu = GPU(monkeypatch)
+    model, optimizer = make()
+    guard = weir.Guard(model, on_leak=lambda leaks: None, device="cuda", log=log and str(tmp_path / log))
+    for x in batches(32):
+        gpu.allocate(4096, 17)  # by an extension, which keeps it
+        gpu.allocate(512, 99, KEPT[-1].data_ptr() if KEPT else None)  # a tensor's, which Python has
+        train(model, optimizer, 1)
+    table = guard.table()
+    guard.close()
+    assert gpu.recording is None
+    assert gpu.resets == (32 if log else 0)
+    assert "bytes of torch.cuda.memory_stats" in table
+    allocated = sum(size for size, _, _ in gpu.blocks)
+    assert f"reserved {2 * allocated / 1024:.1f} KiB, {allocated / 1024:.1f} KiB of it not allocated" in table
+    extension, = (leak for leak in guard.leaks if leak.what == "allocation")
+    assert (extension.line, extension.holder, extension.bytes) == ("model.py:17 forward", "C++ alone", 4096 * extension.microbatches)
+    assert "test_guard.KEPT[]" in [leak.holder for leak in guard.leaks]
+
+
+def test_another_malloc(monkeypatch):
+    monkeypatch.setattr(_memory.Memory, "_malloc", lambda self: (1, 1))
+    memory = _memory.Memory(torch.device("cpu"))
+    assert memory.source == "most resident pages"
+    assert memory.read(False).allocated > 1 << 20

@@ -1,0 +1,245 @@
+"""What outlives its microbatch: the tensors that autograd saves, and those that Python holds."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import sys
+import traceback
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Tuple
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from ._holders import frame_locals, names
+from ._memory import blocks, user_line
+
+__all__ = ["Leak", "Nets", "storages"]
+
+_NODES = 1 << 16  # of graphs, that one verdict visits
+_Kind = Tuple[Any, ...]
+
+
+@dataclass
+class Leak:
+    """What outlives its microbatch, of one place and one holder.
+
+    module: name and class of the module whose forward saved it, such as "layers.0 (Linear)", or "".
+    line: file, line and function where autograd saved it, or where it was allocated, or "".
+    what: "tensor" (Python holds it), "saved by autograd" (a graph holds it), "graph" (nothing but the nodes
+        of a graph) or "allocation" (memory of a GPU that no tensor known to Python has).
+    holder: the names that hold it, such as "LOG[]", or those that hold its graph.
+    microbatches: number of microbatches of which something is alive; of allocations, their number.
+    bytes: bytes of their storages; of a graph without tensors, 0.
+    """
+
+    module: str
+    line: str
+    what: str
+    holder: str
+    microbatches: int
+    bytes: int
+
+    def __str__(self) -> str:
+        where = (f" in {self.module}" if self.module else "") + (f" at {self.line}" if self.line else "")
+        return f"{self.bytes:,} bytes of {self.microbatches} microbatches outlive them: {self.what}{where}, held by {self.holder}"
+
+
+class _Entry(NamedTuple):
+    """A live storage, the microbatch that made it, and the module and line of the forward that saved it."""
+
+    born: int
+    bytes: int
+    address: int
+    module: str
+    line: str
+    ref: weakref.ref[torch.UntypedStorage]
+
+
+class Nets:
+    """Watches the microbatches from number first on. Nets hold no tensor and collect no garbage."""
+
+    def __init__(self, modules: dict[int, str], first: int, device: torch.device) -> None:
+        self.modules, self.first, self.now, self.device = modules, first, first, device
+        self.open = True
+        self._entries: dict[int, _Entry] = {}  # by the id of the storage's Python object, which lives as long as the storage
+        self._marked: set[type] = set()
+        self._aged = -1  # how often the collector had made young objects old at the last sweep
+        self._early: dict[int, tuple[str, int]] = {}
+        self._sweep(-1)  # what is older than the nets is no leak
+        self._recording = device.type == "cuda" and not getattr(torch._C, "_cuda_isHistoryEnabled", bool)()
+        if self._recording:
+            torch.cuda.memory._record_memory_history("state", stacks="python")
+
+    def close(self) -> None:
+        self.open = False
+        self._entries.clear()
+        if self._recording:
+            torch.cuda.memory._record_memory_history(None)
+
+    def hooks(self) -> saved_tensors_hooks:
+        """Returns a context in which what autograd saves is entered."""
+        return saved_tensors_hooks(self.pack, self.unpack)
+
+    def mark(self, output: Tensor) -> None:
+        """Enters an output of the model, and marks its graph with the current microbatch."""
+        self._made(output)
+        node: Any = output.grad_fn
+        node.metadata["weir"] = self.now
+        self._marked.add(type(node))
+
+    def end(self, sweep: bool) -> None:
+        """Ends a microbatch. A sweep enters what Python holds and is new."""
+        if sweep:
+            self._sweep(self.now)
+        self.now += 1
+
+    def halfway(self) -> None:
+        """Remembers the blocks of a GPU that are live in the middle of the watch."""
+        self._early = blocks(self.device) if self._recording else {}
+
+    def pack(self, tensor: Tensor) -> tuple[Tensor, int]:
+        if self.open:
+            self._made(tensor)
+        return tensor.detach(), tensor._version  # an output saved as it is would hold the node that holds it
+
+    @staticmethod
+    def unpack(packed: tuple[Tensor, int]) -> Tensor:
+        tensor, version = packed
+        if tensor._version != version:  # which PyTorch checks without hooks alone
+            raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace operation: "
+                               f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} instead")
+        return tensor
+
+    def _made(self, tensor: Tensor) -> None:
+        """Enters a tensor with the module and line that run; a sweep may have seen it before."""
+        for storage in storages(tensor):
+            entry = self._entries.get(id(storage))
+            if entry is None or entry.born >= self.first and not entry.line:
+                self._enter(storage, entry.born if entry else self.now, *self._place(sys._getframe(2)))
+
+    def _place(self, frame: Any) -> tuple[str, str]:
+        """Returns the module and the user's line that run in this frame or above it."""
+        stack = [f for f, _ in traceback.walk_stack(frame)]
+        owners = (id(frame_locals(f).get("self")) for f in stack if f.f_code.co_varnames[:1] == ("self",))
+        return (next((self.modules[owner] for owner in owners if owner in self.modules), ""),
+                user_line((f.f_code.co_filename, f.f_lineno, f.f_code.co_name) for f in stack))
+
+    def _enter(self, storage: torch.UntypedStorage, born: int, module: str, line: str) -> None:
+        key, entries = id(storage), self._entries
+        entries[key] = _Entry(born, storage.nbytes(), storage.data_ptr(), module, line, weakref.ref(storage, lambda _: entries.pop(key, None)))
+
+    def _sweep(self, born: int) -> None:
+        aged = gc.get_stats()[1]["collections"]
+        for tensor in _tensors(young=aged == self._aged):
+            for storage in storages(tensor):
+                if id(storage) not in self._entries:
+                    self._enter(storage, born, "", "")
+        self._aged = aged
+
+    def verdict(self, grace: int, exempt: set[int], least: int) -> list[Leak]:
+        """Returns what is alive of microbatches that ended long ago: grace others have begun since.
+
+        Of one kind there must be three, from the first to the last quarter of the watch: a table that is
+        made once, a queue, and a cache that fills are none. exempt has storages by id. What has fewer
+        than least bytes a microbatch is left out.
+        """
+        end = self.now - grace
+        quarter = max(1, (end - self.first) // 4)
+
+        def lasting(born: set[int]) -> bool:
+            return len(born) >= 3 and min(born) < self.first + quarter and max(born) >= end - quarter
+
+        old = {key: e for key, e in list(self._entries.items()) if self.first <= e.born < end and e.bytes and key not in exempt}
+        kinds: dict[_Kind, set[int]] = collections.defaultdict(set)  # storages that look alike
+        roots: dict[_Kind, set[int]] = collections.defaultdict(set)  # microbatches whose graphs are held by tensors that look alike
+        samples: dict[_Kind, list[Tensor]] = collections.defaultdict(list)
+        budget = _NODES
+        for tensor in _tensors():
+            mine = {id(s) for s in storages(tensor)} & old.keys()
+            for key in mine:
+                kind: _Kind = old[key].module, old[key].line, tensor.dim(), tensor.dtype
+                kinds[kind].add(key)
+                samples[kind].append(tensor)
+            if tensor.grad_fn is not None and budget > 0:
+                marks, visited = self._graph(tensor.grad_fn)
+                budget -= visited
+                born = {b for b in marks if self.first <= b < end} | {old[key].born for key in mine}
+                if mine or len(born) >= 3:
+                    kind = tensor.dim(), tensor.dtype, type(tensor.grad_fn).__name__
+                    roots[kind] |= born
+                    samples[kind].append(tensor)
+        for key in old.keys() - set().union(*kinds.values()):
+            kinds[old[key].module, old[key].line].add(key)
+        kinds = {kind: keys for kind, keys in kinds.items() if lasting({old[key].born for key in keys})}
+        roots = {kind: born for kind, born in roots.items() if lasting(born)}
+        asked = [(kind, tensor) for kind in (*kinds, *roots) for of in [samples[kind]] for tensor in (*of[:2], *of[len(of) // 2 :][:1], *of[-1:])]
+        targets, kinds_of = [tensor for _, tensor in asked], [kind for kind, _ in asked]
+        del tensor, samples, asked
+        holders: dict[_Kind, list[str]] = collections.defaultdict(list)
+        for kind, name in zip(kinds_of, names(targets, self.modules)):
+            holders[kind] += [name] * bool(name)
+        del targets
+        holder = {kind: collections.Counter(of).most_common(1)[0][0] for kind, of in holders.items() if of}
+        roots = {kind: born for kind, born in roots.items() if kind in holder}
+
+        leaks: dict[tuple[str, str, str, str], set[int]] = collections.defaultdict(set)
+        for kind, keys in kinds.items():
+            born = {old[key].born for key in keys}
+            root = max(roots, key=lambda kind: len(roots[kind] & born), default=None)
+            graph = f"the graph of {holder[root]}" if root and roots[root] & born else ""
+            name = holder.get(kind, "")
+            what = "tensor" if name or not (graph or kind[1]) else "saved by autograd"
+            leaks[kind[0], kind[1], what, f"{name}, in {graph}" if graph and name.startswith("ctx of") else name or graph or "what Python does not see"] |= keys
+        found = [Leak(*place, len({old[key].born for key in keys}), sum(old[key].bytes for key in keys)) for place, keys in leaks.items()]
+        found = [leak for leak in found if leak.bytes >= least * leak.microbatches]
+        found += [Leak("", "", "graph", holder[kind], len(born), 0) for kind, born in roots.items() if not any(holder[kind] in leak.holder for leak in found)]
+        known = {e.address for e in list(self._entries.values())}
+        sizes = collections.defaultdict(list)  # of what a GPU has had since the middle of the watch, and no tensor
+        for address, (line, size) in (blocks(self.device) if self._early else {}).items():
+            if self._early.get(address) == (line, size) and address not in known:
+                sizes[line].append(size)
+        found += [Leak("", line, "allocation", "C++ alone", len(of), sum(of)) for line, of in sizes.items() if len(of) >= 3]
+        return sorted(found, key=lambda leak: -leak.bytes)
+
+    def _graph(self, root: Any) -> tuple[set[int], int]:
+        """Returns the microbatches that are marked in a graph, and the number of nodes visited."""
+        marks = set()
+        todo, seen = collections.deque([root]), {root}
+        while todo and len(seen) < _NODES // 16:
+            node = todo.popleft()
+            if type(node) in self._marked and "weir" in node.metadata:
+                marks.add(node.metadata["weir"])
+            following = {after for after, _ in node.next_functions if after is not None} - seen
+            seen |= following
+            todo.extend(following)
+        return marks, len(seen)
+
+
+def _tensors(young: bool = False) -> list[Tensor]:
+    """Returns the tensors that Python's collector knows, or those that have not come through two collections."""
+    classes, kinds = [Tensor], set()
+    while classes:
+        kinds.add(one := classes.pop())
+        classes += type.__subclasses__(one)
+    if young and sys.version_info < (3, 14):  # whose generations are others
+        return [o for o in gc.get_objects(0) + gc.get_objects(1) if type(o) in kinds]
+    return [o for o in gc.get_objects() if type(o) in kinds]
+
+
+def storages(tensor: Tensor) -> Iterator[torch.UntypedStorage]:
+    """Yields the storages of a tensor, and those of the tensors that a subclass such as DTensor consists of."""
+    if hasattr(tensor, "__tensor_flatten__"):
+        for name in tensor.__tensor_flatten__()[0]:
+            yield from storages(getattr(tensor, name))
+        return
+    try:
+        storage = tensor.untyped_storage()
+        if storage.device.type != "meta" and type(tensor).__name__ not in ("FakeTensor", "FunctionalTensor"):
+            yield storage
+    except (NotImplementedError, RuntimeError):  # a sparse tensor, or one of a functional transform
+        return
