@@ -30,31 +30,35 @@ type nested struct {
 	written int64 // the number of actions of an incomplete repeat
 
 	// The action that would continue the loop: the index of its inner segment, the repeat of that, and
-	// its index in the body.
+	// its index in the body, whose microbatches are shifted.
 	segment, repeat, index int
+	inner                  []Action
+	shift                  int
 }
 
 // next returns the action that would continue the loop.
-func (l *nested) next() Action {
-	s := &l.Inner[l.segment]
-	return s.Body[l.index].Shift(l.repeat*s.Stride + l.Repeat*l.Stride)
-}
+func (l *nested) next() Action { return l.inner[l.index].Shift(l.shift) }
 
 // advance counts the next action.
 func (l *nested) advance() {
 	l.written++
-	s := &l.Inner[l.segment]
-	if l.index++; l.index < len(s.Body) {
+	if l.index++; l.index < len(l.inner) {
 		return
 	}
 	l.index = 0
-	if l.repeat++; l.repeat < s.Repeat {
-		return
+	if l.repeat++; l.repeat == l.Inner[l.segment].Repeat {
+		l.repeat, l.segment = 0, l.segment+1
 	}
-	l.repeat = 0
-	if l.segment++; l.segment == len(l.Inner) {
+	if l.segment == len(l.Inner) {
 		l.written, l.segment, l.Repeat = 0, 0, l.Repeat+1
 	}
+	l.enter()
+}
+
+// enter sets the body and its shift for the current position.
+func (l *nested) enter() {
+	s := &l.Inner[l.segment]
+	l.inner, l.shift = s.Body, l.repeat*s.Stride+l.Repeat*l.Stride
 }
 
 const (
@@ -208,6 +212,7 @@ func (b *Builder) Repeat(since int64, n, stride int) {
 	}
 	if l := &b.nested; l.Repeat > 0 && since >= b.written && length%l.Len() == 0 && int(length/l.Len())*l.Stride == stride {
 		l.Repeat += n * int(length/l.Len())
+		l.enter()
 		return
 	}
 	taken := b.take(length)
@@ -217,6 +222,7 @@ func (b *Builder) Repeat(since int64, n, stride int) {
 	}
 	if length-written >= leastNested {
 		b.nested = nested{Segment: Segment{Inner: taken, Repeat: n + 1, Stride: stride}}
+		b.nested.enter()
 		return
 	}
 	body := make([]Action, 0, length)

@@ -13,6 +13,7 @@ type Cursor struct {
 	Position int64
 
 	innerSegment, innerRepeat int               // in nested loops: the inner segment and its repeat
+	innerRepeats, innerStride int               // of this inner segment
 	body                      []schedule.Action // nil at the end
 	shift                     int               // added to the microbatches of the body in this repeat
 	Index                     int               // the index of the next action in the body
@@ -35,6 +36,7 @@ func (p *Cursor) enter() {
 	if s.Inner != nil {
 		s = &s.Inner[p.innerSegment]
 		p.shift += p.innerRepeat * s.Stride
+		p.innerRepeats, p.innerStride = s.Repeat, s.Stride
 	}
 	p.body = s.Body
 }
@@ -61,18 +63,20 @@ func (p *Cursor) Advance() {
 
 func (p *Cursor) nextBody() {
 	p.Index = 0
+	if p.innerRepeat+1 < p.innerRepeats {
+		p.innerRepeat++
+		p.shift += p.innerStride
+		return
+	}
+	p.innerRepeat, p.innerRepeats = 0, 0
 	p.leave()
 	p.enter()
 }
 
-// leave advances to the next repeat or segment.
+// leave advances to the next inner segment, repeat or segment.
 func (p *Cursor) leave() {
 	s := &p.Program[p.Segment]
 	if s.Inner != nil {
-		if p.innerRepeat++; p.innerRepeat < s.Inner[p.innerSegment].Repeat {
-			return
-		}
-		p.innerRepeat = 0
 		if p.innerSegment++; p.innerSegment < len(s.Inner) {
 			return
 		}

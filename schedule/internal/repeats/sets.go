@@ -66,6 +66,11 @@ func (s *Sets) Add(set int, mb int64) bool {
 		return added
 	}
 	runs := len(s.sets[set])
+	if runs == 0 {
+		s.sets[set] = append(s.sets[set], Run{mb, mb + 1})
+		s.stored++
+		return true
+	}
 	i, added := s.sets[set].add(mb)
 	s.charge(set, i, runs)
 	return added
@@ -80,6 +85,11 @@ func (s *Sets) Remove(set int, mb int64) bool {
 		return true
 	}
 	runs := len(s.sets[set])
+	if runs == 1 && s.sets[set][0] == (Run{mb, mb + 1}) {
+		s.sets[set] = s.sets[set][:0]
+		s.stored--
+		return true
+	}
 	i, removed := s.sets[set].remove(mb)
 	s.charge(set, i, runs)
 	return removed
@@ -124,10 +134,15 @@ func (s *Sets) touchFlag(set int) {
 type record struct {
 	touched []touched
 	runs    []Run   // the runs of the touched sets before the period
-	index   []int32 // by set: its index in touched, if its stamp equals epoch
-	stamp   []uint32
+	entries []entry // by set
 	epoch   uint32
 	sign    int8 // the direction of the period
+}
+
+// entry is the index of a set in touched, if the epoch is that of the record.
+type entry struct {
+	epoch uint32
+	index int32
 }
 
 // touched is a set that a period has queried or changed.
@@ -150,15 +165,15 @@ func (w *window) extend(lo, hi int64) { w.lo, w.hi = min(w.lo, lo), max(w.hi, hi
 
 // touch returns the entry of a set, and adds it if it is missing.
 func (r *record) touch(s *Sets, set int) *touched {
-	if r.stamp[set] == r.epoch {
-		return &r.touched[r.index[set]]
+	if e := r.entries[set]; e.epoch == r.epoch {
+		return &r.touched[e.index]
 	}
 	return r.addEntry(set, s.sets[set])
 }
 
 // addEntry adds an entry for a set with its runs before the period.
 func (r *record) addEntry(set int, runs Runs) *touched {
-	r.stamp[set], r.index[set] = r.epoch, int32(len(r.touched))
+	r.entries[set] = entry{r.epoch, int32(len(r.touched))}
 	from := len(r.runs)
 	r.runs = append(r.runs, runs...)
 	r.touched = append(r.touched, touched{set: set, from: from, to: len(r.runs), moving: emptyWindow, fixed: emptyWindow})
@@ -180,7 +195,7 @@ func (r *record) recordAccess(s *Sets, set int, lo, hi int64) {
 // Begin begins a period that moves in the direction of sign. Periods may be nested.
 func (s *Sets) Begin(sign int8) {
 	if s.depth == len(s.records) {
-		s.records = append(s.records, &record{index: make([]int32, len(s.sets)), stamp: make([]uint32, len(s.sets))})
+		s.records = append(s.records, &record{entries: make([]entry, len(s.sets))})
 	}
 	r := s.records[s.depth]
 	r.epoch++
@@ -292,8 +307,8 @@ func (r *record) merge(inner *record, skipped int64) {
 	for i := range inner.touched {
 		in := &inner.touched[i]
 		var t *touched
-		if r.stamp[in.set] == r.epoch {
-			t = &r.touched[r.index[in.set]]
+		if e := r.entries[in.set]; e.epoch == r.epoch {
+			t = &r.touched[e.index]
 		} else {
 			t = r.addEntry(in.set, inner.runs[in.from:in.to])
 		}
