@@ -38,7 +38,7 @@ func TestFaultsHaveAPlace(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                            "model.json:1:1: found the end of the text",
 		`[]`:                          "model.json:1:1: found [, expected an object",
-		`{"schema": 2}`:               "model.json:1:12: found 2, expected the schema 1",
+		`{"schema": 2, "new": 3}`:     "model.json:1:12: found 2, expected the schema 1",
 		"{\n \"what\": 1}":            "model.json:2:2: found an unknown field",
 		`{"shapes": []}`:              "model.json:1:1: found no schema",
 		`{"schema": 1, "schema": 1}`:  `model.json:1:15: found "schema", which is there already`,

@@ -7,6 +7,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -38,16 +39,16 @@ func (f *Form) Read(r io.Reader, v any, schema *int) error {
 	fault := Unmarshal(text, f.Content, f.Values, v)
 	if fault == nil && *schema != f.Schema {
 		fault = found(0, "no schema", "\"schema\": %d in %s", f.Schema, f.Content)
-		_ = Members(text, "", func(name string, offset int, value []byte) *Fault { // the text is valid
-			if name == "schema" {
-				fault = found(offset, string(value), "the schema %d", f.Schema)
-			}
-			return nil
-		})
 	}
 	if fault == nil {
 		return nil
 	}
+	_ = Members(text, "", func(name string, offset int, value []byte) *Fault { // another schema explains any fault
+		if name == "schema" && string(value) != strconv.Itoa(f.Schema) {
+			fault = found(offset, shorten(string(value)), "the schema %d", f.Schema)
+		}
+		return nil
+	})
 	name := ""
 	if file, ok := r.(interface{ Name() string }); ok {
 		name = file.Name()
