@@ -2,6 +2,7 @@ package diagnostic
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -42,13 +43,14 @@ func (e *Error) Place() (line, column int) { return e.Line, e.Column }
 func (e *Error) Fault() string { return e.Err.Error() }
 
 func (e *Error) position() string {
-	switch {
-	case e.Line == 0:
+	if e.Line == 0 {
 		return ""
-	case e.File == "":
-		return fmt.Sprintf("line %d:%d: ", e.Line, e.Column)
 	}
-	return fmt.Sprintf("%s:%d:%d: ", e.File, e.Line, e.Column)
+	before := "line "
+	if e.File != "" {
+		before = e.File + ":"
+	}
+	return fmt.Sprintf("%s%d:%d: ", before, e.Line, e.Column)
 }
 
 // Text returns the text of err, in which the kinds of the Errors in its tree are replaced by their words.
@@ -61,22 +63,15 @@ func Text(err error, word func(kind error) string) string {
 		}
 		return word(e.Kind) + ": " + text
 	}
+	var wrapped []error
+	if one := errors.Unwrap(err); one != nil {
+		wrapped = []error{one}
+	} else if all, ok := err.(interface{ Unwrap() []error }); ok {
+		wrapped = all.Unwrap()
+	}
 	text := err.Error()
-	for _, inner := range children(err) {
-		text = strings.Replace(text, inner.Error(), Text(inner, word), 1)
+	for _, one := range wrapped {
+		text = strings.Replace(text, one.Error(), Text(one, word), 1)
 	}
 	return text
-}
-
-// children returns the errors that an error wraps.
-func children(err error) []error {
-	switch err := err.(type) {
-	case interface{ Unwrap() error }:
-		if inner := err.Unwrap(); inner != nil {
-			return []error{inner}
-		}
-	case interface{ Unwrap() []error }:
-		return err.Unwrap()
-	}
-	return nil
 }
