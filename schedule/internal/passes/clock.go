@@ -28,8 +28,6 @@ type Clock struct {
 	pace           []int // by rank: a round of work takes maxRounds/pace rounds, 1 if the rank is not slowed down
 	maxRounds      int   // the rounds of work per microbatch on the busiest rank
 	detectsPeriods bool  // a segment has enough repeats for periods
-	leastPeriod    int   // the number of rounds that the longest repeat of a segment takes at least
-	fullSpeed      int64 // the number of actions of a period in which no rank waits
 	settleRounds   int   // rounds without a rank entering a segment before a period begins
 	settleLeft     int   // the remaining number of these rounds
 	shift          int64 // the signed number of microbatches by which the last period advanced
@@ -66,17 +64,16 @@ func NewClock(o *Outline, sets, queues int) Clock {
 	ranks := len(o.Plan.Programs)
 	c := Clock{Machine: newMachine(o, sets, o.Allowance/8), Duties: make([]Duty, ranks), Queues: make([]Queue, queues), pace: make([]int, ranks)}
 	c.settleRounds = min(ranks/8, 8)
+	longest := 0 // rounds
 	for rank, program := range o.Plan.Programs {
-		length := int64(0)
 		for _, s := range program {
 			if s.Repeat > 4 {
-				c.detectsPeriods, c.leastPeriod, length = true, max(c.leastPeriod, roundsIn(&s)), max(length, s.Len())
+				c.detectsPeriods, longest = true, max(longest, roundsIn(&s))
 			}
 		}
-		c.fullSpeed += length
 		c.pace[rank] = c.roundsOf(rank)
 	}
-	c.engine.Expect(c.leastPeriod)
+	c.engine.Expect(longest)
 	c.maxRounds = slices.Max(c.pace)
 	for rank, stages := range o.On {
 		if slices.ContainsFunc(stages, o.HasBackward) {
@@ -145,30 +142,13 @@ func (c *Clock) look(v clockVisitor) {
 		c.settleLeft--
 		return
 	}
-	n := c.engine.Look(c)
-	if n > 0 {
+	if n := c.engine.Look(c); n > 0 {
 		v.Repeats(n, c.shift)
 	}
 	if c.engine.Began() {
-		if n == 0 && c.atFullSpeed() && c.leastPeriod >= longPeriod {
-			c.engine.Retry()
-		}
 		v.Begin()
 		c.beginPeriod()
 	}
-}
-
-// longPeriod is the number of rounds from which it is worth a second attempt to find a period.
-const longPeriod = 512
-
-// atFullSpeed reports whether the ranks have hardly waited since the period began. Then the next period
-// may recur although this one did not, because its first messages were still those of the warm-up.
-func (c *Clock) atFullSpeed() bool {
-	ran := int64(0)
-	for rank := range c.Ranks {
-		ran += c.Ranks[rank].Position - c.periodStarts[rank]
-	}
-	return ran > c.fullSpeed/10*9
 }
 
 // round gives each rank a turn, and reports whether any rank is computing.

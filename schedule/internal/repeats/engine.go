@@ -65,10 +65,9 @@ func (s *State) same() bool {
 type Engine struct {
 	sets           *Sets
 	start, current State
-	age            int  // the number of calls of Look since the period began
-	limit          int  // the age at which a new period begins
-	minLimit       int  // the limit of the first period
-	retried        bool // a period of this limit was retried
+	age            int // the number of calls of Look since the period began
+	limit          int // the age at which a new period begins
+	minLimit       int // the limit of the first period
 }
 
 // NewEngine returns the engine of a machine whose sets of microbatches are the given ones.
@@ -86,7 +85,6 @@ const firstLimit, lastLimit = 16, 1 << 14
 // period and doubles that number, up to a maximum, to find longer periods.
 func (e *Engine) Look(m Machine) int64 {
 	if e.age++; e.limit == 0 {
-		e.retried = false
 		e.beginPeriod(m, e.minLimit)
 		return 0
 	}
@@ -99,14 +97,6 @@ func (e *Engine) Look(m Machine) int64 {
 		e.beginPeriod(m, min(2*e.limit, lastLimit))
 	}
 	return 0
-}
-
-// Retry gives the period that has just begun the limit of the period before it, which did not recur.
-// It has no effect the second time.
-func (e *Engine) Retry() {
-	if !e.retried && e.limit > e.minLimit {
-		e.limit, e.retried = max(e.limit/2, e.minLimit), true
-	}
 }
 
 // Forget discards the current period. The next Look begins a new one.
