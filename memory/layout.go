@@ -16,8 +16,8 @@ type Layout struct {
 	Segments    []SegmentPlaces // by segment of the program
 }
 
-// End returns the place of step end.
-func (l *Layout) End() int { return len(l.Levels) - 1 }
+// StepEnd returns the place of step end.
+func (l *Layout) StepEnd() int { return len(l.Levels) - 1 }
 
 // Allocation is one allocation of a layout.
 type Allocation struct {

@@ -128,7 +128,7 @@ func TestActionInATail(t *testing.T) {
 			require.Equal(t, action.Shift(repeat), got)
 		}
 	}
-	_, found := r.Action(program, r.Layout.End())
+	_, found := r.Action(program, r.Layout.StepEnd())
 	require.False(t, found)
 }
 
@@ -139,7 +139,7 @@ func TestPlacesOfRepeats(t *testing.T) {
 		made := laid(t, plan, model(plan.Placement.Depth(), 1, 16, 4), layout.Config{Search: quick})
 		for rank := range made.Ranks {
 			r := &made.Ranks[rank]
-			end := r.Layout.End()
+			end := r.Layout.StepEnd()
 			require.Len(t, r.Layout.Segments, len(plan.Programs[rank]))
 			seen := map[int]bool{}
 			for i, segment := range plan.Programs[rank] {

@@ -192,7 +192,7 @@ func (r *worker[T]) setPosition(k int) {
 func (r *worker[T]) setEndPosition() {
 	for _, l := range []*level{&r.memory.levels.near, &r.memory.levels.far} {
 		if l.layout != nil {
-			l.base = l.layout.End()
+			l.base = l.layout.StepEnd()
 		}
 	}
 	r.setPosition(0)
