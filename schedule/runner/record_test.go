@@ -496,6 +496,7 @@ func TestBudget(t *testing.T) {
 	}
 	for says, change := range map[string]func(m *runner.Memory){
 		"only with Memory.Profile":             func(m *runner.Memory) { m.Profile = nil },
+		"with Memory.Profile":                  func(m *runner.Memory) { m.Profile = (*layout.Profile)(nil) },
 		"without Memory.TolerateLeaks":         func(m *runner.Memory) { m.TolerateLeaks = true },
 		"is not memory.Planned, so the memory": func(*runner.Memory) { cfg.Spaces[1] = struct{ memory.Space[buffer] }{cfg.Spaces[1]} },
 	} {

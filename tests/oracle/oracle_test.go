@@ -101,7 +101,7 @@ func placesOf(plan *layout.Memory, rank int) (places []int) {
 			}
 		}
 	}
-	return append(places, plan.Ranks[rank].Layout.End())
+	return append(places, plan.Ranks[rank].Layout.StepEnd())
 }
 
 // step runs a step, requires that the runner's changes equal the oracle's, and returns the
