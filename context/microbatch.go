@@ -25,8 +25,8 @@ type (
 //
 // The methods return no errors. A method that cannot succeed does not return: it records the error and
 // panics, which unwinds to the runner, which ends the step with this error and releases everything.
-// Deferred calls run, and may still call Release, Drop, Yield, Abandon, Access and SetAccess, and what only
-// reports: Step, Seed, Pass and Index. The step ends even if the stage recovers the panic.
+// Deferred calls run. They may still call Release, Drop, Yield, Abandon, Access, SetAccess, Step, Seed,
+// Pass and Index. The step ends even if the stage recovers the panic.
 type Microbatch[T any] frames.View[T]
 
 func (m Microbatch[T]) view() view[T] { return view[T]{frames.View[T](m)} }

@@ -30,7 +30,7 @@ func (f *Func[T]) Spec() Spec {
 	return spec
 }
 
-// Params returns f.Parameters, or those of the Decl that made the stage.
+// Params returns Parameters or, if a Decl made the stage, the parameters that the Decl declares.
 func (f *Func[T]) Params() []batchctx.Use[T] {
 	if f.decl == nil {
 		return f.Parameters

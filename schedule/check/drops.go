@@ -63,9 +63,9 @@ type modelCopy struct {
 	held  uint64     // the entry parts that actions on the rank read, one bit each
 }
 
-// The sets of a copy are the microbatches with an entry part that has not been dropped yet, those of
-// which an action has run on the rank, those that have retired there, and for each entry part, those
-// whose part has been dropped.
+// A copy has these sets of microbatches: entry has those with an entry part that has not been dropped
+// yet, started those that have run an action on the rank, and retired those that have ended there. For
+// each entry part, one more set has the microbatches whose part has been dropped.
 func (m *modelCopy) entry() int           { return m.first }
 func (m *modelCopy) started() int         { return m.first + 1 }
 func (m *modelCopy) retired() int         { return m.first + 2 }

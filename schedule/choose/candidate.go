@@ -95,8 +95,8 @@ func (c *Candidate) checkTrial(s *schedule.Schedule) error {
 }
 
 // prove lowers, proves and simulates a plan that consists of computations only. The plan has no
-// lifetimes, because Choose knows the costs of the stages but not what they read and keep. A runner that
-// runs the plan therefore prepares and proves it again.
+// lifetimes, because Choose knows the costs of the stages but not the tensors that they read and keep. A
+// runner therefore prepares and proves the plan again before it runs it.
 func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
 	c.computations = plan
 	withRuntime, capacity := *plan, r.Capacity

@@ -158,8 +158,8 @@ type modelCopy struct {
 	lowest int // the lowest stage on the rank, where microbatches begin on the rank, or -1
 }
 
-// The sets of a copy are the microbatches whose last action on the rank was visited, those with a live
-// entry part, and for each entry part, those whose last read of the part was visited.
+// A copy has these sets of microbatches: seen has those whose last action on the rank was visited, entry
+// those with a live entry part, and read(part) those whose last read of the part was visited.
 func (m *modelCopy) seen() int         { return m.first }
 func (m *modelCopy) entry() int        { return m.first + 1 }
 func (m *modelCopy) read(part int) int { return m.first + 2 + part }

@@ -61,8 +61,8 @@
 // profile (Memory.Profile) and a plan's lifetimes, package layout computes a layout: the address of
 // every buffer of a step, on every rank. The runner knows it only as a [planning.Planner]. The first step that
 // needs the layout computes it; Prepare computes it ahead of time and returns it. A step then reserves
-// the memory before its first action, tells the space its place in the layout, and compares the live
-// bytes with the layout after every microbatch (L6). An allocation of a stage that is not in its
+// the memory before its first action, gives each allocation the address that the layout has for it, and
+// compares the live bytes with the layout after every microbatch (L6). An allocation of a stage that is not in its
 // profile fails.
 //
 // # Copies of weights

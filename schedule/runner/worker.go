@@ -90,8 +90,8 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 	joined := r.links.transport == nil // the rank has joined the others in the step
 	begun := false                     // the frames may hold buffers of the step
 	r.running.action = 0
-	// If a call on this rank panicked or ended its goroutine, the step ends here: it joins the others' step
-	// if this rank has not, ends it on all ranks, and releases what the frames hold.
+	// A call on this rank may panic or end its goroutine. This function then ends the step on all ranks,
+	// which it must join first, and releases the buffers that the frames hold.
 	defer func() {
 		if ended {
 			return

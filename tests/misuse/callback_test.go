@@ -17,7 +17,7 @@ import (
 
 // TestCallsBackAreBusy calls the runner from its hooks, from a stage, from the source and from the
 // function of Update. Every call that would begin or end something is refused with ErrBusy, and the step
-// goes on.
+// continues.
 func TestCallsBackAreBusy(t *testing.T) {
 	for ranks := 1; ranks <= 2; ranks++ {
 		p := sound(hosts(t, ranks)...)

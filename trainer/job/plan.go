@@ -143,10 +143,10 @@ func (o *Options) RunnerOffload() runner.Offload {
 	return runner.Offload{Share: o.Offload, Folder: o.OffloadTo}
 }
 
-// prove makes a step's plan, proves it, and checks that the costs are for it, so that errors name the
-// flags, before anything is written. The plan is not the one that runs: only the runner knows what the
-// stages read and keep, so it prepares the rule's plan again, and proves the lifetimes too. Package
-// trainer/metrics simulates the runner's plan.
+// prove makes a step's plan, proves it, and checks that the costs suit it. It runs before anything is
+// written, so that errors name the flags. The runner makes the plan again, because only the runner knows
+// the tensors that the stages read and keep, and proves their lifetimes too. Package trainer/metrics
+// simulates the runner's plan.
 func (o *Options) prove() error {
 	most := (o.Microbatches + o.Replicas - 1) / o.Replicas // of one replica
 	plan, err := o.Rule(schedule.Params{

@@ -15,9 +15,8 @@ const everyRank = -1
 // every second.
 const silent = 2 * time.Second
 
-// Diagnosis says which ranks of a running job the others wait for, based on what each of them is doing
-// at one moment. Ranks of a healthy job wait, too: the verdict says which ranks they wait for and how
-// long, not that anything is wrong.
+// Diagnosis names the ranks of a running job for which the other ranks wait, based on the action of each
+// rank at one moment. Ranks of a healthy job wait, too: a verdict does not mean that anything is wrong.
 type Diagnosis struct {
 	Verdict
 	Waits  []Wait

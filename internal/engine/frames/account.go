@@ -168,7 +168,7 @@ func (c *Frames[T]) Stats() *memory.Stats {
 	return &c.account.stats
 }
 
-// Interval is what the books show for the time since the previous interval, as of the preceding Audit.
+// Interval holds the figures of the books for the time between the previous interval and the last Audit.
 type Interval struct {
 	// Near and Far are the allocators' books, valid until the next call on the frames. If the space has
 	// no book, Near is the frames' own.

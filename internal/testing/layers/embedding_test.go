@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deepest is the length of the longest chain of types that embed each other. The doubles in packages for
-// tests, such as stagetest.Exact, may be one longer than what they stand for.
+// deepest is the length of the longest chain of types that embed each other. A chain in a package
+// for tests may have one type more, because a test double such as stagetest.Exact embeds a real type.
 const deepest = 2
 
 // TestEmbedding checks that a struct embeds one type at most, and that the chains of embedded types are

@@ -19,8 +19,8 @@ var (
 	code     = regexp.MustCompile("(?s)```.*?```|`[^`\n]+`")
 )
 
-// TestPagesNameWhatExists wants every test, file and folder that a page for people names,
-// and tests where it says that they are. The changelog may name what was.
+// TestPagesNameWhatExists checks that every test, file and folder named by a Markdown page exists, and that
+// each test is in the folder that the page gives. The changelog may name what no longer exists.
 func TestPagesNameWhatExists(t *testing.T) {
 	const root = "../../.."
 	tests := map[string][]string{} // folders, by name
