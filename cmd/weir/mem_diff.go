@@ -6,7 +6,7 @@ import (
 	"iter"
 
 	"github.com/weir-ml/weir/cmd/weir/internal/memrecords"
-	"github.com/weir-ml/weir/internal/formats/memreport"
+	"github.com/weir-ml/weir/internal/memreport"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/trainer/terminal"
 )

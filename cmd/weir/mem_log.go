@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/cmd/weir/internal/memrecords"
-	"github.com/weir-ml/weir/internal/formats/memreport"
 	"github.com/weir-ml/weir/internal/formats/spelling"
+	"github.com/weir-ml/weir/internal/memreport"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/trainer/outfile"
 )

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/formats/memreport"
+	"github.com/weir-ml/weir/internal/memreport"
 )
 
 // memoryLog is a log in the minimal form of two ranks; the second rank grows.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/fp8"
-	"github.com/weir-ml/weir/internal/formats/memreport"
+	"github.com/weir-ml/weir/internal/memreport"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/schedule"

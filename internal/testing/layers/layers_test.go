@@ -106,7 +106,7 @@ var rooms = []struct {
 	{"trainer/terminal", 0, []string{"golang.org/x/term"}},
 	{"schedule/units", 0, nil},
 	{"cmd/weir/internal/memrecords", 8, nil},
-	{"internal/formats/memreport", 6, nil}, // metrics has its page
+	{"internal/memreport", 6, nil}, // metrics has its page
 	{"internal/release", 11, []string{"golang.org/x/mod"}},
 	{"internal/release/site", 1, nil},
 	{"cmd/weir/internal/traces", 1, nil},

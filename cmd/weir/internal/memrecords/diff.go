@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/weir-ml/weir/internal/formats/memreport"
+	"github.com/weir-ml/weir/internal/memreport"
 	"github.com/weir-ml/weir/memory/memlog"
 )
 

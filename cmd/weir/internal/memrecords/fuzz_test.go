@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/cmd/weir/internal/memrecords"
-	"github.com/weir-ml/weir/internal/formats/memreport"
+	"github.com/weir-ml/weir/internal/memreport"
 	"github.com/weir-ml/weir/memory/memlog"
 )
 

@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"github.com/weir-ml/weir/internal/formats/chrometrace"
-	"github.com/weir-ml/weir/internal/formats/memreport"
+	"github.com/weir-ml/weir/internal/memreport"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 )
