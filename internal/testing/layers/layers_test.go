@@ -105,6 +105,7 @@ var rooms = []struct {
 	{"trainer/tensorboard", 0, nil},
 	{"trainer/terminal", 0, []string{"golang.org/x/term"}},
 	{"schedule/units", 0, nil},
+	{"schedule/lengths", 0, nil},
 	{"cmd/weir/internal/memrecords", 8, nil},
 	{"internal/memreport", 6, nil}, // metrics has its page
 	{"internal/release", 11, []string{"golang.org/x/mod"}},
