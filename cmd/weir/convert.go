@@ -11,21 +11,21 @@ import (
 // convertCmd rewrites a plan file.
 type convertCmd struct {
 	File         string `arg:"" help:"The plan file, or - for standard input." predictor:"file"`
-	From         string `help:"Form of the file: auto, text, compute, comms, comms-2.6, order or json." enum:"auto,text,compute,comms,comms-2.6,order,json" default:"auto"`
-	To           string `help:"Form to write: text, compute, comms, comms-2.6, order or json, with today's letters; by default the file itself, byte for byte." enum:"same,text,compute,comms,comms-2.6,order,json" default:"same"`
+	From         string `help:"Form of the file: auto, text, compute, comms, comms-2.6, order or plan." enum:"auto,text,compute,comms,comms-2.6,order,plan,json" default:"auto"`
+	To           string `help:"Form to write: text, compute, comms, comms-2.6, order or plan, with today's letters; by default the file itself, byte for byte." enum:"same,text,compute,comms,comms-2.6,order,plan,json" default:"same"`
 	Letters      string `help:"PyTorch's letters in the file: auto, today or old." enum:"auto,today,old" default:"auto"`
 	Ranks        *int   `help:"Number of ranks, if the file does not show it." placeholder:"P"`
 	Stages       *int   `help:"Number of stages, if the file does not show it." placeholder:"S"`
 	Microbatches *int   `help:"Number of microbatches, if the file does not show it." placeholder:"M"`
 	Capacity     int    `help:"Messages that a link holds, for a plan that gets its transfers here (--to comms); 0 works with any capacity, -1 is no limit." default:"0" placeholder:"N"`
-	Near         bool   `help:"Leave out the copies to far memory, which only text and json can express."`
-	JSON         bool   `help:"The same as --to json."`
+	Near         bool   `help:"Leave out the copies to far memory, which only text and plan can express."`
+	JSON         bool   `help:"The same as --to plan."`
 	Output       string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
 }
 
 // Run writes the plan.
 func (c *convertCmd) Run(s *streams) error {
-	file, err := readFile(s, c.File, c.From, c.Letters, planFlags{Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches})
+	file, err := readFile(s, c.File, c.From, c.Letters, planFlags{Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches}, true)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (c *convertCmd) Run(s *streams) error {
 	plan := file.Plan
 	reduces := to == format.Compute && plan.Kinds()[schedule.ReduceGrad] // as PyTorch lists them, and does not load them
 	switch {
-	case to == file.Format && !c.Near && (c.To == "same" || !file.OldLetters && !reduces):
+	case to == file.Format && !c.Near && (c.To == "same" && !c.JSON || to != format.JSON && !file.OldLetters && !reduces):
 		return s.write(c.Output, func(w io.Writer) error {
 			_, err := file.WriteTo(w)
 			return err

@@ -27,7 +27,7 @@ type hangCmd struct {
 	Schedule    string   `help:"Schedule that the job runs, by name, with --stages and --microbatches, in place of --plan." placeholder:"NAME" xor:"plan"`
 	planFlags   `group:"Plan:"`
 	Capacity    *int   `help:"Messages that a link between ranks holds, as in weir check." group:"Plan:" placeholder:"N"`
-	From        string `help:"Form of the plan file: auto, text, compute, comms, comms-2.6, order or json." group:"Plan:" enum:"auto,text,compute,comms,comms-2.6,order,json" default:"auto"`
+	From        string `help:"Form of the plan file: auto, text, compute, comms, comms-2.6, order or plan." group:"Plan:" enum:"auto,text,compute,comms,comms-2.6,order,plan,json" default:"auto"`
 	Letters     string `help:"PyTorch's letters: today's, or the old ones of 2024." group:"Plan:" enum:"auto,today,old" default:"auto"`
 	runtimeFlag `group:"Plan:"`
 	Output      string `help:"Picture of the schedule with the front line of the hang, if the dumps fit the plan: FILE.html, or FILE.svg of one pipeline." short:"o" placeholder:"FILE"`

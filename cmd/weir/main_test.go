@@ -440,6 +440,19 @@ func TestConvertWritesTodaysLetters(t *testing.T) {
 	}
 }
 
+// A plan of schema 1 is refused with the command that converts it.
+func TestConvertsOldSchema(t *testing.T) {
+	const old = `{"schema": 1, "name": "n", "mode": "training", "ranks": 1, "placement": [0], "microbatches": 9, "programs": [[{"repeat": 9, "stride": 1, "actions": "0F0 0I0 0W0"}]]}`
+	_, stderr, status := weir(old, "sim", "-")
+	require.Equal(t, 1, status)
+	require.Contains(t, stderr, "found schema 1, expected 2: weir convert OLD --to plan -o NEW converts the file")
+	converted, stderr, status := weir(old, "convert", "-", "--to", "plan")
+	require.Zero(t, status, stderr)
+	require.Contains(t, converted, `{"repeat": 9, "stride": 1, "actions": [["F",0,0`)
+	_, stderr, status = weir(converted, "sim", "-")
+	require.Zero(t, status, stderr)
+}
+
 // Convert writes to a file, which may be the one that it reads, and leaves it whole if it fails.
 func TestConvertWritesAFile(t *testing.T) {
 	folder := t.TempDir()
@@ -497,7 +510,7 @@ func TestErrors(t *testing.T) {
 		{"plan", `weir: expected "<name>" (see weir --help)`, 2},
 		{"plan 1f1b --rank 2", `weir: unknown flag --rank, did you mean "--ranks"? (see weir --help)`, 2},
 		{"plan 1f1b --stages two", `weir: --stages: expected a valid ` + strconv.Itoa(strconv.IntSize) + ` bit int but got "two" (see weir --help)`, 2},
-		{"plan 1f1b --to svg", `weir: --to must be one of "text","compute","comms","comms-2.6","order","json" but got "svg" (see weir --help)`, 2},
+		{"plan 1f1b --to svg", `weir: --to must be one of "text","compute","comms","comms-2.6","order","plan","json" but got "svg" (see weir --help)`, 2},
 		{"plan 1f1b --ranks 0", `weir: --ranks 0: give 1 to 1024`, 2},
 		{"plan 1f1b --ranks 16384", `weir: --ranks 16384: give 1 to 1024`, 2},
 		{"choose --ranks 1025 --microbatches 8", `weir: --ranks 1025: give 1 to 1024`, 2},

@@ -13,9 +13,9 @@ import (
 type planCmd struct {
 	Name string `arg:"" help:"The schedule: ${schedules}." predictor:"schedule"`
 	planFlags
-	To       string `help:"compute: PyTorch's CSV of computations; comms: the same with transfers, for PyTorch 2.15 and later; comms-2.6: for PyTorch 2.6 to 2.14; order: signed order list; json, text: everything, drops included." aliases:"format" enum:"text,compute,comms,comms-2.6,order,json" default:"text"`
+	To       string `help:"compute: PyTorch's CSV of computations; comms: the same with transfers, for PyTorch 2.15 and later; comms-2.6: for PyTorch 2.6 to 2.14; order: signed order list; plan: the form that weir and Python read, with the end of every lifetime; text: the same for people." aliases:"format" enum:"text,compute,comms,comms-2.6,order,plan,json" default:"text"`
 	Capacity int    `help:"Messages that a link between ranks holds: 0 places transfers so that each send can meet its receive, which works with any capacity; 1 or more receives as late as possible; -1 is no limit." default:"0" placeholder:"N"`
-	JSON     bool   `help:"The same as --to json."`
+	JSON     bool   `help:"The same as --to plan."`
 	Output   string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
 }
 
@@ -23,7 +23,7 @@ type planCmd struct {
 func (planCmd) Help() string {
 	return `In the text form a line is a segment: x, the number of repeats, the number of microbatches by which each repeat advances, and its actions; or, for a nested loop, segments in parentheses. 1B0~gs is the backward of microbatch 0 on stage 1, which drops g and s. Letters of drops: p is parts of the batch entry, i the stage's input, o its output, g the gradient of its output, s the saved tensors, t the buffer of a completed transfer, r the end of the microbatch on the rank; f and b are the copies of the stage's weights for forwards and backwards, a the copy of saved tensors that are away, in far memory.
 
-In the text and JSON forms the stages read the batch as in a language model: the first stage reads part 0, the tokens, in its forward, and the last stage reads parts 1 and 2, labels and weights, in forward and backward.`
+In the text form and the plan form the stages read the batch as in a language model: the first stage reads part 0, the tokens, in its forward, and the last stage reads parts 1 and 2, labels and weights, in forward and backward.`
 }
 
 // Run prints the plan.
@@ -46,7 +46,7 @@ func (c *planCmd) Run(s *streams) error {
 		plan.Runtime = schedule.PyTorch
 	}
 	if c.Offload != "" && form != format.Text && form != format.JSON {
-		return usage("--offload: %v has no actions that copy to far memory: write text or json, or leave out the flag", form)
+		return usage("--offload: %v has no actions that copy to far memory: write text or plan, or leave out the flag", form)
 	}
 	away, err := c.away(plan)
 	if err != nil {

@@ -21,13 +21,13 @@ type source struct {
 	Plan      string `arg:"" name:"schedule|file" help:"A schedule (see docs/cli.md), a plan file, or - for standard input." predictor:"plan"`
 	planFlags `group:"Plan:"`
 	Capacity  *int   `help:"Messages that a link between ranks holds: 0 is rendezvous, -1 no limit. A plan without transfers gets them for this capacity; without the flag, only its computations are checked. The default is the capacity in the file." group:"Plan:" placeholder:"N"`
-	From      string `help:"Form of a plan file: auto, text, compute, comms, comms-2.6, order or json." group:"Plan:" aliases:"format" enum:"auto,text,compute,comms,comms-2.6,order,json" default:"auto"`
+	From      string `help:"Form of a plan file: auto, text, compute, comms, comms-2.6, order or plan." group:"Plan:" aliases:"format" enum:"auto,text,compute,comms,comms-2.6,order,plan,json" default:"auto"`
 	Letters   string `help:"PyTorch's letters: today's (I and W, B for both), or the old ones of 2024 (B and W, BW for both); auto takes the old ones if the file has BW, or W without I." group:"Plan:" enum:"auto,today,old" default:"auto"`
 }
 
 // runtimeFlag holds the flag with the runtime of a plan.
 type runtimeFlag struct {
-	Runtime string `help:"The runtime of the plan: weir, whose ranks wait at a receive, or pytorch, whose ranks post it and wait in the computation that needs it. auto is pytorch for PyTorch's CSV, the file's runtime for the text and JSON forms, and weir for all others." group:"Plan:" enum:"auto,weir,pytorch" default:"auto"`
+	Runtime string `help:"The runtime of the plan: weir, whose ranks wait at a receive, or pytorch, whose ranks post it and wait in the computation that needs it. auto is pytorch for PyTorch's CSV, the file's runtime for the text and plan forms, and weir for all others." group:"Plan:" enum:"auto,weir,pytorch" default:"auto"`
 }
 
 // read returns the plan for the runtime of the flag, and its file. If the plan is made by
@@ -125,21 +125,21 @@ func (c *source) load(s *streams) (*schedule.Plan, *format.File, error) {
 	if err := c.refuseFor(c.Plan); err != nil {
 		return nil, nil, err
 	}
-	file, err := readFile(s, c.Plan, c.From, c.Letters, c.planFlags)
+	file, err := readFile(s, c.Plan, c.From, c.Letters, c.planFlags, false)
 	if err != nil {
 		return nil, nil, err
 	}
 	return file.Plan, file, nil
 }
 
-// readFile reads a plan file, or standard input if the name is -.
-func readFile(s *streams, name, form, letters string, m planFlags) (*format.File, error) {
+// readFile reads a plan file, or standard input if the name is -. If old is set, it accepts the old schema.
+func readFile(s *streams, name, form, letters string, m planFlags, old bool) (*format.File, error) {
 	for flag, given := range map[string]*int{"--ranks": m.Ranks, "--stages": m.Stages, "--microbatches": m.Microbatches} {
 		if given != nil && *given < 1 {
 			return nil, usage("%s %d: give 1 or more", flag, *given)
 		}
 	}
-	options := format.Options{Name: name, Ranks: or(m.Ranks, 0), Stages: or(m.Stages, 0), Microbatches: or(m.Microbatches, 0)}
+	options := format.Options{Name: name, Ranks: or(m.Ranks, 0), Stages: or(m.Stages, 0), Microbatches: or(m.Microbatches, 0), OldSchema: old}
 	options.Format, _ = format.Parse(form)
 	options.Letters, _ = format.ParseLetters(letters)
 	in, err := s.open(name)

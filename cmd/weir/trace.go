@@ -102,7 +102,7 @@ func (c *traceCmd) plan(s *streams, r *timing.Report) (*schedule.Plan, error) {
 		}
 		return (&planFlags{Ranks: &r.Ranks, Stages: &r.Stages, Microbatches: &r.Microbatches, Quantize: "no"}).make(c.Plan)
 	}
-	file, err := readFile(s, c.Plan, "auto", "auto", planFlags{})
+	file, err := readFile(s, c.Plan, "auto", "auto", planFlags{}, false)
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func ExampleWrite() {
 	// 1 -1 1 -1 1 -1 1 -1
 	//
 	// {
-	//   "schema": 1,
+	//   "schema": 2,
 	//   "name": "1f1b",
 	//   "mode": "training",
 	//   "ranks": 2,
@@ -59,12 +59,12 @@ func ExampleWrite() {
 	//   "microbatches": 4,
 	//   "programs": [
 	//     [
-	//       {"repeat": 1, "stride": 0, "actions": "0F0"},
-	//       {"repeat": 3, "stride": 1, "actions": "0F1 0B0"},
-	//       {"repeat": 1, "stride": 0, "actions": "0B3"}
+	//       {"repeat": 1, "stride": 0, "actions": [["F",0,0]]},
+	//       {"repeat": 3, "stride": 1, "actions": [["F",0,1], ["B",0,0]]},
+	//       {"repeat": 1, "stride": 0, "actions": [["B",0,3]]}
 	//     ],
 	//     [
-	//       {"repeat": 4, "stride": 1, "actions": "1F0 1B0"}
+	//       {"repeat": 4, "stride": 1, "actions": [["F",1,0], ["B",1,0]]}
 	//     ]
 	//   ]
 	// }

@@ -14,8 +14,9 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// MaxBytes is the largest number of bytes that Read reads.
-const MaxBytes = schedule.MaxText
+// MaxBytes is the largest number of bytes that Read reads. It holds schedule.MaxWritten actions in JSON, with
+// the lifetimes that they end.
+const MaxBytes = 2 * schedule.MaxText
 
 // Options control how Read reads a file, and state properties that some forms do not express. With the
 // zero value, Read takes all information from the file.
@@ -30,6 +31,8 @@ type Options struct {
 	// Slices and Frozen set fields of the plan for forms that cannot express them.
 	Slices int
 	Frozen []bool
+	// OldSchema accepts a JSON file of the schema before today's as well. Write writes its plan in today's.
+	OldSchema bool
 }
 
 // File is a plan and the file that it was read from. It is immutable.

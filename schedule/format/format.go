@@ -18,12 +18,12 @@ const (
 	Comms                 // PyTorch's CSV with communication, from PyTorch 2.15 on
 	Comms26               // the same for PyTorch 2.6 to 2.14, which has no waits
 	Order                 // the signed order list of Megatron and TransformerEngine
-	JSON                  // Weir's own form
+	JSON                  // Weir's own form, named plan
 
 	numFormats = int(JSON) + 1
 )
 
-var formatNames = [numFormats]string{"auto", "text", "compute", "comms", "comms-2.6", "order", "json"}
+var formatNames = [numFormats]string{"auto", "text", "compute", "comms", "comms-2.6", "order", "plan"}
 
 // String returns the name of the format.
 func (f Format) String() string {
@@ -33,8 +33,12 @@ func (f Format) String() string {
 	return "format(?)"
 }
 
-// Parse is the inverse of String. It returns false for an unknown name.
+// Parse is the inverse of String, and accepts json as another name for JSON. It returns false for an unknown
+// name.
 func Parse(name string) (Format, bool) {
+	if name == "json" {
+		return JSON, true
+	}
 	i := slices.Index(formatNames[:], name)
 	return Format(max(i, 0)), i >= 0
 }

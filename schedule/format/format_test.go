@@ -261,8 +261,8 @@ func TestFilesComeBack(t *testing.T) {
 		"[1, 1, -1.5, -1]\r\n[1, -1, -1.5]\r\n\r\n",
 		"# by hand\nweir plan 1 name \"n\" mode training ranks 2 stages 2 microbatches 3 placement 0 1 frozen none\nrank 0:\nx 3 +1: 0F0~r\n   0B0\nx 1 +0: 0B3\nrank 1:\nx 1 +0: 1F0& 1B0\n",
 		"weir plan 1 name \"n\" mode training ranks 2 stages 2 microbatches 12 placement 0 1 frozen none\nrank 0:\nx 1 +0: 0F0\nx 3 +4: (\nx 4 +1: 0F1\n0B0 x 2 +0: 0B9 )\nx 1 +0: 0B3\nrank 1:\nx 1 +0: 1F0& 1B0\n",
-		"{\"programs\":[[{\"segments\":[{\"repeat\":2,\"stride\":1,\"actions\":\"0F0\"},{\"actions\":\"0B3 0B4\",\"repeat\":1,\"stride\":0}],\"stride\":2,\"repeat\":3},\n{\"repeat\":1,\"stride\":0,\"actions\": \"0W0\"}]],\"ranks\":1,\"schema\":1,\"name\":\"n\",\"mode\":\"training\",\"placement\":[0],\"microbatches\":7}",
-		"{\"programs\":[[{\"actions\":\"0F0  0B0\",\"stride\":1,\"repeat\":3}],\n[{\"repeat\":1,\"stride\":0,\"actions\": \"1F0\"},{\"repeat\":2,\"stride\":0,\"actions\":\"1B0 1B0\"}]],\"ranks\":2,\"schema\":1,\"name\":\"n\",\"mode\":\"training\",\"placement\":[0,1],\"microbatches\":3}",
+		"{\"programs\":[[{\"segments\":[{\"repeat\":2,\"stride\":1,\"actions\":[[\"F\",0,0]]},{\"actions\":[[\"B\",0,3]\n,[ \"B\" ,0,4,\"input\"]],\"repeat\":1,\"stride\":0}],\"stride\":2,\"repeat\":3},\n{\"repeat\":1,\"stride\":0,\"actions\": [[\"W\",0,0]]}]],\"ranks\":1,\"schema\":2,\"name\":\"n\",\"mode\":\"training\",\"placement\":[0],\"microbatches\":7}",
+		"{\"programs\":[[{\"actions\":[[\"F\",0,0], [\"B\",0,0]],\"stride\":1,\"repeat\":3}],\n[{\"repeat\":1,\"stride\":0,\"actions\": [[\"F\",1,0]]},{\"repeat\":2,\"stride\":0,\"actions\":[[[\"B\",1,0],[\"B\",1,0]]]}]],\"ranks\":2,\"schema\":2,\"name\":\"n\",\"mode\":\"training\",\"placement\":[0,1],\"microbatches\":3}",
 	} {
 		file := read(t, text, format.Options{})
 		var back strings.Builder
@@ -281,6 +281,8 @@ func TestFilesComeBack(t *testing.T) {
 				case format.Order:
 					number := strings.Trim(strings.FieldsFunc(at, func(r rune) bool { return strings.ContainsRune(" ,]", r) })[0], "-")
 					require.Equal(t, fmt.Sprint(a.Stage()/file.Plan.Placement.Ranks+1), strings.TrimSuffix(number, ".5"), text)
+				case format.JSON:
+					require.Regexp(t, fmt.Sprintf(`^\[ ?"%v" ?,%d,%d[],]`, a.Kind(), a.Stage(), a.Microbatch()), at, text)
 				default:
 					stage, mb := fmt.Sprint(a.Stage()), fmt.Sprint(a.Microbatch())
 					require.Regexp(t, "^"+stage+"[A-Z_]+("+mb+")?([ ,;)\t\r\"~&]|$)", at, text)
@@ -324,9 +326,9 @@ func TestStreams(t *testing.T) {
 	require.ErrorIs(t, err, lost)
 	_, err = format.Read(io.LimitReader(endless{}, format.MaxBytes+10), format.Options{})
 	require.ErrorIs(t, err, format.ErrFormat)
-	require.ErrorContains(t, err, "longer than 67108864 bytes")
+	require.ErrorContains(t, err, "longer than 134217728 bytes")
 	_, err = format.Read(io.LimitReader(endless{}, format.MaxBytes+10), format.Options{Name: "dir/long"})
-	require.EqualError(t, err, "format: invalid plan file: dir/long: the file is longer than 67108864 bytes: write the plan as segments, in the text form or as JSON")
+	require.EqualError(t, err, "format: invalid plan file: dir/long: the file is longer than 134217728 bytes: write the plan as segments, in the text form or as JSON")
 	_, err = format.Read(iotest.ErrReader(lost), format.Options{Name: "dir/gone"})
 	require.EqualError(t, err, "format: dir/gone: lost")
 	_, err = format.Read(iotest.ErrReader(&fs.PathError{Op: "read", Path: "dir", Err: lost}), format.Options{Name: "dir"})
@@ -355,11 +357,43 @@ func (endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// TestOldSchema: a file of schema 1 is read only if the options say so, and written in today's schema.
+func TestOldSchema(t *testing.T) {
+	const old = `{"schema": 1, "name": "n", "mode": "training", "ranks": 1, "placement": [0], "microbatches": 3, "programs": [[
+		{"repeat": 1, "stride": 0, "actions": "0UNSHARD 0F0 0F1~p& 0I0~gs"},
+		{"repeat": 2, "stride": 1, "segments": [{"repeat": 1, "stride": 0, "actions": "0W0~sr 0WAIT_OFFLOAD1~s"}]}]]}`
+	_, err := format.Read(strings.NewReader(old), format.Options{})
+	require.ErrorContains(t, err, "line 1:12: found schema 1, expected 2: weir convert OLD --to plan -o NEW converts the file")
+	file := read(t, old, format.Options{OldSchema: true})
+	require.Equal(t, "0WAIT_OFFLOAD1~s", string(must(file.Plan.Programs[0][1].Inner[0].Body[1].MarshalText())))
+	line, _ := file.Place(0, 6)
+	require.Equal(t, 3, line)
+	today := written(t, file.Plan, format.JSON)
+	require.Contains(t, today, `[["UNSHARD",0,null], ["F",0,0], [["F",0,1,"entry"], ["I",0,0,"gradient","saved"]]]`)
+	require.Contains(t, today, `[["W",0,0,"carry","microbatch"], ["WAIT_OFFLOAD",0,1,"near"]]`)
+	require.Equal(t, file.Plan, read(t, today, format.Options{}).Plan)
+	for bad, want := range map[string]string{
+		strings.Replace(old, "0F0", "0X0", 1):   `2:41: found "0X0", expected an action such as 2F0`,
+		strings.Replace(old, `: 1,`, `: 2,`, 1): `2:41: found "0UNSHARD 0F0 0F1~p& 0I0~gs", expected a list of actions`,
+		`{"programs": [[{"actions": " "}]]}`:    `1:28: found " ", expected actions such as 2F0`,
+	} {
+		_, err := format.Read(strings.NewReader(bad), format.Options{OldSchema: true})
+		require.ErrorContains(t, err, "line "+want)
+	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
 // TestErrors: a fault of a file has its location, what was found there and what was
 // expected.
 func TestErrors(t *testing.T) {
-	const head = "{\"schema\": 1, \"name\": \"n\", \"mode\": \"training\", \"ranks\": 1, \"placement\": [0], \"microbatches\": 2,\n "
-	const tail = "\"programs\": [[{\"repeat\": 2, \"stride\": 1, \"actions\": \"0F0 0B0\"}]]}"
+	const head = "{\"schema\": 2, \"name\": \"n\", \"mode\": \"training\", \"ranks\": 1, \"placement\": [0], \"microbatches\": 2,\n "
+	const tail = "\"programs\": [[{\"repeat\": 2, \"stride\": 1, \"actions\": [[\"F\",0,0],[\"B\",0,0]]}]]}"
 	read(t, head+tail, format.Options{})
 	for _, test := range []struct {
 		format format.Format
@@ -400,14 +434,15 @@ func TestErrors(t *testing.T) {
 
 		{format.JSON, "", `1:1: found the end of the text, expected more of the plan`},
 		{format.JSON, "[]", `1:1: found [, expected an object, {`},
-		{format.JSON, "{\n \"schema\": 2", `2:12: found 2, expected the schema as a whole number from 1 to 1`},
-		{format.JSON, "{\"schema\": 1,\n}", `2:1: found "}", expected the name of a field, in quotes`},
-		{format.JSON, "{\"schema\": 1,\n\"schema\": 1}", `2:1: found "schema", which is there already: give it once`},
-		{format.JSON, "{\"schema\": 1,\n\"shape\": 1}", `2:1: found an unknown field "shape", expected schema, name, mode,`},
+		{format.JSON, "{\n \"schema\": 1", `2:12: found schema 1, expected 2: weir convert OLD --to plan -o NEW converts the file`},
+		{format.JSON, "{\n \"schema\": 3", `2:12: found 3, expected the schema as a whole number from 1 to 2`},
+		{format.JSON, "{\"schema\": 2,\n}", `2:1: found "}", expected the name of a field, in quotes`},
+		{format.JSON, "{\"schema\": 2,\n\"schema\": 2}", `2:1: found "schema", which is there already: give it once`},
+		{format.JSON, "{\"schema\": 2,\n\"shape\": 1}", `2:1: found an unknown field "shape", expected schema, name, mode,`},
 		{format.JSON, "{\"schema\": 1.5}", `1:12: found 1.5, expected the schema`},
 		{format.JSON, "{\"schema\": \"1\"}", `1:12: found "1", expected the schema`},
-		{format.JSON, "{\"schema\": 1", `1:13: found the end of the text, expected more of the plan`},
-		{format.JSON, "{\"schema\": 1}", `1:13: found "}", expected the field name before it`},
+		{format.JSON, "{\"schema\": 2", `1:13: found the end of the text, expected more of the plan`},
+		{format.JSON, "{\"schema\": 2}", `1:13: found "}", expected the field name before it`},
 		{format.JSON, "{\"name\": 1}", `1:10: found 1, expected a string`},
 		{format.JSON, "{\"mode\": \"eval\"}", `1:10: found "eval", expected "training" or "forward-only"`},
 		{format.JSON, "{\"ranks\": 0}", `1:11: found 0, expected a number of ranks as a whole number from 1 to 16384`},
@@ -418,18 +453,15 @@ func TestErrors(t *testing.T) {
 		{format.JSON, "{\"facts\": [{\"split\": 1}]}", `1:22: found 1, expected true or false`},
 		{format.JSON, "{\"facts\": [{\"splits\": 1}]}", `1:13: found an unknown field "splits", expected frozen, split, recomputes, quantizes or reads`},
 		{format.JSON, "{\"parts\": [{\"F\": [64]}]}", `1:19: found 64, expected an entry part as a whole number from 0 to 63`},
-		{format.JSON, "{\"programs\": [[{\"actions\": \"0F0 0X0\"}]]}", `1:33: found "0X0", expected an action such as 2F0`},
-		{format.JSON, "{\"programs\": [[{\"actions\": \"\\u0030F0 0X0\"}]]}", `1:28: found "0X0", expected an action such as 2F0`},
-		{format.JSON, "{\"programs\": [[{\"actions\": \" \"}]]}", `1:28: found " ", expected actions such as 2F0`},
 		{format.JSON, "{\"programs\": [[{\"repeat\": 1, \"segments\": []}]]}", `1:44: found "}", expected the repeat and the actions of the segment before it`},
 		{format.JSON, "{\"programs\": [[{\"repeat\": 1, \"segments\": [{\"segments\": []}]}]]}", `1:44: found an unknown field "segments", expected repeat, stride or actions`},
-		{format.JSON, "{\"programs\": [[{\"actions\": \"0F0\", \"segments\": []}]]}", `1:35: found an unknown field "segments", expected repeat, stride or actions`},
-		{format.JSON, "{\"programs\": [[{\"segments\": [{\"repeat\": 33554433, \"actions\": \"0F0\"}]}]]}", `1:29: found nested loops of 33554433 actions a repeat, expected at most 33554432`},
+		{format.JSON, "{\"programs\": [[{\"actions\": [[\"F\",0,0]], \"segments\": []}]]}", `1:41: found an unknown field "segments", expected repeat, stride or actions`},
+		{format.JSON, "{\"programs\": [[{\"segments\": [{\"repeat\": 33554433, \"actions\": [[\"F\",0,0]]}]}]]}", `1:29: found nested loops of 33554433 actions a repeat, expected at most 33554432`},
 		{format.JSON, "{\"programs\": [[{\"repeat\": 1}]]}", `1:28: found "}", expected the repeat and the actions of the segment before it`},
-		{format.JSON, "{\"programs\": [[{\"actions\": \"0F0\"}]]}", `1:33: found "}", expected the repeat and the actions of the segment before it`},
+		{format.JSON, "{\"programs\": [[{\"actions\": [[\"F\",0,0]]}]]}", `1:39: found "}", expected the repeat and the actions of the segment before it`},
 		{format.JSON, "{\"programs\": [[{\"steps\": 1}]]}", `1:17: found an unknown field "steps", expected repeat, stride or actions`},
-		{format.JSON, head + tail + "x", `2:67: found something behind the plan, expected the end of the text`},
-		{format.JSON, head + tail + " 1", `2:68: found something behind the plan, expected the end of the text`},
+		{format.JSON, head + tail + "x", `2:79: found something behind the plan, expected the end of the text`},
+		{format.JSON, head + tail + " 1", `2:80: found something behind the plan, expected the end of the text`},
 		{format.JSON, head + "\"copies\": 2, " + tail, `found "}", expected copies that divide the 1 stages before it`},
 		{format.JSON, head + "\"frozen\": [1], " + tail, `found "}", expected frozen stages, ascending, from 0 to 0 before it`},
 		{format.JSON, head + "\"away\": [[0], []], " + tail, `found "}", expected 1 away before it, found 2`},
@@ -450,6 +482,36 @@ func TestErrors(t *testing.T) {
 		place, ok := errors.AsType[*format.Error](err)
 		require.True(t, ok, test.text)
 		require.Equal(t, fmt.Sprintf("format: invalid plan file: FILE:%d:%d: %s", place.Line, place.Column, place.Text), err.Error())
+	}
+	for body, want := range map[string]string{
+		`7`:                                   `1:26: found 7, expected a list of actions, [, as in schema 2`,
+		`"0F0"`:                               `1:26: found "0F0", expected a list of actions, [, as in schema 2`,
+		`[]`:                                  `1:27: found no actions, expected an action such as ["F",2,0]`,
+		`["F",0,0]`:                           `1:27: found "F", expected an action such as ["F",2,0]`,
+		`[[]]`:                                `1:28: found ], expected a kind such as "F"`,
+		`[[7,0,0]]`:                           `1:28: found 7, expected a kind such as "F"`,
+		`[["X",0,0]]`:                         `1:28: found "X", expected a kind such as "F"`,
+		`[["F"]]`:                             `1:31: found ], expected a stage as a whole number from 0 to 16383`,
+		`[["F","0",0]]`:                       `1:32: found "0", expected a stage`,
+		`[["F",16384,0]]`:                     `1:32: found 16384, expected a stage`,
+		`[["F",0]]`:                           `1:33: found ], expected a microbatch as a whole number from 0 to 268435455`,
+		`[["F",0,null]]`:                      `1:34: found null, expected a microbatch`,
+		`[["F",0,-1]]`:                        `1:34: found -1, expected a microbatch`,
+		`[["F",0,0,1]]`:                       `1:36: found 1, expected a lifetime that F can end, each at most once: entry, input, output, gradient, saved, sent`,
+		`[["F",0,0,"carry"]]`:                 `1:36: found "carry", expected a lifetime that F can end`,
+		`[["W",0,0,"saved"]]`:                 `1:36: found "saved", expected a lifetime that W can end, each at most once: entry, input, output, gradient, carry, sent`,
+		`[["WAIT_OFFLOAD",0,0,"saved"]]`:      `1:47: found "saved", expected a lifetime that WAIT_OFFLOAD can end, each at most once: entry, input, output, gradient, near`,
+		`[["F",0,0,"input","input"]]`:         `1:44: found "input", expected a lifetime`,
+		`[["F",0,0,["input"]]]`:               `1:36: found [, expected a lifetime`,
+		`[["F",0,0],{"F":0}]`:                 `1:37: found {, expected an action`,
+		`[[["F",0,0]]]`:                       `1:37: found ], expected the second action of a joined pair, [`,
+		`[[["F",0,0],["B",0,0],["W",0,0]]]`:   `1:48: found [, expected the end of a joined pair, ]`,
+		`[[[["F",0,0],["B",0,0]],["W",0,0]]]`: `1:29: found [, expected a kind`,
+		`[["F",0,0] ["B",0,0]]`:               `1:37: found "[\"B\"", expected the rest of a valid value`,
+		`[["F",0,0`:                           `1:35: found the end of the text, expected more of the plan`,
+	} {
+		_, err := format.Read(strings.NewReader(`{"programs":[[{"actions":`+body), format.Options{Name: "FILE", Format: format.JSON})
+		require.ErrorContains(t, err, "FILE:"+want, body)
 	}
 	_, err := format.Read(strings.NewReader("hello"), format.Options{})
 	require.ErrorContains(t, err, `format: invalid plan file: line 1:1: found "hello"`)
@@ -494,6 +556,8 @@ func TestRefusals(t *testing.T) {
 		{format.Order, one + "0F0 0B0 0F1 0I1", "stage 0 has both B and I, and the list has only one of them for a stage"},
 		{format.Order, one + "0F0 0I0", "stage 0 has I without W or W without I"},
 		{format.Order, one + "0F0 0B0 0W0", "stage 0 has I without W or W without I"},
+		{format.JSON, one + "0F0& 0F1& 0B0", "plan: 0F1 on rank 0 is in a joined group that is not a pair in one segment"},
+		{format.JSON, one + "0F0 0F1& x 1 +0: 0B0", "plan: 0F1 on rank 0 is in a joined group that is not a pair in one segment"},
 	} {
 		p := read(t, test.text, format.Options{}).Plan
 		var b strings.Builder
@@ -523,7 +587,8 @@ func FuzzRead(f *testing.F) {
 		"0F0,0SEND_F0,0WAIT_SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0\n", "0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD",
 		"0UNSHARD,0F0,0REDUCE_GRAD", "0REDUCE_GRAD", "[1, 2, -2, -2.5, -1]\n[1 -1]\n", "[[1,\n -1], [1, -1.5]]", "\ufeff\"0F0\",\"(0F1;0B0)OVERLAP_F_B\",0W1\n", "weir plan 1 name \"\" mode training ranks 1 stages 1 microbatches 1 placement 0 frozen none rank 0: x 1 +0: 0F0",
 		"weir plan 1 name \"\" mode training ranks 1 stages 1 microbatches 12 placement 0 frozen none rank 0: x 3 +4: ( x 4 +1: 0F0 x 1 +0: 0B0 0B1 x 2 +1: 0B2 )",
-		"{\"schema\": 1, \"name\": \"n\", \"mode\": \"training\", \"ranks\": 1, \"placement\": [0], \"microbatches\": 6, \"programs\": [[{\"repeat\": 3, \"stride\": 2, \"segments\": [{\"repeat\": 2, \"stride\": 1, \"actions\": \"0F0 0B0\"}]}]]}",
+		"{\"schema\": 2, \"name\": \"n\", \"mode\": \"training\", \"ranks\": 1, \"placement\": [0], \"microbatches\": 6, \"programs\": [[{\"repeat\": 3, \"stride\": 2, \"segments\": [{\"repeat\": 2, \"stride\": 1, \"actions\": [[\"F\",0,0], [\"B\",0,0,\"saved\"]]}]}]]}",
+		`{"schema": 2, "name": "n", "mode": "training", "ranks": 1, "placement": [0], "microbatches": 2, "programs": [[{"repeat": 1, "stride": 0, "actions": [["UNSHARD",0,null], [["F",0,0,"entry","input"],["\u0042",0,1,"gradient"]], ["W",0,1,"carry","microbatch"], ["WAIT_OFFLOAD",0,0,"near"]]}]]}`,
 		"{\"schema\": 1, \"name\": \"n\", \"mode\": \"training\", \"ranks\": 1, \"placement\": [0], \"microbatches\": 2, \"costs\": {}, \"frozen\": [0], \"windows\": [1], \"programs\": [[{\"repeat\": 2, \"stride\": 1, \"actions\": \"0F0~p& 0B0\"}]]}",
 	} {
 		for hint := range 7 {
@@ -531,7 +596,7 @@ func FuzzRead(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte, hint int) {
-		file, err := format.Read(bytes.NewReader(data), format.Options{Format: format.Format(hint & 7)})
+		file, err := format.Read(bytes.NewReader(data), format.Options{Format: format.Format(hint & 7), OldSchema: true})
 		if err != nil {
 			require.ErrorIs(t, err, format.ErrFormat)
 			return

@@ -16,15 +16,19 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// jsonSchema is the version of the JSON form. Readers refuse others.
-const jsonSchema = 1
+// The versions of the JSON form: the one that WriteJSON writes, and the one before it, in which the actions
+// of a segment were a string in the text form.
+const (
+	jsonSchema = 2
+	oldSchema  = 1
+)
 
 // WriteJSON writes a plan as JSON, with the costs of a simulation if they are not nil. Read returns
 // exactly this plan and these costs, except that a Frozen list without a frozen stage becomes nil, and
-// Copies and Slices of 1 become 0.
+// Copies and Slices of 1 become 0. The same plan always yields the same bytes.
 //
 //	{
-//	  "schema": 1,
+//	  "schema": 2,
 //	  "name": "1f1b",
 //	  "mode": "training",
 //	  "ranks": 2,
@@ -32,21 +36,43 @@ const jsonSchema = 1
 //	  "microbatches": 8,
 //	  "programs": [
 //	    [
-//	      {"repeat": 1, "stride": 0, "actions": "0F0"},
-//	      {"repeat": 7, "stride": 1, "actions": "0F1 0B0"},
-//	      {"repeat": 1, "stride": 0, "actions": "0B7"}
+//	      {"repeat": 1, "stride": 0, "actions": [["F",0,0]]},
+//	      {"repeat": 7, "stride": 1, "actions": [["F",0,1], ["B",0,0,"saved"]]},
+//	      {"repeat": 1, "stride": 0, "actions": [["B",0,7,"saved"]]}
 //	    ],
 //	    [
-//	      {"repeat": 8, "stride": 1, "actions": "1F0 1B0"}
+//	      {"repeat": 8, "stride": 1, "actions": [["F",1,0], ["B",1,0,"saved"]]}
 //	    ]
 //	  ]
 //	}
 //
+// The program of a rank is a list of segments. A segment runs its actions repeat times; each repeat adds
+// stride to the microbatches of the previous one. A nested loop contains segments, a list of such objects,
+// instead of actions.
+//
+// An action is a list of its kind, its stage, its microbatch, and the lifetimes that it ends. The
+// microbatch is null if the action belongs to the stage alone, as UNSHARD does; such an action is the same
+// in every repeat. Two actions that overlap are a list of both: [["F",0,7], ["B",7,3,"saved"]].
+//
+// The lifetimes, with their letters in the text form:
+//
+//	entry             p  the entry parts that "parts" lists for the stage and the kind
+//	input             i  the stage's input
+//	output            o  the stage's output, if nothing reads it
+//	gradient          g  the gradient of the stage's output
+//	saved             s  the state that the forward saved for this action
+//	carry             s  at W: the state that the forward and I saved for it
+//	near              s  at WAIT_OFFLOAD: the buffers whose copy to far memory is complete
+//	sent              t  the buffer of the transfer that the action waits for
+//	microbatch        r  the microbatch, whose last action on the rank this is
+//	forward_weights   f  the copies of the stage's weights for forwards
+//	backward_weights  b  the copies of the stage's weights for backwards
+//	far               a  the copy of saved state in far memory
+//
 // The other fields of the plan come after the microbatches if they are not empty: copies, slices, a
 // runtime other than weir, a bounded capacity of links, frozen stages; away, facts, parts, windows
 // and outgoing, which have an element for each stage; entries, which has one for each rank; and
-// costs. Actions are in the text form. A nested loop contains segments, a list of such objects, instead
-// of actions. The same plan always yields the same bytes.
+// costs. A plan without windows has not been through the lifetime pass, and its actions end nothing.
 //
 // An error comes from w, or wraps ErrRefused for a plan that JSON cannot express.
 func WriteJSON(w io.Writer, plan *schedule.Plan, costs *simulate.Costs) error {
@@ -55,6 +81,11 @@ func WriteJSON(w io.Writer, plan *schedule.Plan, costs *simulate.Costs) error {
 	}
 	if !utf8.ValidString(plan.Name) {
 		return refuse(JSON, "the plan's name, %q, is not UTF-8", plan.Name)
+	}
+	for rank, program := range plan.Programs {
+		if a, ok := unpaired(program); ok {
+			return refuse(JSON, "%v on rank %d is in a joined group that is not a pair in one segment", a, rank)
+		}
 	}
 	j := &jsonWriter{b: bufio.NewWriter(w)}
 	j.b.WriteString("{")
@@ -85,7 +116,7 @@ type jsonField struct {
 
 // jsonFields lists the fields before the costs and the programs, in the order in which they are written.
 var jsonFields = []jsonField{
-	{"schema", func(r *jsonReader) { r.number("the schema", jsonSchema, jsonSchema) }, func(*schedule.Plan) []byte { return strconv.AppendInt(nil, jsonSchema, 10) }},
+	{"schema", (*jsonReader).readSchema, func(*schedule.Plan) []byte { return strconv.AppendInt(nil, jsonSchema, 10) }},
 	{"name", func(r *jsonReader) { r.plan.Name = r.word() }, func(p *schedule.Plan) []byte { return quoted(p.Name) }},
 	{"mode", (*jsonReader).mode, func(p *schedule.Plan) []byte { return quoted(p.Mode.String()) }},
 	number("ranks", "a number of ranks", 1, schedule.MaxStages, func(p *schedule.Plan) *int { return &p.Placement.Ranks }),
@@ -246,15 +277,9 @@ func (j *jsonWriter) segments(program []schedule.Segment, indent string) {
 			j.b.WriteString(indent + "]}")
 			continue
 		}
-		j.b.WriteString(`"actions": "`)
-		for i, a := range segment.Body {
-			if i > 0 {
-				j.b.WriteByte(' ')
-			}
-			j.buf, _ = a.AppendText(j.buf[:0])
-			j.b.Write(j.buf)
-		}
-		j.b.WriteString(`"}`)
+		j.b.WriteString(`"actions": [`)
+		j.actions(segment.Body)
+		j.b.WriteString("]}")
 	}
 }
 

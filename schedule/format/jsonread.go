@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/internal/formats/jsonfile"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -16,7 +15,7 @@ import (
 // readJSON reads Weir's JSON form.
 func (f *File) readJSON(options Options) error {
 	text := []byte(f.text)
-	r := &jsonReader{in: jsonfile.NewDecoder(text), text: text, f: f, plan: &schedule.Plan{}}
+	r := &jsonReader{in: jsonfile.NewDecoder(text), text: text, f: f, plan: &schedule.Plan{}, old: options.OldSchema}
 	if r.file(); r.fault == nil {
 		r.fault = jsonfile.End(r.in, text, content)
 	}
@@ -39,6 +38,9 @@ type jsonReader struct {
 	fault  *jsonfile.Fault
 	f      *File
 	plan   *schedule.Plan
+	old    bool // the file may be of schema 1
+	schema int
+	pos    int // the offset behind the last token of a list of actions
 	frozen []int
 	nested int64 // total number of actions in one repeat of each nested loop
 }
@@ -125,9 +127,14 @@ func (r *jsonReader) list(most int, value func()) {
 
 // number takes a whole number from low to high.
 func (r *jsonReader) number(what string, low, high int) int {
-	text, ok := r.take("0")
+	text, _ := r.take("0")
+	return r.whole(text, what, low, high)
+}
+
+// whole returns the number that a token is, which must be from low to high.
+func (r *jsonReader) whole(text, what string, low, high int) int {
 	n, err := strconv.Atoi(text)
-	if !ok || err != nil || n < low || n > high {
+	if err != nil || n < low || n > high {
 		r.fail("found %.45s, expected %s as a whole number from %d to %d", text, what, low, high)
 	}
 	return max(n, low)
@@ -223,6 +230,14 @@ func (r *jsonReader) checkLengths() {
 	}
 	for _, wrong := range p.WrongLengths() {
 		r.missing("%d %s before it, found %d", wrong.Want, strings.ToLower(wrong.Table), wrong.Len)
+	}
+}
+
+// readSchema reads the schema. Other versions are refused, except for the old one if the options allow it.
+func (r *jsonReader) readSchema() {
+	r.schema = r.number("the schema", oldSchema, jsonSchema)
+	if r.schema == oldSchema && !r.old {
+		r.fail("found schema %d, expected %d: weir convert OLD --to plan -o NEW converts the file", oldSchema, jsonSchema)
 	}
 }
 
@@ -326,31 +341,4 @@ func (r *jsonReader) segments(nesting bool) (program []schedule.Segment) {
 		program = append(program, segment)
 	})
 	return program
-}
-
-// actions reads the actions of a body, and appends their offsets.
-func (r *jsonReader) actions(offsets []uint32) ([]schedule.Action, []uint32) {
-	text := r.word()
-	inside, start := r.start+1, r.start
-	plain := strings.HasPrefix(r.f.text[min(inside, len(r.f.text)):], text) // the text contains no escapes
-	body := make([]schedule.Action, 0, min(len(text)/4+1, schedule.MaxWritten))
-	for word, offset := range words(text, " ") {
-		if r.start = start; plain {
-			r.start = inside + offset
-		}
-		var a schedule.Action
-		if err := a.UnmarshalText([]byte(word)); err != nil {
-			r.fail("%s", diagnostic.Text(err, nil))
-			return nil, offsets
-		}
-		if r.f.written++; r.f.written > schedule.MaxWritten {
-			r.fail("found action %d of the file, expected at most %d: write repeated actions as segments", r.f.written, schedule.MaxWritten)
-			return nil, offsets
-		}
-		body, offsets = append(body, a), append(offsets, uint32(r.start))
-	}
-	if len(body) == 0 {
-		r.fail("found %s, expected actions such as 2F0 or 1B3~gs", jsonfile.Quote(text))
-	}
-	return body, offsets
 }

@@ -20,13 +20,13 @@ func TestTooManyActions(t *testing.T) {
 	const most = schedule.MaxWritten
 	csv := strings.Repeat("0F0,", most-1) + "0F0"
 	header := "weir plan 1\nname \"x\"\nmode training\nranks 1\nstages 1\nmicrobatches 1\nplacement 0\nfrozen none\nrank 0:\nx 1 +0: "
-	begin := `{"schema":1,"name":"x","mode":"training","ranks":1,"placement":[0],"microbatches":1,"programs":[[{"repeat":1,"stride":0,"actions":"`
+	begin := `{"schema":2,"name":"x","mode":"training","ranks":1,"placement":[0],"microbatches":1,"programs":[[{"repeat":1,"stride":0,"actions":[`
 	for name, c := range map[string]struct{ text, more string }{
 		"compute": {csv, ",0F0"},
 		"comms":   {csv + ",", "0F0"},
 		"order":   {strings.Repeat("1 ", most), "1"},
 		"text":    {header + strings.Repeat("0F0 ", most), "0F0"},
-		"json":    {begin + strings.Repeat("0F0 ", most), `0F0"}]]}`},
+		"plan":    {begin + strings.Repeat(`["F",0,0],`, most), `["F",0,0]]}]]}`},
 	} {
 		form, _ := format.Parse(name)
 		if name == "compute" || name == "order" {

@@ -67,7 +67,7 @@ func refusePlan(plan *schedule.Plan, format Format) error {
 		actions += plan.Actions(rank)
 	}
 	if actions > schedule.MaxWritten {
-		return refuse(format, "the plan has %d actions, and a file with each of them written out may have %d: write text or JSON, which store a repeated segment once", actions, schedule.MaxWritten)
+		return refuse(format, "the plan has %d actions, and a file with each of them written out may have %d: write text or plan, which store a repeated segment once", actions, schedule.MaxWritten)
 	}
 	if place.Copies > 1 && place.Stages()%place.Copies != 0 {
 		return refuse(format, "%d copies cannot have equal shares of %d stages", place.Copies, place.Stages())
