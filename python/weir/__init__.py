@@ -10,5 +10,6 @@ The package needs PyTorch 2.9 or later and nothing else. Plans and proofs come f
 from .detached import detached
 from .guard import Guard, Leak, LeakError, LeakWarning
 from .plan import Plan, PlanError, plan
+from .schedule import schedule
 
-__all__ = ["Guard", "Leak", "LeakError", "LeakWarning", "Plan", "PlanError", "detached", "plan"]
+__all__ = ["Guard", "Leak", "LeakError", "LeakWarning", "Plan", "PlanError", "detached", "plan", "schedule"]

@@ -66,6 +66,7 @@ class Plan:
     facts         what is known of each stage: dicts with frozen, split, recomputes and reads, or []
     split         whether each stage has its backward in two actions, I and W
     frozen        whether each stage is frozen, so that it has no weight gradients
+    kinds         the kinds of its actions
     lifetimes     whether the actions say what they end
     data          the file's JSON, with what has no name here
 
@@ -91,6 +92,7 @@ class Plan:
             self.runtime: str = data.get("runtime", "weir")
             self.facts: list[dict[str, Any]] = data.get("facts", [])
             self.lifetimes = "windows" in data  # those of a plan that the lifetime pass has been through
+            self.kinds: set[str] = set()
             self.split, self.frozen = [False] * self.stages, [stage in data.get("frozen", ()) for stage in range(self.stages)]
             if len(data["programs"]) != self.ranks:
                 raise PlanError(f"{path} has {len(data['programs'])} programs for {self.ranks} ranks")
@@ -144,6 +146,7 @@ class Plan:
                 if microbatch is not None and not 0 <= microbatch + low <= microbatch + high < self.microbatches:
                     raise PlanError(f"{self.path}: rank {rank} has {kind} of microbatches {microbatch + low} to {microbatch + high}, and there are "
                                     f"{self.microbatches}; check it with: weir check {self.path}")
+                self.kinds.add(kind)
                 self.split[stage] = self.split[stage] or kind == "W"
                 body.append(Action(kind, stage, -1 if microbatch is None else microbatch, tuple(ends), i + 1 < len(pair)))
         return _Loop(repeat, stride, body)

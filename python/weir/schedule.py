@@ -1,0 +1,125 @@
+"""PyTorch's own pipeline runtime under a plan of Weir."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Callable, Sequence
+
+from torch import Tensor, nn
+
+from .detached import detached
+from .plan import Plan, PlanError
+
+if TYPE_CHECKING:
+    from ._pytorch import Runtime
+
+__all__ = ["schedule"]
+
+RUNS = frozenset((
+    "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "WAIT_F", "WAIT_B", "UNSHARD", "RESHARD", "REDUCE_GRAD", "ZERO_GRAD", "WAIT_REDUCE"))
+
+
+def schedule(plan: Plan, stages: Sequence[Any], loss_fn: Callable[..., Tensor], *, reduction: str = "mean", check_split: bool = True,
+             **options: Any) -> Runtime:
+    """Returns PyTorch's pipeline schedule with the actions of a plan, its transfers and its waits.
+
+        plan = weir.Plan.load("best.json")
+        stages = [PipelineStage(modules[s], s, plan.stages, device) for s in plan.on(rank)]
+        schedule = weir.schedule(plan, stages, loss_fn)
+        schedule.step(inputs)                             # or step(), or step(target=targets, losses=losses)
+
+    stages are the PipelineStages of this rank, those of plan.on(rank). loss_fn(output, target) returns
+    the loss of one microbatch, one tensor, a mean over it or a sum, which reduction says: with "mean"
+    the gradients are those of the mean over all microbatches, with "sum" those of the sum. Give it
+    on every rank.
+
+    The result is a schedule of torch.distributed.pipelining, with its step and eval, except that
+
+      - losses are detached: numbers without a graph, unscaled, in the list that step fills;
+      - step returns outputs, and keeps them, only with return_outputs=True;
+      - stages with a split backward copy outputs that are views, which PyTorch cannot detach;
+      - in the first step with split backwards, each such stage computes one microbatch's backward whole
+        as well (check_split=False leaves this out). If gradients differ, step raises PlanError on every
+        rank, before the optimizer has seen them.
+
+    options are those of PyTorch's runtime: args_chunk_spec, kwargs_chunk_spec, output_merge_spec.
+    Memory stays that of the plan if nothing else keeps tensors: pass losses=None or read them, and give
+    inputs as arg_mbs and targets as target_mbs, lists that may make their items when asked.
+
+    Raises PlanError for a plan or stages that PyTorch cannot run, and ImportError for a PyTorch whose
+    private parts, on which this stands, differ from those that were tested.
+    """
+    from . import _pytorch  # needs a build of PyTorch with torch.distributed
+
+    _pytorch.probe()
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f'reduction is {reduction!r}: give "mean" or "sum", which is what loss_fn returns')
+    if loss_fn is None:
+        raise ValueError("loss_fn is None: give it on every rank, since a rank without one runs no backward")
+    _check_plan(plan)
+    stages = list(stages)
+    given, rank = sorted(stage.stage_index for stage in stages), stages[0].group_rank
+    if stages[0].group_size != plan.ranks or stages[0].num_stages != plan.stages or given != plan.on(rank):
+        raise PlanError(f"rank {rank} of {stages[0].group_size} has the stages {given} of {stages[0].num_stages}: in {plan.path} "
+                        f"there are {plan.ranks} ranks and {plan.stages} stages, and this rank has {plan.on(rank) if rank < plan.ranks else 'none'}")
+    for stage in stages:
+        _check_stage(plan, stage, _pytorch.metadata(stage))
+    last = plan.stages - 1
+    if last in given and any(a.microbatch != i for i, a in enumerate(a for a in plan.actions(rank) if a.kind == "F" and a.stage == last)):
+        raise PlanError(f"{plan.path} runs the forwards of the last stage out of order, and PyTorch finds losses by their order")
+    for stage in stages:
+        if plan.split[stage.stage_index] and 0 < stage.stage_index < last:
+            stage.submod.register_forward_hook(_without_views)
+    factor = 1 / plan.microbatches if reduction == "mean" else 1.0
+    return _pytorch.Runtime(plan, stages, detached(loss_fn if factor == 1 else _scaled(loss_fn, factor)), check_split, **options)
+
+
+def _check_plan(plan: Plan) -> None:
+    """Raises PlanError for a plan that PyTorch's runtime cannot run, or that lacks its waits."""
+    if not plan.training:
+        raise PlanError(f"{plan.path} runs forwards alone: give a plan that trains, whose schedule runs its forwards alone in eval")
+    if not plan.lifetimes:
+        raise PlanError(f"{plan.path} has no lifetimes, and so no waits for what is sent: weir convert {plan.path} --to plan writes them")
+    if plan.copies > 1 or plan.slices > 1:
+        raise PlanError(f"{plan.path} has {plan.copies} copies of the model and {plan.slices} slices of a sequence, and PyTorch runs one of each")
+    if any(plan.frozen):
+        raise PlanError(f"{plan.path} has frozen stages, and PyTorch runs the backward of every stage: plan them as trained, and freeze their parameters")
+    if not plan.kinds <= RUNS:
+        raise PlanError(f"{plan.path} has {', '.join(sorted(plan.kinds - RUNS))}, which PyTorch's runtime does not know: plan without --offload and --quantize")
+
+
+def _check_stage(plan: Plan, stage: Any, exchanged: tuple[Any, Any]) -> None:
+    """Raises PlanError for a stage that PyTorch would train wrong, or not at all, under this plan."""
+    from torch.distributed.fsdp import FSDPModule
+
+    index = stage.stage_index
+    for name, tensors, other in zip(("input_args", "output_args"), exchanged, (index, index + 1)):
+        if tensors and 0 < other < plan.stages and not any(tensor.requires_grad for tensor in tensors):
+            raise PlanError(f"{name} of stage {index} require no gradient, so none would be sent back: torch.empty(..., requires_grad=True)")
+    if isinstance(stage.submod, FSDPModule) and "UNSHARD" not in plan.kinds:
+        raise PlanError(f"stage {index} is sharded by FSDP, and {plan.path} never gathers weights: plan with --replicas N --shard 3")
+    if isinstance(stage.submod, nn.parallel.DistributedDataParallel) and plan.split[index]:
+        raise PlanError(f"stage {index} is wrapped in DDP, which does not see gradients of split backwards, and {plan.path} splits them: "
+                        "shard it with fully_shard, or take a plan without I and W")
+
+
+def _scaled(loss_fn: Callable[..., Tensor], factor: float) -> Callable[..., Tensor]:
+    """Returns loss_fn with gradients multiplied by factor, and the same losses."""
+
+    @functools.wraps(loss_fn, updated=())
+    def wrapped(*args: Any, **kwargs: Any) -> Tensor:
+        loss = loss_fn(*args, **kwargs)
+        if not isinstance(loss, Tensor) or not loss.requires_grad:
+            return loss
+        loss = loss.clone()  # so that the hook is on no node of the model
+        loss.register_hook(lambda gradient: gradient * factor)  # type: ignore[no-untyped-call]
+        return loss
+
+    return wrapped
+
+
+def _without_views(module: nn.Module, args: Any, output: Any) -> Any:
+    """Copies outputs that are views: a split backward detaches them in place, which a view refuses."""
+    if isinstance(output, (tuple, list)):
+        return type(output)(_without_views(module, args, one) for one in output)
+    return output.clone() if isinstance(output, Tensor) and output._is_view() else output
