@@ -104,13 +104,22 @@ func (c *chooseCmd) Run(s *streams) error {
 		return err
 	}
 	if err == nil && c.Output != "" { // before the table, whose reader may stop early
-		err = outfile.Write(c.Output, func(w io.Writer) error { return format.WriteJSON(w, choice.Best.Plan, costs) })
+		err = c.write(choice.Best.Plan, costs)
 	}
 	if c.JSON {
 		return errors.Join(printJSON(s.out, c.outcome(choice, costs)), err)
 	}
 	c.table(s.text, choice, costs)
 	return err
+}
+
+// write writes the best plan with its lifetimes to the file.
+func (c *chooseCmd) write(best *schedule.Plan, costs *simulate.Costs) error {
+	plan, err := withLifetimes(best, c.Capacity)
+	if err != nil {
+		return err
+	}
+	return outfile.Write(c.Output, func(w io.Writer) error { return format.WriteJSON(w, plan, costs) })
 }
 
 // validate returns an error for flags that allow no choice.

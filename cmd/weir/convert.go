@@ -18,6 +18,7 @@ type convertCmd struct {
 	Stages       *int   `help:"Number of stages, if the file does not show it." placeholder:"S"`
 	Microbatches *int   `help:"Number of microbatches, if the file does not show it." placeholder:"M"`
 	Capacity     int    `help:"Messages that a link holds, for a plan that gets its transfers here (--to comms); 0 works with any capacity, -1 is no limit." default:"0" placeholder:"N"`
+	Runtime      string `help:"The runtime that the plan is moved to: weir or pytorch. A plan with transfers for the other one gets new ones." enum:"auto,weir,pytorch" default:"auto"`
 	Near         bool   `help:"Leave out the copies to far memory, which only text and plan can express."`
 	JSON         bool   `help:"The same as --to plan."`
 	Output       string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
@@ -32,6 +33,7 @@ func (c *convertCmd) Run(s *streams) error {
 	if c.Near {
 		file.Plan = lower.Near(file.Plan)
 	}
+	plan := file.Plan
 	to, ok := format.Parse(c.To)
 	if c.JSON {
 		to, ok = format.JSON, true
@@ -39,27 +41,39 @@ func (c *convertCmd) Run(s *streams) error {
 	if !ok {
 		to = file.Format
 	}
-	plan := file.Plan
+	runtime, moves := schedule.ParseRuntime(c.Runtime)
 	reduces := to == format.Compute && plan.Kinds()[schedule.ReduceGrad] // as PyTorch lists them, and does not load them
-	switch {
-	case to == file.Format && !c.Near && (c.To == "same" && !c.JSON || to != format.JSON && !file.OldLetters && !reduces):
+	if to == file.Format && !c.Near && !moves && (c.To == "same" && !c.JSON || to != format.JSON && !file.OldLetters && !reduces) {
 		return s.write(c.Output, func(w io.Writer) error {
 			_, err := file.WriteTo(w)
 			return err
 		})
-	case to == format.JSON:
-		return s.write(c.Output, func(w io.Writer) error { return format.WriteJSON(w, plan, file.Costs) })
-	case (to == format.Comms || to == format.Comms26) && plan.Placement.Ranks > 1:
+	}
+	comms := (to == format.Comms || to == format.Comms26) && plan.Placement.Ranks > 1
+	if comms {
+		runtime, moves = schedule.PyTorch, true
+	}
+	if moves || to == format.JSON {
 		if _, err := prove(plan, file, schedule.Unlimited); err != nil {
 			return err
 		}
-		plan, err = lower.For(schedule.PyTorch, plan, c.Capacity)
-		if err == nil && !plan.HasTransfers() {
-			plan, err = lower.Transfers(plan, c.Capacity)
-		}
-		if err != nil {
-			return err
-		}
 	}
-	return s.write(c.Output, func(w io.Writer) error { return format.Write(w, plan, to) })
+	if moves {
+		plan, err = lower.For(runtime, plan, c.Capacity)
+	}
+	if err == nil && comms && !plan.HasTransfers() {
+		plan, err = lower.Transfers(plan, c.Capacity)
+	}
+	if err == nil && to == format.JSON {
+		plan, err = withLifetimes(plan, c.Capacity)
+	}
+	if err != nil {
+		return err
+	}
+	return s.write(c.Output, func(w io.Writer) error {
+		if to == format.JSON {
+			return format.WriteJSON(w, plan, file.Costs)
+		}
+		return format.Write(w, plan, to)
+	})
 }

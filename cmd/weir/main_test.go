@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/format"
 )
 
 // weir runs a command line and returns its output and its exit status.
@@ -357,6 +358,11 @@ func TestOneMakespan(t *testing.T) {
 		for _, file := range []string{best, text, again, csv, convert(csv, "json", runtime+"-csv.json")} {
 			require.Equal(t, promised, makespan(file, "--runtime", runtime), file)
 		}
+		for _, file := range []string{best, again, convert(compute, "plan", runtime+"-lifetimes.json")} {
+			checked, stderr, status := weir("", "check", file)
+			require.Zero(t, status, stderr)
+			require.Contains(t, checked, "in flight per stage")
+		}
 		for _, file := range []string{best, text, again} {
 			require.Equal(t, promised, makespan(file), file)
 			require.Equal(t, promised, makespan(file, "--capacity", "1"), file)
@@ -438,6 +444,53 @@ func TestConvertWritesTodaysLetters(t *testing.T) {
 		require.Zero(t, status, stderr)
 		require.Equal(t, today, converted)
 	}
+}
+
+// TestConvertGivesLifetimes: a plan of another form, written as a plan, has the lifetimes and the loops of
+// the plan that its rule makes.
+func TestConvertGivesLifetimes(t *testing.T) {
+	flat := func(text string) (programs [][]schedule.Action) {
+		file, err := format.Read(strings.NewReader(text), format.Options{})
+		require.NoError(t, err)
+		for rank := range file.Plan.Programs {
+			programs = append(programs, slices.Collect(file.Plan.All(rank)))
+		}
+		return programs
+	}
+	for _, s := range schedule.Schedules() {
+		name, flags := s.Name, []string{"--ranks", "2", "--microbatches", "512"}
+		if name == "seq1f1b" { // no other form says how many slices a sequence has
+			continue
+		}
+		for _, form := range []string{"compute", "comms", "comms-2.6", "order", "text"} {
+			runtime := "pytorch"
+			if form == "order" || form == "text" {
+				runtime = "weir"
+			}
+			want, stderr, status := weir("", append([]string{"plan", name, "--runtime", runtime, "--to", "plan"}, flags...)...)
+			require.Zero(t, status, stderr)
+			other, stderr, status := weir("", append([]string{"plan", name, "--to", form}, flags...)...)
+			if form == "order" && status != 0 {
+				require.Contains(t, stderr, "order: ")
+				continue
+			}
+			require.Zero(t, status, stderr)
+			got, stderr, status := weir(other, "convert", "-", "--to", "plan")
+			require.Zero(t, status, stderr)
+			require.Equal(t, flat(want), flat(got), "%s from %s", name, form)
+			require.Less(t, len(got), max(2*len(want), 20<<10), "%s from %s", name, form)
+			checked, stderr, status := weir(got, "check", "-")
+			require.Zero(t, status, stderr)
+			require.NotContains(t, checked, "no lifetimes")
+			back, stderr, status := weir(want, "convert", "-", "--runtime", "pytorch", "--to", "plan")
+			require.Zero(t, status, stderr)
+			require.Contains(t, back, `"runtime": "pytorch"`)
+			require.Contains(t, back, `"microbatch"]`)
+		}
+	}
+	_, stderr, status := weir("0F0,0B1\n", "convert", "-", "--to", "plan")
+	require.Equal(t, 1, status)
+	require.Contains(t, stderr, "<stdin>:1:1: missing action: Rank 0 never runs 0F1")
 }
 
 // A plan of schema 1 is refused with the command that converts it.

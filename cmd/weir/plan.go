@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"slices"
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/format"
@@ -15,6 +16,7 @@ type planCmd struct {
 	planFlags
 	To       string `help:"compute: PyTorch's CSV of computations; comms: the same with transfers, for PyTorch 2.15 and later; comms-2.6: for PyTorch 2.6 to 2.14; order: signed order list; plan: the form that weir and Python read, with the end of every lifetime; text: the same for people." aliases:"format" enum:"text,compute,comms,comms-2.6,order,plan,json" default:"text"`
 	Capacity int    `help:"Messages that a link between ranks holds: 0 places transfers so that each send can meet its receive, which works with any capacity; 1 or more receives as late as possible; -1 is no limit." default:"0" placeholder:"N"`
+	Runtime  string `help:"The runtime of the plan: weir, or pytorch, whose ranks post a receive and wait in the computation that needs it. comms is always for pytorch." enum:"weir,pytorch" default:"weir"`
 	JSON     bool   `help:"The same as --to plan."`
 	Output   string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
 }
@@ -42,7 +44,7 @@ func (c *planCmd) Run(s *streams) error {
 		form = format.JSON
 	}
 	inPyTorch := form == format.Comms || form == format.Comms26
-	if inPyTorch {
+	if inPyTorch || c.Runtime == schedule.PyTorch.String() {
 		plan.Runtime = schedule.PyTorch
 	}
 	if c.Offload != "" && form != format.Text && form != format.JSON {
@@ -86,7 +88,7 @@ func languageModel(plan *schedule.Plan, quantizes bool) []schedule.Facts {
 	facts := make([]schedule.Facts, plan.Placement.Stages())
 	for stage := range facts {
 		facts[stage].Split = hasAction(plan, schedule.W, stage)
-		facts[stage].Quantizes = quantizes
+		facts[stage].Quantizes = quantizes || hasAction(plan, schedule.Quantize, stage)
 		facts[stage].Frozen = stage < len(plan.Frozen) && plan.Frozen[stage]
 		if plan.Placement.First(stage) {
 			facts[stage].Reads[schedule.F] |= tokens
@@ -108,4 +110,41 @@ func hasAction(plan *schedule.Plan, kind schedule.Kind, stage int) bool {
 		}
 	}
 	return false
+}
+
+// withLifetimes returns a valid plan with the lifetimes of a language model's stages, unless it has
+// lifetimes. A plan that needs transfers, or does not wait for its sends, gets them for links of the
+// capacity. The actions of a plain list become segments where they repeat.
+func withLifetimes(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
+	if plan.Windows != nil {
+		return plan, nil
+	}
+	if has := plan.Kinds(); !has[schedule.WaitF] && !has[schedule.WaitB] && plan.HasTransfers() {
+		plan = lower.Computations(plan)
+	}
+	plan = folded(plan)
+	if plan.Placement.Ranks > 1 && !plan.HasTransfers() {
+		lowered, err := lower.Transfers(plan, capacity)
+		if err != nil {
+			return nil, err
+		}
+		plan = lowered
+	}
+	return lower.Lifetimes(plan, languageModel(plan, false), 3)
+}
+
+// folded returns the plan with segments for the actions that repeat in programs that are plain lists.
+func folded(plan *schedule.Plan) *schedule.Plan {
+	short := *plan
+	short.Programs = slices.Clone(plan.Programs)
+	for rank, program := range plan.Programs {
+		if len(program) == 1 && program[0].Repeat == 1 && program[0].Inner == nil {
+			var b schedule.Builder
+			for _, a := range program[0].Body {
+				b.Append(a)
+			}
+			short.Programs[rank] = b.Program()
+		}
+	}
+	return &short
 }
