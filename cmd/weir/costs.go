@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/format"
+	"github.com/weir-ml/weir/schedule/lengths"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
@@ -24,6 +25,7 @@ type costFlags struct {
 	Comm        decimal `help:"Latency of a hop between ranks; both may compute meanwhile." placeholder:"T"`
 	FarTime     decimal `help:"Time of the copy of a rank's saved tensors of a microbatch to far memory, divided evenly over its stages, and of the copy back (--offload); by default 0." placeholder:"T"`
 	ReplicaRate rate    `help:"With --costs in ns, us, ms or s: the rate of the link between replicas of a rank in each direction, such as 50GB/s, in place of the file's." placeholder:"RATE"`
+	Lengths     string  `help:"With costs that depend on it: a file with the lengths of the sequences of each microbatch in tokens, a microbatch a line, in place of the lengths in the file of costs." placeholder:"FILE"`
 	Costs       string  `help:"A file of costs and bytes for each stage, in place of the flags above (docs/cli.md; examples/train -emit-costs writes one)." placeholder:"FILE"`
 }
 
@@ -48,11 +50,14 @@ func (c *costFlags) price(placement schedule.Placement, file *format.File) (*sim
 	if c.Costs != "" {
 		return c.fromFile()
 	}
+	if file != nil && file.Costs != nil && c.ReplicaRate == 0 {
+		return c.withLengths(file.Costs)
+	}
+	if c.Lengths != "" {
+		return nil, usage("--lengths: give --costs whose stages have per_token or per_square")
+	}
 	if c.ReplicaRate != 0 {
 		return nil, usage("--replica-rate counts bytes: give --costs with the bytes of each stage")
-	}
-	if file != nil && file.Costs != nil {
-		return file.Costs, nil
 	}
 	return c.uniform(placement)
 }
@@ -76,7 +81,45 @@ func (c *costFlags) fromFile() (*simulate.Costs, error) {
 	if err == nil && c.ReplicaRate != 0 {
 		costs.ReplicaPerMiB, err = perMiB(costs, "--replica-rate", float64(c.ReplicaRate))
 	}
-	return costs, err
+	if err != nil {
+		return nil, err
+	}
+	return c.withLengths(costs)
+}
+
+// withLengths returns the costs with the lengths of --lengths.
+func (c *costFlags) withLengths(costs *simulate.Costs) (*simulate.Costs, error) {
+	if c.Lengths == "" {
+		return costs, nil
+	}
+	if !costs.HasRates() {
+		return nil, usage("--lengths: the costs do not depend on them: give a stage per_token or per_square, or leave out the flag")
+	}
+	lines, err := lengthsFile(c.Lengths)
+	if err != nil {
+		return nil, err
+	}
+	own := *costs
+	own.Lengths = nil
+	for _, sequences := range lines {
+		own.Lengths = append(own.Lengths, lengths.Of(sequences...))
+	}
+	return &own, nil
+}
+
+// countLengths makes the plan of the flags have as many microbatches as --lengths has lines.
+func (c *pricedPlan) countLengths() error {
+	if c.Lengths == "" || c.Microbatches != nil {
+		return nil
+	}
+	if _, err := schedule.Find(c.Plan); err != nil {
+		return nil // a file has its own number
+	}
+	lines, err := lengthsFile(c.Lengths)
+	if n := len(lines); err == nil {
+		c.Microbatches = &n
+	}
+	return err
 }
 
 // pricedPlan holds the flags of a plan and of its costs.

@@ -90,6 +90,9 @@ func (c *layoutFlags) prepare(s *streams) (*step, error) {
 		}
 		out.profile = t
 	}
+	if err := c.countLengths(); err != nil {
+		return nil, err
+	}
 	plan, file, err := c.load(s)
 	if err != nil {
 		return nil, err
@@ -143,7 +146,7 @@ func (c *layoutFlags) prepare(s *streams) (*step, error) {
 	if err := c.sharded(out); err != nil {
 		return nil, err
 	}
-	envelope := c.Envelope || len(c.Shapes) == 0 && len(out.profile.Shapes) > 1
+	envelope := c.Envelope || len(c.Shapes) == 0 && len(out.profile.Shapes) > 1 && c.Profile != ""
 	out.cfg = layout.Config{LookAhead: c.LookAhead, Envelope: envelope, Replicas: c.Replicas, Search: placement.Options{Nodes: c.Work}}
 	if out.costs != nil {
 		out.cfg.Resident = func(place schedule.Placement, rank int) int64 {
@@ -152,6 +155,12 @@ func (c *layoutFlags) prepare(s *streams) (*step, error) {
 			}
 			return out.costs.ResidentOf(place, rank)
 		}
+	}
+	if c.Profile == "" && len(out.profile.Shapes) > 1 {
+		if out.cfg.Shapes, err = shapesOf(out.plan, out.costs); err != nil || len(c.Shapes) == 0 {
+			return out, err
+		}
+		return nil, usage("--shapes: the costs have the lengths of the microbatches: leave out the flag")
 	}
 	if len(c.Shapes) > 0 {
 		const most = 1 << 23
@@ -228,7 +237,10 @@ func (c *memPlanCmd) Run(s *streams) error {
 	}
 	ctx := context.Background()
 	var others []layout.Alternative
-	if c.Memory > 0 || c.WhatIf {
+	if c.WhatIf && step.cfg.Shapes != nil && c.Profile == "" {
+		return usage("--what-if: it changes the number of microbatches, and the costs have the length of each: leave out one of the two")
+	}
+	if (c.Memory > 0 || c.WhatIf) && (step.cfg.Shapes == nil || c.Profile != "") {
 		if others, err = c.alternatives(step); err != nil {
 			return err
 		}

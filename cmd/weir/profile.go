@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lengths"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/schedule/units"
 )
@@ -20,7 +22,19 @@ func (c *layoutFlags) profile(plan *schedule.Plan, costs *simulate.Costs) (*layo
 		if costs == nil {
 			return nil, usage("give --profile, or --costs with the bytes of each stage")
 		}
-		return layout.FromFigures(plan, figuresFromCosts(plan, costs)), nil
+		if costs = costs.Uniform(); costs.Lengths == nil && !costs.HasRates() {
+			return layout.FromFigures(plan, figuresFromCosts(plan, costs)), nil
+		}
+		if err := costs.ValidateLengths(plan.Microbatches); err != nil {
+			return nil, err
+		}
+		profile := &layout.Profile{}
+		for _, size := range distinct(costs.Lengths) { // a shape class for each
+			one := layout.FromFigures(plan, figuresFromCosts(plan, costs.AtSize(size)))
+			one.Shapes[0].Name = fmt.Sprintf("%s, squares of %s", units.Number(size.Tokens, "token"), units.Count(size.Squares))
+			profile.Facts, profile.Shapes = one.Facts, append(profile.Shapes, one.Shapes...)
+		}
+		return profile, nil
 	}
 	file, err := os.Open(c.Profile)
 	if err != nil {
@@ -35,6 +49,29 @@ func (c *layoutFlags) profile(plan *schedule.Plan, costs *simulate.Costs) (*layo
 		return nil, inFile(c.Profile, err)
 	}
 	return t, nil
+}
+
+// distinct returns the different sizes, in the order in which they first appear.
+func distinct(sizes []lengths.Size) (different []lengths.Size) {
+	seen := map[lengths.Size]bool{}
+	for _, size := range sizes {
+		if !seen[size] {
+			seen[size], different = true, append(different, size)
+		}
+	}
+	return different
+}
+
+// shapesOf returns the shape class of each microbatch of a plan, for a profile from costs with lengths.
+func shapesOf(plan *schedule.Plan, costs *simulate.Costs) ([]int, error) {
+	if err := costs.ValidateLengths(plan.Microbatches); err != nil {
+		return nil, err
+	}
+	classes, shapes := distinct(costs.Lengths), make([]int, plan.Microbatches)
+	for mb := range shapes {
+		shapes[mb] = slices.Index(classes, costs.Lengths[plan.Item(mb)])
+	}
+	return shapes, nil
 }
 
 // figuresFromCosts returns the figures of every stage of a plan from its costs. Costs do not describe

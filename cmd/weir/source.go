@@ -72,6 +72,9 @@ type timedPlan struct {
 
 // provenPlan returns the proven plan, with the transfers of its runtime, and its costs.
 func (c *timedPlan) provenPlan(s *streams) (*schedule.Plan, *simulate.Costs, error) {
+	if err := c.countLengths(); err != nil {
+		return nil, nil, err
+	}
 	plan, file, err := c.read(s, c.runtimeFlag)
 	if err != nil {
 		return nil, nil, err

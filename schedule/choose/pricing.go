@@ -120,7 +120,10 @@ func (c *memoryChange) add(allocated, freed int64) {
 
 // splits reports whether every stage with a time for B also has times for I and W.
 func (r *Request) splits() bool {
-	return !slices.ContainsFunc(r.Costs.Stages, func(c simulate.StageCosts) bool { return c.B > 0 && c.I+c.W == 0 })
+	return !slices.ContainsFunc(r.Costs.Stages, func(c simulate.StageCosts) bool {
+		token, square := &c.PerToken, &c.PerSquare
+		return float64(c.B)+token.B+square.B > 0 && float64(c.I+c.W)+token.I+token.W+square.I+square.W == 0
+	})
 }
 
 // wholeIsFaster reports whether a stage has a B that takes less time than its I and W together.

@@ -91,5 +91,8 @@ func (r *Request) Validate() error {
 	if r.Capacity < schedule.Unlimited {
 		fault("capacity %d: give 0 or more, or %d for no limit", r.Capacity, schedule.Unlimited)
 	}
-	return errors.Join(append(faults, r.Costs.ValidateFor(r.Ranks, r.Stages))...)
+	if err := r.Costs.ValidateFor(r.Ranks, r.Stages); err != nil {
+		return errors.Join(append(faults, err)...)
+	}
+	return errors.Join(append(faults, r.Costs.ValidateLengths(r.Microbatches))...)
 }

@@ -19,6 +19,8 @@ func (r *Request) searches() []func() []*Candidate {
 		return []func() []*Candidate{func() []*Candidate { return []*Candidate{{Schedule: "searched chain", Refused: err}} }}
 	}
 	switch {
+	case r.Costs.Lengths != nil:
+		return refused("a search repeats the order of a few microbatches, and these differ in length: only schedules with names are tried")
 	case r.Ranks == 1:
 		return refused("there is nothing to search on one rank, which takes as long in any order")
 	case r.Stages < r.Ranks:

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // ErrSize is wrapped by errors about the size of a microbatch.
@@ -39,10 +41,10 @@ func (s Size) Add(other Size) Size {
 // Validate reports a size that no microbatch can have. The error wraps ErrSize.
 func (s Size) Validate() error {
 	if s.Tokens < 1 || s.Tokens > MaxTokens {
-		return fmt.Errorf("%w: it has %d tokens: use 1 to %d", ErrSize, s.Tokens, int64(MaxTokens))
+		return diagnostic.Errorf(ErrSize, "it has %d tokens: use 1 to %d", s.Tokens, int64(MaxTokens))
 	}
 	if s.Squares < s.Tokens || s.Squares > s.Tokens*s.Tokens {
-		return fmt.Errorf("%w: %d tokens cannot have squares of %d: the sum of the squares of the lengths is from %d, for sequences of one token, to %d, for one sequence", ErrSize, s.Tokens, s.Squares, s.Tokens, s.Tokens*s.Tokens)
+		return diagnostic.Errorf(ErrSize, "%d tokens cannot have squares of %d: the sum of the squares of the lengths is from %d, for sequences of one token, to %d, for one sequence", s.Tokens, s.Squares, s.Tokens, s.Tokens*s.Tokens)
 	}
 	return nil
 }

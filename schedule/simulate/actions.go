@@ -23,7 +23,16 @@ type actionCost struct {
 	time      int64 // the time for which the action occupies the rank
 	recompute int64 // the part of time spent on recomputation
 	joined    int64 // the time of a pair with this forward, without recomputation; 0 means the sum of both
-	wire      int64 // the time for which the action's message occupies the link
+	wire      wire  // the time for which the action's message occupies the link
+}
+
+// wire is the time for which a message occupies a link. If microbatches have different costs, the time
+// is computed for each message.
+type wire struct {
+	time   int64
+	perMiB int64
+	stage  int32
+	bytes  quantity // of the stage
 }
 
 // operation selects the code that runs an action.
@@ -68,8 +77,13 @@ func (s *simulation) pairTime(a, b schedule.Action) int64 {
 
 // timeOf returns the time of a computation that is not joined.
 func (s *simulation) timeOf(d *actionCost, a schedule.Action) int64 {
-	if s.costs.Each == nil || a.Kind() == schedule.Quantize {
+	if s.costs.Each == nil && s.sizes == nil || a.Kind() == schedule.Quantize {
 		return d.time
+	}
+	if s.costs.Each == nil {
+		at := s.costs.Of(a.Stage()).At(s.sizes[a.Microbatch()])
+		time, _ := s.computation(a.Stage(), a.Kind(), &at)
+		return time
 	}
 	a = a.WithDrop(0).WithJoin(false)
 	time := s.costs.Each(a)
@@ -86,12 +100,11 @@ func (s *simulation) timeOf(d *actionCost, a schedule.Action) int64 {
 func (s *simulation) prepare() {
 	p := s.plan.Placement
 	s.actionCosts, s.holdings = make([]actionCost, p.Stages()*schedule.NumKinds), make([]holding, p.Stages()*schedule.NumKinds)
+	s.crossings = make([][]crossing, len(s.holdings))
 	s.mailbox() // mailbox 0 means no mailbox
 	for stage := range p.Stages() {
 		s.computations(stage)
-		s.setHoldings(stage)
 	}
-	s.prepareCopies()
 	s.routes = make([]route, len(s.links.From))
 	for link := range s.routes {
 		s.newRoute(link)
@@ -106,7 +119,7 @@ func (s *simulation) prepare() {
 		}
 		link := s.links.Of[passage.edge]
 		route := &s.routes[link]
-		wire := s.costs.Link(route.from, route.to).transmission(passage.bytes)
+		wire := s.wireTime(s.costs.Link(route.from, route.to).PerMiB, passage.carries, passage.from)
 		switch {
 		case s.posts():
 			s.postedTransfer(passage, link, wire)
@@ -116,6 +129,12 @@ func (s *simulation) prepare() {
 			s.implyTransfer(passage, link, wire)
 		}
 	}
+	if s.sizes == nil {
+		for stage := range p.Stages() {
+			s.setHoldings(stage)
+		}
+	}
+	s.prepareCopies()
 	if s.outline.Offloads {
 		s.offloads()
 	}
@@ -135,19 +154,52 @@ func tableIndex(stage int, kind schedule.Kind) int { return stage*schedule.NumKi
 // computations sets the costs of the computations of a stage.
 func (s *simulation) computations(stage int) {
 	costs := s.costs.Of(stage)
-	recompute := costs.Recompute
-	if s.plan.Facts != nil && !s.plan.Facts[stage].Recomputes {
-		recompute = 0
-	}
-	set := func(kind schedule.Kind, time, recompute int64) *actionCost {
+	for _, kind := range [...]schedule.Kind{schedule.F, schedule.B, schedule.I, schedule.W} {
 		d := &s.actionCosts[tableIndex(stage, kind)]
-		d.op, d.time, d.recompute = opCompute, time+recompute, recompute
-		return d
+		d.op = opCompute
+		d.time, d.recompute = s.computation(stage, kind, costs)
 	}
-	set(schedule.F, costs.F, 0).joined = costs.Joined
-	set(schedule.B, costs.Backward(), recompute)
-	set(schedule.I, costs.I, recompute)
-	set(schedule.W, costs.W, 0)
+	s.actionCosts[tableIndex(stage, schedule.F)].joined = costs.Joined
+}
+
+// computation returns the time of a computation, and the part of it that is spent on recomputation.
+func (s *simulation) computation(stage int, kind schedule.Kind, costs *StageCosts) (time, recompute int64) {
+	if s.plan.Facts == nil || s.plan.Facts[stage].Recomputes {
+		recompute = costs.Recompute
+	}
+	switch kind {
+	case schedule.F:
+		return costs.F, 0
+	case schedule.W:
+		return costs.W, 0
+	case schedule.I:
+		return costs.I + recompute, recompute
+	default:
+		return costs.Backward() + recompute, recompute
+	}
+}
+
+// wireTime returns the time for which messages of a stage occupy a link.
+func (s *simulation) wireTime(perMiB int64, bytes quantity, stage int) wire {
+	w := wire{perMiB: perMiB, bytes: bytes, stage: int32(stage)}
+	if s.sizes == nil {
+		w.time = LinkCosts{PerMiB: perMiB}.transmission(s.bytes(bytes, stage, 0))
+	}
+	return w
+}
+
+// wireOf returns the time for which the message with the key occupies its link.
+func (s *simulation) wireOf(d *actionCost, key int64) int64 {
+	if s.sizes == nil || d.wire.perMiB == 0 {
+		return d.wire.time
+	}
+	return s.unequalWire(d, key)
+}
+
+// unequalWire is wireOf for microbatches with different costs.
+func (s *simulation) unequalWire(d *actionCost, key int64) int64 {
+	microbatch := schedule.Action(key << schedule.StageShift).Microbatch()
+	return LinkCosts{PerMiB: d.wire.perMiB}.transmission(s.bytes(d.wire.bytes, int(d.wire.stage), microbatch))
 }
 
 // newRoute initializes the route of a link.
@@ -168,7 +220,7 @@ func (s *simulation) newRoute(link int) {
 
 // implyTransfer sets the costs of a message in a plan without transfers: the computation that produces the
 // message sends it, and the computation that reads the message waits for it.
-func (s *simulation) implyTransfer(p *passage, link int, wire int64) {
+func (s *simulation) implyTransfer(p *passage, link int, wire wire) {
 	box := s.mailbox()
 	for _, kind := range p.kinds {
 		d := &s.actionCosts[tableIndex(p.from, kind)]
@@ -179,7 +231,7 @@ func (s *simulation) implyTransfer(p *passage, link int, wire int64) {
 }
 
 // transfer sets the costs of the sends, receives and waits of a message.
-func (s *simulation) transfer(p *passage, link int, wire int64) {
+func (s *simulation) transfer(p *passage, link int, wire wire) {
 	route, offset := &s.routes[link], int64(p.to-p.from)
 	receipts := 0
 	if p.waits {
@@ -195,7 +247,7 @@ func (s *simulation) posts() bool { return s.transfers && s.plan.Runtime == sche
 
 // postedTransfer sets the costs of the transfers of a message if ranks do not wait at transfers: the
 // computation that reads the message waits for it, and the sender's wait, if the plan has one.
-func (s *simulation) postedTransfer(p *passage, link int, wire int64) {
+func (s *simulation) postedTransfer(p *passage, link int, wire wire) {
 	box, route := s.mailbox(), s.routes[link]
 	for _, kind := range p.kinds {
 		d := &s.actionCosts[tableIndex(p.to, kind)]

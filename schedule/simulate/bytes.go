@@ -21,88 +21,128 @@ type holding struct {
 	far                      int64          // bytes allocated in far memory
 }
 
-// buffer is the class and the size of a buffer.
+// buffer is a buffer of a microbatch. The costs of its stage contain its size.
 type buffer struct {
 	class memory.Class
-	bytes int64
+	size  quantity
+	stage int
 }
 
 // allocate adds a buffer that the action allocates.
-func (h *holding) allocate(b buffer) {
-	if b.bytes > 0 {
-		h.allocated[b.class-firstHeld] += b.bytes
-		h.allocatedBytes += b.bytes
-		h.netBytes += b.bytes
+func (h *holding) allocate(class memory.Class, bytes int64) {
+	if bytes > 0 {
+		h.allocated[class-firstHeld] += bytes
+		h.allocatedBytes += bytes
+		h.netBytes += bytes
 	}
 }
 
 // free adds a buffer that the action frees.
-func (h *holding) free(b buffer) {
-	if b.bytes > 0 {
-		h.freed[b.class-firstHeld] += b.bytes
-		h.netBytes -= b.bytes
+func (h *holding) free(class memory.Class, bytes int64) {
+	if bytes > 0 {
+		h.freed[class-firstHeld] += bytes
+		h.netBytes -= bytes
 	}
 }
 
-// setHoldings sets the holdings of a stage. I frees a part of the saved state and allocates a carry; W
-// frees the carry and the rest of the saved state.
+// setHoldings sets the holdings of a stage for microbatches with equal costs.
 func (s *simulation) setHoldings(stage int) {
-	costs := s.costs.Of(stage)
 	for kind := schedule.F; kind <= schedule.WaitReduce; kind++ {
-		e, h := effects.OfKind(s.plan, stage, kind), &s.holdings[tableIndex(stage, kind)]
-		if kind == schedule.F {
-			h.started = 1
-			h.allocate(buffer{memory.Saved, costs.Saved})
+		s.hold(&s.holdings[tableIndex(stage, kind)], stage, kind, 0)
+	}
+}
+
+// hold adds what an action allocates and frees to its holding. I frees a part of the saved state and
+// allocates a carry; W frees the carry and the rest of the saved state.
+func (s *simulation) hold(h *holding, stage int, kind schedule.Kind, microbatch int) {
+	allocate := func(b buffer) { h.allocate(b.class, s.bytes(b.size, b.stage, microbatch)) }
+	free := func(b buffer) { h.free(b.class, s.bytes(b.size, b.stage, microbatch)) }
+	e := effects.OfKind(s.plan, stage, kind)
+	if kind == schedule.F {
+		h.started = 1
+		allocate(buffer{memory.Saved, savedBytes, stage})
+	}
+	if e.Last {
+		h.finished = 1
+	}
+	switch kind {
+	case schedule.Offload:
+		h.far = s.bytes(offloadedBytes, stage, microbatch)
+		return
+	case schedule.WaitOffload:
+		free(buffer{memory.Saved, offloadedBytes, stage})
+		return
+	case schedule.Reload:
+		allocate(buffer{memory.Saved, offloadedBytes, stage})
+		return
+	}
+	allocate(s.buffers[e.Stage][e.To])
+	for ends := e.Ends; ends != 0; ends &= ends - 1 {
+		switch place := ends.First(); {
+		case place != effects.Saved:
+			free(s.buffers[stage][place])
+		case !e.Last:
+			free(buffer{memory.Saved, savedForI, stage})
+			allocate(buffer{memory.Carry, carryBytes, stage})
+		case kind == schedule.W:
+			free(buffer{memory.Saved, savedForW, stage})
+			free(buffer{memory.Carry, carryBytes, stage})
+		default:
+			free(buffer{memory.Saved, savedBytes, stage})
 		}
-		if e.Last {
-			h.finished = 1
-		}
-		switch kind {
-		case schedule.Offload:
-			h.far = costs.offloadedBytes()
-			continue
-		case schedule.WaitOffload:
-			h.free(buffer{memory.Saved, costs.offloadedBytes()})
-			continue
-		case schedule.Reload:
-			h.allocate(buffer{memory.Saved, costs.offloadedBytes()})
-			continue
-		}
-		h.allocate(s.buffers[e.Stage][e.To])
-		for ends := e.Ends; ends != 0; ends &= ends - 1 {
-			switch place := ends.First(); {
-			case place != effects.Saved:
-				h.free(s.buffers[stage][place])
-			case !e.Last:
-				h.free(buffer{memory.Saved, costs.FreedByI})
-				h.allocate(buffer{memory.Carry, costs.Carry})
-			case kind == schedule.W:
-				h.free(buffer{memory.Saved, costs.Saved - costs.FreedByI})
-				h.free(buffer{memory.Carry, costs.Carry})
-			default:
-				h.free(buffer{memory.Saved, costs.Saved})
-			}
+	}
+	for _, c := range s.crossings[tableIndex(stage, kind)] {
+		if c.allocates {
+			allocate(c.buffer)
+		} else {
+			free(c.buffer)
 		}
 	}
 }
 
-// crossBuffers adds the buffers of a message to the holdings if the plan does not wait for its sends,
+// crossing is a buffer of a message that an action allocates or frees although effects does not say so.
+type crossing struct {
+	buffer    buffer
+	allocates bool
+}
+
+// crossBuffers adds the buffers of a message to the crossings if the plan does not wait for its sends,
 // or has no sends.
 func (s *simulation) crossBuffers(p *passage) {
+	add := func(stage int, kind schedule.Kind, c crossing) {
+		i := tableIndex(stage, kind)
+		s.crossings[i] = append(s.crossings[i], c)
+	}
 	sent, received := s.buffers[p.from][p.sent], s.buffers[p.to][p.received]
 	if s.transfers {
-		s.holdings[tableIndex(p.from, p.send)].free(sent)
+		add(p.from, p.send, crossing{sent, false})
 		return
 	}
 	for _, kind := range p.kinds {
-		s.holdings[tableIndex(p.from, kind)].free(sent)
-		s.holdings[tableIndex(p.to, kind)].allocate(received)
+		add(p.from, kind, crossing{sent, false})
+		add(p.to, kind, crossing{received, true})
 	}
+}
+
+// holding returns the holding of an action. The result is valid until the next call.
+func (s *simulation) holding(a schedule.Action) *holding {
+	if s.sizes == nil || a.Kind() == schedule.Quantize {
+		return &s.holdings[tableIndex(a.Stage(), a.Kind())]
+	}
+	return s.unequalHolding(a)
+}
+
+// unequalHolding is holding for microbatches with different costs.
+func (s *simulation) unequalHolding(a schedule.Action) *holding {
+	h := &s.holdings[tableIndex(a.Stage(), a.Kind())]
+	*h = holding{}
+	s.hold(h, a.Stage(), a.Kind(), a.Microbatch())
+	return h
 }
 
 // level is the live memory of a rank.
 type level struct {
-	holdings   []holding      // by stage and kind
+	s          *simulation
 	copies     []weightCopies // copies of weights, by stage; nil if the plan makes none
 	classes    memory.ByClass
 	bytes      int64 // the sum over all classes
@@ -117,7 +157,7 @@ type level struct {
 // level returns the level of a rank before its first action. The level records its peaks in the
 // report.
 func (s *simulation) level(rank int, report *RankReport) level {
-	l := level{holdings: s.holdings, copies: s.copies, reloaded: s.reloaded[rank], stageIndex: s.outline.Place, bytes: s.costs.ResidentOf(s.plan.Placement, rank), report: report}
+	l := level{s: s, copies: s.copies, reloaded: s.reloaded[rank], stageIndex: s.outline.Place, bytes: s.costs.ResidentOf(s.plan.Placement, rank), report: report}
 	l.classes[memory.Resident] = l.bytes
 	report.Peak, report.Classes, report.PeakPosition = l.bytes, l.classes, -1
 	return l
@@ -126,14 +166,14 @@ func (s *simulation) level(rank int, report *RankReport) level {
 // peaks computes the peaks of a rank, which depend only on the order of its program. At each action of
 // a body, the level changes by the same amount from each repeat to the next, except in the last two
 // repeats, in which copies of weights may end. Therefore the peak is in the first repeat or in one of
-// the last two.
+// the last two. If microbatches have different costs, peaks applies every repeat.
 func (s *simulation) peaks(rank int, report *RankReport) {
 	l, position := s.level(rank, report), int64(0)
 	for _, segment := range s.plan.Programs[rank] {
 		before, length := l, int64(len(segment.Body))
 		l.applyBody(segment.Body, 0, position)
 		from := max(segment.Repeat-2, 1)
-		if !l.uniformReloads(&segment) {
+		if s.sizes != nil || !l.uniformReloads(&segment) {
 			from = 1
 		}
 		if n := int64(from - 1); n > 0 {
@@ -167,11 +207,11 @@ func (l *level) applyBody(body []schedule.Action, shift int, position int64) {
 // apply applies an action or a joined pair, which begins at the given position, to the level.
 func (l *level) apply(position int64, group ...schedule.Action) {
 	for _, a := range group {
-		l.allocate(&l.holdings[tableIndex(a.Stage(), a.Kind())])
+		l.allocate(l.s.holding(a))
 	}
 	l.updatePeaks(group[0], position)
 	for _, a := range group {
-		l.free(&l.holdings[tableIndex(a.Stage(), a.Kind())])
+		l.free(l.s.holding(a))
 		l.endFar(a)
 		l.endWeights(a)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lengths"
 )
 
 // ErrCosts is wrapped by every error about costs.
@@ -45,6 +46,9 @@ type Costs struct {
 	// Stages holds the costs of each stage of the model, or one entry for all stages. If a plan has
 	// copies of the model, Stages may instead have an entry for each stage of the plan.
 	Stages []StageCosts `json:"stages"`
+	// Lengths holds the sizes of the microbatches, in the order of the batch. They are required if a
+	// stage has rates. No repeats are skipped if the costs of microbatches differ.
+	Lengths []lengths.Size `json:"lengths,omitempty"`
 	// Each, if it is not nil, returns the time of a computation and overrides the times of Stages,
 	// for microbatches with different costs. It is called for F, I, W and B, possibly several times
 	// for one action, and must return the same time for the same action. A joined pair takes the
@@ -85,6 +89,11 @@ type StageCosts struct {
 	Weights   int64 `json:"weights,omitempty"`
 	Gradients int64 `json:"gradients,omitempty"`
 	Optimizer int64 `json:"optimizer,omitempty"`
+	// PerToken and PerSquare are what a microbatch adds to the costs above, which are then those of an
+	// empty microbatch: a rate times the number of its tokens, and a rate times the sum of the squared
+	// lengths of its sequences.
+	PerToken  Rates `json:"per_token,omitzero"`
+	PerSquare Rates `json:"per_square,omitzero"`
 }
 
 // LinkCosts holds the costs of the link from one rank to another, for both activations and
@@ -146,13 +155,39 @@ func (c *Costs) Validate() error {
 		s := &c.Stages[stage]
 		for f, v := range reflect.ValueOf(*s).Fields() {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			amount(v.Int(), "%s of stage %d", name, stage)
+			if v.Kind() == reflect.Int64 {
+				amount(v.Int(), "%s of stage %d", name, stage)
+				continue
+			}
+			if v.IsZero() {
+				continue
+			}
+			for of, rate := range v.Fields() {
+				if r := rate.Float(); !(r >= 0 && r <= maxCost) {
+					what, _, _ := strings.Cut(of.Tag.Get("json"), ",")
+					fault("%s of %s of stage %d is %v: it must be 0 to %d", what, name, stage, r, int64(maxCost))
+				}
+			}
+		}
+		for i, r := range [...]*Rates{&s.PerToken, &s.PerSquare} {
+			if r.FreedByI > r.Saved || r.Offloaded > r.Saved {
+				fault("stage %d frees %v bytes at I and offloads %v for each %s, but has saved only %v: use at most the saved bytes", stage, r.FreedByI, r.Offloaded, [...]string{"token", "square"}[i], r.Saved)
+			}
 		}
 		if s.FreedByI > s.Saved {
 			fault("stage %d frees %d bytes at I, but has saved only %d: free at most the saved bytes", stage, s.FreedByI, s.Saved)
 		}
 		if s.Offloaded > s.Saved {
 			fault("stage %d offloads %d bytes, but has saved only %d: offload at most the saved bytes", stage, s.Offloaded, s.Saved)
+		}
+	}
+	if c.HasRates() && slices.ContainsFunc(c.Stages, func(s StageCosts) bool { return s.Joined > 0 }) {
+		fault("the costs depend on the length of a microbatch, but have joined pairs, whose two microbatches may differ: leave out joined, and a pair takes the sum of its two times")
+	}
+	for mb, size := range c.Lengths {
+		if err := size.Validate(); err != nil {
+			fault("microbatch %d: %s", mb, diagnostic.Text(err, nil))
+			break
 		}
 	}
 	for i, l := range c.Links {
@@ -198,16 +233,20 @@ func (c *Costs) ValidateFor(ranks int, stages ...int) error {
 // fit reports all faults of the costs for a plan.
 func (c *Costs) fit(plan *schedule.Plan) error {
 	p := plan.Placement
-	if err := c.ValidateFor(p.Ranks, p.Depth(), p.Stages()); err != nil {
+	if err := errors.Join(c.ValidateFor(p.Ranks, p.Depth(), p.Stages()), c.ValidateLengths(plan.Microbatches)); err != nil {
 		return err
 	}
+	biggest := c.maxSize()
 	var actions, dearest, largest float64
 	for rank := range plan.Programs {
 		actions += float64(plan.Actions(rank))
 	}
 	actions = max(actions, 1) // the cost of a message is computed even if the plan has none
 	for i := range c.Stages {
-		s := &c.Stages[i]
+		s := c.Stages[i]
+		if c.Lengths != nil {
+			s = s.At(biggest)
+		}
 		dearest = max(dearest, float64(s.F+s.I+s.W+s.B+s.Joined+s.Recompute+s.Quantize))
 		largest = max(largest, float64(s.Output+s.Gradient+s.Saved+s.Carry+s.ForwardWeights+s.BackwardWeights+s.Weights+2*s.Gradients))
 	}

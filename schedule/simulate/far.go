@@ -9,7 +9,7 @@ func (s *simulation) offloads() {
 		out, outbox := s.lane(rank, s.costs.FarLatency), s.mailbox()
 		back, inbox := s.lane(rank, s.costs.FarLatency), s.mailbox()
 		for _, stage := range stages {
-			wire := LinkCosts{PerMiB: s.costs.FarPerMiB}.transmission(s.costs.Of(stage).offloadedBytes())
+			wire := s.wireTime(s.costs.FarPerMiB, offloadedBytes, stage)
 			set := func(kind schedule.Kind, d actionCost) { s.actionCosts[tableIndex(stage, kind)] = d }
 			set(schedule.Offload, actionCost{op: opCopy, link: out, sendBox: outbox, wire: wire})
 			set(schedule.WaitOffload, actionCost{op: opAwait, awaitBox: outbox, waitsFor: waitCopied, peer: rank})
@@ -41,7 +41,7 @@ func (l *level) endFar(a schedule.Action) {
 		return
 	}
 	if stage := a.Stage(); l.reloaded[l.stageIndex[stage]].Has(int64(a.Microbatch())) {
-		l.far -= l.holdings[tableIndex(stage, schedule.Offload)].far
+		l.far -= l.s.bytes(offloadedBytes, stage, a.Microbatch())
 	}
 }
 

@@ -22,7 +22,7 @@ func (s *simulation) deliver(d *actionCost, p parcel) {
 	} else {
 		link.cause, link.causeEnd = p.cause, p.causeEnd
 	}
-	link.freeAt = p.departure + d.wire
+	link.freeAt = p.departure + s.wireOf(d, p.key)
 	p.arrival = link.freeAt + s.routes[d.link].latency
 	p.ready, p.cause, p.causeEnd = p.arrival, link.cause, link.causeEnd
 	if d.sendBox != 0 {
@@ -70,7 +70,7 @@ func (s *simulation) offered(r *simRank, d *actionCost) (p parcel, ok bool) {
 	if s.later(r.clock, p.departure) {
 		p.departure, p.cause = r.clock, itself
 	}
-	p.arrival = p.departure + d.wire + route.latency
+	p.arrival = p.departure + s.wireOf(d, p.key) + route.latency
 	p.ready = p.arrival
 	return p, true
 }

@@ -2,13 +2,16 @@ package simulate_test
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lengths"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
@@ -104,7 +107,23 @@ func runNaive(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*naive,
 	return n, nil
 }
 
-func (n *naive) stage(s int) simulate.StageCosts {
+// stage returns the costs of a stage, for the microbatch if one is given.
+func (n *naive) stage(s int, mb ...int) simulate.StageCosts {
+	c := n.constants(s)
+	if len(mb) == 0 || n.costs.Lengths == nil {
+		return c
+	}
+	size := n.costs.Lengths[n.plan.Item(mb[0])]
+	costs := reflect.ValueOf(&c).Elem()
+	for field := range reflect.TypeFor[simulate.Rates]().Fields() {
+		rate := func(per simulate.Rates) float64 { return reflect.ValueOf(per).FieldByName(field.Name).Float() }
+		one := costs.FieldByName(field.Name)
+		one.SetInt(one.Int() + int64(math.Round(rate(c.PerToken)*float64(size.Tokens)+rate(c.PerSquare)*float64(size.Squares))))
+	}
+	return c
+}
+
+func (n *naive) constants(s int) simulate.StageCosts {
 	switch len(n.costs.Stages) {
 	case 1:
 		return n.costs.Stages[0]
@@ -115,11 +134,11 @@ func (n *naive) stage(s int) simulate.StageCosts {
 }
 
 // away returns the offloaded bytes of the saved state of a stage.
-func (n *naive) away(s int) int64 {
-	if c := n.stage(s); c.Offloaded > 0 {
+func (n *naive) away(s, mb int) int64 {
+	if c := n.stage(s, mb); c.Offloaded > 0 {
 		return c.Offloaded
 	}
-	return n.stage(s).Saved
+	return n.stage(s, mb).Saved
 }
 
 // peers returns the bytes that replicas exchange in an action of a stage.
@@ -161,7 +180,7 @@ func (n *naive) held(s int) (bytes int64) {
 
 // time returns the time of a computation, and the part of it spent on recomputation.
 func (n *naive) time(a schedule.Action) (all, recompute int64) {
-	c := n.stage(a.Stage())
+	c := n.stage(a.Stage(), a.Microbatch())
 	if n.plan.Facts == nil || n.plan.Facts[a.Stage()].Recomputes {
 		recompute = c.Recompute
 	}
@@ -222,7 +241,7 @@ func (n *naive) post(end int, key [3]int) {
 }
 
 func (n *naive) transmit(key [3]int) {
-	p, c := n.plan.Placement, n.stage(key[0])
+	p, c := n.plan.Placement, n.stage(key[0], key[2])
 	latency, perMiB, bytes, dir := n.costs.Latency, n.costs.PerMiB, c.Output, 0
 	if key[1] < key[0] {
 		bytes, dir = c.Gradient, 1
@@ -331,7 +350,7 @@ func (n *naive) step(rank int) bool {
 		}
 		lane := [2]int{rank, dir}
 		wire := max(n.now, n.lanes[lane])
-		n.lanes[lane] = wire + (n.away(s)*n.costs.FarPerMiB+1<<20-1)/(1<<20)
+		n.lanes[lane] = wire + (n.away(s, mb)*n.costs.FarPerMiB+1<<20-1)/(1<<20)
 		n.messages[[3]int{-1 - dir, s, mb}] = &naiveMessage{wire: wire, there: n.lanes[lane] + n.costs.FarLatency, lane: 1}
 		done(nil)
 		n.events[rank][i].Copied = simulate.Interval{Start: wire, End: n.lanes[lane]}
@@ -598,7 +617,7 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 		away := buffer{memory.Saved, "away", group[0].Stage(), group[0].Microbatch()}
 		for k, a := range group {
 			s, mb, p := a.Stage(), a.Microbatch(), n.plan.Placement
-			c := n.stage(s)
+			c := n.stage(s, mb)
 			born := func(class memory.Class, what string, stage int, bytes int64) {
 				live[buffer{class, what, stage, mb}] = bytes
 			}
@@ -625,12 +644,12 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 					dies(memory.Activation, "output", s-1)
 				} else if before {
 					if !n.transfers {
-						born(memory.Transfer, "input", s, n.stage(s-1).Output)
+						born(memory.Transfer, "input", s, n.stage(s-1, mb).Output)
 					}
 					dies(memory.Transfer, "input", s)
 				}
 			case schedule.Offload:
-				far[[2]int{s, mb}] = n.away(s)
+				far[[2]int{s, mb}] = n.away(s, mb)
 			case schedule.Reload:
 				delete(live, away)
 			case schedule.B, schedule.I:
@@ -652,7 +671,7 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 					dies(memory.ActGrad, "gradient", s+1)
 				} else if behind {
 					if !n.transfers {
-						born(memory.Transfer, "gradient in", s, n.stage(s+1).Gradient)
+						born(memory.Transfer, "gradient in", s, n.stage(s+1, mb).Gradient)
 					}
 					dies(memory.Transfer, "gradient in", s)
 				}
@@ -677,9 +696,9 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 					dead = append(dead, whole)
 				}
 			case schedule.RecvF:
-				born(memory.Transfer, "input", s, n.stage(s-1).Output)
+				born(memory.Transfer, "input", s, n.stage(s-1, mb).Output)
 			case schedule.RecvB:
-				born(memory.Transfer, "gradient in", s, n.stage(s+1).Gradient)
+				born(memory.Transfer, "gradient in", s, n.stage(s+1, mb).Gradient)
 			case schedule.SendF:
 				if !waited[schedule.WaitF][s] {
 					dies(memory.Activation, "output", s)
@@ -721,7 +740,7 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 			delete(far, f)
 		}
 		if group[0].Kind() == schedule.WaitOffload {
-			live[away] = -n.away(away.stage)
+			live[away] = -n.away(away.stage, away.mb)
 		}
 		for k := range group {
 			n.events[rank][i+k].Live, n.events[rank][i+k].Far = sum(), stored()
@@ -738,7 +757,7 @@ func (n *naive) lastReads(rank int) map[buffer]int {
 	last := map[buffer]int{}
 	for i, a := range n.lists[rank] {
 		s := a.Stage()
-		again := n.plan.Facts != nil && n.plan.Facts[s].Recomputes || n.plan.Facts == nil && n.stage(s).Recompute > 0
+		again := n.plan.Facts != nil && n.plan.Facts[s].Recomputes || n.plan.Facts == nil && (n.stage(s).Recompute > 0 || n.stage(s).PerToken.Recompute > 0 || n.stage(s).PerSquare.Recompute > 0)
 		backward := a.Kind() == schedule.B || a.Kind() == schedule.I
 		if a.Kind() == schedule.F || backward && again {
 			last[buffer{memory.FP8, "forward weights", s, -1}] = i
@@ -760,6 +779,7 @@ func drawCosts(t *rapid.T, p *schedule.Plan) *simulate.Costs {
 	if bandwidth {
 		c.PerMiB = time("time of a MiB")
 	}
+	rates, given := rapid.Bool().Draw(t, "rates"), rapid.IntRange(0, 3).Draw(t, "lengths without rates") == 0
 	stages := rapid.SampledFrom([]int{1, p.Placement.Depth(), p.Placement.Stages()}).Draw(t, "stages with costs")
 	for range stages {
 		s := simulate.StageCosts{F: time("F"), I: time("I"), W: time("W"), B: time("B"), Joined: time("joined"), Recompute: time("recompute"),
@@ -768,7 +788,21 @@ func drawCosts(t *rapid.T, p *schedule.Plan) *simulate.Costs {
 			Weights: bytes("weights"), Gradients: bytes("gradients"), Optimizer: bytes("optimizer")}
 		s.FreedByI = rapid.Int64Range(0, s.Saved).Draw(t, "freed by I")
 		s.Offloaded = rapid.Int64Range(0, s.Saved).Draw(t, "offloaded")
+		if rates {
+			s.Joined = 0
+			rate := func(name string) float64 { return float64(rapid.IntRange(0, 9).Draw(t, name)) / 4 }
+			for _, per := range []*simulate.Rates{&s.PerToken, &s.PerSquare} {
+				*per = simulate.Rates{F: rate("F"), I: rate("I"), W: rate("W"), B: rate("B"), Recompute: rate("recompute"),
+					Output: rate("output"), Gradient: rate("gradient"), Saved: rate("saved"), Carry: rate("carry")}
+				per.FreedByI, per.Offloaded = per.Saved/4, per.Saved/2
+			}
+		}
 		c.Stages = append(c.Stages, s)
+	}
+	for range p.Microbatches {
+		if rates || given {
+			c.Lengths = append(c.Lengths, lengths.Of(rapid.SliceOfN(rapid.IntRange(1, 40), 1, 3).Draw(t, "lengths")...))
+		}
 	}
 	if rapid.Bool().Draw(t, "resident") {
 		for range p.Placement.Ranks {

@@ -12,7 +12,7 @@ type passage struct {
 	from, to, edge      int  // the two stages, and the edge between them
 	crosses             bool // the message goes to another rank
 	sent, received      effects.Place
-	bytes               int64
+	carries             quantity
 	kinds               []schedule.Kind // the kinds of the computations that produce the message, which are also those that read it
 	send, receive, wait schedule.Kind
 	waits               bool // the plan waits for the sends of the message
@@ -22,28 +22,26 @@ type passage struct {
 func (s *simulation) newPassages() []passage {
 	var list []passage
 	for stage := range s.outline.Stages {
-		costs := s.costs.Of(stage)
 		if !s.outline.IsLast(stage) {
-			list = append(list, passage{from: stage, to: stage + 1, edge: 2 * stage, sent: effects.SentOutput, received: effects.Input, bytes: costs.Output,
+			list = append(list, passage{from: stage, to: stage + 1, edge: 2 * stage, sent: effects.SentOutput, received: effects.Input, carries: outputBytes,
 				kinds: []schedule.Kind{schedule.F}, send: schedule.SendF, receive: schedule.RecvF, wait: schedule.WaitF})
 		}
 		if !s.outline.IsFirst(stage) && s.outline.HasBackward(stage-1) {
-			list = append(list, passage{from: stage, to: stage - 1, edge: 2*stage + 1, sent: effects.SentGradient, received: effects.Gradient, bytes: costs.Gradient,
+			list = append(list, passage{from: stage, to: stage - 1, edge: 2*stage + 1, sent: effects.SentGradient, received: effects.Gradient, carries: gradientBytes,
 				kinds: []schedule.Kind{schedule.B, schedule.I}, send: schedule.SendB, receive: schedule.RecvB, wait: schedule.WaitB})
 		}
 	}
 	s.buffers = make([][effects.NumPlaces]buffer, s.outline.Stages)
 	for stage := range s.buffers {
-		costs := s.costs.Of(stage)
-		s.buffers[stage][effects.Gathered] = buffer{memory.Unsharded, costs.Weights}
+		s.buffers[stage][effects.Gathered] = buffer{memory.Unsharded, weightBytes, stage}
 		if s.outline.Includes(stage, schedule.ZeroGrad) {
-			s.buffers[stage][effects.Accumulator] = buffer{memory.Unsharded, costs.Gradients}
+			s.buffers[stage][effects.Accumulator] = buffer{memory.Unsharded, weightGradientBytes, stage}
 		}
 	}
 	for i := range list {
 		passage := &list[i]
 		passage.crosses = s.links.Of[passage.edge] >= 0
-		b := buffer{memory.Activation, passage.bytes}
+		b := buffer{memory.Activation, passage.carries, passage.from}
 		if passage.sent == effects.SentGradient {
 			b.class = memory.ActGrad
 		}

@@ -27,12 +27,12 @@ func (s *simulation) replicate() {
 				box = s.mailbox()
 				set(schedule.WaitReduce, actionCost{op: opAwait, awaitBox: box, waitsFor: waitReduced, peer: rank})
 			}
-			set(schedule.ReduceGrad, actionCost{op: opCopy, link: reduces, sendBox: box, wire: s.costs.exchange(s.costs.Reduced(stage))})
+			set(schedule.ReduceGrad, actionCost{op: opCopy, link: reduces, sendBox: box, wire: wire{time: s.costs.exchange(s.costs.Reduced(stage))}})
 			if !s.outline.Includes(stage, schedule.Unshard) {
 				continue
 			}
 			box = s.mailbox()
-			set(schedule.Unshard, actionCost{op: opCopy, link: gathers, sendBox: box, wire: s.costs.exchange(s.costs.Gathered(stage))})
+			set(schedule.Unshard, actionCost{op: opCopy, link: gathers, sendBox: box, wire: wire{time: s.costs.exchange(s.costs.Gathered(stage))}})
 			for _, kind := range [...]schedule.Kind{schedule.F, schedule.B, schedule.I, schedule.W} {
 				s.actionCosts[tableIndex(stage, kind)].gatherBox = box
 			}
@@ -103,7 +103,7 @@ func (s *simulation) addExchanges(rank int, r *simRank, out *RankReport) int64 {
 			case schedule.ReduceGrad:
 				reduces = true
 				out.ReducedBytes += n * s.costs.Reduced(stage)
-				out.Reducing += n * s.actionCosts[tableIndex(stage, schedule.ReduceGrad)].wire
+				out.Reducing += n * s.actionCosts[tableIndex(stage, schedule.ReduceGrad)].wire.time
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/passes"
 	"github.com/weir-ml/weir/schedule/internal/repeats"
+	"github.com/weir-ml/weir/schedule/lengths"
 )
 
 // simulation runs a plan in simulated time. It is the visitor of its machine. The order in which the
@@ -23,6 +24,8 @@ type simulation struct {
 	actionCosts []actionCost                // by stage and kind
 	buffers     [][effects.NumPlaces]buffer // by stage: the buffers of the stage's inputs, outputs and gradients
 	holdings    []holding                   // by stage and kind
+	crossings   [][]crossing                // by stage and kind
+	sizes       []lengths.Size              // by microbatch; nil if all microbatches have the same costs
 	reloaded    [][]repeats.Runs            // by rank; see level
 	copies      []weightCopies              // by stage: the copies of weights; nil if the plan makes none
 	links       passes.Links
@@ -170,7 +173,7 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 	case opCopy:
 		s.transmit(r, d, keyOf(a))
 		end := s.linkStates[d.link].freeAt
-		copied = Interval{end - d.wire, end}
+		copied = Interval{end - s.wireOf(d, keyOf(a)), end}
 	case opSend:
 		if !s.send(r, rank, d, keyOf(a)+d.offset) {
 			return false

@@ -116,7 +116,8 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) 
 	if err := costs.fit(plan); err != nil {
 		return nil, err
 	}
-	s := &simulation{plan: plan, costs: costs, capacity: capacity}
+	costs = costs.Uniform()
+	s := &simulation{plan: plan, costs: costs, capacity: capacity, sizes: costs.sizesOf(plan)}
 	var actions, flat int64
 	for rank, program := range plan.Programs {
 		actions += plan.Actions(rank)
@@ -132,7 +133,7 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) 
 	o := passes.NewOutline(s.plan)
 	s.outline = &o
 	s.recordsDelays = actions <= full
-	skipped := !s.recordsDelays && costs.Each == nil
+	skipped := !s.recordsDelays && costs.Each == nil && s.sizes == nil
 	if o.Allowance /= 4; !skipped {
 		o.Allowance = maxSimulated
 	}

@@ -28,7 +28,7 @@ func (s *simulation) prepareCopies() {
 			c.bytes[1] = costs.BackwardWeights
 		}
 		i := tableIndex(stage, schedule.Quantize)
-		s.holdings[i].allocate(buffer{memory.FP8, c.bytes[0] + c.bytes[1]})
+		s.holdings[i].allocate(memory.FP8, c.bytes[0]+c.bytes[1])
 		if costs.Quantize > 0 {
 			s.actionCosts[i].op, s.actionCosts[i].time = opCompute, costs.Quantize
 		}
@@ -40,7 +40,8 @@ func (s *simulation) prepareCopies() {
 				if !s.outline.Includes(stage, schedule.Quantize) {
 					continue
 				}
-				recomputes := s.costs.Of(stage).Recompute > 0
+				c := s.costs.Of(stage)
+				recomputes := c.Recompute > 0 || c.PerToken.Recompute > 0 || c.PerSquare.Recompute > 0
 				if s.plan.Facts != nil {
 					recomputes = s.plan.Facts[stage].Recomputes
 				}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ml/weir/schedule/lengths"
+)
+
+// maxLine is the largest number of bytes in a line of a file of lengths.
+const maxLine = 16 << 20
+
+// lengthsReader reads lists of lengths in tokens, a list a line, with spaces or commas between the
+// numbers. It skips blank lines, and what follows a #.
+type lengthsReader struct {
+	name  string
+	lines *bufio.Scanner
+	line  int // the number of the last line, from 1
+}
+
+func newLengthsReader(r io.Reader, name string) *lengthsReader {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	return &lengthsReader{name: name, lines: lines}
+}
+
+// next returns the lengths in the next line, or io.EOF.
+func (r *lengthsReader) next() (list []int64, err error) {
+	for r.lines.Scan() {
+		r.line++
+		text, _, _ := strings.Cut(r.lines.Text(), "#")
+		const between = " \t\r,"
+		for column := 0; ; {
+			column = len(text) - len(strings.TrimLeft(text[column:], between))
+			word := text[column:]
+			if end := strings.IndexAny(word, between); end >= 0 {
+				word = word[:end]
+			}
+			if word == "" {
+				break
+			}
+			length, err := strconv.ParseInt(word, 10, 64)
+			if err != nil || length < 1 || length > lengths.MaxLength {
+				return nil, faults{{File: r.name, Line: r.line, Column: column + 1, Text: fmt.Sprintf("found %s, expected a length of 1 to %d tokens", strconv.Quote(word), lengths.MaxLength)}}
+			}
+			list, column = append(list, length), column+len(word)
+		}
+		if len(list) > 0 {
+			return list, nil
+		}
+	}
+	if errors.Is(r.lines.Err(), bufio.ErrTooLong) {
+		return nil, faults{{File: r.name, Line: r.line + 1, Column: 1, Text: fmt.Sprintf("the line has more than %d bytes", maxLine)}}
+	}
+	if r.lines.Err() != nil {
+		return nil, r.lines.Err()
+	}
+	return nil, io.EOF
+}
+
+// lengthsFile returns the lists of lengths in a file.
+func lengthsFile(name string) (lists [][]int64, err error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // Errors do not matter after reading.
+	for r := newLengthsReader(file, name); ; {
+		list, err := r.next()
+		if errors.Is(err, io.EOF) {
+			return lists, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		lists = append(lists, list)
+	}
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const lengthCosts = `{"schema": 1, "unit": "ns", "latency": 10000, "per_mib": 20000, "stages": [
+	{"f": 10000, "saved": 4096, "per_token": {"f": 200, "i": 200, "w": 150, "output": 8192, "gradient": 8192, "saved": 100000, "freed_by_i": 30000, "carry": 10000}, "per_square": {"f": 0.05, "i": 0.12}}]}`
+
+// lengthFiles writes a file of costs and a file with the lengths of random microbatches.
+func lengthFiles(t *testing.T, random *rand.Rand, microbatches int) (costs, lengths string) {
+	folder := t.TempDir()
+	costs, lengths = filepath.Join(folder, "costs.json"), filepath.Join(folder, "lengths.txt")
+	require.NoError(t, os.WriteFile(costs, []byte(lengthCosts), 0o644))
+	var text strings.Builder
+	text.WriteString("# a microbatch a line\n\n")
+	for range microbatches {
+		fmt.Fprintf(&text, "%d, %d\n", 1+random.IntN(4000), 1+random.IntN(4000))
+	}
+	require.NoError(t, os.WriteFile(lengths, []byte(text.String()), 0o644))
+	return costs, lengths
+}
+
+// The peaks of weir sim are the bounds of weir mem plan, for microbatches of different lengths.
+func TestPeaksOfLengths(t *testing.T) {
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for _, name := range []string{"1f1b", "zb-h1", "gpipe", "interleaved", "zb-v"} {
+		costs, lengths := lengthFiles(t, random, 4*(1+random.IntN(3)))
+		flags := []string{name, "--ranks", "4", "--costs", costs, "--lengths", lengths, "--capacity", "1", "--json"}
+		var sim struct {
+			PerRank []struct {
+				Peak int64 `json:"peak_bytes"`
+			} `json:"per_rank"`
+		}
+		var plan struct {
+			Ranks []struct {
+				Bound int64 `json:"bound"`
+			} `json:"per_rank"`
+		}
+		for command, into := range map[string]any{"sim": &sim, "mem plan": &plan} {
+			var out, fault bytes.Buffer
+			require.Zero(t, run(append(strings.Fields(command), flags...), strings.NewReader(""), &out, &fault), fault.String())
+			require.NoError(t, json.Unmarshal(out.Bytes(), into))
+		}
+		require.Len(t, plan.Ranks, 4)
+		for rank := range plan.Ranks {
+			require.Equal(t, plan.Ranks[rank].Bound, sim.PerRank[rank].Peak, "%s, rank %d", name, rank)
+		}
+	}
+}
+
+// What is wrong with lengths is said with its place or its flag.
+func TestLengthFaults(t *testing.T) {
+	costs, lengths := lengthFiles(t, rand.New(rand.NewPCG(1, 1)), 6)
+	bad := filepath.Join(t.TempDir(), "bad.txt")
+	require.NoError(t, os.WriteFile(bad, []byte("1 2\n  7,x9 # no\n"), 0o644))
+	plain := filepath.Join(t.TempDir(), "plain.json")
+	require.NoError(t, os.WriteFile(plain, []byte(`{"schema": 1, "stages": [{"f": 1}]}`), 0o644))
+	for _, test := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{[]string{"sim", "1f1b", "--costs", costs}, misused, "give the lengths of all 8 microbatches"},
+		{[]string{"sim", "1f1b", "--costs", costs, "--lengths", lengths, "--microbatches", "8"}, misused, "lengths are given for 6 microbatches, but the plan has 8"},
+		{[]string{"sim", "1f1b", "--costs", costs, "--lengths", bad}, atFault, `bad.txt:2:5: found "x9", expected a length of 1 to`},
+		{[]string{"sim", "1f1b", "--lengths", lengths}, misused, "give --costs whose stages have per_token"},
+		{[]string{"sim", "1f1b", "--costs", plain, "--lengths", lengths}, misused, "the costs do not depend on them"},
+		{[]string{"mem", "plan", "1f1b", "--costs", costs, "--lengths", lengths, "--what-if"}, misused, "--what-if: it changes the number of microbatches"},
+		{[]string{"mem", "plan", "1f1b", "--costs", costs, "--lengths", lengths, "--shapes", "0"}, misused, "--shapes: the costs have the lengths"},
+		{[]string{"mem", "plan", "1f1b", "--costs", costs, "--lengths", lengths, "--memory", "1MiB"}, atFault, "the plan does not fit the budget"},
+	} {
+		var out, fault bytes.Buffer
+		require.Equal(t, test.status, run(test.args, strings.NewReader(""), &out, &fault), "%v: %s", test.args, fault.String())
+		require.Contains(t, fault.String(), test.want)
+	}
+}
