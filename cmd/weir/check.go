@@ -15,8 +15,9 @@ import (
 // checkCmd checks a plan.
 type checkCmd struct {
 	source
-	runtimeFlag
-	JSON bool `help:"Print the outcome as JSON."`
+	Runtime  string `help:"What is to run the plan. weir waits at a receive; pytorch posts it and waits in the computation that needs it; torchtitan and automodel run PyTorch's runtime with a compute-only file. A file for one of these three is also checked for what it refuses or runs wrongly. auto is pytorch for PyTorch's CSV, the file's runtime for the text and plan forms, and weir for all others." group:"Plan:" enum:"auto,weir,pytorch,torchtitan,automodel" default:"auto"`
+	Schedule string `help:"With --runtime torchtitan or automodel: the name of the schedule that it is given, such as ZBVZeroBubble, which decides what stages a rank has." group:"Plan:" placeholder:"NAME"`
+	JSON     bool   `help:"Print the outcome as JSON."`
 }
 
 // Help returns the text that is printed below the flags.
@@ -36,16 +37,22 @@ type outcome struct {
 	OldLetters    bool   `json:"old_letters,omitempty"`
 	LeastCapacity *int   `json:"least_capacity,omitempty"` // of a valid plan with transfers
 	// Uneven says whether replicas may have numbers of microbatches that differ by one.
-	Uneven *bool  `json:"uneven_replicas,omitempty"`
-	Faults faults `json:"faults,omitempty"`
+	Uneven *bool `json:"uneven_replicas,omitempty"`
+	// Schedules are the names of the schedules with which the trainer of --runtime runs the plan.
+	Schedules []string `json:"schedules,omitempty"`
+	Faults    faults   `json:"faults,omitempty"`
 }
 
 // Run prints a line about a valid plan.
 func (c *checkCmd) Run(s *streams) error {
-	plan, file, err := c.read(s, c.runtimeFlag)
+	plan, file, err := c.read(s, runtimeFlag{c.Runtime})
 	if unread, ok := errors.AsType[faults](err); ok && c.JSON {
 		return errors.Join(printJSON(s.out, &outcome{Name: c.Plan, Faults: unread}), err)
 	}
+	if err != nil {
+		return err
+	}
+	refused, schedules, err := c.loaded(file)
 	if err != nil {
 		return err
 	}
@@ -54,9 +61,13 @@ func (c *checkCmd) Run(s *streams) error {
 	if err != nil && !invalid {
 		return err
 	}
+	if len(refused) > 0 {
+		found, invalid = append(refused, found...), true
+		err = found
+	}
 	o := outcome{
 		Valid: !invalid, Name: plan.Name, Faults: found, Actions: proof.Actions, Visited: proof.Visited,
-		Ranks: plan.Placement.Ranks, Stages: plan.Placement.Stages(), Microbatches: plan.Microbatches,
+		Ranks: plan.Placement.Ranks, Stages: plan.Placement.Stages(), Microbatches: plan.Microbatches, Schedules: schedules,
 	}
 	o.OldLetters = file != nil && file.OldLetters
 	if o.Valid && plan.HasTransfers() {
@@ -112,6 +123,9 @@ func (o *outcome) text(p *schedule.Plan) string {
 	}
 	if o.OldLetters {
 		text += ". " + oldLetters + "; --letters today reads today's"
+	}
+	if o.Schedules != nil {
+		text += "; with the schedule " + strings.Join(o.Schedules, " or ")
 	}
 	if p.Windows != nil {
 		text += "; in flight per stage " + numberList(p.Windows)

@@ -42,8 +42,7 @@ func (c *convertCmd) Run(s *streams) error {
 		to = file.Format
 	}
 	runtime, moves := schedule.ParseRuntime(c.Runtime)
-	reduces := to == format.Compute && plan.Kinds()[schedule.ReduceGrad] // as PyTorch lists them, and does not load them
-	if to == file.Format && !c.Near && !moves && (c.To == "same" && !c.JSON || to != format.JSON && !file.OldLetters && !reduces) {
+	if to == file.Format && !c.Near && !moves && (c.To == "same" && !c.JSON || to != format.JSON && len(file.Refused()) == 0) {
 		return s.write(c.Output, func(w io.Writer) error {
 			_, err := file.WriteTo(w)
 			return err
