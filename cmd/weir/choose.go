@@ -22,8 +22,8 @@ type chooseCmd struct {
 	Stages       int `help:"Stages of the model; by default the stages of the cost file, or two per rank." placeholder:"S"`
 	Microbatches int `help:"Microbatches of a step, in each replica." required:"" placeholder:"M"`
 	costFlags    `group:"Costs:"`
-	Cap          *float64 `help:"Without --costs: the most microbatches that a rank may hold; a microbatch counts as 1 if the rank holds it in all stages that it visits there." placeholder:"K"`
-	Memory       size     `help:"With --costs: the most bytes on a rank, such as 24G." placeholder:"BYTES"`
+	Cap          *float64 `help:"Without --costs, or if they have no bytes: the most microbatches that a rank may hold; a microbatch counts as 1 if the rank holds it in all stages that it visits there." placeholder:"K"`
+	Memory       size     `help:"With --costs that have saved bytes: the most bytes on a rank, such as 24G." placeholder:"BYTES"`
 	Far          size     `help:"With --costs: bytes of far memory for each rank, such as 64GiB, to which saved tensors may go between forward and backward. The cost file, or --far-rate, says how fast." placeholder:"BYTES"`
 	FarRate      rate     `help:"With --costs in ns, us, ms or s: the rate of a link to far memory in each direction, such as 25GB/s." placeholder:"RATE"`
 	FarShared    int      `help:"Ranks that share such a link; each gets its part of the rate." default:"1" placeholder:"N"`
@@ -169,14 +169,14 @@ func amount(costs *simulate.Costs, bytes int64) string {
 // costs returns the costs of the stages.
 func (c *chooseCmd) costs() (*simulate.Costs, error) {
 	if c.Costs != "" {
-		if c.Cap != nil {
-			return nil, usage("--cap counts microbatches: with --costs give --memory in bytes")
-		}
 		costs, err := c.fromFile()
 		if err == nil && c.Stages == 0 {
 			if c.Stages = len(costs.Stages); c.Stages == 1 {
 				c.Stages = 2 * c.Ranks
 			}
+		}
+		if err == nil {
+			costs, err = c.measure(costs)
 		}
 		if err == nil && c.FarRate != 0 {
 			costs.FarPerMiB, err = perMiB(costs, "--far-rate", float64(c.FarRate)/float64(c.FarShared))
@@ -196,6 +196,27 @@ func (c *chooseCmd) costs() (*simulate.Costs, error) {
 		return nil, usage("--stages %d on --ranks %d: the times of the flags are per rank, so give a multiple, or --costs", c.Stages, c.Ranks)
 	}
 	return c.uniform(schedule.Looped(c.Ranks, c.Stages))
+}
+
+// measure returns the costs of a file with sizes that say how much memory a plan needs: its bytes, or, if it has
+// none, such as the costs of a trace, microbatches.
+func (c *chooseCmd) measure(costs *simulate.Costs) (*simulate.Costs, error) {
+	saves, sizes := costs.HasRates(), slices.ContainsFunc(costs.Resident, func(bytes int64) bool { return bytes > 0 })
+	for _, s := range costs.Stages {
+		saves = saves || s.Saved+s.Carry > 0
+		sizes = sizes || s.Resident+s.Weights+s.Gradients+s.Optimizer+s.ForwardWeights+s.BackwardWeights > 0
+	}
+	switch {
+	case !saves && c.Memory+c.Far > 0:
+		return nil, usage("--memory and --far count bytes, and no stage in %s has saved bytes, so that every plan would fit: add them, or give --cap in microbatches", c.Costs)
+	case (saves || sizes) && costs.Microbatch == 0 && c.Cap != nil:
+		return nil, usage("--cap counts microbatches, and the sizes in %s are bytes: give --memory", c.Costs)
+	case saves || sizes:
+		return costs, nil
+	}
+	counting := withStages(costs, func(s *simulate.StageCosts) { s.Saved = 2 * int64(c.Ranks) })
+	counting.Microbatch = 2 * int64(c.Stages)
+	return counting, nil
 }
 
 // perMiB returns the time of a MiB at the rate of a flag, in bytes a second, in steps of the costs.

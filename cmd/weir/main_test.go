@@ -506,6 +506,48 @@ func TestConvertsOldSchema(t *testing.T) {
 	require.Zero(t, status, stderr)
 }
 
+// TestChooseWithoutBytes: costs of a trace have times alone. Memory is then counted in microbatches, and no limit
+// of bytes is accepted.
+func TestChooseWithoutBytes(t *testing.T) {
+	costs, best := filepath.Join(t.TempDir(), "costs.json"), filepath.Join(t.TempDir(), "best.json")
+	write := func(stage string) {
+		text := `{"schema": 1, "unit": "ms", "scale": 1000, "latency": 0, "per_mib": 0, "stages": [` + stage + `, {"f": 2000, "i": 1300, "w": 1300}, {"f": 2100, "i": 1500, "w": 1500}]}`
+		require.NoError(t, os.WriteFile(costs, []byte(text), 0o600))
+	}
+	choosing := func(flags ...string) (string, string, int) {
+		return weir("", append([]string{"choose", "--ranks", "3", "--microbatches", "8", "--costs", costs, "-o", best}, flags...)...)
+	}
+	write(`{"f": 1200, "i": 1000, "w": 1000}`)
+	stdout, stderr, status := choosing("--cap", "2", "--json")
+	require.Zero(t, status, stderr)
+	var choice chosen
+	require.NoError(t, json.Unmarshal([]byte(stdout), &choice))
+	for _, one := range choice.Candidates {
+		require.True(t, one.Refused != "" || one.Peak >= 1 && one.PeakBytes == 0, one.Name)
+		require.Equal(t, one.Refused == "" && one.Peak <= 2, one.Fits, one.Name)
+	}
+	stdout, stderr, status = weir("", "sim", best)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "peak, microbatches")
+	stdout, _, status = choosing()
+	require.Zero(t, status)
+	require.NotContains(t, stdout, "0 B")
+	for _, flags := range [][]string{{"--memory", "1KiB"}, {"--far", "1GiB"}} {
+		_, stderr, status = choosing(flags...)
+		require.Equal(t, misused, status)
+		require.Contains(t, stderr, "--memory and --far count bytes, and no stage in "+costs+" has saved bytes, so that every plan would fit")
+	}
+
+	write(`{"f": 1200, "i": 1000, "w": 1000, "saved": 4096}`)
+	_, stderr, status = choosing("--cap", "2")
+	require.Equal(t, misused, status)
+	require.Contains(t, stderr, "--cap counts microbatches, and the sizes in "+costs+" are bytes: give --memory")
+	write(`{"f": 1200, "i": 1000, "w": 1000, "resident": 4096}`)
+	_, stderr, status = choosing("--memory", "1KiB")
+	require.Equal(t, misused, status)
+	require.Contains(t, stderr, "no stage in")
+}
+
 // Convert writes to a file, which may be the one that it reads, and leaves it whole if it fails.
 func TestConvertWritesAFile(t *testing.T) {
 	folder := t.TempDir()
