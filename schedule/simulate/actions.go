@@ -164,19 +164,28 @@ func (s *simulation) computations(stage int) {
 
 // computation returns the time of a computation, and the part of it that is spent on recomputation.
 func (s *simulation) computation(stage int, kind schedule.Kind, costs *StageCosts) (time, recompute int64) {
-	if s.plan.Facts == nil || s.plan.Facts[stage].Recomputes {
+	if kind != schedule.F && kind != schedule.W && s.recomputes(stage) {
 		recompute = costs.Recompute
 	}
+	return timeOf(kind, costs) + recompute, recompute
+}
+
+// recomputes reports whether the backward of a stage includes recomputation.
+func (s *simulation) recomputes(stage int) bool {
+	return s.plan.Facts == nil || s.plan.Facts[stage].Recomputes
+}
+
+// timeOf returns the time of a computation without recomputation.
+func timeOf(kind schedule.Kind, costs *StageCosts) int64 {
 	switch kind {
 	case schedule.F:
-		return costs.F, 0
-	case schedule.W:
-		return costs.W, 0
+		return costs.F
 	case schedule.I:
-		return costs.I + recompute, recompute
-	default:
-		return costs.Backward() + recompute, recompute
+		return costs.I
+	case schedule.W:
+		return costs.W
 	}
+	return costs.Backward()
 }
 
 // wireTime returns the time for which messages of a stage occupy a link.

@@ -52,51 +52,61 @@ func (s *simulation) setHoldings(stage int) {
 	}
 }
 
-// hold adds what an action allocates and frees to its holding. I frees a part of the saved state and
-// allocates a carry; W frees the carry and the rest of the saved state.
+// hold adds what an action allocates and frees to its holding.
 func (s *simulation) hold(h *holding, stage int, kind schedule.Kind, microbatch int) {
-	allocate := func(b buffer) { h.allocate(b.class, s.bytes(b.size, b.stage, microbatch)) }
-	free := func(b buffer) { h.free(b.class, s.bytes(b.size, b.stage, microbatch)) }
-	e := effects.OfKind(s.plan, stage, kind)
 	if kind == schedule.F {
 		h.started = 1
-		allocate(buffer{memory.Saved, savedBytes, stage})
 	}
-	if e.Last {
+	if s.plan.Ends(stage, kind) {
 		h.finished = 1
 	}
-	switch kind {
-	case schedule.Offload:
+	if kind == schedule.Offload {
 		h.far = s.bytes(offloadedBytes, stage, microbatch)
+	}
+	s.eachBuffer(stage, kind, func(b buffer, allocates bool) {
+		if bytes := s.bytes(b.size, b.stage, microbatch); allocates {
+			h.allocate(b.class, bytes)
+		} else {
+			h.free(b.class, bytes)
+		}
+	})
+}
+
+// eachBuffer calls visit for each buffer that an action allocates or frees. I frees a part of the saved
+// state and allocates a carry; W frees the carry and the rest of the saved state.
+func (s *simulation) eachBuffer(stage int, kind schedule.Kind, visit func(b buffer, allocates bool)) {
+	saved := func(q quantity) buffer { return buffer{memory.Saved, q, stage} }
+	carry := buffer{memory.Carry, carryBytes, stage}
+	switch kind {
+	case schedule.F:
+		visit(saved(savedBytes), true)
+	case schedule.Offload:
 		return
 	case schedule.WaitOffload:
-		free(buffer{memory.Saved, offloadedBytes, stage})
+		visit(saved(offloadedBytes), false)
 		return
 	case schedule.Reload:
-		allocate(buffer{memory.Saved, offloadedBytes, stage})
+		visit(saved(offloadedBytes), true)
 		return
 	}
-	allocate(s.buffers[e.Stage][e.To])
+	e := effects.OfKind(s.plan, stage, kind)
+	visit(s.buffers[e.Stage][e.To], true)
 	for ends := e.Ends; ends != 0; ends &= ends - 1 {
 		switch place := ends.First(); {
 		case place != effects.Saved:
-			free(s.buffers[stage][place])
+			visit(s.buffers[stage][place], false)
 		case !e.Last:
-			free(buffer{memory.Saved, savedForI, stage})
-			allocate(buffer{memory.Carry, carryBytes, stage})
+			visit(saved(savedForI), false)
+			visit(carry, true)
 		case kind == schedule.W:
-			free(buffer{memory.Saved, savedForW, stage})
-			free(buffer{memory.Carry, carryBytes, stage})
+			visit(saved(savedForW), false)
+			visit(carry, false)
 		default:
-			free(buffer{memory.Saved, savedBytes, stage})
+			visit(saved(savedBytes), false)
 		}
 	}
 	for _, c := range s.crossings[tableIndex(stage, kind)] {
-		if c.allocates {
-			allocate(c.buffer)
-		} else {
-			free(c.buffer)
-		}
+		visit(c.buffer, c.allocates)
 	}
 }
 

@@ -1,0 +1,71 @@
+package simulate_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lengths"
+	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/simulate"
+)
+
+// TestEvaluator compares an evaluator with Run, for every schedule, with random costs and sizes.
+func TestEvaluator(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := schedule.Schedules()
+		rule := list[rapid.IntRange(0, len(list)-1).Draw(t, "schedule")]
+		ranks := rapid.IntRange(1, 4).Draw(t, "ranks")
+		place, err := rule.Place(ranks, rule.PerRank*ranks)
+		require.NoError(t, err)
+		plan, err := rule.Rule(schedule.Params{Placement: place, Microbatches: rapid.IntRange(1, 12).Draw(t, "microbatches")})
+		if err != nil {
+			return
+		}
+		capacity := rapid.IntRange(-1, 3).Draw(t, "capacity")
+		if rapid.Bool().Draw(t, "transfers") && ranks > 1 {
+			plan, err = lower.Transfers(plan, capacity)
+			require.NoError(t, err)
+		}
+		costs := drawCosts(t, plan)
+		e, err := simulate.NewEvaluator(plan, costs, capacity)
+		joined := false
+		for _, program := range plan.Programs {
+			for a := range schedule.Written(program) {
+				joined = joined || a.Joined()
+			}
+		}
+		if joined || plan.HasTransfers() && capacity == 0 {
+			require.ErrorIs(t, err, schedule.ErrParams)
+			return
+		}
+		require.NoError(t, err)
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "sizes"), 0))
+		for range 3 {
+			costs.Lengths = nil
+			for mb := range plan.Microbatches {
+				size := lengths.Of(1+random.IntN(30), 1+random.IntN(30))
+				costs.Lengths = append(costs.Lengths, size)
+				e.Set(mb, size)
+			}
+			if a, b := random.IntN(plan.Microbatches), random.IntN(plan.Microbatches); random.IntN(2) == 0 {
+				costs.Lengths[a], costs.Lengths[b] = costs.Lengths[b], costs.Lengths[a]
+				e.Swap(a, b)
+			}
+			byItem := *costs // the costs give sizes in the order of the batch
+			byItem.Lengths = make([]lengths.Size, plan.Microbatches)
+			for mb, size := range costs.Lengths {
+				byItem.Lengths[plan.Item(mb)] = size
+			}
+			want, err := simulate.Run(plan, &byItem, capacity)
+			require.NoError(t, err)
+			require.Equal(t, want.Makespan, e.Makespan())
+			for rank := range want.Ranks {
+				require.Equal(t, want.Ranks[rank].Peak, e.Peak(rank), "rank %d", rank)
+			}
+		}
+	})
+}
