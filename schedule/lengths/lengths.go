@@ -38,6 +38,11 @@ func (s Size) Add(other Size) Size {
 	return Size{s.Tokens + other.Tokens, s.Squares + other.Squares}
 }
 
+// Sub returns the size of a microbatch without the sequences of another one.
+func (s Size) Sub(other Size) Size {
+	return Size{s.Tokens - other.Tokens, s.Squares - other.Squares}
+}
+
 // Validate reports a size that no microbatch can have. The error wraps ErrSize.
 func (s Size) Validate() error {
 	if s.Tokens < 1 || s.Tokens > MaxTokens {

@@ -18,7 +18,7 @@ type Evaluator struct {
 	costs  *Costs
 	quotas []quota // the amounts that depend on a microbatch, grouped by stage
 	values []int64 // by quota and microbatch
-	steps  []step  // the actions of all ranks, each after those that it waits for
+	steps  []step  // of all ranks, each after those that it waits for
 	wires  []int64 // by link: its latency
 
 	changes  [][]change // by rank
@@ -49,16 +49,36 @@ func (q *quota) of(at *StageCosts) int64 {
 	return timeOf(q.kind, at)
 }
 
-// step is an action. Parcel 0 is no parcel, and value 0 is 0.
+// step is an action of a rank, or several in a row: waits for parcels, a computation, and a message. Parcel
+// 0 is no parcel, and value 0 is 0.
 type step struct {
 	rank    int32
-	awaits  int32 // the parcel that the action waits for
-	room    int32 // the parcel whose receipt makes room for the message
-	time    int32 // the value of its time
-	parcel  int32 // the parcel that is ready when the action ends, or has arrived
-	receipt int32 // the parcel of a receipt, which is ready when the action ends
-	link    int32 // of the message; -1 if there is none
-	wire    int32 // the value of the time on the link
+	awaits  [2]int32 // the parcels that the step waits for at its start
+	receipt int32    // the parcel of a receipt, which is ready at the start
+	time    int32    // the value of the time of the computation
+	room    int32    // the parcel whose receipt makes room for the message
+	link    int32    // of the message; -1 if there is none
+	wire    int32    // the value of the time on the link
+	parcel  int32    // the message
+}
+
+// join adds the next step of the rank to this one, if that changes no time.
+func (s *step) join(next *step) bool {
+	switch {
+	case s.rank != next.rank || s.link >= 0:
+		return false
+	case next.awaits[0] == 0 && next.receipt == 0 && next.time == 0: // a send
+		s.room, s.link, s.wire, s.parcel = next.room, next.link, next.wire, next.parcel
+	case s.time != 0 || s.receipt != 0 && next.awaits[0] != 0 || s.awaits[1] != 0 && next.awaits[0] != 0:
+		return false
+	default:
+		if next.awaits[0] != 0 {
+			s.awaits[1], s.receipt = s.awaits[0], next.receipt
+			s.awaits[0] = next.awaits[0]
+		}
+		s.time, s.room, s.link, s.wire, s.parcel = next.time, next.room, next.link, next.wire, next.parcel
+	}
+	return true
 }
 
 // change is a buffer that an action allocates or frees.
@@ -155,7 +175,7 @@ func (b *builder) add(rank int, a schedule.Action) {
 	case opCompute:
 		one.time = b.value(quota{stage: index(a.Stage()), kind: a.Kind(), again: a.Kind() != schedule.F && a.Kind() != schedule.W && s.recomputes(a.Stage())}, mb)
 		if d.awaitBox != 0 {
-			one.awaits = b.parcel(d.awaitBox, key)
+			one.awaits[0] = b.parcel(d.awaitBox, key)
 		}
 	case opSend:
 		sent := &b.sent[d.link]
@@ -164,13 +184,13 @@ func (b *builder) add(rank int, a schedule.Action) {
 		}
 		*sent = append(*sent, b.parcel(-1-d.link, key+d.offset))
 	case opReceive:
-		one.awaits, one.receipt = b.parcel(d.awaitBox, key), b.parcel(-1-d.link, key)
+		one.awaits[0], one.receipt = b.parcel(d.awaitBox, key), b.parcel(-1-d.link, key)
 	case opAwait: // for the receipt of a message
 		send := schedule.SendF
 		if a.Kind() == schedule.WaitB {
 			send = schedule.SendB
 		}
-		one.awaits = b.parcel(-1-s.actionCosts[tableIndex(a.Stage(), send)].link, key+d.offset)
+		one.awaits[0] = b.parcel(-1-s.actionCosts[tableIndex(a.Stage(), send)].link, key+d.offset)
 	}
 	if d.op != opReceive && d.sendBox != 0 {
 		one.link, one.parcel = int32(d.link), b.parcel(d.sendBox, key+d.offset)
@@ -178,7 +198,7 @@ func (b *builder) add(rank int, a schedule.Action) {
 			one.wire = b.value(quota{stage: index(int(d.wire.stage)), bytes: d.wire.bytes, perMiB: d.wire.perMiB}, mb)
 		}
 	}
-	if d.op != opNone {
+	if n := len(b.steps); d.op != opNone && (n == 0 || !b.steps[n-1].join(&one)) {
 		b.steps = append(b.steps, one)
 	}
 	first := len(b.changes[rank])
@@ -246,21 +266,31 @@ func (e *Evaluator) Makespan() (makespan int64) {
 	values, ready := e.values, e.ready
 	for i := range e.steps {
 		s := &e.steps[i]
-		t := max(e.clocks[s.rank], ready[s.awaits], ready[s.room])
+		t := max(e.clocks[s.rank], ready[s.awaits[0]], ready[s.awaits[1]])
+		ready[s.receipt] = t
 		if s.time != 0 {
 			t += values[s.time]
 			makespan = max(makespan, t)
 		}
-		e.clocks[s.rank] = t
-		if s.receipt != 0 {
-			ready[s.receipt] = t
-		}
 		if s.link >= 0 {
+			t = max(t, ready[s.room])
 			e.free[s.link] = max(t, e.free[s.link]) + values[s.wire]
 			ready[s.parcel] = e.free[s.link] + e.wires[s.link]
 		}
+		e.clocks[s.rank] = t
+		ready[0] = 0
 	}
 	return makespan
+}
+
+// Busy returns the time that a rank spends in computations.
+func (e *Evaluator) Busy(rank int) (busy int64) {
+	for i := range e.steps {
+		if s := &e.steps[i]; int(s.rank) == rank {
+			busy += e.values[s.time]
+		}
+	}
+	return busy
 }
 
 // Peak returns the peak of the live bytes of a rank.

@@ -64,6 +64,7 @@ func TestEvaluator(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, want.Makespan, e.Makespan())
 			for rank := range want.Ranks {
+				require.Equal(t, want.Ranks[rank].Busy, e.Busy(rank), "rank %d", rank)
 				require.Equal(t, want.Ranks[rank].Peak, e.Peak(rank), "rank %d", rank)
 			}
 		}
