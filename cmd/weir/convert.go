@@ -12,12 +12,12 @@ import (
 type convertCmd struct {
 	File         string `arg:"" help:"The plan file, or - for standard input." predictor:"file"`
 	From         string `help:"Form of the file: auto, text, compute, comms, comms-2.6, order or plan." enum:"auto,text,compute,comms,comms-2.6,order,plan,json" default:"auto"`
-	To           string `help:"Form to write: text, compute, comms, comms-2.6, order or plan, with today's letters; by default the file itself, byte for byte." enum:"same,text,compute,comms,comms-2.6,order,plan,json" default:"same"`
+	To           string `help:"Form to write: text, compute, comms, comms-2.6, order or plan, with today's letters; plan adds the transfers and lifetimes that the file lacks; by default the file itself, byte for byte." enum:"same,text,compute,comms,comms-2.6,order,plan,json" default:"same"`
 	Letters      string `help:"PyTorch's letters in the file: auto, today or old." enum:"auto,today,old" default:"auto"`
 	Ranks        *int   `help:"Number of ranks, if the file does not show it." placeholder:"P"`
 	Stages       *int   `help:"Number of stages, if the file does not show it." placeholder:"S"`
 	Microbatches *int   `help:"Number of microbatches, if the file does not show it." placeholder:"M"`
-	Capacity     int    `help:"Messages that a link holds, for a plan that gets its transfers here (--to comms); 0 works with any capacity, -1 is no limit." default:"0" placeholder:"N"`
+	Capacity     int    `help:"Messages that a link holds, for a plan that gets its transfers here (--to comms, --to plan, --runtime); 0 works with any capacity, -1 is no limit." default:"0" placeholder:"N"`
 	Runtime      string `help:"The runtime that the plan is moved to: weir or pytorch. A plan with transfers for the other one gets new ones." enum:"auto,weir,pytorch" default:"auto"`
 	Near         bool   `help:"Leave out the copies to far memory, which only text and plan can express."`
 	JSON         bool   `help:"The same as --to plan."`
