@@ -1,5 +1,6 @@
 """Puts the package on the path, and gives tests a model and a loop around it."""
 
+import gc
 import os
 import sys
 
@@ -13,7 +14,8 @@ WIDTH, TOKENS = 32, 32  # an activation has 4 KiB
 
 
 @pytest.fixture(autouse=True)
-def seed():
+def fresh():
+    gc.collect()  # what other tests have left would be released in the middle of a watch
     torch.manual_seed(1)
 
 
@@ -27,3 +29,12 @@ def make(compiled=False):
 def batches(n):
     for _ in range(n):
         yield torch.randn(TOKENS, WIDTH)
+
+
+class Always:
+    """A trend that always rises."""
+
+    rises = property(lambda self: 3, lambda self, rises: None)
+
+    def add(self, level):
+        pass

@@ -1,18 +1,20 @@
 """What the guard counts, writes, costs and refuses."""
 
+import copy
 import gc
 import json
 import os
+import pickle
 import subprocess
 import sys
 import warnings
 
 import pytest
 import torch
-from conftest import TOKENS, WIDTH, batches, make
+from conftest import TOKENS, WIDTH, Always, batches, make
 
 import weir
-from weir import _memory
+from weir import _memory, _nets
 
 KEPT = []
 
@@ -80,7 +82,7 @@ def test_warns_raises_or_calls():
     model, optimizer = make()
     guard = weir.Guard(model)
     with pytest.warns(weir.LeakWarning, match=r"outlive them: tensor.* at .*train, held by test_guard.KEPT\[\]"):
-        train(model, optimizer, 32)
+        train(model, optimizer, 120)
     guard.close()
     with warnings.catch_warnings():  # once for each leak
         warnings.simplefilter("error")
@@ -88,7 +90,7 @@ def test_warns_raises_or_calls():
 
     guard = weir.Guard(model, on_leak="raise")
     with pytest.raises(weir.LeakError) as raised:
-        train(model, optimizer, 32)
+        train(model, optimizer, 120)
     assert raised.value.leaks == guard.leaks
     guard.close()
 
@@ -131,12 +133,68 @@ def test_keeps_nothing_itself():
     for _ in range(3):
         guard._trends[0].rises, guard._rest, guard._window = 3, 0, 16
         train(model, optimizer, 20, leak=False)
+    gc.collect()
     before = guard._memory.read(False).allocated
     for _ in range(3):
         guard._trends[0].rises, guard._rest, guard._window = 3, 0, 16
         train(model, optimizer, 20, leak=False)
+    gc.collect()
     assert guard._memory.read(False).allocated - before < 3 * 1024
     guard.close()
+
+
+def test_leaves_no_cycles():
+    """A cycle that the guard leaves would keep tensors until Python collects it."""
+    model, optimizer = make()
+    guard = weir.Guard(model, on_leak="raise")
+    train(model, optimizer, 3, leak=False)
+    gc.collect()
+    gc.disable()
+    try:
+        guard._trends = Always(), Always()
+        train(model, optimizer, 20, leak=False)
+        assert guard.watched >= 16
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        assert gc.garbage == []
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+        guard.close()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_of_the_model_has_no_guard(copied):
+    """Such as the average of weights, which many loops copy from the model in the middle of training."""
+    model, optimizer = make()
+    guard = weir.Guard(model)
+    train(model, optimizer, 8)  # in the middle of a watch
+    other = copied(model)
+    other(torch.randn(TOKENS, WIDTH)).sum().backward()
+    assert guard.microbatches == 8
+    train(model, optimizer, 1)
+    assert guard.microbatches == 9
+    guard.close()
+
+
+def test_storages_may_die_while_they_are_listed():
+    """Python allocates while it makes a list, so it may collect a cycle with a tensor in it."""
+    nets, threshold = _nets.Nets({}, 1, torch.device("cpu")), gc.get_threshold()
+    gc.disable()
+    cycles: list = [[torch.ones(1)] for _ in range(2000)]
+    for cycle in cycles:
+        cycle.append(cycle)
+    nets.end(sweep=True)
+    gc.collect(0)  # the cycles are of the middle generation from now on
+    del cycles, cycle
+    gc.set_threshold(500, 0)  # after 500 objects, of which a list of 2,000 pairs has more
+    gc.enable()
+    try:
+        assert nets.verdict(0, set(), 0) == []
+    finally:
+        gc.set_threshold(*threshold)
+        nets.close()
 
 
 def test_gradients_are_the_same_while_watching():

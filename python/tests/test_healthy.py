@@ -6,7 +6,7 @@ import queue
 
 import pytest
 import torch
-from conftest import TOKENS, WIDTH, batches, make
+from conftest import TOKENS, WIDTH, Always, batches, make
 from torch.utils.checkpoint import checkpoint
 
 import weir
@@ -137,6 +137,22 @@ def replay(model, optimizer):
         step_of(model, optimizer, torch.cat(list(recent)))
 
 
+def filling_replay(model, optimizer):
+    """A deque that is not full before the loop ends, and then has less than the process has now."""
+    recent = collections.deque(maxlen=400)
+    for x in batches(N):
+        recent.extend((row.clone(), 0) for row in x.repeat(1, 4)[:4])
+        step_of(model, optimizer, x)
+
+
+def full_pool(model, optimizer):
+    """As a GAN's pool of images, whose images are replaced at random."""
+    pool = list(batches(50))
+    for x in batches(N):
+        pool[torch.randint(50, ()).item()] = x.clone()
+        step_of(model, optimizer, x)
+
+
 def prefetching(model, optimizer):
     ahead = queue.Queue()
     for i, x in enumerate(batches(N)):
@@ -196,21 +212,48 @@ def lbfgs(model, optimizer):
 
 
 HEALTHY = [plain, detached_history, weir_detached, accumulation, tied, checkpointed(True), checkpointed(False), whole_checkpointed, adversarial,
-           evaluation, pipeline(4), pipeline(N), replay, prefetching, truncated, experts, averaged, lbfgs]
-
-
-class Always:
-    """A trend that always rises."""
-
-    rises = property(lambda self: 3, lambda self, rises: None)
-
-    def add(self, level):
-        pass
+           evaluation, pipeline(4), pipeline(N), replay, filling_replay, full_pool, prefetching, truncated, experts, averaged, lbfgs]
 
 
 @pytest.mark.parametrize("loop", HEALTHY, ids=lambda loop: loop.__qualname__)
 def test_silent(loop):
     quiet(make(), loop)
+
+
+def test_silent_on_a_pool_that_fills():
+    """No watch can tell it from a leak before it is full, so one watch alone reports nothing."""
+    (model, optimizer), pool = make(), []
+    guard = weir.Guard(model, on_leak="raise")
+    for x in batches(150):
+        step_of(model, optimizer, x)
+        if len(pool) < 60:
+            pool.append(x)
+    guard.close()
+    assert guard.watched >= 16
+
+
+class Cut(torch.Tensor):
+    """A subclass that consists of a tensor and of something else, as DTensor of its mesh."""
+
+    @staticmethod
+    def __new__(cls, inner, mesh):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape)
+
+    def __init__(self, inner, mesh):
+        self.inner, self.mesh = inner, mesh
+
+    def __tensor_flatten__(self):
+        return ["inner", "mesh"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise NotImplementedError
+
+
+def test_silent_on_tensors_made_of_more_than_tensors():
+    cut = [Cut(torch.ones(WIDTH), "mesh")]
+    quiet(make(), plain)
+    assert cut
 
 
 def test_silent_with_a_compiled_model():

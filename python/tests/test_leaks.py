@@ -3,6 +3,7 @@
 import collections
 import functools
 import gc
+import queue
 from typing import ClassVar
 
 import pytest
@@ -187,8 +188,86 @@ def numpy_arrays(model, optimizer):
     train(model, optimizer, lambda step, model, x, out, loss: LOG.append(out.detach().numpy()))
 
 
+class Skipped:
+    """Keeps the exceptions of bad batches, and with their tracebacks the frames (pytorch issue 10348)."""
+
+    def __init__(self):
+        self.errors = []
+
+    def step(self, model, x, bad):
+        try:
+            self.checked(model(x), bad).backward()
+        except ValueError as error:
+            self.errors.append(error)
+
+    def checked(self, out, bad):
+        if bad:
+            raise ValueError("not finite")
+        return out.square().mean()
+
+
+def tracebacks(model, optimizer):
+    skipped = Skipped()
+    for step, x in enumerate(batches(N)):
+        skipped.step(model, x, step % 2)
+        optimizer.zero_grad()
+
+
+class Whiten(torch.nn.Module):
+    """Computes running statistics under autograd, so the buffer has a graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("running_var", torch.ones(WIDTH))
+
+    def forward(self, x):
+        var = x.var(0)
+        self.running_var = 0.9 * self.running_var + 0.1 * var
+        return x / (var.detach() + 1e-5).sqrt()
+
+
+def running_statistics(model, optimizer):
+    model.append(Whiten())
+    train(model, optimizer)
+
+
+class Router(torch.nn.Module):
+    """Keeps what it computes for a loss that the trainer adds."""
+
+    def __init__(self):
+        super().__init__()
+        self.aux = []
+
+    def forward(self, x):
+        self.aux.append(x.detach().softmax(-1))
+        return x
+
+
+def routers(model, optimizer):
+    model.extend([Router(), Router()])
+    train(model, optimizer)
+
+
+class Writer:
+    """Has a queue that is no longer emptied. Reading its attributes, as the guard does, gives it a dictionary."""
+
+    def __init__(self):
+        self.jobs = queue.Queue()
+
+
+def dead_writer(model, optimizer):
+    runs = [{"writer": Writer()}]
+    vars(runs[0]["writer"]), vars(runs[0]["writer"].jobs)
+    train(model, optimizer, lambda step, model, x, out, loss: runs[0]["writer"].jobs.put((step, out.detach())))
+
+
+def endless_deque(model, optimizer):
+    bank = collections.deque(maxlen=1 << 30)
+    train(model, optimizer, lambda step, model, x, out, loss: bank.append(out.detach()))
+
+
 def every_fifth(model, optimizer):
-    for _ in range(5):
+    for _ in range(10):
         train(model, optimizer, lambda step, model, x, out, loss: OUTS.append(out.detach()) if step % 5 == 0 else None)
 
 
@@ -212,6 +291,11 @@ LEAKS = [  # the loop, the holder that is named, and what else is: module, line
     (carried_state, "state in carried_state()", "2 (Linear)", ""),
     (numpy_arrays, "what Python does not see", "", ""),
     (every_fifth, "{here}OUTS[]", "", ""),
+    (tracebacks, "skipped.errors[].__traceback__ (local out of checked) in tracebacks()", "", ""),
+    (running_statistics, "the graph of buffer 3.running_var", "", ""),
+    (routers, "3 (Router).aux[] and 4 (Router).aux[]", "", ""),
+    (dead_writer, "runs[][...].jobs.queue[][] in dead_writer()", "", ""),
+    (endless_deque, "bank[] in endless_deque()", "", ""),
 ]
 
 

@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from ._holders import frame_locals, names
+from ._holders import Name, frame_locals, names
 from ._memory import blocks, user_line
 
 __all__ = ["Leak", "Nets", "storages"]
 
 _NODES = 1 << 16  # of graphs, that one verdict visits
+_SAMPLES = 8  # tensors of one kind whose holders are searched
 _Kind = Tuple[Any, ...]
 
 
@@ -64,10 +65,11 @@ class Nets:
     """Watches the microbatches from number first on. Nets hold no tensor and collect no garbage."""
 
     def __init__(self, modules: dict[int, str], first: int, device: torch.device) -> None:
-        self.modules, self.first, self.now, self.device = modules, first, first, device
+        self.known, self.first, self.now, self.device = modules, first, first, device
         self.open = True
         self._entries: dict[int, _Entry] = {}  # by the id of the storage's Python object, which lives as long as the storage
         self._marked: set[type] = set()
+        self._ended: list[tuple[int, int]] = []  # of what is older than the nets: bytes, and the microbatch in which it was released
         self._aged = -1  # how often the collector had made young objects old at the last sweep
         self._early: dict[int, tuple[str, int]] = {}
         self._sweep(-1)  # what is older than the nets is no leak
@@ -86,11 +88,13 @@ class Nets:
         return saved_tensors_hooks(self.pack, self.unpack)
 
     def mark(self, output: Tensor) -> None:
-        """Enters an output of the model, and marks its graph with the current microbatch."""
+        """Enters an output of the model, and marks its node of the graph with the current microbatch."""
         self._made(output)
-        node: Any = output.grad_fn
-        node.metadata["weir"] = self.now
-        self._marked.add(type(node))
+        self._mark(output.grad_fn)
+
+    def _mark(self, node: Any) -> None:
+        if node is not None and node.metadata.setdefault("weir", self.now) == self.now:
+            self._marked.add(type(node))
 
     def end(self, sweep: bool) -> None:
         """Ends a microbatch. A sweep enters what Python holds and is new."""
@@ -105,6 +109,7 @@ class Nets:
     def pack(self, tensor: Tensor) -> tuple[Tensor, int]:
         if self.open:
             self._made(tensor)
+            self._mark(tensor.grad_fn)
         return tensor.detach(), tensor._version  # an output saved as it is would hold the node that holds it
 
     @staticmethod
@@ -126,12 +131,18 @@ class Nets:
         """Returns the module and the user's line that run in this frame or above it."""
         stack = [f for f, _ in traceback.walk_stack(frame)]
         owners = (id(frame_locals(f).get("self")) for f in stack if f.f_code.co_varnames[:1] == ("self",))
-        return (next((self.modules[owner] for owner in owners if owner in self.modules), ""),
+        return (next((self.known[owner] for owner in owners if owner in self.known), ""),
                 user_line((f.f_code.co_filename, f.f_lineno, f.f_code.co_name) for f in stack))
 
     def _enter(self, storage: torch.UntypedStorage, born: int, module: str, line: str) -> None:
-        key, entries = id(storage), self._entries
-        entries[key] = _Entry(born, storage.nbytes(), storage.data_ptr(), module, line, weakref.ref(storage, lambda _: entries.pop(key, None)))
+        key, entries, ended = id(storage), self._entries, self._ended
+
+        def end(_: Any) -> None:
+            entry = entries.pop(key, None)
+            if entry is not None and entry.born < self.first:
+                ended.append((entry.bytes, self.now))
+
+        entries[key] = _Entry(born, storage.nbytes(), storage.data_ptr(), module, line, weakref.ref(storage, end))
 
     def _sweep(self, born: int) -> None:
         aged = gc.get_stats()[1]["collections"]
@@ -141,12 +152,13 @@ class Nets:
                     self._enter(storage, born, "", "")
         self._aged = aged
 
-    def verdict(self, grace: int, exempt: set[int], least: int) -> list[Leak]:
+    def verdict(self, grace: int, exempt: set[int], least: int, most: int = 0) -> list[Leak]:
         """Returns what is alive of microbatches that ended long ago: grace others have begun since.
 
         Of one kind there must be three, from the first to the last quarter of the watch: a table that is
-        made once, a queue, and a cache that fills are none. exempt has storages by id. What has fewer
-        than least bytes a microbatch is left out.
+        made once and a queue are none. Nor is a full cache, where something older of about the same size
+        is released for each. exempt has storages by id. What has fewer than least bytes a microbatch
+        is left out, and what is in a deque or an lru_cache that takes fewer than most bytes when it is full.
         """
         end = self.now - grace
         quarter = max(1, (end - self.first) // 4)
@@ -154,7 +166,7 @@ class Nets:
         def lasting(born: set[int]) -> bool:
             return len(born) >= 3 and min(born) < self.first + quarter and max(born) >= end - quarter
 
-        old = {key: e for key, e in list(self._entries.items()) if self.first <= e.born < end and e.bytes and key not in exempt}
+        old = {key: e for key, e in self._entries.copy().items() if self.first <= e.born < end and e.bytes and key not in exempt}
         kinds: dict[_Kind, set[int]] = collections.defaultdict(set)  # storages that look alike
         roots: dict[_Kind, set[int]] = collections.defaultdict(set)  # microbatches whose graphs are held by tensors that look alike
         samples: dict[_Kind, list[Tensor]] = collections.defaultdict(list)
@@ -175,21 +187,34 @@ class Nets:
                     samples[kind].append(tensor)
         for key in old.keys() - set().union(*kinds.values()):
             kinds[old[key].module, old[key].line].add(key)
-        kinds = {kind: keys for kind, keys in kinds.items() if lasting({old[key].born for key in keys})}
+        replaced = collections.Counter(size.bit_length() for size, now in self._ended if now >= self.first + quarter)
+
+        def grows(keys: set[int]) -> bool:
+            sizes = collections.Counter(old[key].bytes.bit_length() for key in keys)
+            return 2 * (sizes & replaced).total() < sizes.total()
+
+        kinds = {kind: keys for kind, keys in kinds.items() if lasting({old[key].born for key in keys}) and grows(keys)}
         roots = {kind: born for kind, born in roots.items() if lasting(born)}
-        asked = [(kind, tensor) for kind in (*kinds, *roots) for of in [samples[kind]] for tensor in (*of[:2], *of[len(of) // 2 :][:1], *of[-1:])]
+        asked = [(kind, tensor) for kind in (*kinds, *roots) for of in [samples[kind]] for tensor in of[:: -(-len(of) // _SAMPLES) | 1]]  # odd, as many tensors come in pairs
         targets, kinds_of = [tensor for _, tensor in asked], [kind for kind, _ in asked]
         del tensor, samples, asked
-        holders: dict[_Kind, list[str]] = collections.defaultdict(list)
-        for kind, name in zip(kinds_of, names(targets, self.modules)):
-            holders[kind] += [name] * bool(name)
+        holders: dict[_Kind, collections.Counter[Name]] = collections.defaultdict(collections.Counter)
+        for kind, nearest in zip(kinds_of, names(targets, self.known)):
+            holders[kind].update([nearest] if nearest else [])
         del targets
-        holder = {kind: collections.Counter(of).most_common(1)[0][0] for kind, of in holders.items() if of}
+        holder: dict[_Kind, str] = {}
+        limits: dict[_Kind, int] = {}
+        for kind, counted in holders.items():
+            often = [of for of, n in counted.most_common(2) if n > 1] or list(counted)[:1]
+            if often:
+                holder[kind], limits[kind] = " and ".join(of.text for of in often), often[0].limit
         roots = {kind: born for kind, born in roots.items() if kind in holder}
 
         leaks: dict[tuple[str, str, str, str], set[int]] = collections.defaultdict(set)
         for kind, keys in kinds.items():
             born = {old[key].born for key in keys}
+            if limits.get(kind) and limits[kind] * sum(old[key].bytes for key in keys) / len(keys) < most:
+                continue
             root = max(roots, key=lambda kind: len(roots[kind] & born), default=None)
             graph = f"the graph of {holder[root]}" if root and roots[root] & born else ""
             name = holder.get(kind, "")
@@ -198,7 +223,7 @@ class Nets:
         found = [Leak(*place, len({old[key].born for key in keys}), sum(old[key].bytes for key in keys)) for place, keys in leaks.items()]
         found = [leak for leak in found if leak.bytes >= least * leak.microbatches]
         found += [Leak("", "", "graph", holder[kind], len(born), 0) for kind, born in roots.items() if not any(holder[kind] in leak.holder for leak in found)]
-        known = {e.address for e in list(self._entries.values())}
+        known = {e.address for e in self._entries.copy().values()}
         sizes = collections.defaultdict(list)  # of what a GPU has had since the middle of the watch, and no tensor
         for address, (line, size) in (blocks(self.device) if self._early else {}).items():
             if self._early.get(address) == (line, size) and address not in known:
@@ -235,7 +260,8 @@ def storages(tensor: Tensor) -> Iterator[torch.UntypedStorage]:
     """Yields the storages of a tensor, and those of the tensors that a subclass such as DTensor consists of."""
     if hasattr(tensor, "__tensor_flatten__"):
         for name in tensor.__tensor_flatten__()[0]:
-            yield from storages(getattr(tensor, name))
+            if isinstance(inner := getattr(tensor, name), Tensor):  # a DTensor has its mesh as well
+                yield from storages(inner)
         return
     try:
         storage = tensor.untyped_storage()

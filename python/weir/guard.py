@@ -45,8 +45,10 @@ class Guard:
     A microbatch begins with each forward of the model that needs gradients, or with begin() or
     microbatch() if the loop calls one of them. In each, the guard reads a counter of memory. After
     three rises in a row it watches 16 microbatches, with hooks on what autograd saves and sweeps over
-    the tensors that Python holds; then it names what has lasted, and rests. A watch that finds
-    nothing doubles the next. The guard never collects or freezes garbage.
+    the tensors that Python holds; then it knows what has lasted, and rests. What a second watch finds
+    again is a leak, as is what one watch has found if the loop ends before a second. A watch that
+    finds nothing doubles the next. The guard never collects or freezes garbage. A copy of the model
+    has no guard.
 
     Args:
         model: the module whose forward is called, or the modules of a rank's stages in a pipeline. Give a
@@ -69,6 +71,8 @@ class Guard:
         if not callable(on_leak) and on_leak not in ("off", "warn", "raise"):
             raise ValueError(f'on_leak is {on_leak!r}: give "warn", "raise", "off" or a function')
         self.leaks: list[Leak] = []
+        self._suspects: list[Leak] = []  # what watches have found
+        self._latest: list[Leak] = []  # what the last one has
         self.microbatches = self.step = self.watched = 0
         self._models = [model] if isinstance(model, nn.Module) else list(model)
         self._on_leak, self._rank, self._device, self._saved, self._least = on_leak, rank, device, saved, least
@@ -91,6 +95,10 @@ class Guard:
         self._handles = [register_optimizer_step_post_hook(self._after_step), self._models[0].register_forward_pre_hook(self._before_forward)]
         self._handles += [one.register_forward_hook(self._after_forward) for one in self._models]
 
+    def __reduce__(self) -> Any:
+        """Returns a guard that is off for a copy of the model, whose hooks have it."""
+        return Guard, ((), "off")
+
     @contextlib.contextmanager
     def microbatch(self) -> Iterator[None]:
         """Runs a microbatch, or the part of it in which it makes tensors. Forwards begin none from then on."""
@@ -111,6 +119,9 @@ class Guard:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        if self._nets is not None:
+            self._nets.close()
+            self._nets = None
         if self._log is not None:
             self._log.close()
             atexit.unregister(self._log.close)
@@ -137,7 +148,7 @@ class Guard:
 
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
         """Finds out how many microbatches begin before this one's backward does, as in a pipeline."""
-        if not _trains():
+        if self._on_leak == "off" or not _trains():
             return
         born = self.microbatches
         begun: list[int] = []
@@ -166,7 +177,7 @@ class Guard:
         self.microbatches += 1
         self._open = True
         if self._nets is None and self.microbatches > self._rest and any(trend.rises >= 3 for trend in self._trends):
-            names = {id(m): f"{name.replace('_orig_mod.', '') or 'model'} ({type(m).__name__})" for one in self._models for name, m in one.named_modules()}
+            names = {id(m): f"{_plain(name) or 'model'} ({type(m).__name__})" for one in self._models for name, m in one.named_modules()}
             self._window = max(self._window, _SWEEPS * -(-self._depth // 4))
             self._nets = Nets(names, self.microbatches, self._where())
         engine = torch._C._autograd
@@ -184,13 +195,16 @@ class Guard:
     def _finish(self, watching: bool = False) -> None:
         """Ends a microbatch, and the watch if it is over, or if nothing follows."""
         self._unhook()
-        if not self._open:
-            return
-        self._open = False
-        self._read()
-        nets = self._nets
-        if nets is None:
-            return
+        if self._open:
+            self._open = False
+            self._read()
+            if self._nets is not None:
+                self._watch(self._nets, watching)
+        if not watching and (self._nets is not None or self.microbatches <= self._rest):
+            self._report(self._latest)  # which no second watch has had the time to refute
+
+    def _watch(self, nets: Nets, watching: bool) -> None:
+        """Ends a microbatch of a watch."""
         self.watched += 1
         passed = self.microbatches + 1 - nets.first
         nets.end(sweep=passed % (self._window // _SWEEPS) == 0 or not watching)
@@ -201,14 +215,18 @@ class Guard:
         exempt = [t for one in self._models for t in (*one.parameters(), *one.buffers())]
         exempt += [t for one in self._optimizers for t in _tensors([list(one.state.values()), [group["params"] for group in one.param_groups]])]
         kept = {id(s) for t in exempt for one in (t, t.grad if t.is_leaf else None) if one is not None for s in storages(one)}
-        found = nets.verdict(self._depth + 1, kept, self._least) if self._backwards or not self._outputs else []
+        nets.known.update({id(b): f"buffer {_plain(name)}" for one in self._models for name, b in one.named_buffers() if b.grad_fn is not None})
+        found = nets.verdict(self._depth + 1, kept, self._least, self._readings[-1].allocated) if self._backwards or not self._outputs else []
         nets.close()
         self._nets = None
         self._rest = self.microbatches + _REST * self._window
         self._window = self._window if found else min(2 * self._window, _SWEEPS << 8)
         for trend in self._trends:
             trend.rises = 0
-        self._report(found)
+        again = [x for x in found if any(x.holder == y.holder or x.line == y.line != "" for y in self._suspects)]
+        self._suspects += [x for x in found if x not in again]
+        self._latest = found
+        self._report(again)
 
     def _report(self, found: list[Leak]) -> None:
         known = {(x.module, x.line, x.what, x.holder): x for x in self.leaks}
@@ -275,6 +293,10 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     members = vars(value) if hasattr(value, "__dataclass_fields__") and not isinstance(value, dict) else value
     for one in members.values() if isinstance(members, dict) else members if isinstance(members, (list, tuple)) else ():
         yield from _tensors(one)
+
+
+def _plain(name: str) -> str:
+    return name.replace("_orig_mod.", "")
 
 
 def _size(n: int) -> str:
