@@ -2,14 +2,28 @@
 
     guard = weir.Guard(model)            # names what does, for any training loop
     loss_fn = weir.detached(loss_fn)     # a loss that is kept keeps no graph
+    runner = weir.Runner(plan, modules)  # trains with a plan and its lifetimes
 
 The package needs PyTorch 2.9 or later and nothing else. Plans and proofs come from the command
 `weir`, which the same wheel installs.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from .detached import detached
 from .guard import Guard, Leak, LeakError, LeakWarning
 from .plan import Plan, PlanError, plan
 from .schedule import schedule
 
-__all__ = ["Guard", "Leak", "LeakError", "LeakWarning", "Plan", "PlanError", "detached", "plan", "schedule"]
+if TYPE_CHECKING:
+    from .runner import Result, Runner, StepError
+
+__all__ = ["Guard", "Leak", "LeakError", "LeakWarning", "Plan", "PlanError", "Result", "Runner", "StepError", "detached", "plan", "schedule"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Result", "Runner", "StepError"):  # which import torch.distributed
+        from . import runner
+
+        return getattr(runner, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,602 @@
+"""weir.Runner against a plain loop over gloo: numbers to the last bit, lifetimes, and how a step ends when a rank fails."""
+
+import contextlib
+import copy
+import gc
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import weakref
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import on_ranks
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import weir
+from weir._memory import Memory
+
+pytestmark = pytest.mark.skipif(tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < (2, 14), reason="weir.Runner takes PyTorch 2.14")
+
+WIDTH = 16
+SHAPE = torch.empty(4, WIDTH, device="meta")
+
+
+def plan_of(name, ranks, m=6, *flags):
+    made = subprocess.run([os.environ["WEIR"], "plan", name, f"--ranks={ranks}", f"--microbatches={m}", *flags, "--to=plan"], check=True, capture_output=True, text=True)
+    return weir.Plan(json.loads(made.stdout), f"weir plan {name}")
+
+
+class Block(nn.Module):
+    """Returns a view, and normalizes with a weight that it uses twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return self.norm(self.b(torch.tanh(self.a(self.norm(x))))).view(x.shape)
+
+
+def blocks(count, make=Block):
+    torch.manual_seed(1)
+    return [make() for _ in range(count)]
+
+
+def loss_fn(output, target):
+    """Returns a sum and its weight, in which microbatches differ, down to none."""
+    count = int(target[0, 0] > 0) * target.shape[0]
+    return (output - target)[:count].square().sum() + 0 * output.sum(), count
+
+
+def entries(m, rows=lambda mb: 4, width=WIDTH):
+    generator = torch.Generator().manual_seed(2)
+    for mb in range(m):
+        yield torch.randn(rows(mb), width, generator=generator), torch.randn(rows(mb), width, generator=generator)
+
+
+def plain(stages, batch, loss_fn=loss_fn, forward=contextlib.nullcontext):
+    """Returns gradients by stage, the sum of the losses, and their weight, of a loop without a pipeline."""
+    total = weight = 0.0
+    for x, t in batch:
+        with forward():
+            for stage in stages:
+                x = stage(*x) if isinstance(x, tuple) else stage(x)
+            loss, w = loss_fn(x, t)
+        loss.backward()
+        total, weight = total + loss.detach().double(), weight + w
+    return [[p.grad / weight if p.grad is not None else None for p in stage.parameters()] for stage in stages], float(total), weight
+
+
+def equal(modules, wanted):
+    for s, module in modules.items():
+        for (name, p), g in zip(module.named_parameters(), wanted[s]):
+            assert (p.grad is None) == (g is None) and (g is None or torch.equal(p.grad, g)), f"stage {s}'s {name} is off by {(p.grad - g).abs().max()}"
+
+
+def run(rank, plan, stages, reference, m=None, rows=lambda mb: 4, loss_fn=loss_fn, **options):
+    """Runs two steps of a plan, compares the second with a plain loop, and returns the runner."""
+    modules = {s: stages[s] for s in plan.on(rank)}
+    runner = weir.Runner(plan, modules, loss_fn, **{"shapes": SHAPE, "timeout": 30, **options})
+    results = [runner.step(entries(plan.microbatches, rows)) for _ in range(2)]
+    wanted, total, weight = plain(reference, entries(plan.microbatches, rows), loss_fn, options.get("forward", contextlib.nullcontext))
+    assert results[0] == results[1]._replace(step=0) and results[1] == (1, total, weight, False) and results[1].loss == total / weight
+    equal(modules, wanted)
+    return runner
+
+
+PLANS = ("1f1b", "interleaved", "zb-h1", "zb-v", "dualpipev")
+
+
+def numbers(rank, plans):
+    for plan in plans:
+        run(rank, plan, blocks(plan.stages), blocks(plan.stages)).close()
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_gradients(ranks):
+    on_ranks(ranks, numbers, [plan_of(name, ranks, 8) for name in (PLANS if ranks == 2 else PLANS[1:4:2])])
+
+
+class Relay(nn.Module):
+    """Passes on a skip, positions that need no gradient, and what it computes."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, skip=None, positions=None):
+        if skip is None:
+            skip, positions = x, torch.arange(x.shape[0])
+        return self.a(x).tanh() + positions[:, None], skip, positions
+
+
+class Head(Relay):
+    def forward(self, x, skip, positions):
+        return self.a(x + skip)
+
+
+class Checkpointed(Block):
+    def forward(self, x):
+        return checkpoint(super().forward, x, use_reentrant=False)
+
+
+def autocast():
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+def models(rank, zbv, f1b, frozen):
+    for plan in zbv, f1b:
+        stages = blocks(plan.stages - 1, Relay) + blocks(1, Head)
+        kept = copy.deepcopy(stages)
+        run(rank, plan, stages, kept, shapes=(SHAPE, SHAPE, torch.empty(4, dtype=torch.int64)))
+        stages = blocks(plan.stages, Checkpointed)
+        run(rank, plan, stages, copy.deepcopy(stages))
+        run(rank, plan, blocks(plan.stages), blocks(plan.stages), rows=lambda mb: 1 + mb % 5, shapes=lambda mb: torch.empty(1 + mb % 5, WIDTH))
+        stages = blocks(plan.stages, lambda: nn.Linear(WIDTH, WIDTH))
+        run(rank, plan, stages, copy.deepcopy(stages), forward=autocast, shapes=torch.empty(4, WIDTH, dtype=torch.bfloat16), loss_fn=in_float)
+    stages = blocks(2)
+    run(rank, f1b, [torch.compile(stage, backend="aot_eager") for stage in stages], blocks(2))
+    stages = blocks(frozen.stages)
+    for stage in stages[:2]:
+        stage.requires_grad_(False)
+    run(rank, frozen, stages, copy.deepcopy(stages))
+
+
+def in_float(output, target):
+    return (output.float() - target).square().sum(), 4
+
+
+def test_models():
+    on_ranks(2, models, plan_of("zb-v", 2), plan_of("1f1b", 2), plan_of("interleaved", 2, 6, "--frozen=0,1"))
+
+
+class Embedding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(WIDTH, WIDTH))
+
+    def forward(self, x):
+        return x @ self.table
+
+
+def ties(rank, plans, shared):
+    for plan in plans:
+        last = plan.stages - 1
+        stages = [Embedding(), *blocks(plan.stages - 2), Embedding()]
+        torch.manual_seed(3)
+        table = torch.randn(WIDTH, WIDTH)
+        for s in 0, last:
+            stages[s].table.data.copy_(table)
+        reference = copy.deepcopy(stages)
+        if plan.placement[0] == plan.placement[last]:
+            stages[last].table = stages[0].table
+        modules = {s: stages[s] for s in plan.on(rank)}
+        runner = weir.Runner(plan, modules, loss_fn, shapes=SHAPE, tied=[{0: "table", last: "table"}] if shared != "found" else ())
+        runner.step(entries(plan.microbatches))
+        wanted, _, _ = plain(reference, entries(plan.microbatches))
+        total = reference[0].table.grad + reference[last].table.grad
+        wanted[0][0] = wanted[last][0] = total / runner.step(entries(plan.microbatches)).weight
+        equal(modules, wanted)
+        norm = torch.cat([g.flatten() for g in itertools.chain(*wanted[:-1])]).norm()
+        before = runner.clip_grad_norm_(norm.item() / 2)
+        assert abs(before - norm) < 1e-5 * norm
+        assert all((p.grad - g / 2).abs().max() < 1e-5 * norm for s in modules for p, g in zip(modules[s].parameters(), wanted[s]))
+        if shared == "declared" and runner._linked(0):
+            stages[last].table.data.add_(1)
+            with pytest.raises(ValueError, match=r"the tied parameters of the stages \[0, \d\] differ"):
+                weir.Runner(plan, modules, loss_fn, shapes=SHAPE, tied=[{0: "table", last: "table"}])
+
+
+def test_ties():
+    on_ranks(2, ties, [plan_of("1f1b", 2), plan_of("interleaved", 2), plan_of("zb-v", 2)], "declared")
+    on_ranks(2, ties, [plan_of("zb-v", 2)], "found")
+
+
+def evaluates(rank, plan):
+    stages = blocks(plan.stages)
+    got = {}
+    result = weir.Runner(plan, {s: stages[s] for s in plan.on(rank)}, loss_fn, shapes=SHAPE).step(entries(plan.microbatches), on_output=got.__setitem__)
+    _, total, weight = plain(blocks(plan.stages), entries(plan.microbatches))
+    assert result == (0, total, weight, False) and all(p.grad is None for stage in stages for p in stage.parameters())
+    assert len(got) == (plan.microbatches if plan.stages - 1 in plan.on(rank) else 0) and not any(y.requires_grad for y in got.values())
+
+
+def test_evaluation():
+    on_ranks(2, evaluates, plan_of("interleaved", 2, 6, "--forward-only"))
+
+
+def weights(rank, plan, none):
+    stages = blocks(2)
+    optimizer = torch.optim.AdamW(stages[rank].parameters(), weight_decay=0.1)
+    before = copy.deepcopy(stages[rank].state_dict())
+    runner = weir.Runner(plan, {rank: stages[rank]}, none, shapes=SHAPE)
+    result = runner.step(entries(6))
+    optimizer.step()
+    assert result.weight == 0 and result.loss != result.loss
+    assert all(torch.equal(v, before[k]) for k, v in stages[rank].state_dict().items())
+    # one big batch, and the mean of means that PyTorch's runtime computes
+    uneven = lambda y, t: ((y - t).square().sum(), t.shape[0])
+    rows = lambda mb: 1 + 3 * mb
+    runner = weir.Runner(plan, {rank: stages[rank]}, uneven, shapes=lambda mb: torch.empty(rows(mb), WIDTH))
+    runner.step(entries(6, rows))
+    big, _, _ = plain(blocks(2), [tuple(torch.cat(part) for part in zip(*entries(6, rows)))], uneven)
+    means, _, _ = plain(blocks(2), entries(6, rows), lambda y, t: ((y - t).square().sum() / t.shape[0], 1))
+    off = [max(float((p.grad - g).abs().max() / g.abs().max()) for p, g in zip(stages[rank].parameters(), other[rank])) for other in (big, means)]
+    assert off[0] < 1e-5 and off[1] > 1e-2, off
+
+
+def weightless(output, target):
+    return 0 * output.sum(), torch.zeros(())
+
+
+def test_weights():
+    on_ranks(2, weights, plan_of("1f1b", 2), weightless)
+
+
+def scales(rank, plan):
+    stages = blocks(plan.stages)
+    modules = {s: stages[s] for s in plan.on(rank)}
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=1000)
+    optimizer = torch.optim.SGD([p for m in modules.values() for p in m.parameters()], lr=0.1)
+    runner = weir.Runner(plan, modules, loss_fn, shapes=SHAPE, scaler=scaler)
+    before = copy.deepcopy({s: m.state_dict() for s, m in modules.items()})
+    assert not runner.step(entries(plan.microbatches)).overflow
+    scaler.unscale_(optimizer)
+    wanted, _, _ = plain(blocks(plan.stages), entries(plan.microbatches))
+    equal(modules, wanted)
+    scaler.step(optimizer)
+    scaler.update()
+    after = copy.deepcopy({s: m.state_dict() for s, m in modules.items()})
+    assert not any(torch.equal(before[s]["a.weight"], after[s]["a.weight"]) for s in modules)
+    if rank == 1:  # on the other rank, every gradient is finite
+        modules[plan.on(1)[0]].a.weight.register_hook(lambda g: g * float("inf"))
+    assert runner.step(entries(plan.microbatches)).overflow
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 2.0**7
+    assert all(torch.equal(v, after[s][k]) for s in modules for k, v in modules[s].state_dict().items())
+
+
+def test_scaler():
+    on_ranks(2, scales, plan_of("1f1b", 2))
+
+
+def replicas(rank, plans):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "dp"))
+    place, copy_of = mesh["pp"].get_local_rank(), mesh["dp"].get_local_rank()
+    for plan in plans:
+        mine = list(entries(2 * plan.microbatches))[copy_of::2]
+        wanted, total, weight = plain(blocks(plan.stages), entries(2 * plan.microbatches))
+        for wrap in "plain", "ddp", "fsdp":
+            stages = blocks(plan.stages)
+            if wrap == "fsdp":
+                if not hasattr(torch.distributed.fsdp.FSDPModule, "finalize_backward"):
+                    with pytest.raises(ValueError, match="takes PyTorch 2.15"):
+                        weir.Runner(plan, {s: fully_shard(stages[s], mesh=mesh["dp"]) for s in plan.on(place)}, loss_fn, mesh["pp"], shapes=SHAPE, replicas=mesh["dp"])
+                    continue
+                for stage in stages:
+                    fully_shard(stage.a, mesh=mesh["dp"])
+                    fully_shard(stage, mesh=mesh["dp"])
+            modules = {s: DistributedDataParallel(stages[s], process_group=mesh["dp"].get_group()) if wrap == "ddp" else stages[s] for s in plan.on(place)}
+            with pytest.raises(ValueError, match="give replicas=") if wrap != "plain" else contextlib.nullcontext():
+                weir.Runner(plan, modules, loss_fn, mesh["pp"], shapes=SHAPE)
+            runner = weir.Runner(plan, modules, loss_fn, mesh["pp"], shapes=SHAPE, replicas=mesh["dp"], timeout=30)
+            for _ in range(2):
+                result = runner.step(iter(mine))
+            assert abs(result.sum - total) < 1e-9 * total and result.weight == weight
+            norm = torch.cat([g.flatten() for g in itertools.chain(*wanted)]).norm()
+            assert abs(runner.clip_grad_norm_(1e9) - norm) < 1e-5 * norm
+            for s in modules:
+                for (name, p), g in zip(stages[s].named_parameters(), wanted[s]):
+                    mine_g = p.grad.full_tensor() if wrap == "fsdp" else p.grad
+                    assert (mine_g - g).abs().max() < 1e-6 * g.abs().max() + 1e-9, (wrap, plan.name, s, name)
+            runner.close()
+
+
+def test_replicas():
+    on_ranks(4, replicas, [plan_of("1f1b", 2), plan_of("zb-v", 2), plan_of("1f1b", 2, 6, "--replicas=2", "--shard=3")])
+
+
+def saves(rank, plans, path):
+    """Trains two steps under one cut, and the third under each: from memory, and from a checkpoint."""
+    import torch.distributed.checkpoint as dcp
+
+    outcomes = []
+    for number, plan in enumerate(plans):
+        per = 8 // plan.stages
+        layers = [nn.Sequential(*blocks(8)[s * per:(s + 1) * per]) for s in range(plan.stages)]
+        modules = {s: layers[s] for s in plan.on(rank)}
+        optimizer = torch.optim.AdamW([p for m in modules.values() for p in m.parameters()], lr=0.01)
+        runner = weir.Runner(plan, modules, loss_fn, shapes=SHAPE, names=lambda s, name, per=per: f"layers.{int(name.split('.')[0]) + s * per}.{name.split('.', 1)[1]}")
+        state = {"train": runner.checkpoint(optimizer)}
+        if number == 0:
+            for _ in range(2):
+                runner.step(entries(plan.microbatches))
+                optimizer.step()
+            dcp.save(state, checkpoint_id=path)
+        else:
+            dcp.load(state, checkpoint_id=path)
+        result = runner.step(entries(plan.microbatches))
+        optimizer.step()
+        model = state["train"].state_dict()["model"]
+        everything = {}
+        for theirs in runner._transfers.gather({k: v.detach().clone() for k, v in model.items()}):
+            everything.update(theirs)
+        outcomes.append((result[1:], everything))
+    first, *others = outcomes
+    assert len(first[1]) == 8 * 6 and "layers.7.norm.weight" in first[1]
+    for other in others:
+        assert other[0] == first[0] and all(torch.equal(v, other[1][k]) for k, v in first[1].items())
+    runner._names = lambda s, name: name
+    with pytest.raises(ValueError, match="are both named 0.a.weight in the unsplit model: give names="):
+        runner.checkpoint()
+
+
+def test_checkpoint(tmp_path):
+    on_ranks(2, saves, [plan_of("1f1b", 2), plan_of("zb-v", 2), plan_of("interleaved", 2)], str(tmp_path / "saved"))
+
+
+# Lifetimes.
+
+
+def pulls(rank, plan):
+    pulled, alive = [], []
+
+    def source():
+        for mb, (x, t) in enumerate(entries(plan.microbatches + 3)):
+            pulled.append(mb)
+            alive.append((weakref.ref(x), weakref.ref(t)))
+            most.append(sum(ref() is not None for pair in alive for ref in pair))
+            pair = x, t
+            del x, t
+            yield pair
+            del pair
+
+    most = []
+    stages = blocks(plan.stages)
+    runner = weir.Runner(plan, {s: stages[s] for s in plan.on(rank)}, loss_fn, shapes=SHAPE)
+    runner.step(source() if {0, plan.stages - 1} & set(plan.on(rank)) else None)
+    ends = {0, plan.stages - 1} & set(plan.on(rank))
+    assert pulled == list(range(plan.microbatches if ends else 0))
+    assert not any(ref() is not None for pair in alive[:-1] for ref in pair) and max(most, default=0) <= 2 * max(plan.data["windows"]) + 2
+
+
+def test_entries():
+    for plan in plan_of("1f1b", 4, 16), plan_of("zb-v", 4, 16):
+        on_ranks(4, pulls, plan)
+
+
+def level(rank, plans):
+    """Measures malloc, and Python's objects without garbage, a quarter and three quarters into a long step."""
+    memory = Memory(torch.device("cpu"))
+    for plan in plans:
+        stages = blocks(plan.stages)
+        runner = weir.Runner(plan, {s: stages[s] for s in plan.on(rank)}, loss_fn, shapes=SHAPE)
+        retire, readings = runner._retire, {}
+
+        def read(mb, retire=retire, readings=readings, m=plan.microbatches):
+            retire(mb)
+            if mb in (m // 4, 3 * m // 4):
+                gc.collect()
+                readings[mb] = torch.tensor([memory.read(False).allocated, sys.getallocatedblocks()])
+
+        runner._retire = read
+        runner.step(entries(plan.microbatches))
+        growth = (readings[3 * plan.microbatches // 4] - readings[plan.microbatches // 4]) / (plan.microbatches // 2)
+        assert growth[0] < 50 and growth[1] < 0.5, (plan.name, growth)
+
+
+def test_memory():
+    on_ranks(2, level, [plan_of(name, 2, 512) for name in ("1f1b", "zb-v")])
+
+
+KEPT = []
+
+
+class Keeps(Block):
+    def forward(self, x):
+        y = super().forward(x)
+        KEPT.append(y.detach())
+        return y
+
+
+def leaks(rank, plan):
+    stages = [Keeps(), Block()]
+    runner = weir.Runner(plan, {rank: stages[rank]}, loss_fn, shapes=SHAPE)
+    with pytest.raises(weir.StepError, match=r"step 0 ended on rank 0 in 0\w+: LeakError: .* outlive them: output in stage 0 \(Keeps\), held by test_runner.KEPT\[\]") as caught:
+        runner.step(entries(plan.microbatches))
+    assert isinstance(caught.value.__cause__, weir.LeakError if rank == 0 else type(None))
+
+
+def test_leak_is_named():
+    on_ranks(2, leaks, plan_of("1f1b", 2, 8))
+
+
+def guarded(rank, plan, folder):
+    stages = blocks(2)
+    guard = weir.Guard([stages[rank]], log=f"{folder}/{rank}.jsonl", rank=rank)
+    runner = weir.Runner(plan, {rank: stages[rank]}, loss_fn, shapes=SHAPE, guard=guard)
+    for _ in range(2):
+        runner.step(entries(plan.microbatches))
+    guard.close()
+    assert guard.microbatches == 2 * plan.microbatches and not guard.leaks
+
+
+def test_guard(tmp_path):
+    on_ranks(2, guarded, plan_of("1f1b", 2, 8), str(tmp_path))
+    for rank in range(2):
+        lines = [json.loads(line) for line in (tmp_path / f"{rank}.jsonl").read_text().splitlines()]
+        assert len(lines) == 16 and all(line["rank"] == rank for line in lines)
+
+
+# Faults.
+
+
+def tensor_bytes():
+    return sum({s.data_ptr(): s.nbytes() for o in gc.get_objects() if type(o) is torch.Tensor for s in [o.untyped_storage()]}.values())
+
+
+def faults(rank, plan, kind):
+    stages = blocks(plan.stages)
+    modules = {s: stages[s] for s in plan.on(rank)}
+    runner = weir.Runner(plan, modules, loss_fn, shapes=SHAPE, timeout=2.0)
+    runner.step(entries(plan.microbatches))
+    wanted = {s: [p.grad.clone() for p in m.parameters()] for s, m in modules.items()}
+    level = tensor_bytes() - sum(g.nbytes for gs in wanted.values() for g in gs)
+    first = plan.on(1)[0]
+    began = time.monotonic()
+
+    def happen(module, args):
+        if rank == 1 and kind == "error":
+            raise ArithmeticError("planted")
+        if rank == 1:
+            os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "interrupt": signal.SIGINT}[kind])
+        return args
+
+    hook = modules[first].register_forward_pre_hook(happen) if rank == 1 else None
+    with pytest.raises(KeyboardInterrupt if kind == "interrupt" and rank == 1 else weir.StepError) as caught:
+        runner.step(entries(plan.microbatches))
+    assert tensor_bytes() <= level, tensor_bytes() - level
+    assert time.monotonic() - began < 6
+    if kind in ("error", "interrupt"):
+        if hook:
+            hook.remove()
+        assert runner.step(entries(plan.microbatches)).step == 2
+        equal(modules, wanted)
+    elif kind == "kill":
+        with pytest.raises(weir.StepError, match="do not connect within 2 s"):
+            runner.step(entries(plan.microbatches))
+    return str(caught.value), getattr(caught.value, "rank", None), getattr(caught.value, "action", None)
+
+
+@pytest.mark.parametrize("kind, says", [
+    ("error", "step 1 ended on rank 1 in 1F0: ArithmeticError: planted"),
+    ("interrupt", "step 1 ended on rank 1 in 1F0: KeyboardInterrupt"),
+    ("kill", "step 1 ended on rank 1: it has ended, or its connection was closed; rank 0 saw this in"),
+    ("stop", "step 1 ended on rank 1: it did nothing for 2 s: stopped, or it hangs; rank 0 saw this in"),
+])
+def test_fault(kind, says):
+    found = on_ranks(2, faults, plan_of("zb-v", 2), kind, limit=20 if kind != "stop" else 6, store="parent")
+    text, rank, action = found[0]
+    assert text.startswith(says) and rank == 1 and action == ("1F0" if kind in ("error", "interrupt") else "")
+    assert (found[1] is None) == (kind in ("kill", "stop"))
+    if kind == "error":
+        assert found[1] == found[0]
+
+
+class Wide(Block):
+    def forward(self, x):
+        return torch.cat([super().forward(x)] * 2)
+
+
+class Reentrant(Block):
+    def forward(self, x):
+        return checkpoint(super().forward, x, use_reentrant=True)
+
+
+class Lossy(torch.autograd.Function):
+    """Computes its weight gradient in the first backward alone, as a Function that frees what it has saved does."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        ctx.calls = 0
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        ctx.calls += 1
+        return grad * weight, (grad * x).sum(0) if ctx.calls == 1 else torch.zeros_like(weight)
+
+
+class Misses(Block):
+    def forward(self, x):
+        return Lossy.apply(super().forward(x), self.norm.weight)
+
+
+def steps(rank, cases):
+    for plan, made, loss, batch, says in cases:
+        stages = made(plan.stages)
+        runner = weir.Runner(plan, {s: stages[s] for s in plan.on(rank)}, loss, shapes=SHAPE, timeout=10)
+        with pytest.raises(weir.StepError, match=says):
+            runner.step(batch(plan.microbatches))
+        runner.close()
+
+
+def wide(count):
+    return blocks(count, Wide)
+
+
+def reentrant(count):
+    return blocks(count, Reentrant)
+
+
+def misses(count):
+    return blocks(count, Misses)
+
+
+def pair(output, target):
+    return output, 1
+
+
+def fewer(m):
+    return entries(m - 1)
+
+
+def test_steps_that_are_refused():
+    f1b, zbv = plan_of("1f1b", 2), plan_of("zb-v", 2)
+    on_ranks(2, steps, [
+        (f1b, blocks, loss_fn, fewer, "ValueError: entries ended after 5 of 6 microbatches"),
+        (f1b, blocks, pair, entries, r"loss_fn returned Tensor\[4, 16\]: return \(sum, weight\)"),
+        (f1b, wide, loss_fn, entries, r"stage 0 sends float32\[8, 16\] for microbatch 0, and shapes says float32\[4, 16\]"),
+        (f1b, reentrant, loss_fn, entries, "no output of stage 0 of microbatch 0 has a graph, .*without use_reentrant=False"),
+        (zbv, misses, loss_fn, entries, r"the split backward of stage \d is wrong: the gradient of norm.weight"),
+    ])
+
+
+def refused(rank, cases):
+    for plan, change, says in cases:
+        stages = blocks(plan.stages)
+        given = {"modules": {s: stages[s] for s in plan.on(rank)}, "loss_fn": loss_fn, "shapes": SHAPE, **(change if rank == 1 else {})}
+        if given.pop("without", None) is not None:
+            given["modules"].popitem()
+        with pytest.raises(ValueError, match=says if rank == 1 or not change else f"process 1 has no runner: .*{says}"):
+            weir.Runner(plan, **given)
+
+
+def test_runners_that_are_refused():
+    f1b = plan_of("1f1b", 2)
+    bare = copy.deepcopy(f1b.data)
+    del bare["windows"]
+    on_ranks(2, refused, [
+        (f1b, {"without": 1}, r"modules has the stages \[\], and rank 1 has \[1\]"),
+        (f1b, {"loss_fn": None}, "loss_fn is None"),
+        (weir.Plan(bare, "bare"), {}, "bare .* has no lifetimes"),
+        (plan_of("1f1b", 4), {}, "is for 4 ranks, and the group has 2"),
+        (plan_of("1f1b", 2, 6, "--quantize=at-start"), {}, "a Runner does not run: make the plan without --offload"),
+        (plan_of("interleaved", 2, 6, "--frozen=0,1"), {}, r"stage [01] is frozen in .* requires a gradient"),
+    ])
+
+
+def test_one_process():
+    assert not dist.is_initialized()
+    plan = plan_of("1f1b", 1)
+    stages = blocks(plan.stages)
+    runner = weir.Runner(plan, dict(enumerate(stages)), loss_fn)
+    result = runner.step(entries(plan.microbatches))
+    wanted, total, weight = plain(blocks(plan.stages), entries(plan.microbatches))
+    assert result == (0, total, weight, False)
+    equal(dict(enumerate(stages)), wanted)

@@ -1,0 +1,236 @@
+"""Transfers between the ranks of a pipeline, and the end of a step on all of them when one fails."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from datetime import timedelta
+from typing import Any, Callable, NamedTuple, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+__all__ = ["Cause", "LostError", "Pending", "Transfers"]
+
+Queue = Tuple[int, int, str]  # sender and receiver, as ranks of the pipeline, and "F" or "B"
+
+_TAG = 1 << 30  # of a receive that nothing answers
+_GRACE = 0.5  # seconds in which the other ranks of a failed step say that they have left it
+
+
+class Pending(NamedTuple):
+    """Tensors on their way, and the works of their transfers. The tensors are borrowed until wait has returned."""
+
+    works: list[Any]
+    tensors: list[Tensor]
+
+
+class Cause(NamedTuple):
+    """Why a step has ended: the rank that failed, what it was doing, and the error. action may be ""."""
+
+    rank: int
+    action: str
+    text: str
+
+
+class LostError(RuntimeError):
+    """A transfer with rank peer (-1 if any may be the one) has failed. late says that it did so by waiting too long."""
+
+    def __init__(self, peer: int, late: bool, text: str) -> None:
+        super().__init__(re.sub(r"^\[\S+\] |\. This is typically .*", "", text, flags=re.DOTALL))  # gloo's place in its source, and its advice
+        self.peer, self.late = peer, late
+
+
+class Transfers:
+    """The communicators of a pipeline, one for each queue of its plan, and two for the ends of steps.
+
+    A queue is what one rank sends to another in one direction of the computation: outputs, or
+    gradients. With a communicator for each, a queue waits for no other, as the proof of the plan
+    assumes, also over NCCL, where two directions on one communicator can block each other.
+
+    Ranks here are those of the pipeline, 0 to len(ranks)-1. All ranks of the default process group
+    make their Transfers together, and connect together: dist.new_group demands it.
+
+    A rank that fails calls leave, which closes its communicators. The waits of its neighbours end
+    with an error at once, as they do if its process has ended, and they leave as well; so a step
+    ends on every rank. The cause travels through the store of the process group.
+    """
+
+    def __init__(self, ranks: Sequence[int], rank: int, queues: Sequence[Queue], links: dict[str, list[int]], replicas: Sequence[int], timeout: float,
+                 refusal: Exception | None) -> None:
+        """Finds out what all ranks need. Raises ValueError if another rank refuses.
+
+        ranks are the global ranks of the pipeline, replicas those that hold copies of this rank's
+        stages. links are names of further sets of ranks. timeout is in seconds. refusal is an error
+        of this rank, which the caller raises.
+        """
+        self.ranks, self.rank, self.size = list(ranks), rank, len(ranks)
+        self.seconds, self._timeout = timeout, timedelta(seconds=timeout)
+        pipeline, copies = ",".join(map(str, ranks)), sorted(replicas)
+        mine: dict[Any, tuple[Any, ...]] = {(a, b, letter): (sorted((ranks[a], ranks[b])), f"{a}>{b} {letter} of {pipeline}", False) for a, b, letter in queues}
+        mine.update({name: (sorted(ranks[r] for r in members), f"{name} of {pipeline}", True) for name, members in {**links, "pipeline": list(range(self.size))}.items()})
+        mine.update(replicas=(copies, f"replicas {copies}", True), gradients=(copies, f"gradients {copies}", False))
+        everybody: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everybody, (list(mine.values()), None if refusal is None else f"{type(refusal).__name__}: {refusal}"))
+        for other, (_, refused) in enumerate(everybody):
+            if refused is not None and refusal is None:
+                raise ValueError(f"process {other} has no runner: {refused}")
+        self._wanted = sorted({(name, tuple(members), control) for theirs, _ in everybody for members, name, control in theirs})
+        self._keys = {name: key for key, (_, name, _) in mine.items()}
+        self._groups: dict[Any, Any] = {}
+        self._hosted = dist.get_backend() == "gloo"  # whose waits block the host
+
+    def connect(self) -> None:
+        """Makes the communicators, anew after a step that failed. Every rank takes part. Raises RuntimeError after the timeout."""
+        self.close()
+        me = dist.get_rank()
+        for name, members, control in self._wanted:
+            try:
+                group = dist.new_group(list(members), timeout=self._timeout, backend="gloo" if control else None)
+            except RuntimeError as e:
+                raise RuntimeError(f"the ranks {list(members)} do not connect within {self.seconds:g} s; one has ended, or does not begin its step: {e}") from None
+            if me in members and name in self._keys:
+                self._groups[self._keys[name]] = group
+        self._peer = {key: dist.get_group_rank(group, self.ranks[key[1] if key[0] == self.rank else key[0]])
+                      for key, group in self._groups.items() if not isinstance(key, str)}
+
+    def close(self) -> None:
+        """Ends the communicators."""
+        while self._groups:
+            dist.destroy_process_group(self._groups.popitem()[1])
+
+    def send(self, queue: Queue, tensors: Sequence[Tensor]) -> Pending:
+        """Starts to send tensors, which the caller keeps unchanged until wait."""
+        group, peer = self._groups[queue], self._peer[queue]
+        tensors = [t.contiguous() for t in tensors]
+        try:
+            return Pending([dist.isend(t, group=group, group_dst=peer) for t in tensors], tensors)
+        except RuntimeError as e:
+            raise LostError(queue[1], False, str(e)) from None
+
+    def receive(self, queue: Queue, like: Sequence[Tensor], device: torch.device) -> Pending:
+        """Starts to receive into buffers that are born here, of the shapes and dtypes of like, which may be meta tensors."""
+        group, peer = self._groups[queue], self._peer[queue]
+        tensors = [torch.empty(t.shape, dtype=t.dtype, device=device) for t in like]
+        try:
+            return Pending([dist.irecv(t, group=group, group_src=peer) for t in tensors], tensors)
+        except RuntimeError as e:
+            raise LostError(queue[0], False, str(e)) from None
+
+    def wait(self, pending: Pending, peer: int) -> list[Tensor]:
+        """Waits for transfers with a rank, and returns their tensors. Raises LostError, after the timeout at the latest.
+
+        Over NCCL, only the current stream waits.
+        """
+        start = 0.0
+        try:
+            for work in pending.works:
+                if self._hosted:
+                    start = start or time.monotonic()
+                    work.wait(self._timeout)
+                else:
+                    work.wait()
+        except RuntimeError as e:
+            raise LostError(peer, time.monotonic() - start >= self.seconds, str(e)) from None
+        return pending.tensors
+
+    def reduce(self, numbers: Tensor, over: str, op: Any = dist.ReduceOp.SUM) -> Tensor:
+        """Reduces a tensor of the host in place, over the "pipeline", the "replicas" of its stages or a link, and returns it."""
+        return self._collective(numbers, over, lambda group: dist.all_reduce(numbers, op, group=group, async_op=True))
+
+    def broadcast(self, tensor: Tensor, over: str, source: int) -> Tensor:
+        """Gives a tensor of the host on one rank to all others of a link, in place, and returns it."""
+        return self._collective(tensor, over, lambda group: dist.broadcast(tensor, self.ranks[source], group=group, async_op=True))
+
+    def start_sum(self, tensor: Tensor) -> Any:
+        """Starts to add up a tensor in place over the replicas, and returns the work."""
+        return dist.all_reduce(tensor, group=self._groups["gradients"], async_op=True)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Returns what each rank of the pipeline gives: picklable objects, by rank."""
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, value, group=self._groups["pipeline"])
+        return found
+
+    def _collective(self, tensor: Tensor, over: str, start: Callable[[Any], Any]) -> Tensor:
+        group, began = self._groups[over], time.monotonic()
+        if group.size() > 1:
+            try:
+                start(group).wait(self._timeout)
+            except RuntimeError as e:
+                raise LostError(-1, time.monotonic() - began >= self.seconds, str(e)) from None
+        return tensor
+
+    def leave(self, cause: Cause | None) -> None:
+        """Leaves a step that fails, and closes the communicators, so that the others leave it as well.
+
+        cause is None on a rank that fails because a transfer has.
+        """
+        self._store = next((group.get_group_store() for key, group in self._groups.items() if key == "pipeline"), None)
+        if cause is not None:
+            self._post(cause)
+        self._ask(lambda store: store.set(f"left {self.rank}", "1"))
+        for group in self._groups.values():
+            if group.size() == 1:
+                continue
+            if dist.get_backend(group) != "gloo":
+                group.abort()
+                continue
+            try:  # a wait that ends by its timeout closes all connections of a gloo communicator
+                work: Any = dist.irecv(torch.empty(1), group=group, group_src=(group.rank() + 1) % group.size(), tag=_TAG)
+                work.wait(timedelta(milliseconds=1))
+            except RuntimeError:
+                pass
+
+    def find_cause(self, lost: LostError, action: str) -> Cause:
+        """Returns why the step has ended, on a rank that has left it because a transfer has failed.
+
+        That is what a rank has posted. Otherwise the ranks that have not left within a second have
+        ended or do not answer; if all have left, a connection was closed.
+        """
+        others = [r for r in range(self.size) if r != self.rank]
+        silent = others
+        for _ in range(2):
+            deadline = time.monotonic() + _GRACE
+            while time.monotonic() < deadline and self._store is not None:
+                if found := self._ask(lambda store: store.get("cause") if store.check(["cause"]) else b""):
+                    return Cause(*json.loads(found))
+                time.sleep(0.02)
+            silent = [r for r in silent if not self._ask(lambda store, r=r: store.check([f"left {r}"]))]  # type: ignore[misc]
+            if lost.peer in silent:
+                break  # otherwise the peer has left because of another rank, which may yet be named
+        where = f"the connection to rank {lost.peer}" if lost.peer >= 0 else "a connection"
+        closed = f"{where} {'timed out' if lost.late else 'was closed'}"
+        if self._store is None:
+            return Cause(self.rank, action, f"{closed}, and the process that has the store of the process group does not answer: {lost}")
+        if silent:
+            text = f"did nothing for {self.seconds:g} s: stopped, or it hangs" if lost.late else "has ended, or its connection was closed"
+            return self._post(Cause(lost.peer if lost.peer in silent else silent[0], "", f"it {text}; rank {self.rank} saw this in {action}: {lost}"))
+        return self._post(Cause(self.rank, action, f"{closed}: {lost}"))
+
+    def _post(self, cause: Cause) -> Cause:
+        """Posts a cause unless another was first, and returns the first."""
+        found = self._ask(lambda store: store.compare_set("cause", "", json.dumps(cause)))
+        return Cause(*json.loads(found)) if found else cause
+
+    def _ask(self, question: Callable[[Any], Any]) -> Any:
+        """Asks the store, whose host may have ended or stopped: None if there is no answer in time."""
+        answer: list[Any] = []
+
+        def ask() -> None:
+            try:
+                answer.append(question(self._store))
+            except (RuntimeError, ValueError, OSError):
+                self._store = None
+
+        if self._store is None:
+            return None
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(2 * _GRACE)
+        if asking.is_alive():
+            self._store = None
+        return answer[0] if answer else None
