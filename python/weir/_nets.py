@@ -169,14 +169,14 @@ class Nets:
         old = {key: e for key, e in self._entries.copy().items() if self.first <= e.born < end and e.bytes and key not in exempt}
         kinds: dict[_Kind, set[int]] = collections.defaultdict(set)  # storages that look alike
         roots: dict[_Kind, set[int]] = collections.defaultdict(set)  # microbatches whose graphs are held by tensors that look alike
-        samples: dict[_Kind, list[Tensor]] = collections.defaultdict(list)
+        samples: dict[_Kind, list[tuple[int, Tensor]]] = collections.defaultdict(list)  # with the microbatch, or the first of a graph
         budget = _NODES
         for tensor in _tensors():
             mine = {id(s) for s in storages(tensor)} & old.keys()
             for key in mine:
                 kind: _Kind = old[key].module, old[key].line, tensor.dim(), tensor.dtype
                 kinds[kind].add(key)
-                samples[kind].append(tensor)
+                samples[kind].append((old[key].born, tensor))
             if tensor.grad_fn is not None and budget > 0:
                 marks, visited = self._graph(tensor.grad_fn)
                 budget -= visited
@@ -184,7 +184,7 @@ class Nets:
                 if mine or len(born) >= 3:
                     kind = tensor.dim(), tensor.dtype, type(tensor.grad_fn).__name__
                     roots[kind] |= born
-                    samples[kind].append(tensor)
+                    samples[kind].append((min(born), tensor))
         for key in old.keys() - set().union(*kinds.values()):
             kinds[old[key].module, old[key].line].add(key)
         replaced = collections.Counter(size.bit_length() for size, now in self._ended if now >= self.first + quarter)
@@ -195,19 +195,21 @@ class Nets:
 
         kinds = {kind: keys for kind, keys in kinds.items() if lasting({old[key].born for key in keys}) and grows(keys)}
         roots = {kind: born for kind, born in roots.items() if lasting(born)}
-        asked = [(kind, tensor) for kind in (*kinds, *roots) for of in [samples[kind]] for tensor in of[:: -(-len(of) // _SAMPLES) | 1]]  # odd, as many tensors come in pairs
+        asked = [(kind, tensor) for kind in (*kinds, *roots) for _, tensor in _spread(samples[kind])]
         targets, kinds_of = [tensor for _, tensor in asked], [kind for kind, _ in asked]
         del tensor, samples, asked
-        holders: dict[_Kind, collections.Counter[Name]] = collections.defaultdict(collections.Counter)
+        answers: dict[_Kind, list[Name | None]] = collections.defaultdict(list)
         for kind, nearest in zip(kinds_of, names(targets, self.known)):
-            holders[kind].update([nearest] if nearest else [])
+            answers[kind].append(nearest)
         del targets
         holder: dict[_Kind, str] = {}
         limits: dict[_Kind, int] = {}
-        for kind, counted in holders.items():
-            often = [of for of, n in counted.most_common(2) if n > 1] or list(counted)[:1]
+        for kind, given in answers.items():
+            half = len(given) // 2
+            counted = collections.Counter(one for one in given if one)
+            often = [one for one, _ in counted.most_common() if one in given[:half] and one in given[half:]] or [one for one, _ in counted.most_common(1)]
             if often:
-                holder[kind], limits[kind] = " and ".join(of.text for of in often), often[0].limit
+                holder[kind], limits[kind] = " and ".join(one.text for one in often[:2]), often[0].limit
         roots = {kind: born for kind, born in roots.items() if kind in holder}
 
         leaks: dict[tuple[str, str, str, str], set[int]] = collections.defaultdict(set)
@@ -243,6 +245,12 @@ class Nets:
             seen |= following
             todo.extend(following)
         return marks, len(seen)
+
+
+def _spread(samples: list[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
+    """Returns at most eight of the samples, from the first microbatch to the last."""
+    ordered = sorted(samples, key=lambda sample: sample[0])
+    return ordered[:: -(-len(ordered) // _SAMPLES) | 1]  # odd, as many tensors come in pairs
 
 
 def _tensors(young: bool = False) -> list[Tensor]:
