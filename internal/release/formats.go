@@ -101,7 +101,7 @@ var platforms = map[string][]string{
 // python returns the modules for PyTorch, as they are in a wheel.
 func (r *release) python() ([]file, error) {
 	var modules []file
-	for _, pattern := range []string{"weir/*.py", "weir/py.typed", "weir_pipelining.py"} {
+	for _, pattern := range []string{"weir/*.py", "weir/py.typed"} {
 		paths, err := filepath.Glob(filepath.Join(r.source, "python", pattern))
 		if err != nil {
 			return nil, err

@@ -160,9 +160,9 @@ def test_fused_accumulation_is_named():
 def test_input_gradients_are_compared():
     model, x = nn.Linear(8, 8), torch.randn(4, 8, requires_grad=True)
     found = SplitCheck(0, model)
-    found.whole([model(x), None], [torch.ones(4, 8), None], [x, "a string", torch.ones(2)])
-    found.inputs([torch.zeros(4, 8)])
-    assert re.match(r"the gradient of its input 0, is of norm 0 in a split backward, and of norm \S+ in a whole one", found.faults[0])
+    found.whole([model(x), None], [torch.ones(4, 8), None], ["a string", x, torch.ones(2)])
+    found.inputs([None, torch.zeros(4, 8), None])
+    assert re.match(r"the gradient of its input 1, is of norm 0 in a split backward, and of norm \S+ in a whole one", found.faults[0])
 
 
 def test_overflow_decides_nothing():

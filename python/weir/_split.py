@@ -52,12 +52,12 @@ class SplitCheck:
         kept = [i for i, root in enumerate(roots) if root is not None and (not isinstance(root, Tensor) or root.requires_grad)]
         roots, gradients = [roots[i] for i in kept], None if gradients is None else [gradients[i] for i in kept]
         parameters = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
-        tensors = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
+        tensors = {i: x for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad}
         self._used, cast = _uses(roots, parameters)
-        half = [x for x in (*parameters.values(), *tensors) if x.is_floating_point() and x.element_size() < 4]
+        half = [x for x in (*parameters.values(), *tensors.values()) if x.is_floating_point() and x.element_size() < 4]
         self._tolerance = 5e-2 if cast or half else 1e-3
         before, gradient = self._versions(parameters), {name: p.grad for name, p in parameters.items()}
-        found = torch.autograd.grad(roots, [*parameters.values(), *tensors], gradients, retain_graph=True, allow_unused=True) if roots else ()
+        found = torch.autograd.grad(roots, [*parameters.values(), *tensors.values()], gradients, retain_graph=True, allow_unused=True) if roots else ()
         written = [name for name, x, version in before if x._version != version]
         for name, p in parameters.items():
             if p.grad is not gradient[name]:
@@ -66,13 +66,13 @@ class SplitCheck:
         if written:
             self.faults.append(f"the backward writes to {' and '.join(written)} itself, so that it cannot be computed twice")
         self._weights = dict(zip(parameters, found))
-        self._inputs = found[len(parameters):]
+        self._inputs = dict(zip(tensors, found[len(parameters):]))
 
     def inputs(self, gradients: Sequence[Tensor | None]) -> None:
-        """Compares the gradients of the inputs that need one, in their order, with those of I."""
-        for i, (whole, split) in enumerate(zip(self._inputs, gradients)):
-            self._compare(f"the gradient of its input {i}", whole, split)
-        self._inputs = ()
+        """Compares the gradients of the inputs, one for each given to whole, with those of I."""
+        for i, whole in self._inputs.items():
+            self._compare(f"the gradient of its input {i}", whole, gradients[i])
+        self._inputs = {}
 
     @contextmanager
     def weights(self) -> Iterator[None]:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 from torch import Tensor, nn
 
-from .detached import detached
-from .plan import Plan, PlanError
+from .plan import Action, Plan, PlanError
 
 if TYPE_CHECKING:
     from ._pytorch import Runtime
 
 __all__ = ["schedule"]
 
-RUNS = frozenset((
-    "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "WAIT_F", "WAIT_B", "UNSHARD", "RESHARD", "REDUCE_GRAD", "ZERO_GRAD", "WAIT_REDUCE"))
+# The kinds that PyTorch's runtime runs, in eval and in a step. ZERO_GRAD it does itself.
+FORWARDS = frozenset(("F", "SEND_F", "RECV_F", "WAIT_F", "UNSHARD", "RESHARD"))
+RUNS = FORWARDS | {"B", "I", "W", "SEND_B", "RECV_B", "WAIT_B", "REDUCE_GRAD", "WAIT_REDUCE"}
 
 
 def schedule(plan: Plan, stages: Sequence[Any], loss_fn: Callable[..., Tensor], *, reduction: str = "mean", check_split: bool = True,
@@ -37,6 +36,8 @@ def schedule(plan: Plan, stages: Sequence[Any], loss_fn: Callable[..., Tensor], 
 
       - losses are detached: numbers without a graph, unscaled, in the list that step fills;
       - step returns outputs, and keeps them, only with return_outputs=True;
+      - a stage that FSDP shards has its weights for the whole step, if the plan gathers none (--shard 3 of
+        weir plan and weir choose), and its gradients are reduced at the end;
       - stages with a split backward copy outputs that are views, which PyTorch cannot detach;
       - in the first step with split backwards, each such stage computes one microbatch's backward whole
         as well (check_split=False leaves this out). If gradients differ, step raises PlanError on every
@@ -70,8 +71,7 @@ def schedule(plan: Plan, stages: Sequence[Any], loss_fn: Callable[..., Tensor], 
     for stage in stages:
         if plan.split[stage.stage_index] and 0 < stage.stage_index < last:
             stage.submod.register_forward_hook(_without_views)
-    factor = 1 / plan.microbatches if reduction == "mean" else 1.0
-    return _pytorch.Runtime(plan, stages, detached(loss_fn if factor == 1 else _scaled(loss_fn, factor)), check_split, **options)
+    return _pytorch.Runtime(plan, _actions(plan, stages), stages, loss_fn, 1 / plan.microbatches if reduction == "mean" else 1.0, check_split, **options)
 
 
 def _check_plan(plan: Plan) -> None:
@@ -84,38 +84,34 @@ def _check_plan(plan: Plan) -> None:
         raise PlanError(f"{plan.path} has {plan.copies} copies of the model and {plan.slices} slices of a sequence, and PyTorch runs one of each")
     if any(plan.frozen):
         raise PlanError(f"{plan.path} has frozen stages, and PyTorch runs the backward of every stage: plan them as trained, and freeze their parameters")
-    if not plan.kinds <= RUNS:
-        raise PlanError(f"{plan.path} has {', '.join(sorted(plan.kinds - RUNS))}, which PyTorch's runtime does not know: plan without --offload and --quantize")
+    if unknown := plan.kinds - RUNS - {"ZERO_GRAD"}:
+        raise PlanError(f"{plan.path} has {', '.join(sorted(unknown))}, which PyTorch's runtime does not know: plan without --offload and --quantize")
 
 
-def _check_stage(plan: Plan, stage: Any, exchanged: tuple[Any, Any]) -> None:
+def _check_stage(plan: Plan, stage: Any, exchanged: Sequence[Any]) -> None:
     """Raises PlanError for a stage that PyTorch would train wrong, or not at all, under this plan."""
-    from torch.distributed.fsdp import FSDPModule
-
     index = stage.stage_index
     for name, tensors, other in zip(("input_args", "output_args"), exchanged, (index, index + 1)):
         if tensors and 0 < other < plan.stages and not any(tensor.requires_grad for tensor in tensors):
             raise PlanError(f"{name} of stage {index} require no gradient, so none would be sent back: torch.empty(..., requires_grad=True)")
-    if isinstance(stage.submod, FSDPModule) and "UNSHARD" not in plan.kinds:
-        raise PlanError(f"stage {index} is sharded by FSDP, and {plan.path} never gathers weights: plan with --replicas N --shard 3")
     if isinstance(stage.submod, nn.parallel.DistributedDataParallel) and plan.split[index]:
         raise PlanError(f"stage {index} is wrapped in DDP, which does not see gradients of split backwards, and {plan.path} splits them: "
                         "shard it with fully_shard, or take a plan without I and W")
 
 
-def _scaled(loss_fn: Callable[..., Tensor], factor: float) -> Callable[..., Tensor]:
-    """Returns loss_fn with gradients multiplied by factor, and the same losses."""
+def _actions(plan: Plan, stages: Sequence[Any]) -> Callable[[int], Iterator[Action]]:
+    """Returns the actions of a rank. In a plan that gathers no weights, the stages that FSDP shards have theirs for the whole step."""
+    from torch.distributed.fsdp import FSDPModule
 
-    @functools.wraps(loss_fn, updated=())
-    def wrapped(*args: Any, **kwargs: Any) -> Tensor:
-        loss = loss_fn(*args, **kwargs)
-        if not isinstance(loss, Tensor) or not loss.requires_grad:
-            return loss
-        loss = loss.clone()  # so that the hook is on no node of the model
-        loss.register_hook(lambda gradient: gradient * factor)  # type: ignore[no-untyped-call]
-        return loss
+    sharded = [stage.stage_index for stage in stages if isinstance(stage.submod, FSDPModule) and "UNSHARD" not in plan.kinds]
 
-    return wrapped
+    def actions(rank: int) -> Iterator[Action]:
+        own = [stage for stage in sharded if plan.placement[stage] == rank]
+        yield from (Action("UNSHARD", stage, -1, (), False) for stage in own)
+        yield from plan.actions(rank)
+        yield from (Action(kind, stage, -1, (), False) for stage in own for kind in ("REDUCE_GRAD", "WAIT_REDUCE", "RESHARD"))
+
+    return actions
 
 
 def _without_views(module: nn.Module, args: Any, output: Any) -> Any:

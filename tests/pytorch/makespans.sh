@@ -18,7 +18,6 @@ cleanup() {
 }
 trap cleanup EXIT
 go build -o "$work/weir" ./cmd/weir
-cp tests/pytorch/time_plan.py cmd/weir/internal/traces/annotate.py python/weir_pipelining.py "$work"
 weir=$work/weir
 
 # Four hosts on a bridge. Each pair has its own traffic class of 219 Mbit/s, including the headers
@@ -65,12 +64,12 @@ measure() { # COSTS PLAN
   folder=$(mktemp -d "$work/XXXXXX")
   ranks=$(wc -l < "$work/$2")
   for ((rank = 0; rank < ranks; rank++)); do
-    GLOO_SOCKET_IFNAME=eth0 nice -n -20 ip netns exec "${names[rank]}" "$python" "$work/time_plan.py" \
+    GLOO_SOCKET_IFNAME=eth0 nice -n -20 ip netns exec "${names[rank]}" "$python" tests/pytorch/time_plan.py \
       --costs "$work/$1" --folder "$work/${folder##*/}" --rank "$rank" "$work/$2" &
     pids+=($!)
   done
   for rank in "${!pids[@]}"; do wait "${pids[rank]}"; done
-  "$python" "$work/time_plan.py" --costs "$work/$1" --folder "$work/${folder##*/}" --summary "$work/$2"
+  "$python" tests/pytorch/time_plan.py --costs "$work/$1" --folder "$work/${folder##*/}" --summary "$work/$2"
 }
 row() { # NAME HOPS COSTS PLAN
   local simulated median least

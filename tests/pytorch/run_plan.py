@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Trains with plans that weir has written in torch.distributed.pipelining.
 
-    weir plan zb-v --ranks 2 --stages 4 --microbatches 6 --to comms > zb-v.csv
-    python3 tests/pytorch/run_plan.py zb-v.csv
+    weir plan zb-v --ranks 2 --stages 4 --microbatches 6 --to plan > zb-v.json
+    python3 tests/pytorch/run_plan.py zb-v.json
 
 Every rank is a process on the CPU (gloo), which runs all plans for its number of ranks. The model
 has one layer per stage. For each file the losses and the gradients are compared with those of the
-same model without a pipeline. Plans are loaded by python/weir_pipelining.py.
+same model without a pipeline. Plan files run in weir.schedule, and PyTorch's CSV in PyTorch's own
+runtime, which reads it itself.
 """
 
 import argparse
+import csv
 import datetime
 import os
+import re
 import sys
 import tempfile
 
@@ -22,11 +25,43 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining import PipelineStage, schedules
 
-import weir_pipelining
+import weir
 
 WIDTH, ROWS = 8, 2
+
+
+class CSV:
+    """A plan in either of PyTorch's CSV forms: with transfers, or computations alone."""
+
+    def __init__(self, path):
+        self.path, rank_of, self.microbatches = path, {}, 0
+        with open(path, newline="") as file:
+            rows = list(csv.reader(file))
+        for rank, row in enumerate(rows):
+            for stage, microbatch in re.findall(r"(\d+)F(\d+)", " ".join(row)):
+                rank_of[int(stage)] = rank
+                self.microbatches = max(self.microbatches, int(microbatch) + 1)
+        self.ranks, self.stages = len(rows), len(rank_of)
+        self.placement = [rank_of[stage] for stage in range(self.stages)]
+        self.format = "compute_comms" if "SEND_" in str(rows) or self.ranks == 1 else "compute_only"
+
+    def on(self, rank):
+        return [stage for stage, place in enumerate(self.placement) if place == rank]
+
+
+def load(path):
+    return weir.Plan.load(path) if path.endswith(".json") else CSV(path)
+
+
+def schedule(plan, stages, loss_fn):
+    """Returns the schedule that runs a plan. The losses of the microbatches are added."""
+    if isinstance(plan, weir.Plan):
+        return weir.schedule(plan, stages, loss_fn, reduction="sum")
+    made = schedules._PipelineScheduleRuntime(stages, plan.microbatches, loss_fn=loss_fn, scale_grads=False)
+    made._load_csv(plan.path, format=plan.format)
+    return made
 
 
 def layer(stage):
@@ -65,22 +100,22 @@ def train(plan, rank):
     like = torch.empty(ROWS, WIDTH, requires_grad=True)
     stages = [PipelineStage(one, s, plan.stages, torch.device("cpu"), input_args=like if s else inputs[:ROWS], output_args=like)
               for s, one in mine.items()]
-    schedule, losses = plan.schedule(stages, loss_of, reduction="sum"), []
-    schedule.step(*([inputs] if 0 in mine else []), **({"target": targets, "losses": losses} if plan.stages - 1 in mine else {}))
+    losses = []
+    schedule(plan, stages, loss_of).step(*([inputs] if 0 in mine else []), **({"target": targets, "losses": losses} if plan.stages - 1 in mine else {}))
     return [l.item() for l in losses], {s: [p.grad for p in one.parameters()] for s, one in mine.items()}
 
 
 def run_rank(rank, ranks, paths, folder):
     dist.init_process_group("gloo", rank=rank, world_size=ranks, store=dist.FileStore(folder + "/store", ranks), timeout=datetime.timedelta(minutes=5))
     for i, path in enumerate(paths):
-        torch.save(train(weir_pipelining.Plan(path), rank), f"{folder}/{i}-{rank}")
+        torch.save(train(load(path), rank), f"{folder}/{i}-{rank}")
     dist.barrier()
     dist.destroy_process_group()
 
 
 def compare(path, got):
     """Compares what the ranks have returned with the model without a pipeline."""
-    plan = weir_pipelining.Plan(path)
+    plan = load(path)
     want_losses, want_gradients = sequential(plan.stages, plan.microbatches)
     losses = [loss for found, _ in got for loss in found]
     worst = max(abs(a - b) for a, b in zip(losses, want_losses)) if len(losses) == plan.microbatches else float("inf")
@@ -100,7 +135,7 @@ def main():
     print(f"PyTorch {torch.__version__}")
     by_ranks = {}
     for path in args.files:
-        by_ranks.setdefault(weir_pipelining.Plan(path).ranks, []).append(path)
+        by_ranks.setdefault(load(path).ranks, []).append(path)
     good = True
     for ranks, paths in by_ranks.items():
         with tempfile.TemporaryDirectory() as folder:

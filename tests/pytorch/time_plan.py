@@ -46,10 +46,10 @@ def run(args):
 
     sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), part) for part in ("../../python", "../../cmd/weir/internal/traces", ".")]
     import annotate
-    import weir_pipelining
+    import run_plan
 
     costs, second = read_costs(args.costs)
-    plan = weir_pipelining.Plan(args.file)
+    plan = run_plan.load(args.file)
     busy = []
 
     def work(cost):
@@ -87,7 +87,7 @@ def run(args):
               for s in plan.on(args.rank)]
     for stage in stages if args.traces else []:
         annotate.annotate(stage)
-    schedule = plan.schedule(stages, lambda output, target: output.mean())
+    schedule = run_plan.schedule(plan, stages, lambda output, target: output.mean())
     inputs, targets = torch.ones(plan.microbatches, floats), torch.ones(plan.microbatches, 1)
     spans = []
     profiler = contextlib.ExitStack()

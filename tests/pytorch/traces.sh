@@ -19,7 +19,6 @@ cleanup() {
 }
 trap cleanup EXIT
 go build -o "$work/weir" ./cmd/weir
-cp tests/pytorch/time_plan.py cmd/weir/internal/traces/annotate.py python/weir_pipelining.py "$work"
 weir=$work/weir
 
 ip link add weirtr type bridge
@@ -51,7 +50,7 @@ measure() { # NAME COSTS PLAN
   local rank pids=()
   mkdir "$work/$1"
   for rank in 0 1 2 3; do
-    GLOO_SOCKET_IFNAME=eth0 nice -n -20 ip netns exec "${names[rank]}" "$python" "$work/time_plan.py" \
+    GLOO_SOCKET_IFNAME=eth0 nice -n -20 ip netns exec "${names[rank]}" "$python" tests/pytorch/time_plan.py \
       --costs "$work/$2" --folder "$work/$1" --traces "$work/$1" --rank "$rank" --steps 4 "$work/$3" &
     pids+=($!)
   done
