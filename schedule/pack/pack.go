@@ -73,6 +73,11 @@ type Packing struct {
 // Gap returns the fraction by which the makespan exceeds the bound.
 func (p *Packing) Gap() float64 { return float64(p.Makespan)/float64(max(p.Bound, 1)) - 1 }
 
+// add adds a replica.
+func (p *Packing) add(r Replica) {
+	p.Replicas, p.Makespan = append(p.Replicas, r), max(p.Makespan, r.Makespan)
+}
+
 // Replica is the part of a step that one replica runs.
 type Replica struct {
 	// Packs holds the microbatches in the order of the plan. Each is a list of indices of sequences, in
@@ -269,11 +274,14 @@ func (p *Packer) Pack(sequences []int64) (*Packing, error) {
 	for _, t := range best {
 		t.improve(p.cfg.Effort)
 		replica, err := t.replica()
+		if err == nil && t.excess > 0 {
+			rank, _ := p.excess(t.one.evaluator)
+			err = fmt.Errorf("%w: rank %d would hold %d bytes too many", ErrMemory, rank, t.excess)
+		}
 		if err != nil {
 			return nil, err
 		}
-		packing.Replicas = append(packing.Replicas, replica)
-		packing.Makespan = max(packing.Makespan, replica.Makespan)
+		packing.add(replica)
 	}
 	return packing, nil
 }

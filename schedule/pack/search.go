@@ -2,7 +2,6 @@ package pack
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -122,27 +121,22 @@ func (b *batch) try(items []int, shapes []shape) (best *trial) {
 	return best
 }
 
-// replica returns the replica of the trial.
+// replica returns the replica of the trial, which may exceed the memory.
 func (t *trial) replica() (r Replica, err error) {
 	if t.one == nil {
 		return r, nil
 	}
-	p, e := t.b.p, t.one.evaluator
-	t.evaluateAll()
-	if t.excess > 0 {
-		rank, _ := p.excess(e)
-		return r, fmt.Errorf("%w: rank %d would hold %d bytes too many", ErrMemory, rank, t.excess)
-	}
-	if err := t.one.prove(p.cfg.Capacity); err != nil {
+	if err := t.one.prove(t.b.p.cfg.Capacity); err != nil {
 		return r, err
 	}
+	t.evaluateAll()
 	r = Replica{Packs: t.packs, Sizes: t.sizes, Plan: t.one.plan, Makespan: t.time}
 	for _, pack := range r.Packs {
 		slices.Sort(pack)
 	}
-	for rank := range p.cfg.Params.Placement.Ranks {
-		r.Ideal = max(r.Ideal, e.Busy(rank))
-		r.Peaks = append(r.Peaks, e.Peak(rank))
+	for rank := range t.b.p.cfg.Params.Placement.Ranks {
+		r.Ideal = max(r.Ideal, t.one.evaluator.Busy(rank))
+		r.Peaks = append(r.Peaks, t.one.evaluator.Peak(rank))
 	}
 	return r, nil
 }
