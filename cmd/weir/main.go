@@ -29,6 +29,7 @@ type commands struct {
 	Convert convertCmd `cmd:"" help:"Read a plan file in one form and write it in another."`
 	Place   placeCmd   `cmd:"" help:"Lay out buffers with known lifetimes in as little memory as possible."`
 	Mem     memCmd     `cmd:"" help:"Show the memory of a run, compare it, and plan it."`
+	Pack    packCmd    `cmd:"" help:"Pack the sequences of a step into microbatches by their lengths, within the memory of a rank."`
 	Fit     fitCmd     `cmd:"" help:"Say whether a training run fits, from the description of a model."`
 	Hang    hangCmd    `cmd:"" help:"Find out why a job of PyTorch or Megatron hangs, from the dumps of its flight recorder."`
 	Trace   traceCmd   `cmd:"" help:"Compare what a run took with what its plan would take: costs, waits, the slow rank or link."`

@@ -35,10 +35,13 @@ func newBatch(p *Packer, sequences []int64) *batch {
 	for i, size := range b.sizes {
 		b.work, b.order = append(b.work, busiest.At(size)), append(b.order, i)
 	}
-	slices.SortStableFunc(b.order, func(i, j int) int {
-		return cmp.Or(cmp.Compare(b.work[j], b.work[i]), cmp.Compare(b.sizes[j].Tokens, b.sizes[i].Tokens))
-	})
+	b.sortByWork(b.order)
 	return b
+}
+
+// sortByWork sorts sequences, those with the most work first.
+func (b *batch) sortByWork(items []int) {
+	slices.SortFunc(items, func(i, j int) int { return cmp.Or(cmp.Compare(b.work[j], b.work[i]), cmp.Compare(i, j)) })
 }
 
 // rankWork returns the time of a microbatch's computations on a rank.
@@ -116,8 +119,9 @@ func (b *batch) pack(dealt [][]int, shapes []shape) (trials []*trial, err error)
 
 // slowest returns the trial with the largest makespan.
 func slowest(trials []*trial) (last *trial) {
+	last = &trial{}
 	for _, t := range trials {
-		if last == nil || last.better(t) {
+		if last.better(t) {
 			last = t
 		}
 	}

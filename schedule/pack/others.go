@@ -75,6 +75,7 @@ func (p *Packer) Other(method Method, sequences []int64) (*Packing, error) {
 			return nil, err
 		}
 		packing.add(replica)
+		packing.Excess = max(packing.Excess, t.excess)
 	}
 	return packing, nil
 }

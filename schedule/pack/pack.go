@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
@@ -68,6 +69,8 @@ type Packing struct {
 	// Makespan is the makespan of the slowest replica, in ticks of the costs. Bound is a lower bound on
 	// the makespan of every packing of these sequences for the schedule.
 	Makespan, Bound int64
+	// Excess is the number of bytes by which a rank exceeds Limits.Memory. Only packings of Other exceed it.
+	Excess int64
 }
 
 // Gap returns the fraction by which the makespan exceeds the bound.
@@ -108,6 +111,9 @@ var ErrTooLong = errors.New("pack: sequence too long")
 
 // Error names the sequence, its length, what it exceeds, and what would fit.
 func (e *TooLongError) Error() string {
+	if e.Longest == 0 {
+		return fmt.Sprintf("%v: no sequence fits, because rank %d is full: for sequence %d of %d tokens it needs %d bytes more", ErrTooLong, e.Rank, e.Sequence, e.Length, e.Excess)
+	}
 	what := fmt.Sprintf("%d bytes on rank %d", e.Excess, e.Rank)
 	if e.Rank < 0 {
 		what = fmt.Sprintf("%d tokens", e.Excess)
@@ -136,6 +142,7 @@ type prepared struct {
 	plan      *schedule.Plan
 	evaluator *simulate.Evaluator
 	proven    bool
+	inFlight  int   // the most microbatches in flight on a stage
 	safe      int64 // if no microbatch has more tokens, they fit into the memory in any order
 	err       error // the rule has no plan for the number of microbatches, or there is no evaluator
 }
@@ -174,6 +181,9 @@ func New(cfg Config) (*Packer, error) {
 	}
 	return p, nil
 }
+
+// Longest returns the length of the longest sequence that fits alone, or 0 if none does.
+func (p *Packer) Longest() int64 { return p.longest }
 
 // aloneWith returns the evaluator of a step with one sequence of the given length.
 func (p *Packer) aloneWith(length int64) *simulate.Evaluator {
@@ -218,6 +228,7 @@ func (p *Packer) prepare(microbatches int) *prepared {
 	if one.err != nil || p.cfg.Limits.Memory == 0 {
 		return one
 	}
+	one.inFlight = inFlight(one.plan)
 	one.safe = largest(lengths.MaxLength, func(tokens int64) bool {
 		for mb := range microbatches {
 			one.evaluator.Set(mb, lengths.Of(tokens))
@@ -226,6 +237,23 @@ func (p *Packer) prepare(microbatches int) *prepared {
 		return excess <= 0
 	})
 	return one
+}
+
+// inFlight returns the largest number of microbatches that have a forward, and no backward yet, on a stage.
+func inFlight(plan *schedule.Plan) (most int) {
+	flying := make([]int, plan.Placement.Stages())
+	for rank := range plan.Programs {
+		for a := range plan.All(rank) {
+			switch n := &flying[a.Stage()]; {
+			case a.Kind() == schedule.F:
+				*n++
+				most = max(most, *n)
+			case plan.Ends(a.Stage(), a.Kind()):
+				*n--
+			}
+		}
+	}
+	return max(most, 1)
 }
 
 // prove proves the plan once.
@@ -270,6 +298,19 @@ func (p *Packer) Pack(sequences []int64) (*Packing, error) {
 	if err != nil {
 		return nil, err
 	}
+	for range best { // the shapes of the first replica may not suit the slowest
+		last := slowest(best)
+		if last.time-last.time/resurvey <= slowest(slices.DeleteFunc(slices.Clone(best), func(t *trial) bool { return t == last })).time {
+			break
+		}
+		items := slices.Concat(last.packs...)
+		b.sortByWork(items)
+		own := b.try(items, b.survey(items))
+		if own == nil || !own.better(last) {
+			break
+		}
+		best[slices.Index(best, last)] = own
+	}
 	packing := &Packing{Bound: b.bound()}
 	for _, t := range best {
 		t.improve(p.cfg.Effort)
@@ -285,6 +326,9 @@ func (p *Packer) Pack(sequences []int64) (*Packing, error) {
 	}
 	return packing, nil
 }
+
+// resurvey is the part by which a replica may be slower than the next one without a survey of its own.
+const resurvey = 20
 
 // redeals is the number of times that sequences are dealt again to replicas.
 const redeals = 2

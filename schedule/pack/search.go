@@ -25,6 +25,9 @@ type trial struct {
 type shape struct {
 	fraction float64 // of the number of sequences
 	profile  profile
+	// room, if not 0, keeps large microbatches apart: those in flight at once have at most this part of the
+	// tokens that equal microbatches would have.
+	room float64
 }
 
 // profile describes the sizes of microbatches: relative to the others, the first ones grow from low to 1
@@ -58,11 +61,18 @@ func (b *batch) survey(items []int) (best []shape) {
 	for k := b.fewest(items); k <= len(items) && worse < 3; k += max(1, k/6) {
 		worse++ // unless it is among the best
 		for _, p := range profiles {
-			s := shape{float64(k) / float64(len(items)), p}
-			if t := b.try(items, []shape{s}); t != nil {
+			for _, room := range []float64{0, 1, 0.94, 0.88} {
+				s := shape{float64(k) / float64(len(items)), p, room}
+				t := b.try(items, []shape{s})
+				if t == nil {
+					continue
+				}
 				t.shape, trials = s, append(trials, t)
 				if t.excess == 0 && t.time < fastest {
 					fastest, worse = t.time, 0
+				}
+				if t.excess == 0 {
+					break
 				}
 			}
 		}
@@ -70,7 +80,7 @@ func (b *batch) survey(items []int) (best []shape) {
 			worse = 0
 		}
 	}
-	if one := (shape{1, profiles[0]}); len(trials) == 0 { // a microbatch for each sequence
+	if one := (shape{1, profiles[0], 0}); len(trials) == 0 { // a microbatch for each sequence
 		if t := b.try(items, []shape{one}); t != nil {
 			t.shape, trials = one, append(trials, t)
 		}
@@ -111,7 +121,7 @@ func (b *batch) try(items []int, shapes []shape) (best *trial) {
 		if p.cfg.Limits.Tokens > 0 {
 			t.limit = min(t.limit, p.cfg.Limits.Tokens)
 		}
-		if !t.fill(items, k, s.profile) {
+		if !t.fill(items, k, s) {
 			continue
 		}
 		if t.evaluateAll(); best == nil || t.better(best) {
@@ -143,8 +153,8 @@ func (t *trial) replica() (r Replica, err error) {
 
 // fill assigns sequences to k microbatches, the largest first, each to the one that it fills least
 // relative to its weight. It returns false if a sequence has no room.
-func (t *trial) fill(items []int, k int, p profile) bool {
-	b, weights := t.b, p.weights(k)
+func (t *trial) fill(items []int, k int, s shape) bool {
+	b, weights := t.b, s.profile.weights(k)
 	load := make([]float64, k)
 	t.packs, t.sizes = make([][]int, k), make([]lengths.Size, k)
 	for _, i := range items {
@@ -178,7 +188,12 @@ func (t *trial) fill(items []int, k int, p profile) bool {
 		t.packs[from], t.packs[j] = t.packs[from][:last], []int{i}
 		load[from], load[j] = load[from]-b.work[i], b.work[i]
 	}
-	t.arrange(load)
+	if s.room > 0 {
+		t.arrangeApart(int64(s.room * float64(t.one.safe) * float64(t.one.inFlight)))
+	} else {
+		t.arrange(load)
+	}
+	t.sizes = b.sizesOf(t.packs)
 	return true
 }
 
@@ -196,12 +211,41 @@ func (t *trial) arrange(load []float64) {
 		arranged[place] = t.packs[packs[n]]
 	}
 	t.packs = arranged
-	for j, pack := range t.packs {
-		t.sizes[j] = lengths.Size{}
-		for _, i := range pack {
-			t.sizes[j] = t.sizes[j].Add(t.b.sizes[i])
-		}
+}
+
+// arrangeApart orders the packs so that those in flight at once have at most the given number of tokens, if
+// that is possible: after the smallest, which are at both ends, comes always the largest that has room beside
+// those before it.
+func (t *trial) arrangeApart(most int64) {
+	k, window := len(t.packs), t.one.inFlight
+	left := make([]int, k) // packs, the largest first
+	for j := range left {
+		left[j] = j
 	}
+	slices.SortStableFunc(left, func(i, j int) int { return cmp.Compare(t.sizes[j].Tokens, t.sizes[i].Tokens) })
+	ends := min(k/4, window)
+	order, tail := []int(nil), slices.Clone(left[k-ends:])
+	left = left[:k-ends]
+	for n := len(tail) - 1; n >= 0; n -= 2 { // every other one is at the start
+		order = append(order, tail[n])
+		tail = slices.Delete(tail, n, n+1)
+	}
+	for len(left) > 0 {
+		room := most
+		for _, j := range order[max(0, len(order)-window+1):] {
+			room -= t.sizes[j].Tokens
+		}
+		next := slices.IndexFunc(left, func(j int) bool { return t.sizes[j].Tokens <= room })
+		if next < 0 {
+			next = len(left) - 1
+		}
+		order, left = append(order, left[next]), slices.Delete(left, next, next+1)
+	}
+	arranged := make([][]int, 0, k)
+	for _, j := range append(order, tail...) {
+		arranged = append(arranged, t.packs[j])
+	}
+	t.packs = arranged
 }
 
 // evaluateAll simulates the trial from scratch.
