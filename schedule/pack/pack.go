@@ -170,6 +170,9 @@ func New(cfg Config) (*Packer, error) {
 	if p.alone = p.prepare(1); p.alone.err != nil {
 		return nil, p.alone.err
 	}
+	if one := p.prepare(2 * place.Ranks); one.plan != nil && one.err != nil { // with pairs that one microbatch does not have
+		return nil, one.err
+	}
 	if cfg.Limits.Tokens > 0 {
 		p.longest = cfg.Limits.Tokens
 	}

@@ -130,7 +130,7 @@ func (s *Search) trials() (list []trial, err error) {
 	return list, nil
 }
 
-// price cuts the layers and sets the costs of the stages.
+// price cuts the layers, unless the trial has a cut, and sets the costs of the stages.
 func (s *Search) price(t *trial) error {
 	parts := s.Model.Parts(t.setup.Further)
 	each := make([]simulate.StageCosts, len(parts))
@@ -140,7 +140,9 @@ func (s *Search) price(t *trial) error {
 			return err
 		}
 	}
-	t.cut = cutLayers(each, s.Model.Layers, t.stages)
+	if t.cut == nil {
+		t.cut = cutLayers(each, s.Model.Layers, t.stages)
+	}
 	hidden, err := Formula("e*s*b*h/q").bytes(v)
 	if err != nil {
 		return err

@@ -20,3 +20,11 @@ func Composed(m *Model, s Setup, cut []int) ([][]Layer, Sizes) {
 	}
 	return stages, m.sizes(&s)
 }
+
+// Stages returns the costs of the stages of a cut for sequences of one length.
+func (s Search) Stages(cut []int) ([]simulate.StageCosts, error) {
+	t := trial{setup: s.Setup.withDefaults(), stages: len(cut), cut: cut}
+	t.setup.Microbatch, s.Ranks = 1, 1
+	err := s.price(&t)
+	return t.costs.Stages, err
+}

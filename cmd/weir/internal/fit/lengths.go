@@ -13,33 +13,22 @@ import (
 // layers are cut so that the longest stage is as short as possible for sequences of Setup.Sequence tokens.
 // Only Model, Setup, Speed and Bandwidth of the search matter.
 func (s *Search) ByLength(stages int, cut []int) (*simulate.Costs, []int, error) {
-	s.Setup = s.Setup.withDefaults()
+	own := *s
+	s = &own
+	s.Setup, s.Ranks = s.Setup.withDefaults(), 1
 	s.Setup.Microbatch = 1
 	if err := errors.Join(s.Model.Validate(), s.Setup.Validate(s.Model)); err != nil {
 		return nil, nil, err
 	}
-	parts := s.Model.Parts(s.Setup.Further)
-	price := func(sequence int) (list []simulate.StageCosts, hidden int64, err error) {
-		setup := s.Setup
-		setup.Sequence = sequence
-		v := s.Model.sizes(&setup)
-		list = make([]simulate.StageCosts, len(parts))
-		for i, p := range parts {
-			if err := s.part(&list[i], p, &setup, v); err != nil {
-				return nil, 0, err
-			}
-		}
-		hidden, err = Formula("e*s*b*h/q").bytes(v)
-		return list, hidden, err
-	}
-	typical, _, err := price(s.Setup.Sequence)
-	if err != nil {
-		return nil, nil, err
-	}
+	typical := trial{setup: s.Setup, stages: stages}
 	if cut == nil && stages <= s.Model.Layers+2 {
-		cut = cutLayers(typical, s.Model.Layers, stages)
+		if err := s.price(&typical); err != nil {
+			return nil, nil, err
+		}
+		cut = typical.cut
 	}
-	if cut, err = s.Model.cut(cut, stages); err != nil {
+	cut, err := s.Model.cut(cut, stages)
+	if err != nil {
 		return nil, nil, err
 	}
 	// Lengths h, 2h and 3h determine a polynomial of the second degree, and 5h checks it. All are multiples
@@ -47,20 +36,12 @@ func (s *Search) ByLength(stages int, cut []int) (*simulate.Costs, []int, error)
 	h := 1 << 13 * s.Setup.Context * s.Setup.Tensor
 	var at [4][]simulate.StageCosts // by length and stage
 	for n, times := range [...]int{1, 2, 3, 5} {
-		each, hidden, err := price(times * h)
-		if err != nil {
+		t := trial{setup: s.Setup, stages: stages, cut: cut}
+		t.setup.Sequence = times * h
+		if err := s.price(&t); err != nil {
 			return nil, nil, err
 		}
-		for _, of := range s.Model.stages(cut, s.Setup.Further) {
-			c := simulate.StageCosts{Output: hidden, Gradient: hidden}
-			for _, one := range each[:len(of)] {
-				c.F, c.I, c.W = c.F+one.F, c.I+one.I, c.W+one.W
-				c.Saved, c.FreedByI, c.Carry = c.Saved+one.Saved, c.FreedByI+one.FreedByI, c.Carry+one.Carry
-				c.Resident += one.Resident
-			}
-			each = each[len(of):]
-			at[n] = append(at[n], c)
-		}
+		at[n] = t.costs.Stages
 	}
 	costs := &simulate.Costs{Unit: "ns", Latency: 10_000, PerMiB: int64(math.Ceil(1e9 * (1 << 20) / s.Bandwidth))}
 	for stage := range stages {
