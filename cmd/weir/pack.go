@@ -45,6 +45,7 @@ type packCmd struct {
 
 	Effort int    `group:"Output:" help:"Simulations for each replica; more find better packings, and take longer." placeholder:"N"`
 	Output string `group:"Output:" help:"Write a page that shows the slowest replica of the first batch, packed in order and packed by this command." short:"o" placeholder:"FILE"`
+	Others bool   `group:"Output:" help:"Also pack in the ways that others use, for comparison." default:"true" negatable:""`
 	JSON   bool   `group:"Output:" help:"Print a JSON object for each batch, on a line."`
 }
 
@@ -57,11 +58,12 @@ The other lines are ways in use: in order fills each microbatch until the next s
 For example: weir pack lengths.txt --ranks 8 --replicas 4 --memory 80GiB --config config.json`
 }
 
-// packed is the output of --json for a batch. Times are in the unit of the costs.
+// packed is the output of --json for a batch. All times are in one unit.
 type packed struct {
 	Batch    int                    `json:"batch"`           // the number of the batch, from 0
 	Packs    [][][]int              `json:"packs,omitempty"` // by replica and microbatch: the sequences
 	Pieces   []piece                `json:"pieces,omitempty"`
+	Unit     string                 `json:"unit,omitempty"` // of the times
 	Makespan float64                `json:"makespan,omitempty"`
 	Bound    float64                `json:"bound,omitempty"`
 	Gap      float64                `json:"gap,omitempty"`
@@ -254,9 +256,17 @@ func (c *packCmd) fromConfig(s *streams, stages int) (*simulate.Costs, error) {
 	return costs, err
 }
 
+// methods returns the other methods that are tried.
+func (c *packCmd) methods() []pack.Method {
+	if !c.Others {
+		return nil
+	}
+	return pack.Methods()
+}
+
 // describe fills in the output for a packing.
 func (c *packCmd) describe(out *packed, packer *pack.Packer, packing *pack.Packing, cfg *pack.Config, sequences []int64) error {
-	out.Makespan, out.Bound, out.Gap = cfg.Costs.Units(packing.Makespan), cfg.Costs.Units(packing.Bound), packing.Gap()
+	out.Unit, out.Makespan, out.Bound, out.Gap = cfg.Costs.Unit, cfg.Costs.Units(packing.Makespan), cfg.Costs.Units(packing.Bound), packing.Gap()
 	out.Others = map[string]otherPacked{}
 	for _, r := range packing.Replicas {
 		out.Packs, out.Peaks = append(out.Packs, r.Packs), append(out.Peaks, r.Peaks)
@@ -264,7 +274,7 @@ func (c *packCmd) describe(out *packed, packer *pack.Packer, packing *pack.Packi
 			out.Bubble = 1 - float64(r.Ideal)/float64(max(r.Makespan, 1))
 		}
 	}
-	for _, m := range pack.Methods() {
+	for _, m := range c.methods() {
 		other, err := packer.Other(m, sequences)
 		if err != nil {
 			return err
@@ -284,7 +294,7 @@ func (c *packCmd) print(w io.Writer, out *packed, packing *pack.Packing, cfg *pa
 	fmt.Fprintf(w, "batch %d: %s of %s, %s on %s, %s\n", out.Batch, units.Number(len(sequences), "sequence"), units.Number(total.Tokens, "token"),
 		c.Schedule, units.Number(c.Ranks, "rank"), units.Number(len(packing.Replicas), "replica"))
 	rows := [][]string{{"", "makespan" + unit, "more than packed", ""}, {"packed", number(out.Makespan), "", ""}}
-	for _, m := range pack.Methods() {
+	for _, m := range c.methods() {
 		other := out.Others[m.String()]
 		row := []string{m.String(), number(other.Makespan), fmt.Sprintf("%.1f %%", 100*(other.Makespan/out.Makespan-1)), ""}
 		if other.Excess > 0 {

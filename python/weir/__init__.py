@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from .detached import detached
 from .guard import Guard, Leak, LeakError, LeakWarning
+from .pack import Packer, PackError, Packing, pack
 from .plan import Plan, PlanError, plan
 from .schedule import schedule
 
 if TYPE_CHECKING:
     from .runner import Result, Runner, StepError
 
-__all__ = ["Guard", "Leak", "LeakError", "LeakWarning", "Plan", "PlanError", "Result", "Runner", "StepError", "detached", "plan", "schedule"]
+__all__ = [
+    "Guard", "Leak", "LeakError", "LeakWarning", "PackError", "Packer", "Packing", "Plan", "PlanError", "Result", "Runner", "StepError",
+    "detached", "pack", "plan", "schedule"]
 
 
 def __getattr__(name: str) -> Any:

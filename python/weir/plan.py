@@ -170,19 +170,28 @@ def plan(name: str, **flags: Any) -> Plan:
     wheel, beside the interpreter, or else the one in PATH. Raises PlanError if the command is not
     found, has another version than this package, or refuses.
     """
+    return Plan(json.loads(_run(command(), "plan", name, *arguments(flags), "--to", "plan")), f"weir plan {name}")
+
+
+def command() -> str:
+    """Returns the path of the command `weir` of this package's version. Raises PlanError if there is none."""
     beside = os.path.join(os.path.dirname(sys.executable), "weir.exe" if os.name == "nt" else "weir")
-    command = beside if os.path.exists(beside) else shutil.which("weir")
-    if command is None:
+    path = beside if os.path.exists(beside) else shutil.which("weir")
+    if path is None:
         raise PlanError("the command weir is neither beside Python nor in PATH: pip install weir-ml")
     try:
         version = metadata.version("weir-ml")
     except metadata.PackageNotFoundError:
         version = ""  # not from a wheel
-    own = _run(command, "--version").split()[1]
+    own = _run(path, "--version").split()[1]
     if version and own.lstrip("v") != version:
-        raise PlanError(f"{command} has version {own.lstrip('v')}, and the package weir-ml has {version}: install both from one wheel")
-    arguments = [f"--{flag.replace('_', '-')}" if value is True else f"--{flag.replace('_', '-')}={value}" for flag, value in flags.items()]
-    return Plan(json.loads(_run(command, "plan", name, *arguments, "--to", "plan")), f"weir plan {name}")
+        raise PlanError(f"{path} has version {own.lstrip('v')}, and the package weir-ml has {version}: install both from one wheel")
+    return path
+
+
+def arguments(flags: dict[str, Any]) -> list[str]:
+    """Returns flags of the command line: {"forward_only": True, "ranks": 2} is --forward-only --ranks=2."""
+    return [f"--{flag.replace('_', '-')}" if value is True else f"--{flag.replace('_', '-')}={value}" for flag, value in flags.items()]
 
 
 def _run(*command: str) -> str:
