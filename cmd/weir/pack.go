@@ -287,23 +287,25 @@ func (c *packCmd) describe(out *packed, packer *pack.Packer, packing *pack.Packi
 // print prints a packing for people.
 func (c *packCmd) print(w io.Writer, out *packed, packing *pack.Packing, cfg *pack.Config, sequences []int64) {
 	total := lengths.Of(sequences...)
-	unit := cfg.Costs.Unit
-	if unit != "" {
-		unit = ", " + unit
+	time := func(v float64) string {
+		if scale, known := map[string]float64{"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1}[cfg.Costs.Unit]; known {
+			return units.Seconds(v * scale)
+		}
+		return strings.TrimSpace(number(v) + " " + cfg.Costs.Unit)
 	}
 	fmt.Fprintf(w, "batch %d: %s of %s, %s on %s, %s\n", out.Batch, units.Number(len(sequences), "sequence"), units.Number(total.Tokens, "token"),
 		c.Schedule, units.Number(c.Ranks, "rank"), units.Number(len(packing.Replicas), "replica"))
-	rows := [][]string{{"", "makespan" + unit, "more than packed", ""}, {"packed", number(out.Makespan), "", ""}}
+	rows := [][]string{{"", "makespan", "more than packed", ""}, {"packed", time(out.Makespan), "", ""}}
 	for _, m := range c.methods() {
 		other := out.Others[m.String()]
-		row := []string{m.String(), number(other.Makespan), fmt.Sprintf("%.1f %%", 100*(other.Makespan/out.Makespan-1)), ""}
+		row := []string{m.String(), time(other.Makespan), fmt.Sprintf("%.1f %%", 100*(other.Makespan/out.Makespan-1)), ""}
 		if other.Excess > 0 {
 			row[3] = units.Size(other.Excess) + " over the memory"
 		}
 		rows = append(rows, row)
 	}
-	printRight(w, append(rows, []string{"lower bound", number(out.Bound), "", ""}))
-	fmt.Fprintf(w, "\nThe bubble of the slowest replica is %.4f. No packing is more than %.1f %% faster.\n", out.Bubble, 100*(1-out.Bound/out.Makespan))
+	printRight(w, append(rows, []string{"lower bound", time(out.Bound), "", ""}))
+	fmt.Fprintf(w, "\nThe bubble of the slowest replica is %.4f. No packing saves more than %.1f %% of the makespan.\n", out.Bubble, 100*(1-out.Bound/out.Makespan))
 	for r, replica := range packing.Replicas {
 		if replica.Plan == nil {
 			fmt.Fprintf(w, "replica %d: no sequences\n", r)
@@ -318,7 +320,7 @@ func (c *packCmd) print(w io.Writer, out *packed, packing *pack.Packing, cfg *pa
 		if peak > 0 {
 			held = fmt.Sprintf(", at most %s, on rank %d", units.Size(peak), slices.Index(replica.Peaks, peak))
 		}
-		fmt.Fprintf(w, "replica %d: %s%s, %s of tokens: %s\n", r, number(cfg.Costs.Units(replica.Makespan)), held, units.Number(len(tokens), "microbatch"), strings.Join(tokens, " "))
+		fmt.Fprintf(w, "replica %d: %s%s, %s of tokens: %s\n", r, time(cfg.Costs.Units(replica.Makespan)), held, units.Number(len(tokens), "microbatch"), strings.Join(tokens, " "))
 	}
 	fmt.Fprintln(w)
 }

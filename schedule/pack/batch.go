@@ -153,7 +153,7 @@ func (b *batch) bound() int64 {
 	seen := make([]bool, place.Ranks)
 	var before, after float64
 	for stage := range place.Depth() {
-		f, i, w := b.times(stage)
+		f, i, _ := b.times(stage)
 		path += f.At(longest) + i.At(longest)
 		if rank := place.Rank[stage]; !seen[rank] && place.Copies < 2 {
 			seen[rank], head[rank], tail[rank] = true, before, after
@@ -164,16 +164,15 @@ func (b *batch) bound() int64 {
 			before, after, path = before+hop, after+back, path+hop+back
 		}
 		before, after = before+f.At(smallest), after+i.At(smallest)
-		_ = w
 	}
 	for rank := range place.Ranks {
 		all := b.rankWork(rank)
-		work := all.Constant*packs + (all.At(total)-all.Constant)/replicas
+		work := float64(all.Constant*packs) + (all.At(total)-all.Constant)/replicas
 		var later float64 // all W may run after the last I
 		for stage, home := range place.Rank {
 			if home == rank {
 				_, _, w := b.times(stage)
-				later += (w.Constant*packs + (w.At(total)-w.Constant)/replicas) / float64(max(place.Copies, 1))
+				later += (float64(w.Constant*packs) + (w.At(total)-w.Constant)/replicas) / float64(max(place.Copies, 1))
 			}
 		}
 		bound = max(bound, head[rank]+work, head[rank]+work-later+tail[rank])
