@@ -302,7 +302,18 @@ def replicas(rank, plans):
                 for (name, p), g in zip(stages[s].named_parameters(), wanted[s]):
                     mine_g = p.grad.full_tensor() if wrap == "fsdp" else p.grad
                     assert (mine_g - g).abs().max() < 1e-6 * g.abs().max() + 1e-9, (wrap, plan.name, s, name)
+            if plan.name == "zb-v" and wrap != "plain":  # an error on one replica ends the step on all
+                hook = stages[3].register_forward_pre_hook(planted) if dist.get_rank() == 1 else None
+                with pytest.raises(weir.StepError, match=r"step 2 ended on rank 0 \(process 1\) in 3F0: ArithmeticError: planted" if copy_of else "process|connection"):
+                    runner.step(iter(mine))
+                if hook is not None:
+                    hook.remove()
+                assert runner.step(iter(mine))[1:] == result[1:]
             runner.close()
+
+
+def planted(module, args):
+    raise ArithmeticError("planted")
 
 
 def test_replicas():

@@ -29,9 +29,13 @@ class Pending(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """Why a step has ended: the rank that failed, what it was doing, and the error. action may be ""."""
+    """Why a step has ended: the rank that failed, in its pipeline and in the default process group, what it was doing, and the error.
+
+    action may be "".
+    """
 
     rank: int
+    process: int
     action: str
     text: str
 
@@ -81,6 +85,7 @@ class Transfers:
         self._wanted = sorted({(name, tuple(members), control) for theirs, _ in everybody for members, name, control in theirs})
         self._keys = {name: key for key, (_, name, _) in mine.items()}
         self._groups: dict[Any, Any] = {}
+        self._stores: list[Any] = []
         self._hosted = dist.get_backend() == "gloo"  # whose waits block the host
 
     def connect(self) -> None:
@@ -169,10 +174,10 @@ class Transfers:
 
         cause is None on a rank that fails because a transfer has.
         """
-        self._store = next((group.get_group_store() for key, group in self._groups.items() if key == "pipeline"), None)
+        self._stores = [self._groups[key].get_group_store() for key in ("pipeline", "replicas") if key in self._groups]
         if cause is not None:
             self._post(cause)
-        self._ask(lambda store: store.set(f"left {self.rank}", "1"))
+        self._ask(lambda store: store.set(f"left {self.rank}", "1"), self._stores[:1])
         for group in self._groups.values():
             if group.size() == 1:
                 continue
@@ -191,46 +196,46 @@ class Transfers:
         That is what a rank has posted. Otherwise the ranks that have not left within a second have
         ended or do not answer; if all have left, a connection was closed.
         """
-        others = [r for r in range(self.size) if r != self.rank]
-        silent = others
+        silent = [r for r in range(self.size) if r != self.rank]
         for _ in range(2):
             deadline = time.monotonic() + _GRACE
-            while time.monotonic() < deadline and self._store is not None:
-                if found := self._ask(lambda store: store.get("cause") if store.check(["cause"]) else b""):
-                    return Cause(*json.loads(found))
+            while time.monotonic() < deadline and self._stores:
+                for text in self._ask(lambda store: store.get("cause") if store.check(["cause"]) else b"", self._stores):
+                    if text:
+                        return self._post(Cause(*json.loads(text)))
                 time.sleep(0.02)
-            silent = [r for r in silent if not self._ask(lambda store, r=r: store.check([f"left {r}"]))]  # type: ignore[misc]
+            silent = [r for r in silent if self._ask(lambda store, r=r: store.check([f"left {r}"]), self._stores[:1]) != [True]]  # type: ignore[misc]
             if lost.peer in silent:
                 break  # otherwise the peer has left because of another rank, which may yet be named
         where = f"the connection to rank {lost.peer}" if lost.peer >= 0 else "a connection"
-        closed = f"{where} {'timed out' if lost.late else 'was closed'}"
-        if self._store is None:
-            return Cause(self.rank, action, f"{closed}, and the process that has the store of the process group does not answer: {lost}")
-        if silent:
+        mine = Cause(self.rank, self.ranks[self.rank], action, f"{where} {'timed out' if lost.late else 'was closed'}")
+        if not self._stores:
+            return mine._replace(text=f"{mine.text}, and the process that has the store of the process group does not answer: {lost}")
+        if silent and lost.peer >= 0:
+            blamed = lost.peer if lost.peer in silent else silent[0]
             text = f"did nothing for {self.seconds:g} s: stopped, or it hangs" if lost.late else "has ended, or its connection was closed"
-            return self._post(Cause(lost.peer if lost.peer in silent else silent[0], "", f"it {text}; rank {self.rank} saw this in {action}: {lost}"))
-        return self._post(Cause(self.rank, action, f"{closed}: {lost}"))
+            return self._post(Cause(blamed, self.ranks[blamed], "", f"it {text}; rank {self.rank} saw this in {action}: {lost}"))
+        return self._post(mine._replace(text=f"{mine.text}: {lost}"))
 
     def _post(self, cause: Cause) -> Cause:
         """Posts a cause unless another was first, and returns the first."""
-        found = self._ask(lambda store: store.compare_set("cause", "", json.dumps(cause)))
-        return Cause(*json.loads(found)) if found else cause
+        found = self._ask(lambda store: store.compare_set("cause", "", json.dumps(cause)), self._stores)
+        return Cause(*json.loads(found[0])) if found else cause
 
-    def _ask(self, question: Callable[[Any], Any]) -> Any:
-        """Asks the store, whose host may have ended or stopped: None if there is no answer in time."""
-        answer: list[Any] = []
+    def _ask(self, question: Callable[[Any], Any], stores: Sequence[Any]) -> list[Any]:
+        """Returns the answers of stores. If their host has ended or stopped there are none, and no store is asked again."""
+        answers: list[Any] = []
 
         def ask() -> None:
             try:
-                answer.append(question(self._store))
+                for store in stores:
+                    answers.append(question(store))
             except (RuntimeError, ValueError, OSError):
-                self._store = None
+                self._stores = []
 
-        if self._store is None:
-            return None
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
         asking.join(2 * _GRACE)
         if asking.is_alive():
-            self._store = None
-        return answer[0] if answer else None
+            self._stores = []
+        return answers

@@ -53,15 +53,16 @@ class Result(NamedTuple):
 class StepError(RuntimeError):
     """A step has ended on all ranks because of an error on one.
 
-    rank is the rank of the pipeline that failed, action what it was doing, such as "1F3", or "" if
+    rank is the rank of the pipeline that failed, process its rank in the default process group, action what it was doing, such as "1F3", or "" if
     that is not known, cause the error there as text, and step the number of the step. On the rank that
     failed, __cause__ is the error. Everything of the step is released, gradients included, and
     the next step works, unless a process has ended or does not answer.
     """
 
     def __init__(self, step: int, cause: Cause) -> None:
-        super().__init__(f"step {step} ended on rank {cause.rank}{' in ' + cause.action if cause.action else ''}: {cause.text}")
-        self.step, self.rank, self.action, self.cause = step, cause.rank, cause.action, cause.text
+        process = f" (process {cause.process})" if cause.process != cause.rank else ""
+        super().__init__(f"step {step} ended on rank {cause.rank}{process}{' in ' + cause.action if cause.action else ''}: {cause.text}")
+        self.step, self.rank, self.process, self.action, self.cause = step, cause.rank, cause.process, cause.action, cause.text
 
 
 class Runner:
@@ -116,7 +117,8 @@ class Runner:
         self._names = names or (lambda stage, name: name)
         ranks = _ranks(group) if dist.is_initialized() else [0]
         self.rank = ranks.index(dist.get_rank()) if dist.is_initialized() else 0
-        self._replicas = _ranks(replicas) if replicas is not None else [ranks[self.rank]]
+        self._process = ranks[self.rank]
+        self._replicas = _ranks(replicas) if replicas is not None else [self._process]
         first = next((p for m in self.modules.values() for p in m.parameters()), None)
         self._device = torch.device(device) if device is not None else first.device if first is not None else torch.device("cpu")
         self._fsdp = {s: [m for m in module.modules() if isinstance(m, FSDPModule)] for s, module in self.modules.items()}
@@ -359,6 +361,7 @@ class Runner:
         self._weight: Any = 0.0
         self._left = {s: self.plan.microbatches for s in self.modules}  # microbatches whose weight gradients are to come
         self._to_reduce = {s for s in self.modules if self._needs[s]}
+        self._sharded = {s for s in self.modules if self._fsdp[s]}
         for p in self._parameters():
             p.grad = None
         for s in self.modules:
@@ -408,7 +411,7 @@ class Runner:
         at, step, transfers = _name(action) if action is not None else "", self._steps, self._transfers
         self._steps += 1
         lost = error if isinstance(error, LostError) else None
-        cause = None if lost is not None else Cause(self.rank, at, f"{type(error).__name__}: {error}")
+        cause = None if lost is not None else Cause(self.rank, self._process, at, f"{type(error).__name__}: {error}")
         if transfers is not None:
             transfers.leave(cause)
             self._broken = True
@@ -473,6 +476,8 @@ class Runner:
         last, needs, module = s == self.plan.stages - 1, self._needs[s], self.modules[s]
         if s == 0 or last:
             self._pull(mb)
+        if s in self._sharded:
+            self._unshard(s, mb)
         keywords: Mapping[str, Any] = {}
         if s == 0:
             given = self._held["entry", 0, mb]
@@ -681,7 +686,15 @@ class Runner:
         inner = {id(m) for one in self._fsdp[s] for m in one.modules() if m is not one}
         return [one for one in self._fsdp[s] if id(one) not in inner]
 
+    def _meet(self) -> None:
+        """Waits for the replicas before a collective of fully_shard, which would not end if one of them has left the step."""
+        if self._transfers is not None:
+            self._transfers.reduce(torch.zeros(1), "replicas")
+
     def _unshard(self, s: int, mb: int) -> None:
+        self._sharded.discard(s)
+        if self._fsdp[s]:
+            self._meet()
         for module in self._fsdp[s]:
             module.unshard()
 
@@ -701,6 +714,8 @@ class Runner:
         if s not in self._to_reduce:
             return
         self._to_reduce.remove(s)
+        if self._fsdp[s]:
+            self._meet()
         for root in self._roots(s):
             root.set_requires_gradient_sync(True)
             root.set_reshard_after_backward(True)
