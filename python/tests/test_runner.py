@@ -106,20 +106,21 @@ def test_gradients(ranks):
 
 
 class Relay(nn.Module):
-    """Passes on a skip, positions that need no gradient, and what it computes."""
+    """Passes on a skip, positions, a table that is always the same, and what it computes."""
 
     def __init__(self):
         super().__init__()
         self.a = nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("own", torch.ones(1, WIDTH))
 
-    def forward(self, x, skip=None, positions=None):
+    def forward(self, x, skip=None, positions=None, table=None):
         if skip is None:
-            skip, positions = x, torch.arange(x.shape[0])
-        return self.a(x).tanh() + positions[:, None], skip, positions
+            skip, positions, table = x, torch.arange(x.shape[0]), self.own
+        return self.a(x).tanh() + positions[:, None] * table, skip, positions, table
 
 
 class Head(Relay):
-    def forward(self, x, skip, positions):
+    def forward(self, x, skip, positions, table):
         return self.a(x + skip)
 
 
@@ -136,14 +137,13 @@ def models(rank, zbv, f1b, frozen):
     for plan in zbv, f1b:
         stages = blocks(plan.stages - 1, Relay) + blocks(1, Head)
         kept = copy.deepcopy(stages)
-        run(rank, plan, stages, kept, shapes=(SHAPE, SHAPE, torch.empty(4, dtype=torch.int64)))
+        run(rank, plan, stages, kept, shapes=(SHAPE, SHAPE, torch.empty(4, dtype=torch.int64), torch.empty(1, WIDTH)))
         stages = blocks(plan.stages, Checkpointed)
         run(rank, plan, stages, copy.deepcopy(stages))
         run(rank, plan, blocks(plan.stages), blocks(plan.stages), rows=lambda mb: 1 + mb % 5, shapes=lambda mb: torch.empty(1 + mb % 5, WIDTH))
         stages = blocks(plan.stages, lambda: nn.Linear(WIDTH, WIDTH))
         run(rank, plan, stages, copy.deepcopy(stages), forward=autocast, shapes=torch.empty(4, WIDTH, dtype=torch.bfloat16), loss_fn=in_float)
-    stages = blocks(2)
-    run(rank, f1b, [torch.compile(stage, backend="aot_eager") for stage in stages], blocks(2))
+        run(rank, plan, [torch.compile(stage, backend="aot_eager") for stage in blocks(plan.stages)], blocks(plan.stages))
     stages = blocks(frozen.stages)
     for stage in stages[:2]:
         stage.requires_grad_(False)

@@ -144,7 +144,7 @@ class Runner:
             "REDUCE_GRAD": self._reduce_grad, "ZERO_GRAD": self._nothing, "WAIT_REDUCE": self._nothing}
         self._held: dict[tuple[str, int, int], Any] = {}  # by lifetime, stage and microbatch
         self._watched: dict[int, list[Any]] = {}  # of a microbatch: weak references to storages
-        self._survivors: list[Any] = []  # what outlived its microbatch
+        self._survivors: dict[int, Any] = {}  # what outlived its microbatch, by the id of its storage
         self._checks: dict[int, Any] = {s: None for s in self.modules if self.plan.split[s] and s and self._needs[s - 1]}
         self._checking: dict[tuple[int, int], SplitCheck] = {}
         self._uses: dict[tuple[int, int], Any] = {}  # gradients of the uses of parameters that stages of this rank share
@@ -444,17 +444,18 @@ class Runner:
     def _retire(self, mb: int) -> None:
         """Ends a microbatch on this rank: what the runner has made for it must be gone."""
         for ref, what, stage in self._watched.pop(mb, ()):
-            if ref() is not None:
-                self._survivors.append((ref, what, stage, mb))
+            storage = ref()
+            if storage is not None:
+                self._survivors.setdefault(id(storage), (ref, what, stage, mb))
         if len(self._survivors) > 2:
-            self._survivors = [one for one in self._survivors if one[0]() is not None]
-            if len({mb for *_, mb in self._survivors}) > 2:
+            self._survivors = {key: one for key, one in self._survivors.items() if one[0]() is not None}
+            if len({mb for *_, mb in self._survivors.values()}) > 2:  # a table that is returned each time is one storage
                 self._leaks()
         if self._guard is not None and mb < self.plan.microbatches - 1:
             self._guard.begin()
 
     def _leaks(self) -> NoReturn:
-        alive = [(ref(), what, stage, mb) for ref, what, stage, mb in self._survivors]
+        alive = [(ref(), what, stage, mb) for ref, what, stage, mb in self._survivors.values()]
         kept = [(storage, what, stage, mb) for storage, what, stage, mb in alive if storage is not None]
         pointers = [storage.data_ptr() for storage, *_ in kept]
         holders = [t for t in gc.get_objects() if type(t) is Tensor and any(s.data_ptr() in pointers for s in storages(t))]
