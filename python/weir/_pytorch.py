@@ -63,7 +63,7 @@ class Runtime(schedules._PipelineScheduleRuntime):
         self._internal_losses, self._numbers = [], None  # a step may have failed
         self.pipeline_order_with_comms = cast(Any, {rank: Program(self._actions, rank, not self._has_backward) for rank in range(self.plan.ranks)})
         checking = self._unchecked and self._has_backward
-        checks = [_check(stage) for stage in self._stages if checking and self.plan.split[stage.stage_index] and not stage.is_first]
+        checks = [_check(stage) for stage in self._stages if checking and self.plan.split[stage.stage_index] and not (stage.is_first or stage.dw_builder)]
         try:
             outputs = super().step(*args, return_outputs=not self._has_backward if return_outputs is None else return_outputs, **kwargs)
         finally:

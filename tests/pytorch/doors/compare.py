@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains in torchtitan's and NeMo AutoModel's own trainers on two ranks, with PyTorch's schedule and with Weir's plan in its place.
 
-    WEIR=weir PYTHON=~/trainers/bin/python tests/pytorch/doors/compare.py
+    WEIR=weir PYTHON=~/trainers/bin/python tests/pytorch/doors/compare.py [torchtitan[:zb-v]] [automodel[:zb-v]]
 
 PYTHON is a Python that has PyTorch 2.15, torchtitan 0.3.0 and nemo-automodel 0.7.0; WEIR is the
 command. Losses and gradient norms of every step have to be the same numbers.
@@ -35,8 +35,8 @@ def train(trainer, name, out, **environment):
 def main():
     good = True
     with tempfile.TemporaryDirectory() as folder:
-        for trainer in sys.argv[1:] or ["torchtitan", "automodel"]:
-            for plan, name in NAMES.items():
+        for trainer, _, only in (argument.partition(":") for argument in sys.argv[1:] or ["torchtitan", "automodel"]):
+            for plan, name in ((only, NAMES[only]),) if only else NAMES.items():
                 path = f"{folder}/{plan}.json"
                 subprocess.run([os.environ["WEIR"], "plan", plan, "--ranks=2", "--microbatches=8", "--to=plan", "-o", path], check=True)
                 own, weir = train(trainer, name, f"{folder}/own"), train(trainer, name, f"{folder}/weir", WEIR_PLAN=path)
