@@ -249,6 +249,8 @@ def refusals():
     yield plan(slices=2), {}, "2 slices of a sequence"
     yield plan(frozen=[0]), {}, "frozen stages"
     yield plan(first("OFFLOAD")), {}, "has OFFLOAD, which PyTorch's runtime does not know"
+    yield plan(first("SEND_F"), capacity=1), {}, "best.json needs two queues between two ranks, for outputs and for gradients, and PyTorch has one: weir convert best.json --runtime pytorch --to plan"
+    yield plan(first("SEND_F"), capacity=1, runtime="pytorch", frozen=[0]), {}, "frozen stages"
     yield plan(ranks=2, placement=[0, 0, 1], programs=[[], []]), {}, "there are 2 ranks and 3 stages, and this rank has [0, 1]"
     yield plan(lambda data: data["programs"][0][0].update(repeat=4, stride=-1, actions=[["F", 2, 3]])), {}, "forwards of the last stage out of order"
     yield whole, {"reduction": "average"}, 'give "mean" or "sum"'

@@ -80,6 +80,10 @@ def _check_plan(plan: Plan) -> None:
         raise PlanError(f"{plan.path} runs forwards alone: give a plan that trains, whose schedule runs its forwards alone in eval")
     if not plan.lifetimes:
         raise PlanError(f"{plan.path} has no lifetimes, and so no waits for what is sent: weir convert {plan.path} --to plan writes them")
+    if plan.runtime != "pytorch" and plan.capacity != 0 and "SEND_F" in plan.kinds:
+        # With capacity 0, sends and receives of two ranks are in one order, whatever the number of queues.
+        raise PlanError(f"{plan.path} needs two queues between two ranks, for outputs and for gradients, and PyTorch has one: "
+                        f"weir convert {plan.path} --runtime pytorch --to plan")
     if plan.copies > 1 or plan.slices > 1:
         raise PlanError(f"{plan.path} has {plan.copies} copies of the model and {plan.slices} slices of a sequence, and PyTorch runs one of each")
     if any(plan.frozen):
