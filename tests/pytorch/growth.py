@@ -17,6 +17,7 @@ checks split backwards. The columns:
     switches    with return_outputs=False, losses=None and, except for 1F1B, which lacks it, max_outstanding_sends=1
     detached    the same, with loss_fn = weir.detached(loss_fn)
     schedule    weir.schedule, PyTorch's runtime with the plan of the same name
+    runner      weir.Runner with the plan of the same name
 
 WEIR names the command that makes the plans.
 """
@@ -125,7 +126,12 @@ def schedule(case):
     return lambda: case.step(schedule, losses=losses)
 
 
-COLUMNS = {"default": default, "switches": switches, "detached": detached, "schedule": schedule}
+def runner(case):
+    runner = weir.Runner(case.plan, case.modules, loss_fn, shapes=torch.empty(SHAPE))
+    return lambda: runner.step((entry(i), entry(i)) for i in range(case.plan.microbatches))
+
+
+COLUMNS = {"default": default, "switches": switches, "detached": detached, "schedule": schedule, "runner": runner}
 
 
 class Malloc:
