@@ -35,11 +35,11 @@ def on_ranks(n, function, *args, limit=120, store="file"):
         for process in started:
             process.start()
         deadline = time.monotonic() + limit
+        while time.monotonic() < deadline and not all(map(_ended, started)):
+            time.sleep(0.02)
         for process in started:
-            process.join(max(0, deadline - time.monotonic()))
-            if process.is_alive():
-                process.kill()
-                process.join()
+            process.kill()
+            process.join()
         del hosted
         found, errors = [None] * n, []
         for rank in range(n):
@@ -52,6 +52,15 @@ def on_ranks(n, function, *args, limit=120, store="file"):
         if errors:
             raise AssertionError("\n".join(errors))
         return found
+
+
+def _ended(process):
+    """Reports whether a process has ended, or was stopped."""
+    try:
+        with open(f"/proc/{process.pid}/stat") as file:
+            return not process.is_alive() or file.read().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return True
 
 
 def _main(rank, n, where, store, folder, function, args):

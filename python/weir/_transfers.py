@@ -64,19 +64,20 @@ class Transfers:
     """
 
     def __init__(self, ranks: Sequence[int], rank: int, queues: Sequence[Queue], links: dict[str, list[int]], replicas: Sequence[int], timeout: float,
-                 refusal: Exception | None) -> None:
+                 device: torch.device, refusal: Exception | None) -> None:
         """Finds out what all ranks need. Raises ValueError if another rank refuses.
 
         ranks are the global ranks of the pipeline, replicas those that hold copies of this rank's
-        stages. links are names of further sets of ranks. timeout is in seconds. refusal is an error
-        of this rank, which the caller raises.
+        stages. links are names of further sets of ranks. timeout is in seconds, device that of the
+        tensors, and refusal an error of this rank, which the caller raises.
         """
         self.ranks, self.rank, self.size = list(ranks), rank, len(ranks)
         self.seconds, self._timeout = timeout, timedelta(seconds=timeout)
         pipeline, copies = ",".join(map(str, ranks)), sorted(replicas)
         mine: dict[Any, tuple[Any, ...]] = {(a, b, letter): (sorted((ranks[a], ranks[b])), f"{a}>{b} {letter} of {pipeline}", False) for a, b, letter in queues}
         mine.update({name: (sorted(ranks[r] for r in members), f"{name} of {pipeline}", True) for name, members in {**links, "pipeline": list(range(self.size))}.items()})
-        mine.update(replicas=(copies, f"replicas {copies}", True), gradients=(copies, f"gradients {copies}", False))
+        if len(copies) > 1:
+            mine.update(replicas=(copies, f"replicas {copies}", True), gradients=(copies, f"gradients {copies}", False))
         everybody: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(everybody, (list(mine.values()), None if refusal is None else f"{type(refusal).__name__}: {refusal}"))
         for other, (_, refused) in enumerate(everybody):
@@ -86,7 +87,7 @@ class Transfers:
         self._keys = {name: key for key, (_, name, _) in mine.items()}
         self._groups: dict[Any, Any] = {}
         self._stores: list[Any] = []
-        self._hosted = dist.get_backend() == "gloo"  # whose waits block the host
+        self._device, self._hosted = device, device.type == "cpu"  # gloo, whose waits block the host
 
     def connect(self) -> None:
         """Makes the communicators, anew after a step that failed. Every rank takes part. Raises RuntimeError after the timeout."""
@@ -116,10 +117,10 @@ class Transfers:
         except RuntimeError as e:
             raise LostError(queue[1], False, str(e)) from None
 
-    def receive(self, queue: Queue, like: Sequence[Tensor], device: torch.device) -> Pending:
+    def receive(self, queue: Queue, like: Sequence[Tensor]) -> Pending:
         """Starts to receive into buffers that are born here, of the shapes and dtypes of like, which may be meta tensors."""
         group, peer = self._groups[queue], self._peer[queue]
-        tensors = [torch.empty(t.shape, dtype=t.dtype, device=device) for t in like]
+        tensors = [torch.empty(t.shape, dtype=t.dtype, device=self._device) for t in like]
         try:
             return Pending([dist.irecv(t, group=group, group_src=peer) for t in tensors], tensors)
         except RuntimeError as e:
@@ -161,8 +162,8 @@ class Transfers:
         return found
 
     def _collective(self, tensor: Tensor, over: str, start: Callable[[Any], Any]) -> Tensor:
-        group, began = self._groups[over], time.monotonic()
-        if group.size() > 1:
+        group, began = self._groups.get(over), time.monotonic()  # none of this rank alone
+        if group is not None and group.size() > 1:
             try:
                 start(group).wait(self._timeout)
             except RuntimeError as e:
@@ -178,10 +179,10 @@ class Transfers:
         if cause is not None:
             self._post(cause)
         self._ask(lambda store: store.set(f"left {self.rank}", "1"), self._stores[:1])
-        for group in self._groups.values():
+        for key, group in self._groups.items():
             if group.size() == 1:
                 continue
-            if dist.get_backend(group) != "gloo":
+            if not self._hosted and (key == "gradients" or not isinstance(key, str)):
                 group.abort()
                 continue
             try:  # a wait that ends by its timeout closes all connections of a gloo communicator

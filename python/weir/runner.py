@@ -111,7 +111,6 @@ class Runner:
                  shapes: Shapes = None, replicas: Any = None, tied: Sequence[Mapping[int, str]] = (), names: Callable[[int, str], str] | None = None,
                  forward: Callable[[], ContextManager[Any]] | None = None, scaler: Any = None, guard: Guard | None = None, timeout: float = 300.0,
                  device: torch.device | str | None = None) -> None:
-        self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
         self.modules = dict(modules)
         self._loss_fn, self._shapes, self._forward, self._scaler, self._guard = loss_fn, shapes, forward, scaler, guard
         self._names = names or (lambda stage, name: name)
@@ -123,15 +122,17 @@ class Runner:
         self._device = torch.device(device) if device is not None else first.device if first is not None else torch.device("cpu")
         self._fsdp = {s: [m for m in module.modules() if isinstance(m, FSDPModule)] for s, module in self.modules.items()}
         refusal: Exception | None = None
+        queues: list[tuple[int, int, str]] = []
+        links: dict[str, list[int]] = {}
         try:
+            self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
             self._check(ranks, replicas is not None)
             self._ties = self._find_ties(tied)
-        except (ValueError, AttributeError) as e:
-            refusal = e
-        self._transfers = None
-        if dist.is_initialized():
+            queues = sorted({self._queue(a.kind, a.stage) for a in self.plan.actions(self.rank) if a.kind.startswith(("SEND_", "RECV_"))})
             links = {f"tie {i}": sorted({self.plan.placement[s] for s in names}) for i, names in enumerate(tied)}
-            self._transfers = Transfers(ranks, self.rank, [] if refusal else self._queues(), links, self._replicas, timeout, refusal)
+        except (OSError, ValueError, AttributeError) as e:
+            refusal = e
+        self._transfers = Transfers(ranks, self.rank, queues, links, self._replicas, timeout, self._device, refusal) if dist.is_initialized() else None
         if refusal is not None:
             raise refusal
         self._broken = self._transfers is not None
@@ -232,18 +233,18 @@ class Runner:
         """
         whole = nn.Module()
         mine: dict[str, str] = {}
+        clash = ""
         ties = {id(p): i for i, uses in enumerate(self._ties) for _, p in uses if p is not None}
         for s in sorted(self.modules):
-            module = self.modules[s]
-            buffers = dict(module.named_buffers(remove_duplicate=False))
+            module = _bare(self.modules[s])
+            saved, buffers = module.state_dict().keys(), dict(module.named_buffers(remove_duplicate=False))
             for name, tensor in itertools.chain(module.named_parameters(remove_duplicate=False), buffers.items()):
-                owner, _, leaf = name.rpartition(".")
-                if name in buffers and leaf in module.get_submodule(owner)._non_persistent_buffers_set:
+                if name not in saved:
                     continue
-                full = self._names(s, name.replace("_orig_mod.", "").replace("module.", "", 1 if isinstance(module, DistributedDataParallel) else 0))
-                key = f"tie {ties[id(tensor)]}" if id(tensor) in ties else "buffer" if name in buffers else f"stage {s}'s {name}"
+                full = self._names(s, name.replace("_orig_mod.", ""))
+                key = f"tie {ties[id(tensor)]}" if id(tensor) in ties else f"stage {s}'s {name}"
                 if mine.setdefault(full, key) != key:
-                    raise ValueError(f"{mine[full]} and {key} are both named {full} in the unsplit model: give names=")
+                    clash = clash or f"{mine[full]} and {key} are both named {full}"
                 at = whole
                 *path, leaf = full.split(".")
                 for part in path:
@@ -255,10 +256,13 @@ class Runner:
                 else:
                     at.register_parameter(leaf, tensor)  # type: ignore[arg-type]
         found: dict[str, str] = {}
-        for theirs in [mine] if self._transfers is None else self._connected().gather(mine):
+        for theirs, clashes in [(mine, clash)] if self._transfers is None else self._connected().gather((mine, clash)):
+            clash = clash or clashes
             for full, key in theirs.items():
                 if found.setdefault(full, key) != key:
-                    raise ValueError(f"{found[full]} and {key} are both named {full} in the unsplit model: give names=")
+                    clash = clash or f"{found[full]} and {key} are both named {full}"
+        if clash:
+            raise ValueError(f"{clash} in the unsplit model: give names=")
         return Checkpoint(whole, optimizer)
 
     def close(self) -> None:
@@ -276,6 +280,8 @@ class Runner:
             raise PlanError(f"{what} has no lifetimes: write them with: weir convert {plan.path} --to plan")
         if plan.copies > 1 or plan.slices > 1:
             raise PlanError(f"{what} has {plan.copies} copies of the model and {plan.slices} slices of a sequence, and a Runner runs one of each")
+        if dist.is_initialized() and dist.get_backend() in ("mpi", "ucc"):
+            raise ValueError(f"the process group is of {dist.get_backend()}, and a Runner runs over gloo and NCCL")
         if len(ranks) != plan.ranks:
             raise PlanError(f"{what} is for {plan.ranks} ranks, and the group has {len(ranks)}")
         for action in plan.actions(self.rank):
@@ -296,14 +302,6 @@ class Runner:
             if self._fsdp[s] and not hasattr(FSDPModule, "finalize_backward"):
                 raise ValueError(f"stage {s} is wrapped by fully_shard, which takes PyTorch 2.15 or later here, and this is {torch.__version__}")
 
-    def _queues(self) -> list[tuple[int, int, str]]:
-        """Returns the queues of the plan in which this rank sends or receives."""
-        found = set()
-        for action in self.plan.actions(self.rank):
-            if action.kind.startswith(("SEND_", "RECV_")):
-                found.add(self._queue(action.kind, action.stage))
-        return sorted(found)
-
     def _queue(self, kind: str, stage: int) -> tuple[int, int, str]:
         other = self.plan.placement[stage + 1 if kind in ("SEND_F", "RECV_B") else stage - 1]
         return (self.rank, other, kind[-1]) if kind[0] == "S" else (other, self.rank, kind[-1])
@@ -318,7 +316,7 @@ class Runner:
             for p in self.modules[s].parameters():
                 users.setdefault(id(p), []).append((s, p))
         self._shared = {s: [p for p in self.modules[s].parameters() if len(users[id(p)]) > 1] for s in self.modules}
-        ties = [[(s, self.modules[s].get_parameter(name) if s in self.modules else None) for s, name in sorted(names.items())] for names in tied]
+        ties = [[(s, _bare(self.modules[s]).get_parameter(name) if s in self.modules else None) for s, name in sorted(names.items())] for names in tied]
         for uses in ties:
             here = [(s, p) for s, p in uses if p is not None]
             if any(p is not here[0][1] for _, p in here):
@@ -359,6 +357,7 @@ class Runner:
         self._now = self._shapes if shapes is None else shapes
         self._sum: Any = 0.0
         self._weight: Any = 0.0
+        self._digest = 0  # of what is sent, less that of what is received: 0 over all ranks
         self._left = {s: self.plan.microbatches for s in self.modules}  # microbatches whose weight gradients are to come
         self._to_reduce = {s for s in self.modules if self._needs[s]}
         self._sharded = {s for s in self.modules if self._fsdp[s]}
@@ -388,11 +387,14 @@ class Runner:
                 self._reshard(s, -1)
         found: list[Any] = [p for p in self._parameters() if p.grad is not None]
         bad = self._scaler is not None and not all(bool(torch.isfinite(_local(p.grad)).all()) for p in found)
-        numbers = torch.tensor([float(self._sum), float(self._weight), float(bad)], dtype=torch.float64)
+        numbers = torch.tensor([float(self._sum), float(self._weight), float(bad), self._digest % _DIGESTS], dtype=torch.float64)
         if transfers is not None:
             transfers.reduce(numbers, "pipeline")
+            if numbers[3] % _DIGESTS != 0:
+                raise ValueError("the ranks were given different shapes, so that tensors were not received as they were sent")
+            numbers[3] = 0
             transfers.reduce(numbers, "replicas")
-        total, weight, overflow = numbers.tolist()
+        total, weight, overflow, _ = numbers.tolist()
         self._sum = self._weight = 0.0
         if not 0 <= weight < math.inf:
             raise ValueError(f"the total weight is {weight}: loss_fn returns weights that are finite and not negative")
@@ -411,7 +413,7 @@ class Runner:
         at, step, transfers = _name(action) if action is not None else "", self._steps, self._transfers
         self._steps += 1
         lost = error if isinstance(error, LostError) else None
-        cause = None if lost is not None else Cause(self.rank, self._process, at, f"{type(error).__name__}: {error}")
+        cause = None if lost is not None else Cause(self.rank, self._process, at, f"{type(error).__name__}: {error}"[:4000])
         if transfers is not None:
             transfers.leave(cause)
             self._broken = True
@@ -653,6 +655,7 @@ class Runner:
         if [(t.shape, t.dtype) for t in tensors] != [(t.shape, t.dtype) for t in like]:
             raise ValueError(f"stage {s} sends {_describe(tensors)} for microbatch {mb}, and shapes says {_describe(like)}")
         assert self._transfers is not None
+        self._digest += _digest(kind, s, mb, like)
         self._held[f"WAIT_{kind}", s, mb] = self._transfers.send(self._queue(f"SEND_{kind}", s), tensors)
 
     def _send_f(self, s: int, mb: int) -> None:
@@ -663,7 +666,8 @@ class Runner:
 
     def _receive(self, kind: str, name: str, s: int, mb: int, like: Sequence[Tensor]) -> None:
         assert self._transfers is not None
-        self._held[name, s, mb] = pending = self._transfers.receive(self._queue(kind, s), like, self._device)
+        self._digest -= _digest(kind[-1], s - 1 if kind == "RECV_F" else s + 1, mb, like)
+        self._held[name, s, mb] = pending = self._transfers.receive(self._queue(kind, s), like)
         self._watch(pending.tensors, f"received {name}", s, mb)
 
     def _recv_f(self, s: int, mb: int) -> None:
@@ -774,6 +778,7 @@ class Checkpoint:
         set_state_dict(self._model, self._optimizers, model_state_dict=state["model"], optim_state_dict=state["optimizer"], options=_FLAT)
 
 
+_DIGESTS = 1 << 40
 _FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 _NOTHING: ContextManager[None] = contextlib.nullcontext()
 
@@ -783,6 +788,13 @@ def _ranks(group: Any) -> list[int]:
     return dist.get_process_group_ranks(group.get_group() if hasattr(group, "get_group") else group)
 
 
+def _bare(module: Any) -> nn.Module:
+    """Returns the module in DistributedDataParallel, or that was compiled."""
+    while isinstance(module, DistributedDataParallel) or hasattr(module, "_orig_mod"):
+        module = module.module if isinstance(module, DistributedDataParallel) else module._orig_mod
+    return module  # type: ignore[no-any-return]
+
+
 def _local(tensor: Any) -> Any:
     """Returns this rank's part of a DTensor."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
@@ -790,6 +802,11 @@ def _local(tensor: Any) -> Any:
 
 def _name(action: Action) -> str:
     return f"{action.stage}{action.kind}{action.microbatch if action.microbatch >= 0 else ''}"
+
+
+def _digest(kind: str, sender: int, mb: int, tensors: Sequence[Tensor]) -> int:
+    """Returns a number that tells messages of different stages, microbatches or shapes apart, the same in every process."""
+    return hash((kind == "F", sender, mb, *((*t.shape, t.element_size()) for t in tensors))) % _DIGESTS
 
 
 def _describe(tensors: Sequence[Tensor]) -> str:
