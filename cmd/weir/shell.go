@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -65,11 +66,14 @@ func complete(parser *kong.Kong) {
 		kongcompletion.WithPredictor("file", posener.PredictFiles("*")))
 }
 
+// release is the version of a source distribution, which has no repository to tell it. The linker sets it.
+var release string
+
 // version returns the version, the version of Go, and the platform.
 func version() string {
 	built := "(unknown)"
 	if info, ok := debug.ReadBuildInfo(); ok {
-		built = info.Main.Version
+		built = cmp.Or(release, info.Main.Version)
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" && (built == "" || built == "(devel)") {
 				built = s.Value[:min(len(s.Value), 12)]

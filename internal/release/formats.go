@@ -12,7 +12,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -98,34 +100,61 @@ var platforms = map[string][]string{
 	"windows/arm64": {"win_arm64"},
 }
 
-// python returns the modules for PyTorch, as they are in a wheel.
-func (r *release) python() ([]file, error) {
-	var modules []file
-	for _, pattern := range []string{"weir/*.py", "weir/py.typed"} {
-		paths, err := filepath.Glob(filepath.Join(r.source, "python", pattern))
+// python returns the package for PyTorch, as it is in a wheel.
+func (r *release) python() (modules []file, err error) {
+	folder := filepath.Join(r.source, "python")
+	err = filepath.WalkDir(filepath.Join(folder, "weir"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".py" && filepath.Ext(path) != ".typed" {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(folder, path)
+		modules = append(modules, file{filepath.ToSlash(name), 0o644, content})
+		return err
+	})
+	return modules, err
+}
+
+// notBuilt matches the files that a source distribution leaves out.
+var notBuilt = regexp.MustCompile(`^(\.|docs/|examples/|python/|tests/)|_test\.go$|/testdata/`)
+
+// sdist returns the source distribution: the package for PyTorch, the Go code of the command without
+// its tests, and a backend that builds a wheel of both.
+func (r *release) sdist(modules []file, metadata, license []byte) ([]byte, error) {
+	files := append(slices.Clone(modules), file{"PKG-INFO", 0o644, metadata}, file{"LICENSE", 0o644, license})
+	for _, name := range []string{"README.md", "sdist/pyproject.toml", "sdist/backend.py"} {
+		content, err := os.ReadFile(filepath.Join(r.source, "python", name))
 		if err != nil {
 			return nil, err
 		}
-		for _, path := range paths {
-			content, err := os.ReadFile(path)
-			if err != nil {
-				return nil, err
-			}
-			modules = append(modules, file{strings.Replace(pattern, "*.py", filepath.Base(path), 1), 0o644, content})
-		}
+		files = append(files, file{path.Base(name), 0o644, content})
 	}
-	return modules, nil
+	printed, err := command(r.source, nil, "git", "ls-files")
+	if err != nil {
+		return nil, err
+	}
+	for name := range strings.FieldsSeq(printed) {
+		if notBuilt.MatchString(name) {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(r.source, name))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{"source/" + name, 0o644, content})
+	}
+	for i := range files {
+		files[i].name = fmt.Sprintf("weir_ml-%s/%s", r.number(), files[i].name)
+	}
+	return r.tarball(files)
 }
 
-// wheel returns a package for pip, with the binary as a script and the modules for PyTorch. Its
-// description is the page of the package on PyPI, in Markdown.
-func (r *release) wheel(tags []string, name string, program []byte, modules []file, description, license, parts []byte) ([]byte, error) {
-	info := fmt.Sprintf("weir_ml-%s.dist-info/", r.number())
-	wheel := "Wheel-Version: 1.0\nGenerator: weir\nRoot-Is-Purelib: false\n"
-	for _, tag := range tags {
-		wheel += "Tag: py3-none-" + tag + "\n"
-	}
-	metadata := fmt.Sprintf(`Metadata-Version: 2.4
+// metadata returns what pip reads of the package. Its description is its page on PyPI, in Markdown.
+func (r *release) metadata(description []byte) []byte {
+	return fmt.Appendf(nil, `Metadata-Version: 2.4
 Name: weir-ml
 Version: %s
 Summary: %s
@@ -138,11 +167,20 @@ Requires-Dist: torch>=2.14; extra == "torch"
 Description-Content-Type: text/markdown; charset=UTF-8
 
 %s`, r.number(), summary, mainModule, description)
+}
+
+// wheel returns a package for pip, with the binary as a script and the package for PyTorch.
+func (r *release) wheel(tags []string, name string, program []byte, modules []file, metadata, license, parts []byte) ([]byte, error) {
+	info := fmt.Sprintf("weir_ml-%s.dist-info/", r.number())
+	wheel := "Wheel-Version: 1.0\nGenerator: weir\nRoot-Is-Purelib: false\n"
+	for _, tag := range tags {
+		wheel += "Tag: py3-none-" + tag + "\n"
+	}
 	files := append(slices.Clone(modules),
 		file{fmt.Sprintf("weir_ml-%s.data/scripts/%s", r.number(), name), 0o755, program},
 		file{info + "licenses/LICENSE", 0o644, license},
 		file{info + "sboms/weir.cdx.json", 0o644, parts},
-		file{info + "METADATA", 0o644, []byte(metadata)},
+		file{info + "METADATA", 0o644, metadata},
 		file{info + "WHEEL", 0o644, []byte(wheel)},
 	)
 	var record bytes.Buffer

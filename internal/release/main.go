@@ -85,8 +85,28 @@ func run(output, tag string, chosen []string) error {
 	if err := r.proxy(); err != nil {
 		return err
 	}
+	license, err := os.ReadFile(filepath.Join(r.source, "LICENSE"))
+	if err != nil {
+		return err
+	}
+	modules, err := r.python()
+	if err != nil {
+		return err
+	}
+	description, err := os.ReadFile(filepath.Join(r.source, "python", "README.md"))
+	if err != nil {
+		return err
+	}
+	metadata := r.metadata(description)
+	sources, err := r.sdist(modules, metadata, license)
+	if err != nil {
+		return err
+	}
+	if err := r.write(fmt.Sprintf("weir_ml-%s.tar.gz", r.number()), sources); err != nil {
+		return err
+	}
 	for _, platform := range chosen {
-		if err := r.packages(platform, scratch); err != nil {
+		if err := r.packages(platform, scratch, modules, metadata, license); err != nil {
 			return fmt.Errorf("%s: %w", platform, err)
 		}
 	}
@@ -99,8 +119,8 @@ func run(output, tag string, chosen []string) error {
 // number returns the version without its v.
 func (r *release) number() string { return r.version[1:] }
 
-// packages builds the command for a platform, and writes its packages.
-func (r *release) packages(platform, scratch string) error {
+// packages builds the command for a platform, and writes its packages. Wheels have the modules and the metadata.
+func (r *release) packages(platform, scratch string, modules []file, metadata, license []byte) error {
 	system, processor, _ := strings.Cut(platform, "/")
 	name := "weir"
 	if system == "windows" {
@@ -116,10 +136,6 @@ func (r *release) packages(platform, scratch string) error {
 		return err
 	}
 	parts, err := r.bill(binary)
-	if err != nil {
-		return err
-	}
-	license, err := os.ReadFile(filepath.Join(r.source, "LICENSE"))
 	if err != nil {
 		return err
 	}
@@ -143,16 +159,8 @@ func (r *release) packages(platform, scratch string) error {
 			return err
 		}
 	}
-	modules, err := r.python()
-	if err != nil {
-		return err
-	}
-	description, err := os.ReadFile(filepath.Join(r.source, "python", "README.md"))
-	if err != nil {
-		return err
-	}
 	tags := platforms[platform]
-	wheel, err := r.wheel(tags, name, program, modules, description, license, parts)
+	wheel, err := r.wheel(tags, name, program, modules, metadata, license, parts)
 	if err != nil {
 		return err
 	}
