@@ -10,7 +10,7 @@ model = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.n
 optimizer = torch.optim.AdamW(model.parameters())
 history = []
 guard = weir.Guard(model, log="memory.jsonl")
-for step in range(8):
+for step in range(16):
     for microbatch in range(8):
         x = torch.randn(512, 256)
         out = model(x)
