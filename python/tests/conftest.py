@@ -10,6 +10,10 @@ import torch
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 torch.set_num_threads(1)
 
+DEVICE = os.environ.get("WEIR_DEVICE", "cpu")  # python/gpu.sh sets it
+if DEVICE != "cpu":
+    torch.set_default_device(DEVICE)
+
 WIDTH, TOKENS = 32, 32  # an activation has 4 KiB
 
 

@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import weir
 
 torch.set_num_threads(1)
+torch.set_default_device(os.environ.get("WEIR_DEVICE", "cpu"))
 width = int(sys.argv[1]) if len(sys.argv) > 1 else 256
 model = torch.nn.Sequential(*[layer for _ in range(4) for layer in (torch.nn.Linear(width, width), torch.nn.GELU())])
 optimizer = torch.optim.AdamW(model.parameters())

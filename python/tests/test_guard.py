@@ -11,7 +11,7 @@ import warnings
 
 import pytest
 import torch
-from conftest import TOKENS, WIDTH, Always, batches, make
+from conftest import DEVICE, TOKENS, WIDTH, Always, batches, make
 
 import weir
 from weir import _memory, _nets
@@ -314,6 +314,7 @@ class GPU:
         return {"segments": segments}
 
 
+@pytest.mark.skipif(DEVICE != "cpu", reason="it is the GPU itself")
 @pytest.mark.parametrize("log", [None, "log"])
 def test_gpu_by_a_double(monkeypatch, tmp_path, log):
     gpu = GPU(monkeypatch)
