@@ -579,7 +579,7 @@ def test_steps_that_are_refused():
         (forwards, blocks, of_output, entries, "the ranks were given different shapes"),
         (f1b, blocks, pair, entries, r"loss_fn returned Tensor\[4, 16\]: return \(sum, weight\)"),
         (f1b, wide, loss_fn, entries, r"stage 0 sends float32\[8, 16\] for microbatch 0, and shapes says float32\[4, 16\]"),
-        (f1b, reentrant, loss_fn, entries, "no output of stage 0 of microbatch 0 has a graph, .*without use_reentrant=False"),
+        (f1b, reentrant, loss_fn, entries, "no output of stage 0 has a graph in microbatch 0, .*without use_reentrant=False"),
         (zbv, misses, loss_fn, entries, r"the split backward of stage \d is wrong: the gradient of norm.weight"),
     ])
 

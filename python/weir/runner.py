@@ -404,7 +404,8 @@ class Runner:
             else:
                 p.grad.div_(weight)
         if overflow:  # a GradScaler looks at its own rank alone: let each find an infinity, so that all skip
-            next((g for p in found if (g := _local(p.grad)).numel()), torch.empty(1)).view(-1)[:1].fill_(math.inf)
+            own = next((g for p in found if (g := _local(p.grad)).numel()), torch.empty(()))
+            own[(0,) * own.dim()].fill_(math.inf)
         self._steps += 1
         return Result(self._steps - 1, total, weight, overflow > 0)
 
@@ -505,9 +506,9 @@ class Runner:
         sources = [output] if last else outputs
         roots: list[Any] = [get_gradient_edge(y) if y.requires_grad else None for y in sources if y.is_floating_point()]
         if needs and not any(roots) and any(p.requires_grad for p in module.parameters()):
-            raise RuntimeError(f"{'the loss' if last else 'no output of stage'} {'' if last else s} of microbatch {mb} has {'no graph' if last else 'a graph'}, "
-                               "though the stage has parameters to train: it was detached, or computed without gradients, "
-                               "or by torch.utils.checkpoint without use_reentrant=False")
+            raise RuntimeError(f"{'the loss has no graph' if last else f'no output of stage {s} has a graph'} in microbatch {mb}, though the stage has parameters to train: "
+                               "it was detached, or computed without gradients, or by torch.utils.checkpoint without use_reentrant=False; "
+                               "a loss of nothing is 0 * output.sum()")
         if needs:
             self._held["saved", s, mb] = [x for x in inputs if x.is_floating_point()] if s else [], roots
             if last:
@@ -532,7 +533,7 @@ class Runner:
         self._sum = self._sum + loss.detach().double().reshape(())
         self._weight = self._weight + (weight.detach().double().reshape(()) if isinstance(weight, Tensor) else weight)
         if self._on_output is not None:
-            self._on_output(mb, [y.detach() for y in output] if isinstance(output, (tuple, list)) else output.detach())
+            self._on_output(mb, _detached(output))
         return self._scaler.scale(loss) if self._scaler is not None and self.plan.training else loss
 
     def _b(self, s: int, mb: int) -> None:
@@ -793,6 +794,15 @@ def _bare(module: Any) -> nn.Module:
     while isinstance(module, DistributedDataParallel) or hasattr(module, "_orig_mod"):
         module = module.module if isinstance(module, DistributedDataParallel) else module._orig_mod
     return module  # type: ignore[no-any-return]
+
+
+def _detached(value: Any) -> Any:
+    """Returns a module's output, a tensor, tuple, list or dict, without its graph."""
+    if isinstance(value, dict):
+        return {key: _detached(one) for key, one in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_detached(one) for one in value]
+    return value.detach() if isinstance(value, Tensor) else value
 
 
 def _local(tensor: Any) -> Any:
