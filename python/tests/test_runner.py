@@ -389,6 +389,29 @@ def test_entries():
         on_ranks(4, pulls, plan)
 
 
+def flights(rank, plans):
+    """Counts the microbatches that each stage holds something of, action by action."""
+    for plan in plans:
+        stages = blocks(plan.stages)
+        runner = weir.Runner(plan, {s: stages[s] for s in plan.on(rank)}, loss_fn, shapes=SHAPE)
+        most = dict.fromkeys(plan.on(rank), 0)
+
+        def counted(action, runner=runner, most=most):
+            def act(s, mb):
+                action(s, mb)
+                held = {mb for name, stage, mb in runner._held if stage == s and name in ("input", "saved", "carry")}
+                most[s] = max(most[s], len(held))
+            return act
+
+        runner._run = {kind: counted(action) for kind, action in runner._run.items()}
+        runner.step(entries(plan.microbatches))
+        assert most == {s: plan.data["windows"][s] for s in plan.on(rank)}, plan.name
+
+
+def test_microbatches_in_flight():
+    on_ranks(2, flights, [plan_of(name, 2, 12) for name in ("1f1b", "interleaved", "zb-v")])
+
+
 def level(rank, plans):
     """Measures malloc, and Python's objects without garbage, a quarter and three quarters into a long step."""
     memory = Memory(torch.device("cpu"))
