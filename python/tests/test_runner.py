@@ -397,10 +397,11 @@ def flights(rank, plans):
         most = dict.fromkeys(plan.on(rank), 0)
 
         def counted(action, runner=runner, most=most):
-            def act(s, mb):
-                action(s, mb)
-                held = {mb for name, stage, mb in runner._held if stage == s and name in ("input", "saved", "carry")}
-                most[s] = max(most[s], len(held))
+            def act(stage, mb):
+                action(stage, mb)
+                held = {key[2] for key in runner._held if key[1] == stage and key[0] in ("input", "saved", "carry")}
+                most[stage] = max(most[stage], len(held))
+
             return act
 
         runner._run = {kind: counted(action) for kind, action in runner._run.items()}
