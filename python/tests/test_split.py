@@ -145,6 +145,9 @@ def test_faults():
     apart = check(Model(lambda m, x: (x @ m.w, m.v * 2), w=weight(8, 8), v=weight(8)))
     assert [re.sub(r"norm \S+", "norm N", fault) for fault in apart.faults] == ["the gradient of v, which MulBackward0 uses, is none in a split backward, and of norm N in a whole one"]
     assert check(Model(lambda m, x: OwnGradient.apply(x, m), w=weight(8, 8))).faults == ["the backward writes to w.grad itself, so that it cannot be computed twice"]
+    late = Model(lambda m, x: x @ m.w, w=weight(8, 8), v=weight(8))  # as a parameter that FSDP has resharded when I begins
+    assert check(late, wrong(lambda p: setattr(p[1], "grad", torch.ones(8)))).faults == [
+        "the gradient of v is lost: the parameter is in no graph when the backward begins, as one that FSDP has resharded"]
     model = fused()
     with pytest.raises(RuntimeError, match="not have been used in the graph"):
         check(model)

@@ -100,9 +100,10 @@ class SplitCheck:
         difference = size + other if whole is None or split is None else float((whole.float() - split.float()).norm())
         if not difference < float("inf"):  # infinite or NaN
             self.decided = False
+        elif whole is None and difference:
+            self.faults.append(f"{what} is lost: the parameter is in no graph when the backward begins, as one that FSDP has resharded")
         elif difference > self._tolerance * max(size, other):
-            none = "none" if split is None else f"of norm {other:.3g}"
-            self.faults.append(f"{what}, is {none} in a split backward, and {'none' if whole is None else f'of norm {size:.3g}'} in a whole one")
+            self.faults.append(f"{what}, is {'none' if split is None else f'of norm {other:.3g}'} in a split backward, and of norm {size:.3g} in a whole one")
 
     def _versions(self, parameters: dict[str, torch.nn.Parameter]) -> list[tuple[str, Tensor, int]]:
         """Returns what a backward that runs twice must not write to: parameters, what hangs on them, and buffers."""

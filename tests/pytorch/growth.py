@@ -181,7 +181,7 @@ def measure(rank, plan, column, folder):
     before = malloc.live()
     step()
     low, high = plan.microbatches // 4, 3 * plan.microbatches // 4
-    torch.save(((forwards[high] - forwards[low]).item() / (high - low), peak - before), f"{folder}/{rank}")
+    torch.save(((forwards[high] - forwards[low]).item() / (high - low), peak - before, (forwards - before).tolist()), f"{folder}/{rank}")
     dist.barrier()
     os._exit(0)  # destroying the group may wait
 
@@ -192,7 +192,7 @@ def main():
     parser.add_argument("--columns", nargs="+", default=list(COLUMNS))
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4])
     parser.add_argument("--microbatches", nargs="+", type=int, default=[8, 64, 256, 1024])
-    parser.add_argument("--json", help="file for the measurements, one object each")
+    parser.add_argument("--json", help="file for the measurements, with the level at each forward of the rank that grows most")
     args = parser.parse_args()
     print(f"PyTorch {torch.__version__}. Growth in KiB per microbatch, and the peak in MiB with {', '.join(map(str, args.microbatches))} microbatches\n")
     print("| | " + " | ".join(args.columns) + " |\n|---|" + "--:|" * len(args.columns))
@@ -207,8 +207,9 @@ def main():
                     plan = weir.Plan(json.loads(made.stdout))
                     with tempfile.TemporaryDirectory() as folder:
                         mp.start_processes(measure, (plan, column, folder), nprocs=ranks, start_method="fork")
-                        growth, peak = (max(values) for values in zip(*(torch.load(f"{folder}/{rank}") for rank in range(ranks))))
-                    rows.append({"schedule": name, "ranks": ranks, "column": column, "microbatches": microbatches, "growth": growth, "peak": peak})
+                        growth, peak, live = zip(*(torch.load(f"{folder}/{rank}") for rank in range(ranks)))
+                    rows.append({"schedule": name, "ranks": ranks, "column": column, "microbatches": microbatches, "growth": max(growth), "peak": max(peak),
+                                 "live": live[growth.index(max(growth))]})
                 found += rows
                 cells.append(f"{rows[-1]['growth'] / 2**10:.2f}; " + ", ".join(f"{row['peak'] / 2**20:.2f}" for row in rows))
             print(f"| {name}, {ranks} ranks | " + " | ".join(cells) + " |", flush=True)
