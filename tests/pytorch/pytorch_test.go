@@ -182,6 +182,27 @@ func TestPlans(t *testing.T) {
 	t.Log(strings.TrimSpace(string(out)))
 }
 
+// TestGrowth measures a step of 64 microbatches under weir.schedule: less than 1 KiB for each, where one tensor
+// between stages has 64 KiB.
+func TestGrowth(t *testing.T) {
+	if !waits(t) {
+		t.Skip("PyTorch before 2.15 keeps what is sent until the step ends")
+	}
+	path := filepath.Join(t.TempDir(), "growth.json")
+	measure := python(t, "growth.py", "--schedules", "1f1b", "zb-v", "--ranks", "2", "--columns", "schedule", "--microbatches", "64", "--json", path)
+	measure.Env = append(measure.Env, "WEIR="+command(t))
+	out, err := measure.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var rows []struct{ Growth float64 }
+	require.NoError(t, json.Unmarshal(text, &rows))
+	require.Len(t, rows, 2)
+	for _, row := range rows {
+		require.Less(t, row.Growth, 1024.0, "%s", out)
+	}
+}
+
 // TestOwnSchedules dumps the schedules of the installed PyTorch for two and four ranks, requires of all
 // what TestDumps does, and compares those of 2.15 with testdata. It trains with those whose receives are
 // deferred: gradients differ exactly if check finds a fault.
