@@ -169,7 +169,7 @@ func amount(costs *simulate.Costs, bytes int64) string {
 // costs returns the costs of the stages.
 func (c *chooseCmd) costs() (*simulate.Costs, error) {
 	if c.Costs != "" {
-		costs, err := c.fromFile()
+		costs, err := c.fromFile(c.Stages)
 		if err == nil && c.Stages == 0 {
 			if c.Stages = len(costs.Stages); c.Stages == 1 {
 				c.Stages = 2 * c.Ranks

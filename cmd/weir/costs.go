@@ -1,14 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/big"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/weir-ml/weir/cmd/weir/internal/fit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/schedule/lengths"
@@ -26,7 +29,22 @@ type costFlags struct {
 	FarTime     decimal `help:"Time of the copy of a rank's saved tensors of a microbatch to far memory, divided evenly over its stages, and of the copy back (--offload); by default 0." placeholder:"T"`
 	ReplicaRate rate    `help:"With --costs in ns, us, ms or s: the rate of the link between replicas of a rank in each direction, such as 50GB/s, in place of the file's." placeholder:"RATE"`
 	Lengths     string  `help:"With costs that depend on it: a file with the lengths of the sequences of each microbatch in tokens, a microbatch a line, in place of the lengths in the file of costs." placeholder:"FILE"`
-	Costs       string  `help:"A file of costs and bytes for each stage, in place of the flags above (docs/cli.md; examples/train -emit-costs writes one)." placeholder:"FILE"`
+	Costs       string  `help:"A file of costs and bytes for each stage, in place of the flags above (docs/cli.md; examples/train -emit-costs writes one); or a model's profile by weir.profile, with the flags below (docs/profile.md)." placeholder:"FILE"`
+	Seq         int     `help:"With a profile: tokens of a sequence." placeholder:"N"`
+	Sequences   int     `help:"With a profile: sequences of a microbatch." default:"1" placeholder:"N"`
+	Layers      []int   `help:"With a profile: layers of each stage, separated by commas; by default the longest stage is as short as possible." placeholder:"N"`
+	Teraflops   float64 `help:"With a profile: operations that a rank does in a second, in 10^12." default:"400" placeholder:"N"`
+	LinkRate    rate    `help:"With a profile: the rate of a link between ranks, such as 50GB/s." default:"50GB/s" placeholder:"RATE"`
+
+	profiled *profiled // of the file, if it is a profile
+	vary     bool      // the costs of a profile are for microbatches of any lengths, which others give
+}
+
+// profiled is a profile that costs were made from.
+type profiled struct {
+	pieces *fit.Pieces
+	setup  fit.Setup
+	cut    []int
 }
 
 // decimal is an exact decimal number.
@@ -48,7 +66,7 @@ func (d *decimal) UnmarshalText(text []byte) error {
 // flags.
 func (c *costFlags) price(placement schedule.Placement, file *format.File) (*simulate.Costs, error) {
 	if c.Costs != "" {
-		return c.fromFile()
+		return c.fromFile(placement.Depth())
 	}
 	if file != nil && file.Costs != nil && c.ReplicaRate == 0 {
 		return c.withLengths(file.Costs)
@@ -62,8 +80,9 @@ func (c *costFlags) price(placement schedule.Placement, file *format.File) (*sim
 	return c.uniform(placement)
 }
 
-// fromFile returns the costs in the file.
-func (c *costFlags) fromFile() (*simulate.Costs, error) {
+// fromFile returns the costs in the file. If that is a profile of a model, they are those of the given number of
+// stages, or with 0 those of a stage for each layer.
+func (c *costFlags) fromFile(stages int) (*simulate.Costs, error) {
 	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--comm": c.Comm, "--far-time": c.FarTime} {
 		if given.Rat != nil {
 			return nil, usage("%s cannot be used with --costs: the file contains all costs", flag)
@@ -74,8 +93,17 @@ func (c *costFlags) fromFile() (*simulate.Costs, error) {
 		return nil, err
 	}
 	defer file.Close() // Closing a file after reading cannot fail in a way that matters.
-	costs, err := simulate.ReadCosts(file)
-	if errors.Is(err, simulate.ErrCosts) {
+	text, err := io.ReadAll(io.LimitReader(file, maxDescription))
+	if err != nil {
+		return nil, err
+	}
+	var costs *simulate.Costs
+	if fit.IsPieces(text) {
+		costs, err = c.fromProfile(input{bytes.NewReader(text), c.Costs}, stages)
+	} else {
+		costs, err = simulate.ReadCosts(input{bytes.NewReader(text), c.Costs})
+	}
+	if errors.Is(err, simulate.ErrCosts) || errors.Is(err, fit.ErrModel) {
 		return nil, inFile(c.Costs, err)
 	}
 	if err == nil && c.ReplicaRate != 0 {
@@ -120,6 +148,41 @@ func (c *pricedPlan) countLengths() error {
 		c.Microbatches = &n
 	}
 	return err
+}
+
+// fromProfile returns the costs of the stages of a profile.
+func (c *costFlags) fromProfile(r io.Reader, stages int) (*simulate.Costs, error) {
+	pieces, err := fit.ReadPieces(r)
+	if err != nil {
+		return nil, err
+	}
+	vary := c.vary || c.Lengths != ""
+	seq := c.Seq
+	if seq == 0 && vary {
+		seq = pieces.Typical() // at which the layers are balanced
+	}
+	if seq == 0 {
+		return nil, usage("%s is a profile: give --seq, the tokens of a sequence", c.Costs)
+	}
+	p := &profiled{pieces: pieces, cut: c.Layers}
+	if p.setup, err = pieces.Adapt(fit.Setup{Sequence: seq, Microbatch: c.Sequences}); err != nil {
+		return nil, err
+	}
+	if stages == 0 {
+		stages = pieces.Layers()
+	}
+	if p.cut == nil {
+		p.cut, err = pieces.Cut(p.setup, stages)
+	} else if len(p.cut) != stages {
+		err = usage("--layers has %d stages, and the plan %d", len(p.cut), stages)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !vary {
+		c.profiled = p
+	}
+	return pieces.Costs(p.setup, p.cut, 1e12*c.Teraflops, float64(c.LinkRate), vary), nil
 }
 
 // pricedPlan holds the flags of a plan and of its costs.

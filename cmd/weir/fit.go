@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,8 @@ type fitCmd struct {
 	FarRate    rate          `group:"Search:" help:"Also try plans of --best that offload half or all of the saved bytes of some stages, with a link to far memory of this rate in each direction, such as 25GB/s." placeholder:"RATE"`
 	To         string        `group:"Output:" help:"Print the cut as Megatron-LM's layout, or the plan as PyTorch's CSV of computations; with --best those of the fastest." enum:"report,layout,compute" default:"report"`
 	JSON       bool          `group:"Output:" help:"Print the prediction as JSON."`
+
+	pieces *fit.Pieces // of a profile; nil if the description is another one
 }
 
 // Help returns the text that is printed below the flags.
@@ -137,12 +140,29 @@ func (c *fitCmd) read(s *streams) (*fit.Config, error) {
 		return nil, err
 	}
 	defer file.Close() // It was only read.
-	config, err := fit.Read(file, c.Set)
+	text, err := io.ReadAll(io.LimitReader(file, maxDescription))
+	if err != nil {
+		return nil, err
+	}
+	input := input{bytes.NewReader(text), file.name}
+	if fit.IsPieces(text) {
+		if c.pieces, err = fit.ReadPieces(input); err != nil {
+			return nil, inFile(file.name, err)
+		}
+		if len(c.Set) > 0 {
+			return nil, usage("--set changes a description, and %s is a profile: profile the model with other settings", file.name)
+		}
+		return &fit.Config{Model: fit.Model{Family: c.pieces.Model}}, nil
+	}
+	config, err := fit.Read(input, c.Set)
 	if err != nil {
 		return nil, inFile(file.name, err)
 	}
 	return config, nil
 }
+
+// maxDescription is the most bytes that are read of a description, more than any reader allows.
+const maxDescription = 1 << 25
 
 // setup returns the training setup: the flags, and for flags that are not given the values of the
 // description.
@@ -207,7 +227,13 @@ func (c *fitCmd) request(s *streams, read *fit.Config) (*fit.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &fit.Request{Model: &read.Model, Setup: setup, Plan: plan, Cut: c.Layers, Capacity: c.Capacity, Offload: share, Overlap: c.Overlap, Reserved: c.Reserved}
+	r := &fit.Request{Model: &read.Model, Pieces: c.pieces, Setup: setup, Plan: plan, Cut: c.Layers, Capacity: c.Capacity, Offload: share, Overlap: c.Overlap, Reserved: c.Reserved}
+	if c.pieces != nil {
+		if len(c.Profile) > 0 || c.Costs != "" {
+			return nil, usage("%s is a profile already: leave out --profile and --costs", c.Config[0])
+		}
+		r.Model = nil
+	}
 	return r, c.measured(r)
 }
 
@@ -254,7 +280,7 @@ func (c *fitCmd) measured(r *fit.Request) error {
 		return usage("--profile and --costs both give the memory of the stages: leave one out")
 	case c.Costs != "":
 		measured := layoutFlags{pricedPlan: pricedPlan{costFlags: costFlags{Costs: c.Costs}}}
-		costs, err := measured.fromFile()
+		costs, err := measured.fromFile(r.Plan.Placement.Depth())
 		if err != nil {
 			return err
 		}
@@ -347,6 +373,9 @@ type fitRank struct {
 func (c *fitCmd) report(read *fit.Config, r *fit.Request, out *fit.Prediction) *fitted {
 	p := out.Plan
 	one := &fitted{Schedule: p.Name, Stages: p.Placement.Depth(), Microbatches: p.Microbatches, Layers: out.Cut, NotRead: read.Unread, Assumed: read.Assumed, Partial: out.Partial}
+	if r.Pieces != nil {
+		one.Parameters = r.Pieces.Parameters()
+	}
 	if r.Model != nil {
 		one.Parameters = r.Model.Parameters(out.Setup.Tensor, false)
 		if r.Model.MTP > 0 {
@@ -367,8 +396,10 @@ func (c *fitCmd) report(read *fit.Config, r *fit.Request, out *fit.Prediction) *
 
 // table prints the prediction for people.
 func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Prediction) {
-	if r.Model != nil {
-		fmt.Fprintf(w, "%s, %s parameters", terminal.Quote(r.Model.Family), units.Count(one.Parameters))
+	modelled, far := r.Model != nil || r.Pieces != nil, out.Plan.Away != nil || r.Offload > 0
+	if modelled {
+		family := c.family(r)
+		fmt.Fprintf(w, "%s, %s parameters", terminal.Quote(family), units.Count(one.Parameters))
 		if one.WithMTP > 0 {
 			fmt.Fprintf(w, ", %s with the layers that predict further tokens", units.Count(one.WithMTP))
 		}
@@ -377,7 +408,7 @@ func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 	k := &out.Setup
 	fmt.Fprintf(w, "%s: %s, %s, %s of %s of %s\n", terminal.Quote(one.Schedule), units.Number(len(one.Ranks), "rank"), units.Number(one.Stages, "stage"),
 		units.Number(one.Microbatches, "microbatch"), units.Number(k.Microbatch, "sequence"), units.Number(k.Sequence, "token"))
-	if r.Model != nil {
+	if modelled {
 		fmt.Fprintf(w, "%s, recompute %s, ranks for tensors %d, a sequence %d, replicas %d (ZeRO %d), experts %d\n", k.Precision, k.Recompute, k.Tensor, k.Context, k.Data, k.Zero, k.Expert)
 		fmt.Fprintf(w, "layers by stage: %s\n", strings.Trim(fmt.Sprint(one.Layers), "[]"))
 	}
@@ -393,7 +424,6 @@ func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 			fmt.Fprintf(w, "%s: %s%s\n", list.head, terminal.Quote(strings.Join(list.names, ", ")), more)
 		}
 	}
-	modelled, far := r.Model != nil, out.Plan.Away != nil || r.Offload > 0
 	rows := [][]string{{"rank"}}
 	for i := range one.Ranks {
 		rows = append(rows, []string{strconv.Itoa(i)})
@@ -431,6 +461,14 @@ func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 	c.notes(w, one, r)
 }
 
+// family returns the name of the model in the report.
+func (c *fitCmd) family(r *fit.Request) string {
+	if r.Pieces != nil {
+		return r.Pieces.Model
+	}
+	return r.Model.Family
+}
+
 // notes describes how accurate the prediction is, and whether the run fits.
 func (c *fitCmd) notes(w io.Writer, one *fitted, r *fit.Request) {
 	fmt.Fprintf(w, "\nThe total has an allowance of %s for the context of the device, buffers of NCCL and workspaces of libraries (--allowance).\n", units.Size(r.Setup.Allowance))
@@ -445,10 +483,11 @@ func (c *fitCmd) notes(w io.Writer, one *fitted, r *fit.Request) {
 		{c.Reserved, "Native and expandable are what PyTorch's allocator would reserve for the rest, with segments of cudaMalloc and with expandable ones."},
 		{one.Partial, "They are those of a part of the step: of the repeats that equal those before them, the last ones were not played."},
 		{r.Offload > 0, "Far is the peak of far memory, which is not in the total. Only the 64 largest saved tensors of a stage can go there."},
-		{r.Model == nil, "All else is as it was measured."},
+		{r.Model == nil && r.Pieces == nil, "All else is as it was measured."},
+		{r.Pieces != nil, exact + "from the model's own code: docs/profile.md."},
 		{r.Model != nil && r.Profile != nil, exact + "as they were measured."},
-		{r.Profile == nil && c.Tables == "megatron", exact + "modelled. docs/fit.md has how far off they were in ten published runs."},
-		{r.Profile == nil && c.Tables == "pytorch", exact + "modelled. docs/fit.md has the modules that they were compared with."},
+		{r.Model != nil && r.Profile == nil && c.Tables == "megatron", exact + "modelled. docs/fit.md has how far off they were in ten published runs."},
+		{r.Model != nil && r.Profile == nil && c.Tables == "pytorch", exact + "modelled. docs/fit.md has the modules that they were compared with."},
 		{r.Model != nil && r.Model.RouterBuffer, "The parameters include a correction for each expert, which is not trained, as published counts do."},
 		{r.Model != nil && r.Model.Experts > 0, "Every expert is taken to have the same load."},
 		{r.Setup.Zero == 3 && r.Setup.Gathered == 0, "Weights that are gathered for use are not counted: --gathered K counts those of K stages."},

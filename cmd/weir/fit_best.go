@@ -17,8 +17,10 @@ import (
 // best searches for the fastest options and prints their front.
 func (c *fitCmd) best(s *streams, r *fit.Request) error {
 	switch {
-	case r.Model == nil || r.Profile != nil:
+	case r.Model == nil && r.Pieces == nil || r.Profile != nil:
 		return usage("--best takes formulas: leave out --profile and --costs")
+	case r.Pieces != nil && c.FarRate > 0:
+		return usage("--far-rate takes the tensors of formulas, and %s has sums: leave it out", c.Config[0])
 	case c.Layers != nil || c.Stages != nil:
 		return usage("--best looks for stages and layers itself: leave out --stages and --layers")
 	case r.Offload > 0:
@@ -29,7 +31,7 @@ func (c *fitCmd) best(s *streams, r *fit.Request) error {
 		return usage("--search-time is %v: give 0s or more", c.SearchTime)
 	}
 	search := fit.Search{
-		Model: r.Model, Setup: r.Setup, Ranks: r.Plan.Placement.Ranks, Sequences: r.Plan.Microbatches * max(r.Setup.Microbatch, 1), Memory: int64(c.Memory),
+		Model: r.Model, Pieces: r.Pieces, Setup: r.Setup, Ranks: r.Plan.Placement.Ranks, Sequences: r.Plan.Microbatches * max(r.Setup.Microbatch, 1), Memory: int64(c.Memory),
 		Speed: 1e12 * c.Teraflops, Bandwidth: 1e9 * c.Link, FarRate: float64(c.FarRate), Capacity: c.Capacity, Deadline: time.Now().Add(c.SearchTime),
 	}
 	if c.To == "layout" { // only schedules that Megatron-LM runs

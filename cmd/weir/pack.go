@@ -38,7 +38,7 @@ type packCmd struct {
 	Tensor    int      `group:"Costs:" help:"With --config: ranks that share each layer." placeholder:"N"`
 	Precision string   `group:"Costs:" help:"With --config, as in weir fit." enum:"auto,bf16,fp16,fp32,amp,fp8" default:"auto"`
 	Recompute string   `group:"Costs:" help:"With --config, as in weir fit." placeholder:"GROUPS"`
-	Layers    []int    `group:"Costs:" help:"With --config: layers of each stage; by default those that balance the work." placeholder:"N"`
+	Layers    []int    `group:"Costs:" help:"With --config, or a profile as --costs: layers of each stage; by default those that balance the work." placeholder:"N"`
 	Allowance size     `group:"Costs:" help:"With --config: bytes of a rank for what no tensor accounts for." default:"1GiB" placeholder:"BYTES"`
 	Teraflops float64  `group:"Costs:" help:"With --config: operations that a rank does in a second, in 10^12." default:"400" placeholder:"N"`
 	Link      float64  `group:"Costs:" help:"With --config: bytes that a link between ranks moves in a second, in 10^9." default:"50" placeholder:"N"`
@@ -225,7 +225,8 @@ func (c *packCmd) config(s *streams) (*pack.Config, error) {
 		Limits: pack.Limits{Tokens: c.Tokens, Memory: int64(c.Memory)},
 	}
 	if c.Costs != "" {
-		cfg.Costs, err = (&costFlags{Costs: c.Costs}).fromFile()
+		flags := &costFlags{Costs: c.Costs, Sequences: 1, Layers: c.Layers, Teraflops: c.Teraflops, LinkRate: rate(1e9 * c.Link), vary: true}
+		cfg.Costs, err = flags.fromFile(place.Depth())
 	} else {
 		cfg.Costs, err = c.fromConfig(s, place.Depth())
 		cfg.Limits.Memory = max(cfg.Limits.Memory-int64(c.Allowance), min(cfg.Limits.Memory, 1))

@@ -22,6 +22,9 @@ func (c *layoutFlags) profile(plan *schedule.Plan, costs *simulate.Costs) (*layo
 		if costs == nil {
 			return nil, usage("give --profile, or --costs with the bytes of each stage")
 		}
+		if p := c.profiled; p != nil {
+			return p.pieces.Profile(p.setup, p.cut, plan)
+		}
 		if costs = costs.Uniform(); costs.Lengths == nil && !costs.HasRates() {
 			return layout.FromFigures(plan, figuresFromCosts(plan, costs)), nil
 		}

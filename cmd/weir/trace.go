@@ -46,7 +46,7 @@ func (c *traceCmd) Run(s *streams) error {
 	}
 	var err error
 	if c.Costs != "" {
-		if request.Costs, err = (&costFlags{Costs: c.Costs}).fromFile(); err != nil {
+		if request.Costs, err = (&costFlags{Costs: c.Costs}).fromFile(0); err != nil {
 			return err
 		}
 	}

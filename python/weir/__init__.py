@@ -3,11 +3,13 @@
     guard = weir.Guard(model)            # names what does, for any training loop
     loss_fn = weir.detached(loss_fn)     # a loss that is kept keeps no graph
     runner = weir.Runner(plan, modules)  # trains with a plan and its lifetimes
+    weir.profile(build, batch, loss)     # what each layer keeps and computes, without a GPU
 
 The package needs PyTorch 2.9 or later and nothing else. Plans and proofs come from the command
 `weir`, which the same wheel installs.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from .detached import detached
@@ -17,11 +19,12 @@ from .plan import Plan, PlanError, plan
 from .schedule import schedule
 
 if TYPE_CHECKING:
+    from .profile import Profile, ProfileError, profile
     from .runner import Result, Runner, StepError
 
 __all__ = [
-    "Guard", "Leak", "LeakError", "LeakWarning", "PackError", "Packer", "Packing", "Plan", "PlanError", "Result", "Runner", "StepError",
-    "detached", "pack", "plan", "schedule"]
+    "Guard", "Leak", "LeakError", "LeakWarning", "PackError", "Packer", "Packing", "Plan", "PlanError", "Profile", "ProfileError", "Result", "Runner", "StepError",
+    "detached", "pack", "plan", "profile", "schedule"]
 
 
 def __getattr__(name: str) -> Any:
@@ -29,4 +32,7 @@ def __getattr__(name: str) -> Any:
         from . import runner
 
         return getattr(runner, name)
+    if name in ("Profile", "ProfileError", "profile"):  # which imports the tools that it uses, for a second
+        module: Any = importlib.import_module(".profile", __name__)
+        return module if name == "profile" else getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,7 +22,8 @@ import (
 // per step is fixed.
 type Search struct {
 	Model     *Model
-	Setup     Setup // the search varies its Microbatch and Recompute
+	Pieces    *Pieces // in place of Model
+	Setup     Setup   // the search varies its Microbatch, and with a Model its Recompute
 	Ranks     int
 	Sequences int   // per step and replica
 	Memory    int64 // upper bound for a rank, allowance included; 0 is no bound
@@ -70,12 +71,21 @@ type trial struct {
 // combinations tried, and the number of all combinations. Every option is checked and laid out.
 // Errors about the arguments wrap ErrModel or ErrSetup. An empty front means that no option fits.
 func Best(ctx context.Context, s Search) (front []Option, tried, all int, err error) {
-	s.Setup = s.Setup.withDefaults()
-	if err := errors.Join(s.Model.Validate(), s.Setup.Validate(s.Model)); err != nil {
+	if s.Pieces != nil {
+		if s.Setup, err = s.Pieces.Adapt(s.Setup); err != nil {
+			return nil, 0, 0, err
+		}
+		s.Setup = s.Setup.withDefaults()
+		err = s.Setup.Validate(s.Pieces.shape(&s.Setup))
+	} else {
+		s.Setup = s.Setup.withDefaults()
+		err = errors.Join(s.Model.Validate(), s.Setup.Validate(s.Model))
+	}
+	if err != nil {
 		return nil, 0, 0, err
 	}
-	if work := int64(s.Ranks) * int64(s.Model.Layers) * int64(s.Model.Layers); work > maxCut {
-		return nil, 0, 0, diagnostic.Errorf(ErrSetup, "a search over %d layers on %d ranks takes too long, since their product with the layers is above %d: predict single schedules instead", s.Model.Layers, s.Ranks, maxCut)
+	if work := int64(s.Ranks) * int64(s.layers()) * int64(s.layers()); work > maxCut {
+		return nil, 0, 0, diagnostic.Errorf(ErrSetup, "a search over %d layers on %d ranks takes too long, since their product with the layers is above %d: predict single schedules instead", s.layers(), s.Ranks, maxCut)
 	}
 	trials, err := s.trials()
 	if err != nil {
@@ -105,9 +115,13 @@ func Best(ctx context.Context, s Search) (front []Option, tried, all int, err er
 // trials returns the combinations in the order in which they are tried: by the time of the longest
 // stage, alternating between the kinds of recompute, since only one kind may fit.
 func (s *Search) trials() (list []trial, err error) {
-	for _, r := range []Recompute{{}, {Groups: []string{"norm", "activation"}}, {All: true}} {
+	kinds := []Recompute{{}, {Groups: []string{"norm", "activation"}}, {All: true}}
+	if s.Pieces != nil { // which say themselves what is computed again
+		kinds = kinds[:1]
+	}
+	for _, r := range kinds {
 		begin := len(list)
-		for each := 1; each <= 4 && each*s.Ranks <= s.Model.Layers+2; each *= 2 {
+		for each := 1; each <= 4 && each*s.Ranks <= s.layers()+2; each *= 2 {
 			for size := 1; size <= 4*s.Setup.Microbatch && size <= s.Sequences; size *= 2 {
 				if s.Sequences%size != 0 {
 					continue
@@ -130,8 +144,27 @@ func (s *Search) trials() (list []trial, err error) {
 	return list, nil
 }
 
+func (s *Search) layers() int {
+	if s.Pieces != nil {
+		return s.Pieces.Layers()
+	}
+	return s.Model.Layers
+}
+
 // price cuts the layers, unless the trial has a cut, and sets the costs of the stages.
-func (s *Search) price(t *trial) error {
+func (s *Search) price(t *trial) (err error) {
+	if s.Pieces != nil {
+		if t.cut, err = s.Pieces.Cut(t.setup, t.stages); err != nil {
+			return err
+		}
+		t.costs = s.Pieces.Costs(t.setup, t.cut, s.Speed, s.Bandwidth, false)
+		for i := range t.costs.Stages {
+			c := &t.costs.Stages[i]
+			c.Resident, c.Weights, c.Gradients, c.Optimizer = c.Weights+c.Gradients+c.Optimizer, 0, 0, 0
+			t.busiest = max(t.busiest, int64(s.Sequences/t.setup.Microbatch)*(c.F+c.I+c.W)*int64(t.stages/s.Ranks))
+		}
+		return nil
+	}
 	parts := s.Model.Parts(t.setup.Further)
 	each := make([]simulate.StageCosts, len(parts))
 	v := s.Model.sizes(&t.setup)
@@ -360,7 +393,7 @@ func (s *Search) options(ctx context.Context, t *trial, r *choose.Request, share
 			}
 		}
 		out, err := Predict(ctx, Request{
-			Model: s.Model, Setup: t.setup, Plan: plan, Cut: t.cut, Capacity: s.Capacity,
+			Model: s.Model, Pieces: s.Pieces, Setup: t.setup, Plan: plan, Cut: t.cut, Capacity: s.Capacity,
 		})
 		if errors.Is(err, layout.ErrTooLong) {
 			continue

@@ -17,7 +17,9 @@ import (
 // Request is the input of [Predict].
 type Request struct {
 	Model *Model // may be nil with a Profile; then only the step is predicted
-	Setup Setup
+	// Pieces takes the place of Model and Profile: a model as PyTorch runs it.
+	Pieces *Pieces
+	Setup  Setup
 	// Plan has computations alone, or is a complete plan from a file.
 	Plan *schedule.Plan
 	// Cut is the number of layers of each stage of the model; nil spreads them evenly. The
@@ -76,24 +78,36 @@ func (r *Rank) Total() int64 { return r.Static.Total() + r.Other + r.Step() + r.
 // Predict returns the memory of every rank. Errors wrap ErrModel or ErrSetup, or come from
 // lower.Prepare, layout.Make or the context.
 func Predict(ctx context.Context, r Request) (*Prediction, error) {
+	var err error
+	if r.Pieces != nil {
+		if r.Setup, err = r.Pieces.Adapt(r.Setup); err != nil {
+			return nil, err
+		}
+	}
 	r.Setup = r.Setup.withDefaults()
 	out, profile := &Prediction{Setup: r.Setup}, r.Profile
 	var parts [][]Part // by stage of the model
-	if r.Model != nil {
-		err := errors.Join(r.Model.Validate(), r.Setup.Validate(r.Model))
+	switch {
+	case r.Pieces != nil:
+		if err = r.Setup.Validate(r.Pieces.shape(&r.Setup)); err == nil {
+			out.Cut, err = cutOf(r.Pieces.Layers(), r.Cut, r.Plan.Placement.Depth())
+		}
 		if err == nil {
-			out.Cut, err = r.Model.cut(r.Cut, r.Plan.Placement.Depth())
+			profile, err = r.Pieces.Profile(r.Setup, out.Cut, r.Plan)
 		}
-		if err != nil {
-			return nil, err
+	case r.Model != nil:
+		if err = errors.Join(r.Model.Validate(), r.Setup.Validate(r.Model)); err == nil {
+			out.Cut, err = cutOf(r.Model.Layers, r.Cut, r.Plan.Placement.Depth())
 		}
-		parts = r.Model.stages(out.Cut, r.Setup.Further)
+		if err == nil {
+			parts = r.Model.stages(out.Cut, r.Setup.Further)
+		}
 	}
-	if profile == nil {
-		var err error
-		if profile, err = r.Model.profile(&r.Setup, parts); err != nil {
-			return nil, err
-		}
+	if err == nil && profile == nil {
+		profile, err = r.Model.profile(&r.Setup, parts)
+	}
+	if err != nil {
+		return nil, err
 	}
 	facts := profile.Facts
 	if depth := r.Plan.Placement.Depth(); len(facts) == depth {
@@ -106,7 +120,6 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	if r.Offload > 0 {
 		passes.Away = profile.Away(&r.Plan.Placement, r.Offload)
 	}
-	var err error
 	if out.Plan, err = lower.Prepare(r.Plan, passes); err != nil {
 		return nil, err
 	}
@@ -151,15 +164,15 @@ func (m *Model) profile(s *Setup, parts [][]Part) (*layout.Profile, error) {
 	return Compose(stages, tokens, tokens/4*3, v)
 }
 
-// cut checks a cut, or makes an even one: stages in the middle of the model take the remainder,
+// cutOf checks a cut of all layers, or makes an even one: stages in the middle of the model take the remainder,
 // since the ends have the embedding and the head.
-func (m *Model) cut(cut []int, stages int) ([]int, error) {
+func cutOf(all int, cut []int, stages int) ([]int, error) {
 	if cut == nil {
-		if stages-2 > m.Layers {
-			return nil, diagnostic.Errorf(ErrSetup, "%d layers do not suffice for %d stages, of which only the first and the last may have none: take fewer ranks, or fewer stages a rank", m.Layers, stages)
+		if stages-2 > all {
+			return nil, diagnostic.Errorf(ErrSetup, "%d layers do not suffice for %d stages, of which only the first and the last may have none: take fewer ranks, or fewer stages a rank", all, stages)
 		}
-		cut = slices.Repeat([]int{m.Layers / stages}, stages)
-		left := m.Layers % stages
+		cut = slices.Repeat([]int{all / stages}, stages)
+		left := all % stages
 		for i := range left {
 			cut[(stages-left+1)/2+i]++
 		}
@@ -171,8 +184,8 @@ func (m *Model) cut(cut []int, stages int) ([]int, error) {
 			return nil, diagnostic.Errorf(ErrSetup, "stage %d has %d layers: give each one or more, or 0 at the ends", stage, layers)
 		}
 	}
-	if len(cut) != stages || sum != m.Layers {
-		return nil, diagnostic.Errorf(ErrSetup, "the cut has %d layers in %d stages, but the model has %d layers and the plan %d stages", sum, len(cut), m.Layers, stages)
+	if len(cut) != stages || sum != all {
+		return nil, diagnostic.Errorf(ErrSetup, "the cut has %d layers in %d stages, but the model has %d layers and the plan %d stages", sum, len(cut), all, stages)
 	}
 	return cut, nil
 }
@@ -197,13 +210,21 @@ func (r *Request) rank(out *Prediction, parts [][]Part, number int) Rank {
 	made, place := &out.Memory.Ranks[number], out.Plan.Placement
 	one := Rank{Allowance: r.Setup.Allowance}
 	var own [][]Part
+	var spans [][2]int
 	for _, stage := range place.On(number) { // once for each copy of the model
 		one.Stages = append(one.Stages, stage%place.Depth())
-		if r.Model != nil {
+		switch {
+		case r.Pieces != nil:
+			ends := r.Pieces.spans(out.Cut)
+			spans = append(spans, [2]int{ends[stage%place.Depth()], ends[stage%place.Depth()+1]})
+		case r.Model != nil:
 			own = append(own, parts[stage%place.Depth()])
 		}
 	}
-	if r.Model != nil {
+	switch {
+	case r.Pieces != nil:
+		one.Static = r.Pieces.static(&r.Setup, spans)
+	case r.Model != nil:
 		one.Static = r.Model.static(&r.Setup, own)
 	}
 	if r.Resident != nil {

@@ -1,0 +1,416 @@
+package fit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
+	"github.com/weir-ml/weir/internal/formats/jsonfile"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lengths"
+	"github.com/weir-ml/weir/schedule/simulate"
+)
+
+// Pieces is a profile of a model that weir.profile has written: what each piece keeps and computes for
+// a microbatch. A stage is a run of pieces. docs/profile.md describes the file.
+type Pieces struct {
+	Form     string            `json:"form"`
+	Schema   int               `json:"schema"`
+	Model    string            `json:"model"`
+	Settings map[string]string `json:"settings"`
+	Fitted   []int             `json:"fitted"`
+	Checked  [][]int           `json:"checked"`
+	Pieces   []Piece           `json:"pieces"`
+	Kinds    []PieceKind       `json:"kinds"`
+	Shared   []SharedBytes     `json:"shared"`
+	Tied     []TiedParameter   `json:"tied"`
+	Batch    PieceAmount       `json:"batch"`
+	Notes    []string          `json:"notes"`
+}
+
+// Piece is a part of the model that is not cut.
+type Piece struct {
+	Name string `json:"name"`
+	Kind int    `json:"kind"` // index into Pieces.Kinds
+}
+
+// PieceKind holds the amounts of pieces with the same code and sizes. Actions are F, B, I and W.
+type PieceKind struct {
+	Parameters struct {
+		Count   int64 `json:"count"`
+		Trained int64 `json:"trained"`
+		Experts int64 `json:"experts"` // the part of Count that is in experts
+		Bytes   int64 `json:"bytes"`
+		Buffers int64 `json:"buffers"` // in bytes
+	} `json:"parameters"`
+	Saved     PieceAmount              `json:"saved"`
+	Input     PieceAmount              `json:"input"`  // the part of Saved that is the piece's input
+	Cached    PieceAmount              `json:"cached"` // kept until the end of F, besides
+	Freed     PieceAmount              `json:"freed"`  // the part of Saved that I frees on the last piece of a stage
+	Carry     PieceAmount              `json:"carry"`
+	Border    PieceAmount              `json:"border"` // the piece's output, and its gradient
+	Temporary map[string][]PieceAmount `json:"temporary"`
+	FLOPs     map[string]PieceAmount   `json:"flops"`
+	Seconds   map[string]PieceAmount   `json:"seconds"`
+}
+
+// SharedBytes are kept once on each stage that has one of the pieces.
+type SharedBytes struct {
+	Pieces []int       `json:"pieces"`
+	Saved  PieceAmount `json:"saved"`
+}
+
+// TiedParameter is a parameter that several pieces use. It is counted in the first one; a stage with another
+// one has a copy.
+type TiedParameter struct {
+	Name   string `json:"name"`
+	Pieces []int  `json:"pieces"`
+	Count  int64  `json:"count"`
+	Bytes  int64  `json:"bytes"`
+}
+
+// PieceAmount is a number of bytes, operations or seconds of a microbatch: Constant + Token * tokens + Square
+// * squares + Longest * L + LongestSquare * L * L, where squares is the sum of the squared lengths of the
+// sequences and L is the longest length. Each length is first rounded up to a multiple of Tile.
+type PieceAmount struct {
+	Constant      float64 `json:"constant"`
+	Token         float64 `json:"token"`
+	Square        float64 `json:"square"`
+	Longest       float64 `json:"longest"`
+	LongestSquare float64 `json:"longest_square"`
+	Tile          int64   `json:"tile"`
+	Above         float64 `json:"above"`
+	Source        string  `json:"source"`
+	// Several is the amount for microbatches of more than one sequence, if it is another one.
+	Several *PieceAmount `json:"several"`
+}
+
+// at returns the amount for the microbatches of a setup. Ranks that share a sequence have equal parts of
+// everything that grows with it.
+func (a *PieceAmount) at(s *Setup) float64 {
+	if a.Several != nil && s.Microbatch > 1 {
+		a = a.Several
+	}
+	n := float64(s.Sequence)
+	if a.Tile > 1 {
+		n = float64((int64(s.Sequence) + a.Tile - 1) / a.Tile * a.Tile)
+	}
+	b := float64(max(s.Microbatch, 1))
+	return a.Constant + (a.Token*n*b+a.Square*n*n*b+a.Longest*n+a.LongestSquare*n*n)/float64(max(s.Context, 1))
+}
+
+func (a *PieceAmount) bytes(s *Setup) int64 { return int64(a.at(s) + 0.5) }
+
+const piecesForm = "weir model profile"
+
+// maxPieces is the upper bound of a file of pieces, in bytes.
+const maxPieces = 16 << 20
+
+var piecesFile = jsonfile.Form{Kind: ErrModel, Package: "fit", Content: "the profile of a model", Schema: 1, Bytes: maxPieces, Values: schedule.MaxStages}
+
+// IsPieces reports whether a text is a profile by weir.profile.
+func IsPieces(text []byte) bool {
+	var head struct {
+		Form string `json:"form"`
+	}
+	return json.Unmarshal(text, &head) == nil && head.Form == piecesForm
+}
+
+// ReadPieces reads a profile that weir.profile has written. Errors wrap ErrModel.
+func ReadPieces(r io.Reader) (*Pieces, error) {
+	p := &Pieces{}
+	if err := piecesFile.Read(r, p, &p.Schema); err != nil {
+		return nil, err
+	}
+	f := faults{kind: ErrModel}
+	f.refuse(len(p.Pieces) < 2, "it has %d pieces: expected what is before the layers, the layers, and what is after them", len(p.Pieces))
+	for i, one := range p.Pieces {
+		f.refuse(one.Kind < 0 || one.Kind >= len(p.Kinds), "piece %d is of kind %d, but there are %d kinds", i, one.Kind, len(p.Kinds))
+	}
+	inside := func(what string, pieces []int) {
+		f.refuse(len(pieces) == 0, "%s has no pieces", what)
+		for _, i := range pieces {
+			f.refuse(i < 0 || i >= len(p.Pieces), "%s has piece %d, but there are %d", what, i, len(p.Pieces))
+		}
+	}
+	for i := range p.Shared {
+		inside(fmt.Sprintf("shared %d", i), p.Shared[i].Pieces)
+	}
+	for i := range p.Tied {
+		inside("tied "+p.Tied[i].Name, p.Tied[i].Pieces)
+	}
+	return p, errors.Join(f.list...)
+}
+
+// Layers returns the number of layers: of the pieces without the first and the last one.
+func (p *Pieces) Layers() int { return len(p.Pieces) - 2 }
+
+// Typical returns the length that the profile was asked for.
+func (p *Pieces) Typical() int { return slices.Max(append(p.Fitted, 0)) }
+
+// Parameters returns the number of parameters. Those that are tied count once.
+func (p *Pieces) Parameters() (n int64) {
+	for _, one := range p.Pieces {
+		n += p.Kinds[one.Kind].Parameters.Count
+	}
+	return n
+}
+
+// Adapt returns the setup with the precision of the profile, unless it has one, and refuses what a profile cannot
+// answer.
+func (p *Pieces) Adapt(s Setup) (Setup, error) {
+	if s.Precision == "" {
+		switch dtype, autocast := p.Settings["dtype"], p.Settings["autocast"]; {
+		case autocast != "":
+			s.Precision = AMP
+		case dtype == "float32" || dtype == "":
+			s.Precision = FP32
+		case dtype == "float16":
+			s.Precision = FP16
+		}
+	}
+	f := faults{kind: ErrSetup}
+	f.refuse(s.Tensor > 1 || s.SequenceParallel, "the profile has whole layers: profile the model with its layers divided over %d ranks, and leave out --tensor", s.Tensor)
+	f.refuse(s.Recompute.All || len(s.Recompute.Groups) > 0, "a profile says itself what is computed again: profile the model with checkpoint, and leave out --recompute")
+	low, high := 1, 1
+	for _, lengths := range p.Checked {
+		high = max(high, slices.Max(append(lengths, 1)))
+	}
+	if len(p.Fitted) > 0 {
+		low = p.Fitted[0]
+	}
+	f.refuse(s.Sequence < low || s.Sequence > high, "a sequence has %d tokens, and the profile holds from %d to %d: profile the model with --seq %d", s.Sequence, low, high, s.Sequence)
+	return s, errors.Join(f.list...)
+}
+
+// shape returns a model that a setup is valid for if it is valid for the pieces.
+func (p *Pieces) shape(s *Setup) *Model {
+	m := &Model{Heads: s.Tensor}
+	for i := range p.Kinds {
+		if p.Kinds[i].Parameters.Experts > 0 {
+			m.Experts = s.Expert
+		}
+	}
+	return m
+}
+
+// spans returns the first piece of each stage of a cut, and the number of pieces.
+func (p *Pieces) spans(cut []int) []int {
+	spans := []int{0}
+	next := 1
+	for _, layers := range cut[:len(cut)-1] {
+		next += layers
+		spans = append(spans, next)
+	}
+	return append(spans, len(p.Pieces))
+}
+
+// touches reports whether a stage with the pieces from first to before end has one of the given pieces.
+func touches(pieces []int, first, end int) bool {
+	return slices.ContainsFunc(pieces, func(i int) bool { return i >= first && i < end })
+}
+
+// layers returns the layers of a stage. split is for stages whose backward the plan splits.
+func (p *Pieces) layers(s *Setup, first, end int, split bool) (list []Layer) {
+	literal := func(n int64) Formula { return Formula(strconv.FormatInt(max(n, 0), 10)) }
+	most := func(k *PieceKind, action string) (n int64) {
+		for _, a := range k.Temporary[action] {
+			n = max(n, a.bytes(s))
+		}
+		return n
+	}
+	for i := first; i < end; i++ {
+		k := &p.Kinds[p.Pieces[i].Kind]
+		saved, freed, received := k.Saved.bytes(s), int64(0), int64(0)
+		if i == end-1 {
+			freed = k.Freed.bytes(s)
+		}
+		l := Layer{Name: p.Pieces[i].Name}
+		input := Tensor{Name: "input", Role: Input, Freed: Moment{F, 3}}
+		if k.Input.bytes(s) > 0 {
+			received = k.Input.bytes(s)
+			input.Freed, input.B = atW(), 3
+		}
+		l.Tensors = append(l.Tensors, input, Tensor{Name: "gradient of output", Role: Gradient, Freed: atI(3)})
+		if i == first {
+			for n := range p.Shared {
+				if touches(p.Shared[n].Pieces, first, end) {
+					l.Tensors = append(l.Tensors, kept("shared", literal(p.Shared[n].Saved.bytes(s)), 1, atW(), 3))
+				}
+			}
+		}
+		back := int64(0)
+		if i > 0 {
+			back = p.Kinds[p.Pieces[i-1].Kind].Border.bytes(s)
+		}
+		backward := most(k, "I")
+		if !split {
+			backward = most(k, "B")
+		}
+		l.Tensors = append(l.Tensors,
+			kept("saved", literal(saved-freed-received), 1, atW(), 3), kept("saved for I", literal(freed), 1, atI(3), 3),
+			Tensor{Name: "output", Bytes: literal(k.Border.bytes(s)), Class: memory.Activation, Role: Output, Born: Moment{F, 1}},
+			scratch("temporary in F", literal(most(k, "F")), F, 1, 2), scratch("cached", literal(k.Cached.bytes(s)), F, 1, 3),
+			Tensor{Name: "gradient of input", Bytes: literal(back), Class: memory.ActGrad, Role: Back, Born: atI(1)},
+			scratch("temporary in the backward", literal(backward-back), I, 1, 2))
+		if split {
+			l.Tensors = append(l.Tensors, carried("carry", literal(k.Carry.bytes(s)), 1, 3), scratch("temporary in W", literal(most(k, "W")), W, 0, 0))
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// Profile returns the profile of the stages of a cut for a plan, which decides whether their backward is split.
+func (p *Pieces) Profile(setup Setup, cut []int, plan *schedule.Plan) (*layout.Profile, error) {
+	s := new(setup.withDefaults())
+	split := make([]bool, len(cut))
+	for rank := range plan.Programs {
+		for a := range plan.All(rank) {
+			if a.Kind() == schedule.I || a.Kind() == schedule.W {
+				split[a.Stage()%len(cut)] = true
+			}
+		}
+	}
+	var stages [][]Layer
+	spans := p.spans(cut)
+	for stage := range cut {
+		stages = append(stages, p.layers(s, spans[stage], spans[stage+1], split[stage]))
+	}
+	batch := max(p.Batch.bytes(s), 1)
+	return Compose(stages, batch, batch, nil)
+}
+
+// static returns the memory between steps of a rank that has the stages from and to pieces.
+func (p *Pieces) static(s *Setup, stages [][2]int) (total Static) {
+	weight, _, _ := s.perParameter()
+	replicas := int64(s.Data * s.Context)
+	gathered := make([]int64, len(stages))
+	for n, span := range stages {
+		count := func(all, trained, experts int64) {
+			own := (experts + int64(s.Expert) - 1) / int64(s.Expert)
+			gathered[n] += all - experts + own
+			if all == trained {
+				total.add(s, all-experts, replicas)
+				total.add(s, own, max(replicas/int64(s.Expert), 1))
+				return
+			}
+			total.add(s, trained, replicas)
+			frozen := Setup{Precision: s.Precision, Zero: s.Zero, Optimizer: SGD}
+			before := total
+			total.add(&frozen, all-trained, replicas)
+			total.Gradients, total.Optimizer = before.Gradients, before.Optimizer
+		}
+		for i := span[0]; i < span[1]; i++ {
+			k := &p.Kinds[p.Pieces[i].Kind].Parameters
+			count(k.Count, k.Trained, k.Experts)
+			total.Weights += k.Buffers
+		}
+		for _, t := range p.Tied {
+			if touches(t.Pieces[1:], span[0], span[1]) && !touches(t.Pieces[:1], span[0], span[1]) {
+				count(t.Count, t.Count, 0)
+			}
+		}
+	}
+	if s.Zero == 3 { // the largest stages may be gathered at once
+		slices.Sort(gathered)
+		for _, n := range gathered[max(len(gathered)-s.Gathered, 0):] {
+			total.Weights += n * weight
+		}
+	}
+	return total
+}
+
+// amount returns the amount for the microbatches of a setup. If their lengths vary, it is for microbatches of any
+// lengths, and what sequences share counts for each of them.
+func (a *PieceAmount) amount(s *Setup, vary bool) lengths.Amount {
+	if !vary {
+		return lengths.Amount{Constant: a.at(s)}
+	}
+	if a.Several != nil {
+		a = a.Several
+	}
+	each := 1 / float64(max(s.Context, 1))
+	return lengths.Amount{Constant: a.Constant, Token: each * (a.Token + a.Longest), Square: each * (a.Square + a.LongestSquare)}
+}
+
+// stageAmounts are the times of a stage, in nanoseconds, and its bytes.
+type stageAmounts struct{ f, i, w, b, output, gradient, saved, freed, carry lengths.Amount }
+
+// amounts returns the amounts of a stage, by the pieces from first to before end. Times are those measured, or operations
+// at a speed in operations per second.
+func (p *Pieces) amounts(s *Setup, first, end int, speed float64, vary bool) (sum stageAmounts) {
+	for i := first; i < end; i++ {
+		k := &p.Kinds[p.Pieces[i].Kind]
+		time := func(action string) lengths.Amount {
+			if a, measured := k.Seconds[action]; measured {
+				return a.amount(s, vary).Scale(1e9)
+			}
+			return new(k.FLOPs[action]).amount(s, vary).Scale(1e9 / speed)
+		}
+		sum.f, sum.i, sum.w, sum.b = sum.f.Add(time("F")), sum.i.Add(time("I")), sum.w.Add(time("W")), sum.b.Add(time("B"))
+		sum.saved, sum.carry = sum.saved.Add(k.Saved.amount(s, vary)), sum.carry.Add(k.Carry.amount(s, vary))
+	}
+	for n := range p.Shared {
+		if touches(p.Shared[n].Pieces, first, end) {
+			sum.saved = sum.saved.Add(p.Shared[n].Saved.amount(s, vary))
+		}
+	}
+	last := &p.Kinds[p.Pieces[end-1].Kind]
+	sum.output, sum.freed = last.Border.amount(s, vary), last.Freed.amount(s, vary)
+	if first > 0 {
+		sum.gradient = p.Kinds[p.Pieces[first-1].Kind].Border.amount(s, vary)
+	}
+	return sum
+}
+
+// costs returns the amounts as the costs of a stage.
+func (a *stageAmounts) costs() (c simulate.StageCosts) {
+	t, q := &c.PerToken, &c.PerSquare
+	for _, one := range []struct {
+		amount        *lengths.Amount
+		constant      *int64
+		token, square *float64
+	}{
+		{&a.f, &c.F, &t.F, &q.F}, {&a.i, &c.I, &t.I, &q.I}, {&a.w, &c.W, &t.W, &q.W}, {&a.b, &c.B, &t.B, &q.B},
+		{&a.output, &c.Output, &t.Output, &q.Output}, {&a.gradient, &c.Gradient, &t.Gradient, &q.Gradient},
+		{&a.saved, &c.Saved, &t.Saved, &q.Saved}, {&a.freed, &c.FreedByI, &t.FreedByI, &q.FreedByI}, {&a.carry, &c.Carry, &t.Carry, &q.Carry},
+	} {
+		*one.constant, *one.token, *one.square = int64(one.amount.Constant+0.5), one.amount.Token, one.amount.Square
+	}
+	return c
+}
+
+// Costs returns the costs of the stages of a cut, with speed in operations per second and bandwidth in bytes per second. If
+// the lengths of microbatches vary, they have rates, and the caller adds the lengths. They have no bytes for what is temporary.
+func (p *Pieces) Costs(s Setup, cut []int, speed, bandwidth float64, vary bool) *simulate.Costs {
+	s = s.withDefaults()
+	costs := &simulate.Costs{Unit: "ns", Latency: 10_000, PerMiB: int64(1e9 * (1 << 20) / bandwidth)}
+	spans := p.spans(cut)
+	for stage := range cut {
+		c := new(p.amounts(&s, spans[stage], spans[stage+1], speed, vary)).costs()
+		own := p.static(&s, [][2]int{{spans[stage], spans[stage+1]}})
+		c.Weights, c.Gradients, c.Optimizer = own.Weights, own.Gradients, own.Optimizer
+		costs.Stages = append(costs.Stages, c)
+	}
+	return costs
+}
+
+// Cut returns the cut into stages whose longest stage is as short as possible.
+func (p *Pieces) Cut(s Setup, stages int) ([]int, error) {
+	if stages-2 > p.Layers() || stages < 1 {
+		return nil, diagnostic.Errorf(ErrSetup, "%d layers do not suffice for %d stages, of which only the first and the last may have none: take fewer ranks, or fewer stages a rank", p.Layers(), stages)
+	}
+	s = s.withDefaults()
+	each := make([]simulate.StageCosts, len(p.Pieces))
+	for i := range each {
+		each[i] = new(p.amounts(&s, i, i+1, 1e12, false)).costs()
+	}
+	return cutLayers(each, p.Layers(), stages), nil
+}

@@ -1,0 +1,114 @@
+package fit_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/cmd/weir/internal/fit"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lengths"
+)
+
+// piecesText is a profile of two layers. A layer keeps 100 bytes a token, of which 8 are its input, and they share a
+// table of 4 bytes a token of the longest sequence.
+const piecesText = `{"form": "weir model profile", "schema": 1, "model": "Tiny", "settings": {"dtype": "float32"}, "fitted": [4, 8, 16], "checked": [[32]],
+"pieces": [{"name": "before", "kind": 0}, {"name": "0", "kind": 1}, {"name": "1", "kind": 1}, {"name": "after", "kind": 2}],
+"kinds": [
+ {"parameters": {"count": 1000, "trained": 1000, "bytes": 4000}, "saved": {}, "border": {"token": 8}},
+ {"parameters": {"count": 500, "trained": 500, "experts": 400, "bytes": 2000}, "saved": {"token": 100}, "input": {"token": 8}, "freed": {"token": 20}, "carry": {"token": 30}, "border": {"token": 8},
+  "temporary": {"F": [{"token": 50}, {"constant": 100, "square": 1}], "B": [{"token": 70}], "I": [{"token": 60}], "W": [{"constant": 10}]},
+  "flops": {"F": {"token": 1000}, "I": {"token": 1000}, "W": {"token": 500}, "B": {"token": 1500}}},
+ {"parameters": {"count": 1, "trained": 0, "bytes": 4}, "saved": {"token": 40, "several": {"token": 44}}, "border": {}, "flops": {"F": {"token": 200}, "B": {"token": 400}, "I": {"token": 200}, "W": {"token": 200}}}],
+"batch": {"token": 2}, "shared": [{"pieces": [1, 2], "saved": {"longest": 4}}], "tied": [{"name": "w", "pieces": [0, 3], "count": 1000, "bytes": 4000}]}`
+
+func readPieces(t *testing.T, replace ...string) (*fit.Pieces, error) {
+	t.Helper()
+	require.True(t, fit.IsPieces([]byte(piecesText)))
+	return fit.ReadPieces(strings.NewReader(strings.NewReplacer(replace...).Replace(piecesText)))
+}
+
+// TestPiecesPredict compares the memory of a stage with what the profile says by hand.
+func TestPiecesPredict(t *testing.T) {
+	pieces, err := readPieces(t)
+	require.NoError(t, err)
+	require.EqualValues(t, 2001, pieces.Parameters())
+	predict := func(rule string, ranks, sequences int) *fit.Prediction {
+		named, err := schedule.Find(rule)
+		require.NoError(t, err)
+		place, err := named.Place(ranks, ranks)
+		require.NoError(t, err)
+		plan, err := named.Rule(schedule.Params{Placement: place, Microbatches: 1})
+		require.NoError(t, err)
+		out, err := fit.Predict(context.Background(), fit.Request{Pieces: pieces, Plan: plan, Setup: fit.Setup{Sequence: 10, Microbatch: sequences}})
+		require.NoError(t, err)
+		return out
+	}
+	// One stage, 10 tokens: what is saved, 100 + 100 + 40 a token and the shared table; at its peak the last layer's
+	// backward has the other layer's, its own, 8 for its gradient and 70 temporary. Tokens and labels have 2 a token each.
+	saved := int64(10 * (100 + 100 + 4))
+	out := predict("1f1b", 1, 1)
+	require.Equal(t, max(saved+10*40, saved+10*(8+70))+2*20, out.Ranks[0].Activations)
+	require.EqualValues(t, 4*2001, out.Ranks[0].Weights)
+	require.EqualValues(t, 4*2000, out.Ranks[0].Gradients)
+	require.EqualValues(t, 8*2000, out.Ranks[0].Optimizer)
+	// Two sequences: the table is shared, and the last piece has another amount.
+	out = predict("1f1b", 1, 2)
+	require.EqualValues(t, max(20*(100+100+44)+10*4, 20*(200+8+70)+10*4)+2*40, out.Ranks[0].Activations)
+	// Two stages: the second one has a copy of the tied parameter, and receives its input, which it keeps.
+	out = predict("1f1b", 2, 1)
+	require.Equal(t, []int{1, 1}, out.Cut)
+	require.EqualValues(t, 4*(500+1+1000), out.Ranks[1].Weights)
+	require.EqualValues(t, 10*(100+8+70+4)-10*8+20, out.Ranks[1].Activations) // without the input, a transfer
+	require.EqualValues(t, 10*8, out.Ranks[1].Transfers)
+}
+
+// TestPiecesCosts: costs by length are those of each length, and a split backward carries what the profile says.
+func TestPiecesCosts(t *testing.T) {
+	pieces, err := readPieces(t)
+	require.NoError(t, err)
+	one := pieces.Costs(fit.Setup{Sequence: 10}, []int{1, 1}, 1e9, 1e9, false)
+	rates := pieces.Costs(fit.Setup{Sequence: 10}, []int{1, 1}, 1e9, 1e9, true)
+	for stage := range one.Stages {
+		at := rates.Stages[stage].At(lengths.Of(10))
+		if stage == 1 { // for any microbatches, the amount for several counts
+			one.Stages[1].Saved += 4 * 10
+		}
+		require.Equal(t, one.Stages[stage], at)
+	}
+	c := one.Stages[0]
+	require.EqualValues(t, 10_000, c.F)
+	require.EqualValues(t, []int64{1040, 200, 300, 80}, []int64{c.Saved, c.FreedByI, c.Carry, c.Output})
+	cut, err := pieces.Cut(fit.Setup{Sequence: 10}, 2)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 1}, cut)
+}
+
+func TestPiecesFaults(t *testing.T) {
+	for _, c := range []struct{ from, to, want string }{
+		{`"schema": 1`, `"schema": 2`, "found 2, expected the schema 1"},
+		{`"kind": 2}`, `"kind": 7}`, "piece 3 is of kind 7, but there are 3 kinds"},
+		{`"pieces": [1, 2]`, `"pieces": [1, 9]`, "shared 0 has piece 9, but there are 4"},
+		{`"constant": 100`, `"constants": 100`, `found an unknown field "constants"`},
+	} {
+		_, err := readPieces(t, c.from, c.to)
+		require.ErrorIs(t, err, fit.ErrModel)
+		require.ErrorContains(t, err, c.want)
+	}
+	pieces, err := readPieces(t)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		setup fit.Setup
+		want  string
+	}{
+		{fit.Setup{Sequence: 64}, "a sequence has 64 tokens, and the profile holds from 4 to 32"},
+		{fit.Setup{Sequence: 8, Tensor: 2}, "the profile has whole layers"},
+		{fit.Setup{Sequence: 8, Recompute: fit.Recompute{All: true}}, "a profile says itself what is computed again"},
+	} {
+		_, err := pieces.Adapt(c.setup)
+		require.ErrorIs(t, err, fit.ErrSetup)
+		require.ErrorContains(t, err, c.want)
+	}
+}

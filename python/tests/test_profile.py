@@ -1,0 +1,325 @@
+"""weir.profile against real tensors on the CPU: what is saved, carried and alive."""
+
+import functools
+import gc
+import itertools
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+from weir.profile import Profile, ProfileError, profile
+
+if tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 14):
+    pytest.skip("weir.profile takes PyTorch 2.14 or later", allow_module_level=True)
+WIDTH, VOCABULARY = 32, 50
+
+
+class Block(nn.Module):
+    """A layer of a transformer."""
+
+    def __init__(self, width=WIDTH, heads=2, dropout=0.0):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.RMSNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width, bias=False)
+        self.up, self.down, self.drop = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.Dropout(dropout)
+
+    def forward(self, x, table=None):
+        b, t, d = x.shape
+        x = x if table is None else x * table
+        q, k, v = (y.view(b, t, self.heads, -1).transpose(1, 2) for y in self.qkv(self.norm1(x)).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, d)
+        x = x + self.drop(self.out(y))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Experts(nn.Module):
+    """A layer whose experts all see all tokens, weighted."""
+
+    def __init__(self, width=WIDTH):
+        super().__init__()
+        self.router, self.experts = nn.Linear(width, 3), nn.Parameter(torch.empty(3, width, width).normal_(std=0.1))
+
+    def forward(self, x):
+        weights = self.router(x).softmax(-1)
+        return x + torch.einsum("bte,btd,edf->btf", weights, x, self.experts)
+
+
+class Model(nn.Module):
+    def __init__(self, blocks, tied=False, table=False):
+        super().__init__()
+        self.embed = nn.Embedding(VOCABULARY, WIDTH)
+        self.blocks = nn.ModuleList(blocks)
+        self.norm, self.head, self.table = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False), table
+        if tied:
+            self.head.weight = self.embed.weight
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        table = (torch.outer(torch.arange(ids.shape[1]).cos(), torch.ones(WIDTH)),) if self.table else ()
+        for block in self.blocks:
+            x = block(x, *table)
+        return self.head(self.norm(x))
+
+
+MODELS = {
+    "dense": lambda: Model([Block() for _ in range(3)]),
+    "kinds": lambda: Model([Block(), Experts(), Block(), Experts()]),
+    "tied, a table": lambda: Model([Block() for _ in range(3)], tied=True, table=True),
+    "dropout": lambda: Model([Block(dropout=0.1) for _ in range(2)]),
+}
+
+
+def batch(sequences, length):
+    return torch.zeros(sequences, length, dtype=torch.long)
+
+
+def loss(output, ids):
+    return F.cross_entropy(output.flatten(0, 1), ids.flatten())
+
+
+def made(name, **options):
+    return profile(MODELS[name], batch, loss, **{"seq": 256, "device": "cpu", "attention": "math", **options})
+
+
+class Alive(TorchDispatchMode):
+    """Counts the bytes of the storages that are made in the context and alive, on its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.now, self.seen = 0, {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        given = {t.untyped_storage()._cdata for t in (*args, *(kwargs or {}).values()) if isinstance(t, torch.Tensor)}
+        out = func(*args, **(kwargs or {}))
+        for t in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(t, torch.Tensor) and t.untyped_storage()._cdata not in {*given, *self.seen}:
+                s = t.untyped_storage()
+                self.seen[s._cdata] = weakref.ref(s, functools.partial(self.end, s._cdata, s.nbytes()))
+                self.now += s.nbytes()
+        return out
+
+    def end(self, key, n, _):
+        self.now -= n
+        del self.seen[key]
+
+
+def allocated(run):
+    """Returns what run returns, and of the allocator the most bytes alive during it and those at its end."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as p:
+        out = run()
+    changes = [e.nbytes() for e in sorted((e for e in p.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns())]
+    return out, max(itertools.accumulate(changes)), sum(changes)
+
+
+def real(name, sequences, length, autocast=False, recompute=False):
+    """Returns the bytes that each piece saves, and the most alive in F and in B, of real tensors."""
+    model = MODELS[name]().train()
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    if recompute:
+        for block in model.blocks:
+            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False)
+    own = {t.untyped_storage()._cdata for t in model.parameters()}
+    piece, kept = [0], [{} for _ in range(len(model.blocks) + 2)]
+
+    def pack(t):
+        if t.untyped_storage()._cdata not in own:
+            kept[piece[0]][t.untyped_storage()._cdata] = t.untyped_storage().nbytes()
+        return t.detach() if t.requires_grad else t
+
+    for i, block in enumerate(model.blocks):
+        block.register_forward_pre_hook(lambda *_, i=i: piece.__setitem__(0, i + 1))
+        block.register_forward_hook(lambda *_, i=i: piece.__setitem__(0, i + 2))
+    ids = torch.randint(0, VOCABULARY, (sequences, length))
+    own.add(ids.untyped_storage()._cdata)
+    def forward():
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return loss(model(ids), ids)
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        forward()
+    out, most, level = allocated(forward)
+    return [sum(each.values()) for each in kept], level, most, level + allocated(out.backward)[1]
+
+
+@pytest.mark.parametrize("name, setting", [
+    ("dense", {}), ("dense", {"autocast": "bfloat16"}), ("dense", {"attention": "flash"}), ("kinds", {"checkpoint": True}), ("tied, a table", {}), ("dropout", {})])
+def test_profile_is_what_real_tensors_do(name, setting):
+    found = made(name, **setting)
+    pieces = len(found.pieces)
+    for k, n in ((1, 200), (2, 64), (1, 77)):
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION if "attention" in setting else torch.nn.attention.SDPBackend.MATH):
+            saved, level, forward, backward = real(name, k, n, "autocast" in setting, "checkpoint" in setting)
+        lengths = [n] * k
+        whole = found.saved(0, pieces, *lengths)
+        assert -64 <= level - whole <= 128  # the loss, and what is rounded
+        if "checkpoint" not in setting:
+            shared = [s for s in found.shared]
+            assert saved == [found.kinds[p.kind].saved.at(*lengths) + sum(s.saved.at(*lengths) for s in shared if i in s.pieces) for i, p in enumerate(found.pieces)]
+        if "autocast" not in setting:  # for which a CPU's operators have copies inside
+            assert found.peak("F", 0, pieces, *lengths) == pytest.approx(forward, rel=0.02, abs=64)
+            assert found.peak("B", 0, pieces, *lengths) == pytest.approx(backward, rel=0.02, abs=64)
+
+
+class Stage(nn.Module):
+    """Consecutive pieces of a model."""
+
+    def __init__(self, model, first, end):
+        super().__init__()
+        self.model, self.blocks, self.last = [model], nn.ModuleList(model.blocks[max(first - 1, 0):end - 1]), end == len(model.blocks) + 2
+        self.tail = nn.ModuleList([model.norm, model.head]) if self.last else nn.ModuleList()
+
+    def forward(self, x, ids):
+        for block in self.blocks:
+            x = block(x)
+        return loss(self.model[0].head(self.model[0].norm(x)), ids) if self.last else x
+
+
+SPLITS = [(name, first, end) for name, first, end in (
+    ("dense", 1, 2), ("dense", 1, 3), ("dense", 2, 4), ("dense", 2, 5), ("dense", 3, 5), ("kinds", 1, 3), ("kinds", 2, 3), ("kinds", 2, 4), ("kinds", 3, 6), ("kinds", 4, 6))]
+
+
+@pytest.fixture(scope="module")
+def profiles():
+    return {(name, recompute): made(name, checkpoint=recompute) for name in ("dense", "kinds") for recompute in (False, True)}
+
+
+@pytest.mark.parametrize("name, first, end", SPLITS)
+@pytest.mark.parametrize("recompute", [False, True])
+def test_carry_is_what_lives_between_i_and_w(profiles, name, first, end, recompute):
+    backward = pytest.importorskip("torch.distributed.pipelining._backward")
+    found = profiles[name, recompute]
+    model = MODELS[name]().train()
+    if recompute:
+        for block in model.blocks:
+            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False)
+    stage = Stage(model, first, end)
+    for p in stage.parameters():
+        p.grad = torch.zeros_like(p)
+    ids = torch.randint(0, VOCABULARY, (2, 96))
+    with Alive() as alive, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        x = torch.randn(2, 96, WIDTH).mul(1).requires_grad_()
+        out = stage(x, ids)
+        gradient = None if stage.last else torch.randn(2, 96, WIDTH).mul(1)
+        _, groups = backward.stage_backward_input([out], [gradient] if gradient is not None else None, [x], stage.parameters())
+        x.grad = None
+        del x, out, gradient, _
+        gc.collect()
+        between = alive.now
+        assert groups
+    kinds = [found.kinds[p.kind] for p in found.pieces[first:end]]
+    lengths = [96, 96]
+    expected = found.saved(first, end, *lengths) - kinds[-1].freed.at(*lengths) + sum(k.carry.at(*lengths) for k in kinds)
+    assert expected == between
+
+
+def test_flops_and_parameters():
+    found = made("tied, a table", attention="math")
+    model = MODELS["tied, a table"]()
+    assert found.parameters == sum(p.numel() for p in model.parameters())
+    assert [(t.name, t.pieces) for t in found.tied] == [("embed.weight", [0, 4])]
+    layer = found.kinds[found.pieces[1].kind].flops
+    products = 12 * WIDTH * WIDTH * 2
+    assert layer["F"].token == products
+    assert layer["F"].square == 4 * WIDTH
+    assert layer["I"].token == layer["W"].token == products
+    assert layer["B"].token == 2 * products and layer["B"].square == 2 * layer["F"].square
+    assert any(s.pieces == [1, 2, 3] and s.saved.longest == 4 * WIDTH for s in found.shared)
+
+
+def test_cuda_without_a_gpu():
+    found = made("dense", device="cuda", attention="flash")
+    kind = found.kinds[found.pieces[1].kind]
+    assert kind.saved.source == "kernel" and kind.saved.square == 0
+    efficient = made("dense", device="cuda", attention="efficient", autocast="bfloat16", checkpoint=True)
+    assert efficient.kinds[efficient.pieces[1].kind].saved.token == 4 * WIDTH
+    assert made("dense", device="cuda", attention="math").kinds[found.pieces[1].kind].saved.square > 0
+
+
+def test_file(tmp_path):
+    found = made("kinds")
+    assert [p.kind for p in found.pieces] == [0, 1, 2, 1, 2, 3]
+    path = tmp_path / "model.json"
+    found.save(path)
+    assert Profile.load(path) == found
+    text = path.read_text()
+    path.write_text(text.replace('"schema": 1', '"schema": 9'))
+    with pytest.raises(ProfileError, match="found schema 9, expected 1"):
+        Profile.load(path)
+    path.write_text("{}")
+    with pytest.raises(ProfileError, match="give a file that weir.profile has written"):
+        Profile.load(path)
+
+
+class Item(Block):
+    def forward(self, x):
+        return x * 2 if x.sum().item() > 0 else x
+
+
+class Memory(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x.data_ptr()
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Extension(Block):
+    def forward(self, x):
+        return Memory.apply(x)
+
+
+class Compiled(Block):
+    def __init__(self):
+        super().__init__()
+        self.run = torch.compile(super().forward, backend="eager")
+
+    def forward(self, x):
+        return self.run(x)
+
+
+class Twice(Model):
+    def forward(self, ids):
+        return self.head(self.norm(self.blocks[0](self.blocks[0](self.embed(ids)))))
+
+
+@pytest.mark.parametrize("build, message", [
+    (lambda: Model([Block(), Item()]), r"blocks.1 \(Item\), test_profile.py:\d+: aten._local_scalar_dense.default depends on values"),
+    (lambda: Model([Block(), Extension()]), r"blocks.1 \(Extension\), test_profile.py:\d+: an extension reads memory"),
+    (lambda: Model([Block(), Compiled()]), r"blocks.1 \(Compiled\), test_profile.py:\d+: a part of the model is compiled"),
+    (lambda: Twice([Block(), Block()]), "blocks.0 runs when blocks.1 is expected"),
+    (lambda: nn.Linear(3, 3), "no list of layers was found"),
+    (lambda: Model([Block(), Block()]).requires_grad_(False), "every parameter is frozen"),
+])
+def test_refused(build, message):
+    with pytest.raises(ProfileError, match=message):
+        profile(build, batch, loss, seq=64, device="cpu", attention="math")
+
+
+def test_a_custom_function_keeps_more_than_it_saves():
+    class Hidden(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.kept = x.exp()
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.kept
+
+    class Layer(Block):
+        def forward(self, x):
+            return super().forward(Hidden.apply(x))
+
+    plain, hidden = (profile(lambda c=c: Model([c(), c()]), batch, loss, seq=64, device="cpu", attention="math") for c in (Block, Layer))
+    extra = hidden.kinds[hidden.pieces[1].kind].saved.token - plain.kinds[plain.pieces[1].kind].saved.token
+    assert extra == 4 * WIDTH

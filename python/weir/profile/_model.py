@@ -1,0 +1,452 @@
+"""A model on fake tensors: its pieces, and what one microbatch keeps and computes in each."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import traceback
+import warnings
+from collections import Counter, defaultdict
+from typing import Any, Callable, ContextManager, Iterator
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
+
+from ._books import Books, Graph, adds, tensors
+from ._file import Parameters, ProfileError
+from ._private import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode, UnsupportedOperatorException, number, saved, with_autocast
+
+__all__ = ["ACTIONS", "Model", "Settings", "attend"]
+
+ACTIONS = ("F", "B", "I", "W")
+_INDEX = re.compile(r"(^|_)(layer|block)?_?(idx|index|id|number)$")  # attributes that only say which layer it is
+_TORCH, _HERE = os.path.dirname(torch.__file__), os.path.dirname(os.path.abspath(__file__))
+_KERNELS = ("_scaled_dot_product_flash", "_scaled_dot_product_efficient", "_scaled_dot_product_cudnn")
+
+
+class Settings(dict):  # type: ignore[type-arg]
+    """What a profile was asked for, by name: device, capability, attention, autocast and checkpoint."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+
+def attend(kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0, causal: bool = False, scale: float | None = None) -> Tensor:
+    """Attention by the stated kernel. q, k and v are (batch, heads, tokens, width); keys may have fewer heads than queries."""
+    device = q.device.type
+    if torch.is_autocast_enabled(device):  # which is off inside of attention
+        dtype = torch.get_autocast_dtype(device)
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+        mask = mask if mask is None or mask.dtype == torch.bool else mask.to(dtype)
+        with torch.autocast(device, enabled=False):
+            return attend(kernel, q, k, v, mask, dropout, causal, scale)
+    aten, width = torch.ops.aten, v.shape[-1]
+    if mask is not None and mask.dtype == torch.bool:
+        mask = _numbers(mask, q.dtype)
+    if kernel == "math":
+        return _math(*_heads(q, k, v), mask, dropout, causal, scale)
+    if device == "cpu" and kernel == "flash":
+        return aten._scaled_dot_product_flash_attention_for_cpu(*_heads(q, k, v), dropout, causal, attn_mask=mask, scale=scale)[0]  # type: ignore[no-any-return]
+    if device == "cpu":
+        raise ProfileError(f"attention {kernel} is a kernel of CUDA: state flash or math with device cpu")
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if kernel == "flash":
+        if mask is not None:
+            raise ProfileError("attention flash takes no mask, and the model gives one: state efficient, cudnn or math")
+        padded = -(-max(q.shape[-1], width) // 8) * 8
+        q, k, v = (t if t.shape[-1] == padded else nn.functional.pad(t, (0, padded - t.shape[-1])) for t in (q, k, v))
+        return aten._scaled_dot_product_flash_attention(q, k, v, dropout, causal, False, scale=scale)[0][..., :width]  # type: ignore[no-any-return]
+    if kernel == "efficient":
+        if mask is not None:  # rows of a mask are aligned
+            mask = nn.functional.pad(mask, (0, -mask.shape[-1] % 8))[..., : mask.shape[-1]].expand(q.shape[0], q.shape[1], q.shape[2], -1)
+        return aten._scaled_dot_product_efficient_attention(*_heads(q, k, v), mask, True, dropout, causal, scale=scale)[0]  # type: ignore[no-any-return]
+    return aten._scaled_dot_product_cudnn_attention(q, k, v, mask, True, dropout, causal, False, scale=scale)[0]  # type: ignore[no-any-return]
+
+
+def _heads(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns queries, keys and values with as many heads each."""
+    groups = q.shape[1] // k.shape[1]
+    return (q, k, v) if groups == 1 else (q, k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1))
+
+
+def _numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns a mask of what attention sees as the numbers that PyTorch adds to scores."""
+    return torch.where(mask, torch.scalar_tensor(0.0, dtype=dtype, device=mask.device), torch.scalar_tensor(float("-inf"), dtype=dtype, device=mask.device))
+
+
+def _math(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, scale: float | None) -> Tensor:
+    """Attention as PyTorch's _scaled_dot_product_attention_math has it for plain tensors: fake ones, it gives copies."""
+    factor, dtype = (q.shape[-1] ** -0.5 if scale is None else scale) ** 0.5, q.dtype
+    if dtype in (torch.float16, torch.bfloat16):
+        q, k, v = q.float(), k.float(), v.float()
+    q = q * factor
+    if causal:
+        mask = _numbers(torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril(), q.dtype)
+    scores = q @ (k * factor).transpose(-2, -1)
+    if mask is not None:
+        scores.add_(mask)
+    scores = torch.ops.aten._safe_softmax(scores, -1)
+    return (nn.functional.dropout(scores, dropout) @ v).to(dtype)
+
+
+class _Attention(TorchFunctionMode):
+    """Replaces PyTorch's choice among its kernels of attention by a stated one."""
+
+    def __init__(self, kernel: str) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not nn.functional.scaled_dot_product_attention:
+            return func(*args, **(kwargs or {}))
+
+        def call(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, enable_gqa: bool = False) -> Tensor:
+            if query.dim() != 4:  # leading dimensions are batches
+                lead = query.shape[:-2]
+                q, k, v = [t.reshape(-1, 1, *t.shape[-2:]) if t.dim() == 3 else t.flatten(0, -4) for t in (query, key, value)]
+                return attend(self.kernel, q, k, v, attn_mask, dropout_p, is_causal, scale).reshape(*lead, query.shape[-2], value.shape[-1])
+            return attend(self.kernel, query, key, value, attn_mask, dropout_p, is_causal, scale)
+
+        return call(*args, **(kwargs or {}))
+
+
+class Model:
+    """A model that `build` makes, on fake tensors: it computes shapes, not numbers, and needs neither memory nor its device.
+
+    pieces are the names of what runs before the layers, of the layers, and of what runs after them.
+    twins has for each piece the first one with the same code and sizes, which runs in its place if `short`.
+    """
+
+    def __init__(self, build: Callable[[], nn.Module], batch: Callable[[int, int], Any], loss: Callable[[Any, Any], Tensor] | None, layers: Any, settings: Settings) -> None:
+        if tuple(int(n) for n in re.findall(r"\d+", torch.__version__)[:2]) < (2, 14):
+            raise ProfileError(f"weir.profile takes PyTorch 2.14 or later, whose fake tensors run without a driver, and this is {torch.__version__}")
+        self.settings, self._batch, self._loss = settings, batch, loss
+        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
+        with self.contexts(), torch.device(settings.device):
+            self.module = self._refusing(lambda: build().train())
+        self.names = {m: n for n, m in self.module.named_modules()}
+        self.layers = _layers(self.module, layers)
+        self.pieces = ["before", *(name for name, _ in self.layers), "after"]
+        prints: dict[Any, int] = {}
+        self.twins = [0, *(prints.setdefault(_fingerprint(m), i + 1) for i, (_, m) in enumerate(self.layers)), len(self.layers) + 1]
+        self.short = True
+        self.books = Books()
+        self.owned: dict[int, tuple[str, Tensor]] = {}  # by number in the books: parameters, then buffers
+        for name, t in [*self.module.named_parameters(), *self.module.named_buffers()]:
+            self.owned[-1 - len(self.owned)] = (name, t)
+        self._forwards = [m.forward for _, m in self.layers]
+        for i, (_, m) in enumerate(self.layers):
+            m.register_forward_pre_hook(functools.partial(self._enter, i), with_kwargs=True)
+            m.register_forward_hook(functools.partial(self._leave, i))
+
+    @contextlib.contextmanager
+    def contexts(self) -> Iterator[None]:
+        """The fake mode and the stated device, attention and autocast."""
+        s = self.settings
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.fake)
+            stack.enter_context(_Attention(s.attention))
+            stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("error", message=".*data pointer.*")
+            stack.enter_context(torch.compiler.set_stance("fail_on_recompile"))
+            if s.device == "cuda":
+                capability = tuple(map(int, s.capability.split(".")))
+                stack.enter_context(mock.patch.object(torch.cuda, "get_device_capability", lambda device=None: capability))
+                stack.enter_context(mock.patch.object(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or capability >= (8, 0)))
+                stack.enter_context(with_autocast())
+            yield
+
+    def _enter(self, i: int, module: Any, args: Any, kwargs: Any) -> None:
+        if self.books.action != "F":
+            return
+        expected = self._next
+        if i != expected:
+            raise ProfileError(f"{self.layers[i][0]} runs when {self.layers[expected][0] if expected < len(self.layers) else 'the end of the model'} is expected: "
+                               "layers run once each, in order: name those that do with layers=")
+        self._next += 1
+        if self.books.piece != i + 1:
+            self.books.begin(i + 1, "F")
+
+    def _leave(self, i: int, module: Any, args: Any, output: Any) -> None:
+        if self.books.action == "F":
+            if self.short and self.twins[i + 1] == i + 1:
+                self._outputs[i + 1] = _form(output)
+            self.books.begin(i + 2, "F")
+
+    def forward(self, sequences: int, length: int) -> Any:
+        """Runs a forward of a microbatch, and returns the loss."""
+        self.books, self._next = Books(), 0
+        self._outputs: dict[int, Any] = {}
+        for i, (_, m) in enumerate(self.layers):
+            forward = self._forwards[i]
+            if self.settings.checkpoint:
+                forward = functools.partial(checkpoint, forward, use_reentrant=False, preserve_rng_state=False)
+            if self.short and self.twins[i + 1] != i + 1:
+                forward = functools.partial(self._twin, self.twins[i + 1])
+            m.forward = forward
+        with torch.device(self.settings.device):
+            batch = self._batch(sequences, length)
+        self._entry = sum(t.untyped_storage().nbytes() for t in tensors(batch))
+        self.books.own([*(t for _, t in self.owned.values()), *tensors(batch)])
+        self.books.begin(0, "F")
+        autocast = self.settings.autocast
+        with self.books.hooks(), self.books, torch.autocast(self.settings.device, getattr(torch, autocast)) if autocast else contextlib.nullcontext():
+            out = self.module(**batch) if isinstance(batch, dict) else self.module(*batch) if isinstance(batch, tuple) else self.module(batch)
+            loss = out.loss if self._loss is None else self._loss(out, batch)
+            del out
+            self._cast = set(self.books.alive)  # with autocast's casts of the weights, which end with it
+        if self._next != len(self.layers):
+            raise ProfileError(f"{self.layers[self._next][0]} did not run: name the layers that do with layers=")
+        return loss
+
+    def _twin(self, of: int, *args: Any, **kwargs: Any) -> Any:
+        """Returns the input of a layer in the form of the output of a layer with the same code."""
+        shape, wrap = self._outputs[of]
+        for t in tensors((args, kwargs)):
+            if t.shape == shape:
+                return wrap(t)
+        raise Unlike("the output of a layer is not like its input")
+
+    def measure(self, sequences: int, length: int) -> dict[Any, Any]:
+        """Returns the amounts of a microbatch: by piece and name, and by the set of pieces that share something.
+
+        Those that are temporary are lists, with an element for each change of what is alive: the largest counts.
+        """
+        return self._refusing(lambda: self._measure(sequences, length))  # type: ignore[no-any-return]
+
+    def _measure(self, sequences: int, length: int) -> dict[Any, Any]:
+        with self.contexts():
+            loss = self.forward(sequences, length)
+            books, roots = self.books, [(loss.grad_fn, [torch.ones_like(loss)])]
+            if not loss.requires_grad:
+                raise ProfileError("the loss has no gradient: every parameter is frozen")
+            del loss
+            out = self._kept()
+            level, border = self._level, self._border
+            with books, _group():
+                Graph(roots[0][0], books).run("B", roots, lambda node: True)
+            levels, flops = books.levels(), dict(books.flops)
+            for i in self.measured():
+                out[i, "temporary", "F"] = [n - level[i] - self._sent[i] - self._ended[i] for n in levels["F", i]]
+                out[i, "temporary", "B"] = [n - level[i] - border[i] for n in levels["B", i]]
+            self._split(sequences, length, out)
+            flops.update({key: n for key, n in self.books.flops.items() if key[0] in "IW"})
+            for i in self.measured():
+                for action in ACTIONS:
+                    out[i, "flops", action] = flops.get((action, i), 0)
+            out[0, "temporary", "W"], out[0, "flops", "W"] = out[0, "temporary", "B"], out[0, "flops", "B"]  # there is no I
+        return out
+
+    def _kept(self) -> dict[Any, Any]:
+        """Returns what the forward that has just run keeps and sends."""
+        books, pieces = self.books, range(len(self.pieces))
+        out: dict[Any, Any] = {}
+        # What is alive and not saved, a checkpoint or Python keeps, for those that read it.
+        holders = {n: books.kept.get(n) or books.read.get(n) or {books.made[n]} for n in books.alive}
+        first = {n: min(pieces) for n, pieces in holders.items()}  # the first piece that keeps a storage
+        own: Counter[int] = Counter()
+        received: Counter[int] = Counter()
+        for n, piece in first.items():
+            if len(holders[n]) > 1 or books.made[n] < piece and n not in books.used:  # made before: a mask, or a table
+                key = ("shared", frozenset(holders[n]))
+                out[key] = out.get(key, 0) + books.sizes[n]
+            else:
+                own[piece] += books.sizes[n]
+                received[piece] += books.sizes[n] if books.made[n] < piece else 0
+        crossing = [[n for n, p in books.used.items() if books.made[n] <= i < p] for i in pieces]
+        self._level = [books.total(n for n, p in first.items() if p <= i) for i in pieces]
+        self._border = [books.total(numbers) for numbers in crossing]
+        self._sent = [books.total(n for n in numbers if first.get(n, i + 1) > i) for i, numbers in enumerate(crossing)]
+        ended = self._cast - books.alive
+        self._ended = [books.total(n for n in ended if books.made[n] <= i) for i in pieces]
+        for i in self.measured():
+            out[i, "cached"] = books.total(n for n in ended if books.made[n] == i)
+            out[i, "saved"], out[i, "input"], out[i, "border"] = own[i], received[i], self._border[i]
+            out[i, "flops", "F"] = books.flops["F", i]
+        self.uses, self.operators = dict(books.uses), {name: set(where) for name, where in books.operators.items()}
+        return {"batch": self._entry, **out}
+
+    def _split(self, sequences: int, length: int, out: dict[Any, Any]) -> None:
+        """Measures I and W as torch.distributed.pipelining splits a backward: I keeps the graph for W from those
+        nodes on at which the way to a weight leaves that to the input, and the gradients that these get."""
+        loss = self.forward(sequences, length)
+        books, roots = self.books, [(loss.grad_fn, [torch.ones_like(loss)])]
+        del loss
+        graph = Graph(roots[0][0], books)
+        through = graph.through()
+
+        def aside(node: Any) -> bool:
+            return number(node) not in through and graph.piece(node) > 0
+
+        captured: dict[Any, list[Any]] = {n: [] for n in graph.nodes if number(n) in through and any(o is not None and aside(o) for o, _ in n.next_functions)}
+        freed = self._freed(graph, captured)
+        before = len(books.sizes)
+        with books, _group():
+            if through:
+                graph.run("I", roots, lambda node: number(node) in through, captured)
+        groups = sorted(captured.items(), key=lambda one: number(one[0]))
+        captured.clear()
+        graph.nodes.clear()
+        carried: dict[int, int] = {}
+        for node, gradients in groups:
+            for n in (books.number(g) for g in gradients if g is not None):
+                if n is not None and n >= before:
+                    carried[n] = max(graph.piece(node), carried.get(n, 0))
+        carry = [books.total(n for n, p in carried.items() if p == i) for i in range(len(self.pieces))]
+        del node, gradients
+        with books, _group():
+            while groups:  # the last weight first
+                books.begin(graph.piece(groups[-1][0]), "W")
+                graph.run("W", [groups.pop()], aside)
+        levels = books.levels()
+        for i in self.measured():
+            out[i, "freed"], out[i, "carry"] = freed[i], carry[i]
+            out[i, "temporary", "I"] = [n - self._level[-1] - sum(carry[i:]) - self._border[i] for n in levels["I", i]]
+            out[i, "temporary", "W"] = levels["W", i]
+
+    def _freed(self, graph: Graph, captured: dict[Any, list[Any]]) -> list[int]:
+        """Returns by piece the saved bytes that I frees if the piece is the last of its stage: those of the nodes
+        that are reached from none with which W begins."""
+        nodes, begins = defaultdict(set), defaultdict(list)
+        for node in graph.nodes:
+            if not adds(node):
+                nodes[graph.piece(node)].add(node)
+        for node in captured:
+            begins[graph.piece(node)].append(node)
+        freed = [0] * len(self.pieces)
+        for i, stack in begins.items():
+            reached: set[Any] = set()
+            while stack:
+                node = stack.pop()
+                if node in nodes[i] and node not in reached:
+                    reached.add(node)
+                    stack += [o for o, _ in node.next_functions]
+            needed = {n for node in reached for n in map(self.books.number, saved(node)) if n is not None}
+            only = {n for node in nodes[i] - reached for n in map(self.books.number, saved(node)) if n is not None} - needed
+            freed[i] = self.books.total(n for n in only if n >= 0 and len(self.books.kept[n]) < 2)
+        return freed
+
+    def measured(self) -> list[int]:
+        """Returns the pieces that run."""
+        return [i for i, twin in enumerate(self.twins) if twin == i or not self.short]
+
+    def forward_only(self, sequences: int, length: int) -> dict[Any, int]:
+        """Returns saved, border and operations of the forward of every piece, none of which another one runs for."""
+        self.short, short = False, self.short
+        try:
+            with self.contexts():
+                graph = self._refusing(lambda: self.forward(sequences, length).grad_fn)
+                found = self._kept()
+                del graph
+                return found
+        finally:
+            self.short = short
+
+    def parameters(self) -> tuple[list[Parameters], list[tuple[str, list[int], int, int]]]:
+        """Returns the parameters of each piece, and those that several pieces use: name, pieces, count, bytes."""
+        found, tied = [Parameters() for _ in self.pieces], []
+        inside = {t: i + 1 for i, (_, m) in enumerate(self.layers) for t in [*m.parameters(), *m.buffers()]}
+        for key, (name, t) in self.owned.items():
+            pieces = sorted(self.uses.get(key, ()) if t not in inside or not self.short else {inside[t]}) or [inside.get(t, 0)]
+            one = found[pieces[0]]
+            if isinstance(t, nn.Parameter):
+                one.count += t.numel()
+                one.trained += t.numel() if t.requires_grad else 0
+                one.experts += t.numel() if re.search(r"(^|[._])experts[._]", name) and "shared" not in name else 0
+                one.bytes += t.untyped_storage().nbytes()
+                if len(pieces) > 1:
+                    tied.append((name, pieces, t.numel(), t.untyped_storage().nbytes()))
+            else:
+                one.buffers += t.untyped_storage().nbytes()
+        return found, tied
+
+    def _refusing(self, run: Callable[[], Any]) -> Any:
+        """Runs a part of the model. What it cannot do on fake tensors is refused by module and line."""
+        try:
+            return run()
+        except Unlike:
+            raise
+        except Exception as e:
+            module, line = "", ""
+            for frame, at in traceback.walk_tb(e.__traceback__):
+                owner, file = frame.f_locals.get("self"), frame.f_code.co_filename
+                if isinstance(owner, nn.Module) and owner in getattr(self, "names", {}):
+                    module = f"{self.names[owner] or 'model'} ({type(owner).__name__}), "
+                if not file.startswith((_TORCH, _HERE, "<")):
+                    line = f"{os.path.basename(file)}:{at}: "
+            raise ProfileError(f"{module}{line}{_reason(e)}") from e
+
+
+class Unlike(Exception):
+    """A layer cannot stand for another one."""
+
+
+def _reason(e: Exception) -> str:
+    """Says why code does not run on fake tensors, and what to do."""
+    text = str(e).strip().split("\n")[0]
+    if isinstance(e, ProfileError):
+        return text
+    if isinstance(e, (DataDependentOutputException, DynamicOutputShapeException)):
+        return f"{e.func} depends on values, which a fake tensor does not have: use code without it, or measure (--measure)"
+    if isinstance(e, UnsupportedOperatorException):
+        return f"{e.func} has no fake: register one with torch.library.register_fake, or measure (--measure)"
+    if "data pointer" in text or "data_ptr" in text:
+        return f"an extension reads memory, which a fake tensor does not have: register an operator with a fake, or measure (--measure) ({text})"
+    if "fail_on_recompile" in text:
+        return "a part of the model is compiled, and what its kernels keep is not known before: profile it without torch.compile, or measure (--measure)"
+    return f"it does not run on fake tensors: {type(e).__name__}: {text}"
+
+
+def _form(output: Any) -> tuple[Any, Callable[[Tensor], Any]]:
+    """Returns the shape of the only tensor in an output, and a function that puts another one in its place."""
+    if isinstance(output, Tensor):
+        return output.shape, lambda t: t
+    found = list(tensors(output))
+    if len(found) != 1 or not isinstance(output, (tuple, list)) or not isinstance(output[0], Tensor):
+        return None, lambda t: t
+    rest = list(output[1:])
+    return found[0].shape, lambda t: type(output)([t, *rest])
+
+
+def _group() -> ContextManager[Any]:
+    """Returns the context in which a checkpoint is computed again once, as in one backward."""
+    made: Any = torch.utils.checkpoint.GraphExecGroup
+    return made()  # type: ignore[no-any-return]
+
+
+def _layers(model: nn.Module, named: Any) -> list[tuple[str, nn.Module]]:
+    """Returns the layers: those that are named, or the members of the container with most parameters that is not one big member."""
+    containers = {n: m for n, m in model.named_modules() if isinstance(m, (nn.ModuleList, nn.Sequential, nn.ModuleDict)) and len(m) > 0}
+
+    def members(name: str) -> list[tuple[str, nn.Module]]:
+        module = model.get_submodule(name)
+        return [(f"{name}.{k}".lstrip("."), m) for k, m in module.named_children()] if name in containers else [(name, module)]
+
+    if named is not None:
+        try:
+            return [one for name in ([named] if isinstance(named, str) else named) for one in members(name)]
+        except AttributeError as e:
+            raise ProfileError(f"layers={named!r}: {e}") from e
+    best, most = "", -1
+    for name, container in containers.items():
+        sizes = [sum(p.numel() for p in m.parameters()) for m in container.children()]
+        if sum(sizes) > most and 2 * max(sizes) <= max(sum(sizes), 1):
+            best, most = name, sum(sizes)
+    if most < 0:
+        raise ProfileError("no list of layers was found: name those that run once each, in order, with layers=")
+    return members(best)
+
+
+def _fingerprint(layer: nn.Module) -> Any:
+    """Returns what layers with the same code and sizes have in common. A forward of all layers checks it."""
+    found: list[Any] = []
+    for name, m in layer.named_modules():
+        plain = {k: v for k, v in vars(m).items() if isinstance(v, (int, float, str, bool, type(None))) and k[0] != "_" and not _INDEX.search(k)}
+        own = [(k, tuple(t.shape), t.dtype, t.requires_grad) for k, t in [*m.named_parameters(recurse=False), *m.named_buffers(recurse=False)]]
+        found.append((name, type(m).__qualname__, tuple(sorted(plain.items(), key=str)), tuple(own)))
+    return tuple(found)

@@ -1,0 +1,194 @@
+"""weir.profile: amounts for any length, from a few microbatches."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from typing import Any, Callable
+
+from torch import Tensor, nn
+
+from ._file import Amount, Kind, Piece, Profile, ProfileError, Shared, Tied
+from ._model import ACTIONS, Model, Settings, Unlike
+
+__all__ = ["profile"]
+
+_COPY = 64  # bytes by which one sequence may differ from several, which are copied where one is viewed
+_TILES = (1, 8, 16, 32, 64, 128, 256)
+
+
+def profile(
+    build: Callable[[], nn.Module], batch: Callable[[int, int], Any], loss: Callable[[Any, Any], Tensor] | None = None, *, seq: int = 4096, device: str = "cuda",
+    capability: str = "9.0", attention: str = "flash", autocast: str | None = None, checkpoint: bool = False, layers: str | list[str] | None = None, beyond: int = 0,
+) -> Profile:
+    """Returns what each piece of a model keeps and computes, from the model's own code, without memory for it and without its device.
+
+    build() makes the module on the default device. batch(sequences, length) makes the input of a microbatch there:
+    a tensor, a tuple of arguments or a dict of keyword arguments. loss(output, batch) is a scalar; without it, it is
+    the output's attribute loss.
+
+    seq         the typical length of a sequence; amounts are fitted at a quarter, a half and all of it
+    device      "cuda", with kernels of this compute capability and of this attention ("flash", "efficient",
+                "cudnn" or "math"); or "cpu", with "flash" or "math"
+    autocast    the dtype of autocast, such as "bfloat16", or None
+    checkpoint  whether each layer keeps its input alone, by torch.utils.checkpoint
+    layers      the names of the layers, or of the containers that have them, in order of execution; by default
+                the list with most parameters
+    beyond      a length that the amounts have to hold up to, such as twice a window; at least twice seq
+
+    Raises ProfileError for what does not run on fake tensors, and for amounts that are not constants, tokens and squares.
+    """
+    settings = Settings(device=device, capability=capability, attention=attention, autocast=autocast, checkpoint=checkpoint)
+    if device not in ("cuda", "cpu") or attention not in ("flash", "efficient", "cudnn", "math"):
+        raise ProfileError(f"device {device!r}, attention {attention!r}: give cuda or cpu, and flash, efficient, cudnn or math")
+    model = Model(build, batch, loss, layers, settings)
+    quarter, odd = max(seq // 4, 16), max(seq // 4, 16) * 3 // 2 | 1
+    fitted = [quarter, 2 * quarter, 4 * quarter]
+    points = [(k, n) for k in (1, 2) for n in fitted] + [(3, quarter), (3, 2 * quarter)]
+    checks = [(1, odd), (1, max(8 * quarter, beyond)), (2, odd)]
+    for short in (True, False):
+        model.short = short and len(set(model.twins)) < len(model.twins)
+        try:
+            found = {point: model.measure(*point) for point in points + checks}
+            amounts = _Amounts(model, found, fitted)
+            if not model.short or all(amounts.hold(found[point], model.forward_only(*point)) for point in checks[:2]):
+                break
+        except Unlike:
+            pass
+    return amounts.profile(type(model.module).__name__, settings, fitted, [[n] * k for k, n in checks])
+
+
+class _Amounts:
+    """The amounts of a model, by what they are of: (piece, name), (piece, name, action), ("shared", pieces) or "batch"."""
+
+    def __init__(self, model: Model, found: dict[tuple[int, int], dict[Any, Any]], fitted: list[int]) -> None:
+        self.model, self.amounts = model, {}
+        kernels = {p for name, pieces in model.operators.items() if "_scaled_dot_product" in name for p in pieces}
+        self.peaks: dict[Any, list[Amount]] = {}
+        for key in {key for one in found.values() for key in one}:
+            values = {point: one.get(key, 0) for point, one in found.items()}
+            if "temporary" in key:
+                self.peaks[key] = _peaks(values, fitted)
+                continue
+            amount = _exact(values, fitted)
+            if amount is None:
+                what = " of ".join(str(part) for part in key[1:]) if isinstance(key[0], int) else "what pieces share"
+                raise ProfileError(f"{model.pieces[key[0]] if isinstance(key[0], int) else [model.pieces[p] for p in key[1]]}: {what} is not a constant, tokens and squares: "
+                                   + ", ".join(f"{v:,} for {k} x {n} tokens" for (k, n), v in values.items()))
+            self.amounts[key] = amount
+        for key, amount in [*self.amounts.items(), *((key, a) for key, each in self.peaks.items() for a in each)]:
+            if model.settings.device == "cpu":
+                amount.source = "cpu"
+            elif kernels & ({key[0]} if isinstance(key[0], int) else set(key[1]) if key[0] == "shared" else set()):
+                amount.source = "kernel"
+
+    def hold(self, short: dict[Any, Any], full: dict[Any, int]) -> bool:
+        """Reports whether a forward of all layers keeps, sends and computes what one in which some stand for others does."""
+        twins = self.model.twins
+        shared = {self._everywhere(key[1]): n for key, n in short.items() if key[0] == "shared"}
+        return shared == {key[1]: n for key, n in full.items() if key[0] == "shared"} and all(
+            short[(twins[key[0]], *key[1:])] == n for key, n in full.items() if isinstance(key[0], int))
+
+    def _everywhere(self, pieces: frozenset[int]) -> frozenset[int]:
+        """Returns the pieces with those for which they ran."""
+        return frozenset(i for i, twin in enumerate(self.model.twins) if (twin if self.model.short else i) in pieces)
+
+    def profile(self, name: str, settings: Settings, fitted: list[int], checked: list[list[int]]) -> Profile:
+        model = self.model
+        kinds: list[Kind] = []
+        of: dict[str, int] = {}
+        parameters, tied = model.parameters()
+        pieces = []
+        for i, piece in enumerate(model.pieces):
+            at = model.twins[i] if model.short else i
+            a, peaks = self.amounts, {action: self.peaks[at, "temporary", action] for action in ACTIONS}
+            flops = {action: a[at, "flops", action] for action in ACTIONS}
+            kind = Kind(parameters[i], a[at, "saved"], a[at, "input"], a[at, "cached"], a[at, "freed"], a[at, "carry"], a[at, "border"], peaks, flops)
+            if repr(kind) not in of:
+                of[repr(kind)] = len(kinds)
+                kinds.append(kind)
+            pieces.append(Piece(piece, of[repr(kind)]))
+        shared = [Shared(sorted(self._everywhere(key[1])), a) for key, a in self.amounts.items() if key[0] == "shared"]
+        notes = ["Workspaces inside kernels are no tensors and are not counted."]
+        notes += ["Operators are those of the CPU."] if settings.device == "cpu" else ["The numbers were not compared with a GPU."]
+        plain = {key: "yes" if value is True else value for key, value in settings.items() if value}
+        return Profile(name, plain, fitted, checked, pieces, kinds, sorted(shared, key=lambda s: s.pieces), [Tied(*t) for t in tied], self.amounts["batch"], notes)
+
+
+def _exact(values: dict[tuple[int, int], int], fitted: list[int], negative: bool = False) -> Amount | None:
+    """Returns the amount that has all values, by the number of sequences and their length, or None.
+
+    One sequence may be viewed where several are copied, so its amount may be another one; a difference of a few
+    bytes is made a constant.
+    """
+    for tile in _TILES:
+        lengths = {n for _, n in values}
+        if tile > 1 and len({-(-n // tile) for n in lengths}) < len(lengths):
+            break  # the lengths are too short to tell
+        one, several = _form(values, fitted, tile, 1), _form(values, fitted, tile, 2)
+        for a in (several, dataclasses.replace(one, several=several)):
+            forms = [x for x in (a, a.several) if x is not None]
+            off = {p: a.at(*[p[1]] * p[0]) - value for p, value in values.items()}
+            least = min(0, *off.values())
+            if all(abs(d) <= _COPY for d in off.values()) and (negative or all(x > -1e-6 for f in forms for x in (f.constant, f.token, f.square, f.longest, f.longest_square))):
+                for f in forms:
+                    f.constant -= least
+                a.above = round(max((d - least) / max(values[p], 1) for p, d in off.items()), 9)
+                return a
+    return None
+
+
+def _form(values: dict[tuple[int, int], int], fitted: list[int], tile: int, sequences: int) -> Amount:
+    """Returns the amount for one sequence, or for several: of these, two and three tell what they share."""
+    up = [-(-n // tile) * tile for n in fitted]
+    constant, token, square = _parabola([(u, values[sequences, n]) for u, n in zip(up, fitted)])
+    if sequences == 1:
+        return Amount(float(constant), float(token), float(square), tile=tile)
+    (s, u), (t, v) = [(x, values[3, n] - constant) for x, n in zip(up[:2], fitted)]
+    square3 = (v / t - u / s) / (t - s)
+    token3 = u / s - square3 * s
+    longest, longest_square = 3 * token - 2 * token3, 3 * square - 2 * square3
+    return Amount(float(constant), float(token3 - token), float(square3 - square), float(longest), float(longest_square), tile)
+
+
+def _parabola(points: list[tuple[int, int]]) -> tuple[Fraction, Fraction, Fraction]:
+    """Returns constant, slope and curvature of the parabola through three points."""
+    (x, p), (y, q), (z, r) = points
+    slope = Fraction(q - p, y - x)
+    curve = (Fraction(r - q, z - y) - slope) / (z - x)
+    return p - slope * x + curve * x * y, slope - curve * (x + y), curve
+
+
+def _peaks(levels: dict[tuple[int, int], list[int]], fitted: list[int]) -> list[Amount]:
+    """Returns amounts whose largest is the peak: those of the changes after which most is alive, at one point or another."""
+    groups: list[list[Amount]] = []
+    for one in (True, False):
+        group = {point: each for point, each in levels.items() if (point[0] == 1) == one}
+        most = {point: max([0, *each]) for point, each in group.items()}
+        forms = [_above(most)]
+        if len({len(each) for each in group.values()}) == 1:
+            at = sorted({each.index(most[point]) for point, each in group.items() if most[point] > 0})
+            forms = [_form({point: each[i] for point, each in group.items()}, fitted, 1, 1 if one else 2) for i in at]
+            off = {(k, n): max([0, *(a.at(*[n] * k) for a in forms)]) - value for (k, n), value in most.items()}
+            if any(abs(d) > _COPY for d in off.values()):
+                forms = [_above(most)]
+        groups.append(forms)
+    alone, several = groups
+    for n in range(len(alone), len(several)):
+        alone.append(dataclasses.replace(alone[0]) if alone else Amount())
+    return [a if a == b else dataclasses.replace(a, several=b) for a, b in zip(alone, several + [several[0] if several else Amount()] * len(alone))]
+
+
+def _above(values: dict[tuple[int, int], int]) -> Amount:
+    """Returns a small amount that is nowhere below the values, for peaks, which are the largest of several amounts."""
+    best, least = Amount(), float("inf")
+    for share in (0, 0.25, 0.5, 0.75, 0.9, 1):  # of the last value that squares have
+        (k, n), value = max(values.items(), key=lambda one: one[0][1])
+        a = Amount(square=share * value / (k * n * n))
+        a.token = max(0.0, max((v - a.at(*[n] * k)) / (k * n) for (k, n), v in values.items()))
+        excess = max((a.at(*[n] * k) - v) / max(v, 1) for (k, n), v in values.items())
+        if excess < least:
+            best, least = a, excess
+    best.above = round(least, 4)
+    best.token *= 1 + 1e-12
+    return best
