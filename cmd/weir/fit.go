@@ -17,6 +17,7 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lengths"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/terminal"
@@ -283,6 +284,10 @@ func (c *fitCmd) measured(r *fit.Request) error {
 		costs, err := measured.fromFile(r.Plan.Placement.Depth())
 		if err != nil {
 			return err
+		}
+		if costs.Lengths == nil && costs.HasRates() { // every microbatch is as long
+			sequences := slices.Repeat([]int{r.Setup.Sequence}, max(r.Setup.Microbatch, 1))
+			costs = costs.AtSize(lengths.Of(sequences...))
 		}
 		if !slices.ContainsFunc(costs.Stages, func(s simulate.StageCosts) bool { return s.Saved > 0 }) {
 			return usage("--costs %s: no stage has saved bytes, as in costs from a trace, which contains only times: add them, or leave out --costs to use formulas", c.Costs)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-ml/weir/cmd/weir/internal/timing"
 	"github.com/weir-ml/weir/schedule/lengths"
 )
 
@@ -80,4 +81,44 @@ func lengthsFile(name string) (lists [][]int64, err error) {
 		}
 		lists = append(lists, list)
 	}
+}
+
+// byLength replaces the times of a report's model by times that depend on the lengths of microbatches,
+// fitted to the medians of each microbatch. It returns the largest relative deviation of a median.
+func byLength(r *timing.Report, file string) (misfit float64, err error) {
+	lists, err := lengthsFile(file)
+	if err != nil {
+		return 0, err
+	}
+	if len(lists) != r.Microbatches {
+		return 0, usage("--lengths: %s has lengths of %d microbatches, and the traces have %d", file, len(lists), r.Microbatches)
+	}
+	for _, sequences := range lists {
+		r.Model.Lengths = append(r.Model.Lengths, lengths.Of(sequences...))
+	}
+	for _, c := range r.Costs {
+		s := &r.Model.Stages[c.Stage]
+		s.Joined = 0 // the two microbatches of a pair may differ
+		token, square := &s.PerToken, &s.PerSquare
+		to, known := map[string]struct {
+			constant      *int64
+			token, square *float64
+		}{"F": {&s.F, &token.F, &square.F}, "I": {&s.I, &token.I, &square.I}, "W": {&s.W, &token.W, &square.W}, "B": {&s.B, &token.B, &square.B}}[c.Kind]
+		if !known {
+			continue
+		}
+		var points []lengths.Point
+		for mb, time := range c.ByMicrobatch {
+			points = append(points, lengths.Point{Size: r.Model.Lengths[r.Plan.Item(mb)], Value: float64(time)})
+		}
+		amount, off := lengths.Fit(points)
+		beside := *to.constant - c.Median // gaps and messages, which no length changes
+		*to.constant, *to.token, *to.square = beside+int64(amount.Constant), amount.Token, amount.Square
+		misfit = max(misfit, off)
+		if c.Kind == "B" && r.Halved {
+			s.I, s.W = s.B/2, s.B-s.B/2
+			token.I, token.W, square.I, square.W = token.B/2, token.B/2, square.B/2, square.B/2
+		}
+	}
+	return misfit, nil
 }

@@ -11,23 +11,28 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/cmd/weir/internal/traces/tracetest"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lengths"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 const lengthCosts = `{"schema": 1, "unit": "ns", "latency": 10000, "per_mib": 20000, "stages": [
 	{"f": 10000, "saved": 4096, "per_token": {"f": 200, "i": 200, "w": 150, "output": 8192, "gradient": 8192, "saved": 100000, "freed_by_i": 30000, "carry": 10000}, "per_square": {"f": 0.05, "i": 0.12}}]}`
 
 // lengthFiles writes a file of costs and a file with the lengths of random microbatches.
-func lengthFiles(t *testing.T, random *rand.Rand, microbatches int) (costs, lengths string) {
+func lengthFiles(t *testing.T, random *rand.Rand, microbatches int) (costs, file string) {
 	folder := t.TempDir()
-	costs, lengths = filepath.Join(folder, "costs.json"), filepath.Join(folder, "lengths.txt")
+	costs, file = filepath.Join(folder, "costs.json"), filepath.Join(folder, "lengths.txt")
 	require.NoError(t, os.WriteFile(costs, []byte(lengthCosts), 0o644))
 	var text strings.Builder
 	text.WriteString("# a microbatch a line\n\n")
 	for range microbatches {
 		fmt.Fprintf(&text, "%d, %d\n", 1+random.IntN(4000), 1+random.IntN(4000))
 	}
-	require.NoError(t, os.WriteFile(lengths, []byte(text.String()), 0o644))
-	return costs, lengths
+	require.NoError(t, os.WriteFile(file, []byte(text.String()), 0o644))
+	return costs, file
 }
 
 // The peaks of weir sim are the bounds of weir mem plan, for microbatches of different lengths.
@@ -36,8 +41,8 @@ func TestPeaksOfLengths(t *testing.T) {
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for _, name := range []string{"1f1b", "zb-h1", "gpipe", "interleaved", "zb-v"} {
-		costs, lengths := lengthFiles(t, random, 4*(1+random.IntN(3)))
-		flags := []string{name, "--ranks", "4", "--costs", costs, "--lengths", lengths, "--capacity", "1", "--json"}
+		costs, file := lengthFiles(t, random, 4*(1+random.IntN(3)))
+		flags := []string{name, "--ranks", "4", "--costs", costs, "--lengths", file, "--capacity", "1", "--json"}
 		var sim struct {
 			PerRank []struct {
 				Peak int64 `json:"peak_bytes"`
@@ -62,7 +67,7 @@ func TestPeaksOfLengths(t *testing.T) {
 
 // What is wrong with lengths is said with its place or its flag.
 func TestLengthFaults(t *testing.T) {
-	costs, lengths := lengthFiles(t, rand.New(rand.NewPCG(1, 1)), 6)
+	costs, file := lengthFiles(t, rand.New(rand.NewPCG(1, 1)), 6)
 	bad := filepath.Join(t.TempDir(), "bad.txt")
 	require.NoError(t, os.WriteFile(bad, []byte("1 2\n  7,x9 # no\n"), 0o644))
 	plain := filepath.Join(t.TempDir(), "plain.json")
@@ -73,16 +78,69 @@ func TestLengthFaults(t *testing.T) {
 		want   string
 	}{
 		{[]string{"sim", "1f1b", "--costs", costs}, misused, "give the lengths of all 8 microbatches"},
-		{[]string{"sim", "1f1b", "--costs", costs, "--lengths", lengths, "--microbatches", "8"}, misused, "lengths are given for 6 microbatches, but the plan has 8"},
+		{[]string{"sim", "1f1b", "--costs", costs, "--lengths", file, "--microbatches", "8"}, misused, "lengths are given for 6 microbatches, but the plan has 8"},
 		{[]string{"sim", "1f1b", "--costs", costs, "--lengths", bad}, atFault, `bad.txt:2:5: found "x9", expected a length of 1 to`},
-		{[]string{"sim", "1f1b", "--lengths", lengths}, misused, "give --costs whose stages have per_token"},
-		{[]string{"sim", "1f1b", "--costs", plain, "--lengths", lengths}, misused, "the costs do not depend on them"},
-		{[]string{"mem", "plan", "1f1b", "--costs", costs, "--lengths", lengths, "--what-if"}, misused, "--what-if: it changes the number of microbatches"},
-		{[]string{"mem", "plan", "1f1b", "--costs", costs, "--lengths", lengths, "--shapes", "0"}, misused, "--shapes: the costs have the lengths"},
-		{[]string{"mem", "plan", "1f1b", "--costs", costs, "--lengths", lengths, "--memory", "1MiB"}, atFault, "the plan does not fit the budget"},
+		{[]string{"sim", "1f1b", "--lengths", file}, misused, "give --costs whose stages have per_token"},
+		{[]string{"sim", "1f1b", "--costs", plain, "--lengths", file}, misused, "the costs do not depend on them"},
+		{[]string{"mem", "plan", "1f1b", "--costs", costs, "--lengths", file, "--what-if"}, misused, "--what-if: it changes the number of microbatches"},
+		{[]string{"mem", "plan", "1f1b", "--costs", costs, "--lengths", file, "--shapes", "0"}, misused, "--shapes: the costs have the lengths"},
+		{[]string{"mem", "plan", "1f1b", "--costs", costs, "--lengths", file, "--memory", "1MiB"}, atFault, "the plan does not fit the budget"},
 	} {
 		var out, fault bytes.Buffer
 		require.Equal(t, test.status, run(test.args, strings.NewReader(""), &out, &fault), "%v: %s", test.args, fault.String())
 		require.Contains(t, fault.String(), test.want)
 	}
+}
+
+// weir trace --lengths writes costs whose times for each microbatch are those of the run.
+func TestTraceByLength(t *testing.T) {
+	costs, file := lengthFiles(t, rand.New(rand.NewPCG(3, 3)), 8)
+	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 8})
+	require.NoError(t, err)
+	given, err := (&costFlags{Costs: costs, Lengths: file}).fromFile()
+	require.NoError(t, err)
+	given.PerMiB = 0
+	steps, err := tracetest.Simulate(plan, given, 2)
+	require.NoError(t, err)
+	folder := t.TempDir()
+	for rank := range 4 {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, fmt.Sprintf("rank%d.json", rank)), steps.Kineto(rank, "gpu_user_annotation"), 0o644))
+	}
+	written := filepath.Join(t.TempDir(), "costs.json")
+	var out, fault bytes.Buffer
+	require.Zero(t, run([]string{"trace", folder, "--emit-costs", written, "--lengths", file, "--no-choose"}, strings.NewReader(""), &out, &fault), fault.String())
+	require.Contains(t, out.String(), "at most 0.0 % off the medians")
+	got, err := (&costFlags{Costs: written}).fromFile()
+	require.NoError(t, err)
+	require.Equal(t, given.Lengths, got.Lengths)
+	for stage := range 4 {
+		for _, size := range append(got.Lengths, lengths.Of(9000)) {
+			one, want := got.Stages[stage].At(size), given.Of(stage).At(size)
+			require.InEpsilon(t, want.F, one.F, 0.001)
+			require.InEpsilon(t, want.Backward(), one.Backward(), 0.001)
+		}
+	}
+	require.Equal(t, misused, run([]string{"trace", folder, "--lengths", file}, strings.NewReader(""), &out, &fault))
+	require.Contains(t, fault.String(), "--lengths is for --emit-costs")
+	_, other := lengthFiles(t, rand.New(rand.NewPCG(3, 3)), 7)
+	require.Equal(t, misused, run([]string{"trace", folder, "--lengths", other, "--emit-costs", written}, strings.NewReader(""), &out, &fault))
+	require.Contains(t, fault.String(), "has lengths of 7 microbatches, and the traces have 8")
+}
+
+// weir fit takes costs with rates for its sequences, as it takes the costs of a microbatch of that length.
+func TestFitByLength(t *testing.T) {
+	costs, _ := lengthFiles(t, nil, 0)
+	given, err := (&costFlags{Costs: costs}).fromFile()
+	require.NoError(t, err)
+	plain := filepath.Join(t.TempDir(), "plain.json")
+	file, err := os.Create(plain)
+	require.NoError(t, err)
+	require.NoError(t, simulate.WriteCosts(file, given.AtSize(lengths.Of(1024, 1024))))
+	require.NoError(t, file.Close())
+	var outputs [2]bytes.Buffer
+	for i, name := range []string{costs, plain} {
+		var fault bytes.Buffer
+		require.Zero(t, run([]string{"fit", "../../docs/fit/llama-3-8b.json", "--seq", "1024", "--microbatch-size", "2", "--costs", name, "--json"}, strings.NewReader(""), &outputs[i], &fault), fault.String())
+	}
+	require.Equal(t, outputs[1].String(), outputs[0].String())
 }

@@ -26,6 +26,7 @@ type traceCmd struct {
 	RanksPerHost int      `help:"Ranks that share a clock, if the traces do not name their hosts; by default all of them." placeholder:"N"`
 	Pipeline     int      `help:"Which one of several pipelines side by side, from 0." placeholder:"K"`
 	EmitCosts    string   `help:"Write the measured costs to this file, for weir choose, sim and fit." placeholder:"FILE"`
+	Lengths      string   `help:"A file with the lengths of the sequences of each microbatch in tokens, a microbatch a line: --emit-costs then writes times that depend on lengths." placeholder:"FILE" predictor:"file"`
 	Output       string   `short:"o" help:"Write a page to this file, which draws every rank as it ran above the same rank as it is simulated." placeholder:"FILE.html"`
 	Choose       bool     `help:"Also search for the best order for the measured costs, with no more microbatches in flight than the run had." default:"true" negatable:""`
 	JSON         bool     `help:"Print the report as JSON; times are nanoseconds."`
@@ -65,6 +66,18 @@ func (c *traceCmd) Run(s *streams) error {
 	}
 	if err != nil {
 		return err
+	}
+	if c.Lengths != "" {
+		if c.EmitCosts == "" {
+			return usage("--lengths is for --emit-costs: give both")
+		}
+		misfit, err := byLength(report, c.Lengths)
+		if err != nil {
+			return err
+		}
+		if !c.JSON {
+			fmt.Fprintf(s.text, "The times by length that --emit-costs writes are at most %.1f %% off the medians of microbatches.\n\n", 100*misfit)
+		}
 	}
 	if c.EmitCosts != "" {
 		if err := outfile.Write(c.EmitCosts, func(w io.Writer) error { return simulate.WriteCosts(w, report.Model) }); err != nil {

@@ -209,6 +209,38 @@ func TestLongSequencesAreApart(t *testing.T) {
 	require.ErrorIs(t, err, pack.ErrMemory)
 }
 
+// The memory binds: most packings use nearly all of it, and none more.
+func TestMemoryBinds(t *testing.T) {
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	cfg := pack.Config{
+		Rule: schedule.OneFOneB, Params: schedule.Params{Placement: schedule.Looped(4, 4)}, Costs: memoryCosts(), Capacity: 1, Effort: 100,
+		Limits: pack.Limits{Memory: 4 << 30},
+	}
+	p, err := pack.New(cfg)
+	require.NoError(t, err)
+	full, packed := 0, 0
+	for range 40 {
+		sequences := make([]int64, 60)
+		for i := range sequences {
+			sequences[i] = 1 + random.Int64N(1+random.Int64N(p.Longest()/2))
+		}
+		packing, err := p.Pack(sequences)
+		if errors.Is(err, pack.ErrMemory) {
+			continue
+		}
+		require.NoError(t, err)
+		requirePacking(t, &cfg, sequences, packing)
+		packed++
+		if slices.Max(packing.Replicas[0].Peaks) > cfg.Limits.Memory*8/10 {
+			full++
+		}
+	}
+	require.Greater(t, packed, 20)
+	require.Greater(t, full, packed/2)
+}
+
 func TestConfigFaults(t *testing.T) {
 	good := pack.Config{Rule: schedule.OneFOneB, Params: schedule.Params{Placement: schedule.Looped(4, 4)}, Costs: memoryCosts(), Capacity: 1}
 	for want, change := range map[string]func(*pack.Config){

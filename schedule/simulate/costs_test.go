@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lengths"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
@@ -192,4 +193,35 @@ func FuzzReadCosts(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, c, back)
 	})
+}
+
+// FitLengths finds the costs from measurements at several sizes, bytes exactly.
+func TestFitLengths(t *testing.T) {
+	want := &simulate.Costs{Unit: "ns", Latency: 7, Stages: []simulate.StageCosts{{
+		F: 900, I: 800, Saved: 4096, Resident: 5,
+		PerToken:  simulate.Rates{F: 3.25, I: 2.5, W: 1.75, Output: 8192, Saved: 557056, FreedByI: 4096, Carry: 12},
+		PerSquare: simulate.Rates{F: 0.125, I: 0.25, Saved: 2},
+	}, {B: 5, Gradient: 8192}}}
+	sizes := []lengths.Size{lengths.Of(128), lengths.Of(256, 512), lengths.Of(1024), lengths.Of(64, 64, 64)}
+	var measured []*simulate.Costs
+	for _, size := range sizes {
+		measured = append(measured, want.AtSize(size))
+	}
+	got, misfit, err := simulate.FitLengths(sizes, measured)
+	require.NoError(t, err)
+	require.Less(t, misfit, 1e-3)
+	for _, size := range append(sizes, lengths.Of(5000, 3)) {
+		for stage := range want.Stages {
+			a, b := want.Stages[stage].At(size), got.Stages[stage].At(size)
+			require.InDelta(t, a.F, b.F, 2+0.001*float64(a.F))
+			require.InDelta(t, a.I+a.W, b.I+b.W, 2+0.001*float64(a.I))
+			a.F, a.I, a.W, b.F, b.I, b.W = 0, 0, 0, 0, 0, 0
+			require.Equal(t, a, b)
+		}
+	}
+	require.EqualValues(t, 7, got.Latency)
+	_, _, err = simulate.FitLengths(sizes[:2], measured[:2])
+	require.ErrorIs(t, err, simulate.ErrCosts)
+	_, _, err = simulate.FitLengths(sizes[:3], append(measured[:2:2], &simulate.Costs{Stages: make([]simulate.StageCosts, 1)}))
+	require.ErrorContains(t, err, "measurement 2 has 1 stages")
 }

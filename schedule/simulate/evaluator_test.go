@@ -70,3 +70,29 @@ func TestEvaluator(t *testing.T) {
 		}
 	})
 }
+
+// Nothing that skips repeats is used for microbatches of different lengths, and repeats of microbatches of
+// equal lengths are skipped.
+func TestLengthsSkipNothing(t *testing.T) {
+	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 400})
+	require.NoError(t, err)
+	costs := &simulate.Costs{Stages: []simulate.StageCosts{{PerToken: simulate.Rates{F: 1, I: 1, W: 1, Saved: 1}}}}
+	for range 400 { // equal, but for one in the middle
+		costs.Lengths = append(costs.Lengths, lengths.Of(100))
+	}
+	costs.Lengths[250] = lengths.Of(5000)
+	want, _, err := simulate.InFull(plan, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	got, err := simulate.Leaping(plan, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	got.Critical = nil
+	require.Equal(t, want, got)
+	all, err := simulate.Work(plan, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	for mb := range costs.Lengths {
+		costs.Lengths[mb] = lengths.Of(100)
+	}
+	few, err := simulate.Work(plan, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	require.Less(t, few, all/4)
+}

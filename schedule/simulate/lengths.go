@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"math"
 	"slices"
 
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
@@ -24,10 +25,27 @@ type Rates struct {
 	Offloaded float64 `json:"offloaded,omitempty"`
 }
 
+// amounts returns pointers to the costs of a stage that may depend on lengths: the constants, and the
+// rates for tokens and for squares.
+func (s *StageCosts) amounts() [11]struct {
+	constant      *int64
+	token, square *float64
+} {
+	t, q := &s.PerToken, &s.PerSquare
+	return [...]struct {
+		constant      *int64
+		token, square *float64
+	}{
+		{&s.F, &t.F, &q.F}, {&s.I, &t.I, &q.I}, {&s.W, &t.W, &q.W}, {&s.B, &t.B, &q.B}, {&s.Recompute, &t.Recompute, &q.Recompute},
+		{&s.Output, &t.Output, &q.Output}, {&s.Gradient, &t.Gradient, &q.Gradient}, {&s.Saved, &t.Saved, &q.Saved},
+		{&s.FreedByI, &t.FreedByI, &q.FreedByI}, {&s.Carry, &t.Carry, &q.Carry}, {&s.Offloaded, &t.Offloaded, &q.Offloaded},
+	}
+}
+
 // At returns the costs of a microbatch of the given size, which have no rates. Each is rounded to a
 // whole number.
 func (s *StageCosts) At(size lengths.Size) StageCosts {
-	at, t, q := *s, &s.PerToken, &s.PerSquare
+	at, t, q := *s, &s.PerToken, &s.PerSquare // without amounts, through which the result would escape to the heap
 	at.PerToken, at.PerSquare = Rates{}, Rates{}
 	vary := func(v *int64, token, square float64) {
 		if token != 0 || square != 0 {
@@ -46,6 +64,45 @@ func (s *StageCosts) At(size lengths.Size) StageCosts {
 	vary(&at.Carry, t.Carry, q.Carry)
 	vary(&at.Offloaded, t.Offloaded, q.Offloaded)
 	return at
+}
+
+// FitLengths returns costs with rates from costs that were measured for microbatches of several sizes, at
+// least three, and the largest relative deviation of a measured amount from them. Sizes in bytes that
+// whole coefficients reproduce get these. Everything that does not depend on lengths is that of the first
+// costs. An error wraps ErrCosts.
+func FitLengths(sizes []lengths.Size, measured []*Costs) (fitted *Costs, misfit float64, err error) {
+	if len(sizes) < 3 || len(sizes) != len(measured) {
+		return nil, 0, diagnostic.Errorf(ErrCosts, "there are %d sizes and %d measurements: give at least three of each", len(sizes), len(measured))
+	}
+	own := *measured[0]
+	own.Stages = slices.Clone(own.Stages)
+	for stage := range own.Stages {
+		for k, to := range own.Stages[stage].amounts() {
+			var points []lengths.Point
+			for i, c := range measured {
+				if len(c.Stages) != len(own.Stages) {
+					return nil, 0, diagnostic.Errorf(ErrCosts, "measurement %d has %d stages, and the first one %d", i, len(c.Stages), len(own.Stages))
+				}
+				points = append(points, lengths.Point{Size: sizes[i], Value: float64(*c.Stages[stage].amounts()[k].constant)})
+			}
+			amount, off := lengths.Fit(points)
+			whole := lengths.Amount{Constant: math.Round(amount.Constant), Token: math.Round(amount.Token), Square: math.Round(amount.Square)}
+			if !slices.ContainsFunc(points, func(p lengths.Point) bool { return whole.At(p.Size) != p.Value }) {
+				amount, off = whole, 0
+			}
+			*to.constant, *to.token, *to.square = int64(math.Round(amount.Constant)), amount.Token, amount.Square
+			misfit = max(misfit, off)
+		}
+		s := &own.Stages[stage]
+		s.Joined = 0 // the two microbatches of a pair may differ
+		for _, part := range []*int64{&s.FreedByI, &s.Offloaded} {
+			*part = min(*part, s.Saved)
+		}
+		for _, r := range []*Rates{&s.PerToken, &s.PerSquare} {
+			r.FreedByI, r.Offloaded = min(r.FreedByI, r.Saved), min(r.Offloaded, r.Saved)
+		}
+	}
+	return &own, misfit, own.Validate()
 }
 
 // HasRates reports whether the costs of a stage depend on the size of a microbatch.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lengths"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -140,4 +141,27 @@ func (c *costing[T]) run(rule schedule.Rule, hooks runner.Hooks) (*runner.Runner
 	cfg := c.Runner
 	cfg.Plan.Rule, cfg.Hooks = rule, hooks
 	return runner.New(cfg)
+}
+
+// Sized yields microbatches of one size.
+type Sized[T any] struct {
+	Size   lengths.Size
+	Source runner.Source[T]
+}
+
+// MeasureLengths is Measure for microbatches of several sizes, at least three. It returns costs with rates
+// for each token and for each squared length, and the largest relative deviation of a measured time or size
+// from them. The sources of the configuration are ignored.
+func MeasureLengths[T any](ctx context.Context, cfg Config[T], sources []Sized[T]) (*simulate.Costs, float64, error) {
+	var sizes []lengths.Size
+	var measured []*simulate.Costs
+	for _, s := range sources {
+		cfg.Source, cfg.Largest = func(int) runner.Source[T] { return s.Source }, s.Source
+		one, err := Measure(ctx, cfg)
+		if err != nil {
+			return nil, 0, err
+		}
+		sizes, measured = append(sizes, s.Size), append(measured, one)
+	}
+	return simulate.FitLengths(sizes, measured)
 }

@@ -9,6 +9,7 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/schedule/lengths"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/stages"
@@ -80,4 +81,53 @@ func TestMeasureWhole(t *testing.T) {
 	require.ErrorContains(t, err, "stage 1 is nil")
 	_, err = costs.Measure(t.Context(), costs.Config[kernels.Buffer]{})
 	require.ErrorContains(t, err, "costs: Source or Largest is nil")
+}
+
+// The sizes that a transformer's stages save and send are exact for every length, and its times grow with it.
+func TestMeasureLengths(t *testing.T) {
+	dev, err := kernels.NewHost(kernels.HostConfig{})
+	require.NoError(t, err)
+	defer dev.Close()
+	model, err := transformer.New(dev, transformer.Config{Vocabulary: 32, Width: 8, Layers: 1, Heads: 2, Context: 64}, 3)
+	require.NoError(t, err)
+	defer model.Close()
+	source := func(length int) runner.Source[kernels.Buffer] {
+		ids, ones := make([]int32, length), make([]float32, length)
+		for i := range ones {
+			ones[i] = 1
+		}
+		return runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+			transformer.Put(dev, entry, ids, ids, ones)
+			return nil
+		})
+	}
+	cfg := costs.Config[kernels.Buffer]{
+		Runner: runner.Config[kernels.Buffer]{
+			Stages: model.Stages(), Spaces: runner.Spaces(dev), Gradients: dev, Losses: []loss.Def{{Name: transformer.LossName, Objective: true}},
+		},
+		Steps: 1, Microbatches: 4,
+	}
+	var sized []costs.Sized[kernels.Buffer]
+	for _, length := range []int{8, 16, 64} {
+		sized = append(sized, costs.Sized[kernels.Buffer]{Size: lengths.Of(length), Source: source(length)})
+	}
+	got, misfit, err := costs.MeasureLengths(t.Context(), cfg, sized)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, misfit, 0.0)
+	for _, length := range []int{8, 31, 64} {
+		one := source(length)
+		cfg.Source, cfg.Largest = func(int) runner.Source[kernels.Buffer] { return one }, one
+		want, err := costs.Measure(t.Context(), cfg)
+		require.NoError(t, err)
+		for stage := range want.Stages {
+			at, exact := got.Stages[stage].At(lengths.Of(length)), want.Stages[stage]
+			require.Equal(t, exact.Output, at.Output)
+			require.Equal(t, exact.Gradient, at.Gradient)
+			require.Equal(t, exact.Saved, at.Saved, "stage %d, %d tokens", stage, length)
+			require.Equal(t, exact.Carry, at.Carry)
+			require.Equal(t, exact.FreedByI, at.FreedByI)
+		}
+	}
+	_, _, err = costs.MeasureLengths(t.Context(), cfg, sized[:2])
+	require.ErrorIs(t, err, simulate.ErrCosts)
 }
