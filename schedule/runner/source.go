@@ -27,6 +27,7 @@ type Source[T any] interface {
 // Shaped is an optional ability of a Source: Shape returns the shape class of a microbatch, as an
 // index into Memory.Profile. It is called before the step begins. microbatch is its Entry.Index. The
 // memory of the step is then planned for exactly these shapes. The sources of all ranks must agree.
+// IndexedShapes makes such a source.
 type Shaped interface {
 	Shape(microbatch int) int
 }
@@ -82,6 +83,18 @@ func (s *indexed[T]) begin(int, int, int, int) error {
 	}
 	return nil
 }
+
+// IndexedShapes is Indexed with the shape class of each entry; see Shaped.
+func IndexedShapes[T any](fill func(ctx context.Context, entry batchctx.Entry[T]) error, shape func(microbatch int) int) Source[T] {
+	return &indexedShapes[T]{indexed[T]{fill}, shape}
+}
+
+type indexedShapes[T any] struct {
+	indexed[T]
+	shape func(microbatch int) int
+}
+
+func (s *indexedShapes[T]) Shape(microbatch int) int { return s.shape(microbatch) }
 
 // PerRank combines one source for each rank of the process, in order, into the source of the process.
 func PerRank[T any](sources ...Source[T]) Source[T] { return &perRank[T]{sources: sources} }
