@@ -257,7 +257,7 @@ def refusals():
     yield whole, {"loss_fn": None}, "give it on every rank"
     yield whole, {"stages": {"grad": False}}, "output_args of stage 0 require no gradient"
     yield whole, {"stages": {"wrap": nn.parallel.DistributedDataParallel}}, ""
-    yield plan(), {"stages": {"wrap": nn.parallel.DistributedDataParallel}}, "stage 0 is wrapped in DDP"
+    yield plan(), {"stages": {"wrap": nn.parallel.DistributedDataParallel}}, "stage 1 is wrapped in DDP"
 
 
 @pytest.mark.parametrize("plan, options, says", list(refusals()))

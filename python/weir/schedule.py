@@ -98,7 +98,7 @@ def _check_stage(plan: Plan, stage: Any, exchanged: Sequence[Any]) -> None:
     for name, tensors, other in zip(("input_args", "output_args"), exchanged, (index, index + 1)):
         if tensors and 0 < other < plan.stages and not any(tensor.requires_grad for tensor in tensors):
             raise PlanError(f"{name} of stage {index} require no gradient, so none would be sent back: torch.empty(..., requires_grad=True)")
-    if isinstance(stage.submod, nn.parallel.DistributedDataParallel) and plan.split[index]:
+    if isinstance(stage.submod, nn.parallel.DistributedDataParallel) and plan.split[index] and index:  # PyTorch runs stage 0's backward whole, in W
         raise PlanError(f"stage {index} is wrapped in DDP, which does not see gradients of split backwards, and {plan.path} splits them: "
                         "shard it with fully_shard, or take a plan without I and W")
 
