@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+import weakref
 from datetime import timedelta
 from typing import Any, Callable, NamedTuple, Sequence, Tuple
 
@@ -60,7 +61,9 @@ class Transfers:
 
     A rank that fails calls leave, which closes its communicators. The waits of its neighbours end
     with an error at once, as they do if its process has ended, and they leave as well; so a step
-    ends on every rank. The cause travels through the store of the process group.
+    ends on every rank. The cause travels through the store of the process group. A thread looks for
+    it there when a wait takes longer than a second, because the processes that a rank has forked,
+    such as a DataLoader's workers, keep its connections open.
     """
 
     def __init__(self, ranks: Sequence[int], rank: int, queues: Sequence[Queue], links: dict[str, list[int]], replicas: Sequence[int], timeout: float,
@@ -87,6 +90,7 @@ class Transfers:
         self._keys = {name: key for key, (_, name, _) in mine.items()}
         self._groups: dict[Any, Any] = {}
         self._stores: list[Any] = []
+        self._waiting = 0.0  # since when
         self._device, self._hosted = device, device.type == "cpu"  # gloo, whose waits block the host
 
     def connect(self) -> None:
@@ -100,11 +104,14 @@ class Transfers:
                 raise RuntimeError(f"the ranks {list(members)} do not connect within {self.seconds:g} s; one has ended, or does not begin its step: {e}") from None
             if me in members and name in self._keys:
                 self._groups[self._keys[name]] = group
+        self._stores = [self._groups[key].get_group_store() for key in ("pipeline", "replicas") if key in self._groups]
+        threading.Thread(target=_watch, args=(weakref.ref(self), self._stores), daemon=True).start()
         self._peer = {key: dist.get_group_rank(group, self.ranks[key[1] if key[0] == self.rank else key[0]])
                       for key, group in self._groups.items() if not isinstance(key, str)}
 
     def close(self) -> None:
         """Ends the communicators."""
+        self._stores = []
         while self._groups:
             dist.destroy_process_group(self._groups.popitem()[1])
 
@@ -131,17 +138,18 @@ class Transfers:
 
         Over NCCL, only the current stream waits.
         """
-        start = 0.0
-        try:
-            for work in pending.works:
-                if self._hosted:
-                    start = start or time.monotonic()
-                    work.wait(self._timeout)
-                else:
-                    work.wait()
-        except RuntimeError as e:
-            raise LostError(peer, time.monotonic() - start >= self.seconds, str(e)) from None
+        self._wait(pending.works, peer, self._hosted)
         return pending.tensors
+
+    def _wait(self, works: Sequence[Any], peer: int, blocks: bool) -> None:
+        began = self._waiting = time.monotonic()
+        try:
+            for work in works:
+                work.wait(self._timeout) if blocks else work.wait()
+        except RuntimeError as e:
+            raise LostError(peer, time.monotonic() - began >= self.seconds, str(e)) from None
+        finally:
+            self._waiting = 0.0
 
     def reduce(self, numbers: Tensor, over: str, op: Any = dist.ReduceOp.SUM) -> Tensor:
         """Reduces a tensor of the host in place, over the "pipeline", the "replicas" of its stages or a link, and returns it."""
@@ -162,12 +170,13 @@ class Transfers:
         return found
 
     def _collective(self, tensor: Tensor, over: str, start: Callable[[Any], Any]) -> Tensor:
-        group, began = self._groups.get(over), time.monotonic()  # none of this rank alone
+        group = self._groups.get(over)  # none of this rank alone
         if group is not None and group.size() > 1:
             try:
-                start(group).wait(self._timeout)
+                work = start(group)
             except RuntimeError as e:
-                raise LostError(-1, time.monotonic() - began >= self.seconds, str(e)) from None
+                raise LostError(-1, False, str(e)) from None
+            self._wait([work], -1, True)
         return tensor
 
     def leave(self, cause: Cause | None) -> None:
@@ -175,11 +184,14 @@ class Transfers:
 
         cause is None on a rank that fails because a transfer has.
         """
-        self._stores = [self._groups[key].get_group_store() for key in ("pipeline", "replicas") if key in self._groups]
         if cause is not None:
             self._post(cause)
         self._ask(lambda store: store.set(f"left {self.rank}", "1"), self._stores[:1])
-        for key, group in self._groups.items():
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Closes the communicators, so that what waits for them fails, here and on the ranks at their other ends."""
+        for key, group in list(self._groups.items()):
             if group.size() == 1:
                 continue
             if not self._hosted and (key == "gradients" or not isinstance(key, str)):
@@ -240,3 +252,21 @@ class Transfers:
         if asking.is_alive():
             self._stores = []
         return answers
+
+
+def _watch(ref: weakref.ref[Transfers], stores: list[Any]) -> None:
+    """Closes the communicators if a wait takes long and a rank has posted why it left. Ends when they are closed."""
+    while True:
+        time.sleep(_GRACE)
+        transfers = ref()
+        if transfers is None or transfers._stores is not stores:
+            return
+        if 0 < transfers._waiting < time.monotonic() - 2 * _GRACE:
+            try:
+                posted = any(store.check(["cause"]) for store in stores)
+            except (RuntimeError, ValueError, OSError):
+                return
+            if posted:
+                transfers.disconnect()
+                return
+        del transfers

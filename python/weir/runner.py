@@ -132,7 +132,7 @@ class Runner:
             links = {f"tie {i}": sorted({self.plan.placement[s] for s in names}) for i, names in enumerate(tied)}
         except (OSError, ValueError, AttributeError) as e:
             refusal = e
-        self._transfers = Transfers(ranks, self.rank, queues, links, self._replicas, timeout, self._device, refusal) if dist.is_initialized() else None
+        self._transfers: Any = Transfers(ranks, self.rank, queues, links, self._replicas, timeout, self._device, refusal) if dist.is_initialized() else None
         if refusal is not None:
             raise refusal
         self._broken = self._transfers is not None
@@ -343,11 +343,10 @@ class Runner:
     # The beginning and the end of a step.
 
     def _connected(self) -> Transfers:
-        assert self._transfers is not None
         if self._broken:
             self._transfers.connect()
             self._broken = False
-        return self._transfers
+        return self._transfers  # type: ignore[no-any-return]
 
     def _begin(self, entries: Iterable[Any] | None, shapes: Shapes, on_output: Callable[[int, Any], Any] | None) -> None:
         if self._transfers is not None:
@@ -655,7 +654,6 @@ class Runner:
         tensors = self._held.pop((name, s, mb))
         if [(t.shape, t.dtype) for t in tensors] != [(t.shape, t.dtype) for t in like]:
             raise ValueError(f"stage {s} sends {_describe(tensors)} for microbatch {mb}, and shapes says {_describe(like)}")
-        assert self._transfers is not None
         self._digest += _digest(kind, s, mb, like)
         self._held[f"WAIT_{kind}", s, mb] = self._transfers.send(self._queue(f"SEND_{kind}", s), tensors)
 
@@ -666,7 +664,6 @@ class Runner:
         self._send("B", "given", s, mb, [t for t in self._like(s, mb) if t.is_floating_point()])
 
     def _receive(self, kind: str, name: str, s: int, mb: int, like: Sequence[Tensor]) -> None:
-        assert self._transfers is not None
         self._digest -= _digest(kind[-1], s - 1 if kind == "RECV_F" else s + 1, mb, like)
         self._held[name, s, mb] = pending = self._transfers.receive(self._queue(kind, s), like)
         self._watch(pending.tensors, f"received {name}", s, mb)
@@ -678,11 +675,9 @@ class Runner:
         self._receive("RECV_B", "gradient", s, mb, [t for t in self._like(s + 1, mb) if t.is_floating_point()])
 
     def _wait_f(self, s: int, mb: int) -> None:
-        assert self._transfers is not None
         self._transfers.wait(self._held["WAIT_F", s, mb], self.plan.placement[s + 1])
 
     def _wait_b(self, s: int, mb: int) -> None:
-        assert self._transfers is not None
         self._transfers.wait(self._held["WAIT_B", s, mb], self.plan.placement[s - 1])
 
     # Data parallelism and ties.
