@@ -97,7 +97,7 @@ func TestTraceByLength(t *testing.T) {
 	costs, file := lengthFiles(t, rand.New(rand.NewPCG(3, 3)), 8)
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 8})
 	require.NoError(t, err)
-	given, err := (&costFlags{Costs: costs, Lengths: file}).fromFile()
+	given, err := (&costFlags{Costs: costs, Lengths: file}).fromFile(4)
 	require.NoError(t, err)
 	given.PerMiB = 0
 	steps, err := tracetest.Simulate(plan, given, 2)
@@ -110,7 +110,7 @@ func TestTraceByLength(t *testing.T) {
 	var out, fault bytes.Buffer
 	require.Zero(t, run([]string{"trace", folder, "--emit-costs", written, "--lengths", file, "--no-choose"}, strings.NewReader(""), &out, &fault), fault.String())
 	require.Contains(t, out.String(), "at most 0.0 % off the medians")
-	got, err := (&costFlags{Costs: written}).fromFile()
+	got, err := (&costFlags{Costs: written}).fromFile(4)
 	require.NoError(t, err)
 	require.Equal(t, given.Lengths, got.Lengths)
 	for stage := range 4 {
@@ -130,7 +130,7 @@ func TestTraceByLength(t *testing.T) {
 // weir fit takes costs with rates for its sequences, as it takes the costs of a microbatch of that length.
 func TestFitByLength(t *testing.T) {
 	costs, _ := lengthFiles(t, nil, 0)
-	given, err := (&costFlags{Costs: costs}).fromFile()
+	given, err := (&costFlags{Costs: costs}).fromFile(4)
 	require.NoError(t, err)
 	plain := filepath.Join(t.TempDir(), "plain.json")
 	file, err := os.Create(plain)
