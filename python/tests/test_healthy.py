@@ -263,7 +263,7 @@ def test_silent_with_a_compiled_model():
 
 def quiet(made, loop):
     guard = weir.Guard(made[0], on_leak="raise")
-    guard._trends = Always(), Always()
+    guard._trends = (Always(),) * 3
     loop(*made)
     guard.close()
     assert guard.watched >= 16

@@ -79,7 +79,8 @@ def _variables() -> tuple[dict[int, str], set[int]]:
         frame: types.FrameType | None = top
         while frame is not None:
             frames.add(id(frame))
-            if frame.f_globals.get("__package__") != __package__ and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            package = (frame.f_globals.get("__package__") or "").partition(".")[0]
+            if package not in (__package__, "torch") and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
                 variables.update({id(value): f"{k}= in {frame.f_code.co_name}()" for k, value in frame_locals(frame).items() if k != "self"})
             frame = frame.f_back  # at last None, as a variable that has its own frame makes a cycle
         del top

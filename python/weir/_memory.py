@@ -38,9 +38,9 @@ class Memory:
         self._module: Any = getattr(torch, device.type, None)
         self._mallinfo2: Any = getattr(ctypes.CDLL(None), "mallinfo2", None) if os.name == "posix" else None
         self.source = f"torch.{device.type}.memory_stats"
+        if self._mallinfo2:
+            self._mallinfo2.restype = _Mallinfo2
         if not hasattr(self._module, "memory_stats"):
-            if self._mallinfo2:
-                self._mallinfo2.restype = _Mallinfo2
             before, probe = self._malloc()[0], torch.empty(1 << 20, dtype=torch.uint8)
             self.source = "malloc" if self._malloc()[0] - before >= probe.numel() else "most resident pages"
 
@@ -55,6 +55,10 @@ class Memory:
         reading = Reading(allocated, reserved, max(self._most, allocated))
         self._most = allocated if reset_peak else reading.peak
         return reading
+
+    def host(self) -> int:
+        """Returns the bytes that malloc has given out in the host's memory, if the device has memory of its own, and 0 otherwise."""
+        return self._malloc()[0] if self.source.startswith("torch") else 0
 
     def _malloc(self) -> tuple[int, int]:
         info = self._mallinfo2() if self._mallinfo2 else _Mallinfo2()

@@ -80,7 +80,7 @@ class Guard:
         self._readings: list[Reading] = []  # the first and the last
         self._index = self._depth = self._outputs = self._backwards = self._rest = self._peak = 0
         self._window, self._lowest = _SWEEPS, -1
-        self._trends = _Trend(least), _Trend(least)  # of microbatches, and of the lowest in each step
+        self._trends = _Trend(least), _Trend(least), _Trend(least)  # of microbatches, of the lowest in each step, and of the host beside a GPU
         self._memory: Memory | None = None
         self._nets: Nets | None = None
         self._hooks: Any = None
@@ -252,6 +252,7 @@ class Guard:
         self._readings = [*self._readings[:1], reading] if self._readings else [reading, reading]
         self._peak = max(self._peak, reading.peak)
         self._trends[0].add(reading.allocated)
+        self._trends[2].add(self._memory.host())
         self._lowest = min(self._lowest, reading.allocated) if self._index else reading.allocated
         self._index += 1
         if self._stepped:
