@@ -7,7 +7,7 @@ python=${PYTHON:-python3}
 gpus=$("$python" -c 'import torch; print(torch.cuda.device_count())')
 [ "$gpus" -gt 0 ] || { echo "skipped, PyTorch sees no GPU here"; exit 0; }
 "$python" -c 'import torch; print(torch.__version__, torch.cuda.get_device_name(), torch.cuda.device_count())'
-ranks() { "$python" -m torch.distributed.run --nproc-per-node "$gpus" --master-port 0 "$@"; }
+ranks() { "$python" -m torch.distributed.run --standalone --nproc-per-node "$gpus" "$@"; }
 
 guard() { WEIR_DEVICE=cuda "$python" -m pytest -q -p no:cacheprovider -p no:logging python/tests/test_{detached,guard,healthy,leaks,loops}.py; }
 price() { WEIR_DEVICE=cuda "$python" python/tests/price.py 4096; }

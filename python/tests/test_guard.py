@@ -220,9 +220,11 @@ def test_in_place_changes_are_still_refused_while_watching():
     x = torch.randn(2, WIDTH)
     out = model[0](model(x)).exp()
     out.mul_(2)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        out.sum().backward()
-    guard.close()
+    try:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out.sum().backward()
+    finally:
+        guard.close()
 
 
 def test_stands_aside_for_other_hooks():
