@@ -19,6 +19,7 @@ __all__ = ["Cause", "LostError", "Pending", "Transfers"]
 Queue = Tuple[int, int, str]  # sender and receiver, as ranks of the pipeline, and "F" or "B"
 
 _TAG = 1 << 30  # of a receive that nothing answers
+_CONNECT = 60.0  # seconds, at least, for all ranks to begin a step that connects
 _GRACE = 0.5  # seconds in which the other ranks of a failed step say that they have left it
 
 
@@ -94,14 +95,14 @@ class Transfers:
         self._device, self._hosted = device, device.type == "cpu"  # gloo, whose waits block the host
 
     def connect(self) -> None:
-        """Makes the communicators, anew after a step that failed. Every rank takes part. Raises RuntimeError after the timeout."""
+        """Makes the communicators, anew after a step that failed. Every rank takes part. Raises RuntimeError after the timeout, or a minute."""
         self.close()
         me = dist.get_rank()
         for name, members, control in self._wanted:
             try:
-                group = dist.new_group(list(members), timeout=self._timeout, backend="gloo" if control else None)
+                group = dist.new_group(list(members), timeout=timedelta(seconds=max(self.seconds, _CONNECT)), backend="gloo" if control else None)
             except RuntimeError as e:
-                raise RuntimeError(f"the ranks {list(members)} do not connect within {self.seconds:g} s; one has ended, or does not begin its step: {e}") from None
+                raise RuntimeError(f"the ranks {list(members)} do not connect within {max(self.seconds, _CONNECT):g} s; one has ended, or does not begin its step: {e}") from None
             if me in members and name in self._keys:
                 self._groups[self._keys[name]] = group
         self._stores = [self._groups[key].get_group_store() for key in ("pipeline", "replicas") if key in self._groups]
