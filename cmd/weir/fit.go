@@ -47,7 +47,6 @@ type fitCmd struct {
 	Optimizer       string `group:"Numbers:" help:"adamw keeps two moments, momentum one, sgd none; by default that of Megatron's flags, or adamw." enum:"auto,adamw,momentum,sgd" default:"auto"`
 	Recompute       string `group:"Numbers:" help:"none; full: every layer keeps its input alone; selective: the scores of attention; or some of core, norm and activation, separated by commas." placeholder:"GROUPS"`
 	RecomputeStages []int  `group:"Numbers:" help:"Only these stages recompute, from 0, separated by commas." placeholder:"S"`
-	Tables          string `group:"Numbers:" help:"Whose layers keep what: megatron (TransformerEngine, FlashAttention), or pytorch (plain modules, with --precision fp32)." enum:"megatron,pytorch" default:"megatron"`
 	UnfusedScores   bool   `group:"Numbers:" help:"Attention keeps its scores, as without FlashAttention."`
 
 	Memory     size          `group:"Memory:" help:"Bytes of a device, such as 80GiB; a run that needs more is refused." placeholder:"BYTES"`
@@ -194,7 +193,6 @@ func (c *fitCmd) setup(read *fit.Config) (fit.Setup, error) {
 	s.UnfusedAttention = s.UnfusedAttention || c.UnfusedScores
 	s.Further = c.Mtp || read.Model.Family == "megatron" && read.Model.MTP > 0
 	s.Allowance = int64(c.Allowance)
-	s.Tables = fit.Tables(c.Tables)
 	if c.Optimizer != "auto" {
 		s.Optimizer = fit.Optimizer(c.Optimizer)
 	}
@@ -491,8 +489,8 @@ func (c *fitCmd) notes(w io.Writer, one *fitted, r *fit.Request) {
 		{r.Model == nil && r.Pieces == nil, "All else is as it was measured."},
 		{r.Pieces != nil, exact + "from the model's own code: docs/profile.md."},
 		{r.Model != nil && r.Profile != nil, exact + "as they were measured."},
-		{r.Model != nil && r.Profile == nil && c.Tables == "megatron", exact + "modelled. docs/fit.md has how far off they were in ten published runs."},
-		{r.Model != nil && r.Profile == nil && c.Tables == "pytorch", exact + "modelled. docs/fit.md has the modules that they were compared with."},
+		{r.Model != nil && r.Profile == nil, exact + "modelled. docs/fit.md has how far off they were in ten published runs."},
+		{r.Model != nil && r.Profile == nil && r.Model.Family != "megatron", "For a model in PyTorch, python -m weir.profile writes a profile from the model's own code, which fit reads in place of the config: docs/profile.md."},
 		{r.Model != nil && r.Model.RouterBuffer, "The parameters include a correction for each expert, which is not trained, as published counts do."},
 		{r.Model != nil && r.Model.Experts > 0, "Every expert is taken to have the same load."},
 		{r.Setup.Zero == 3 && r.Setup.Gathered == 0, "Weights that are gathered for use are not counted: --gathered K counts those of K stages."},

@@ -55,8 +55,6 @@ func TestFitFaults(t *testing.T) {
 		{tinyLlama, []string{"--seq", "8", "--best", "--offload", "1"}, misused, "give --far-rate, and leave out --offload"},
 		{tinyLlama, []string{"--seq", "8", "--far-rate", "25GB/s"}, misused, "--far-rate is for --best"},
 		{tinyLlama, []string{"--seq", "8", "--forward-only"}, misused, "fit is for training all layers"},
-		{tinyLlama, []string{"--seq", "8", "--tables", "pytorch"}, misused, "weir: plain PyTorch's tables are for float32: in bf16"},
-		{tinyLlama, []string{"--seq", "8", "--tables", "pytorch", "--precision", "amp"}, misused, "weir: plain PyTorch's tables are for float32: in amp"},
 		{tinyLlama, []string{"--seq", "8", "--time-limit", "1ns"}, atFault, "weir: stopped after 1ns, the limit of --time-limit"},
 		{"--num-layers 4096 --hidden-size 64 --num-attention-heads 4 --vocab-size 64 --position-embedding-type none --seq-length 8", []string{"--ranks", "1024", "--best"}, misused, "weir: a search over 4096 layers on 1024 ranks takes too long"},
 		{tinyFlags + "--micro-batch-size 2 --global-batch-size 6", []string{"--replicas", "4"}, misused, "weir: a global batch of 6 sequences is not a multiple of 8, microbatches of 2 times 4 replicas: give another --replicas or --microbatch-size, or --microbatches"},
@@ -140,7 +138,4 @@ func TestFitFollowsAdvice(t *testing.T) {
 	require.Equal(t, good, status, errs)
 	require.Contains(t, out, "not read, and may matter: vision_config")
 	require.Contains(t, out, "not given, and assumed: head_dim 128, intermediate_size 22016, num_attention_heads 32, num_key_value_heads 32, tie_word_embeddings false, vocab_size 151936")
-
-	status, _, errs = fitRun(t, tinyLlama, "--seq", "8", "--tables", "pytorch", "--precision", "fp32")
-	require.Equal(t, good, status, errs)
 }

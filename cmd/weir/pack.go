@@ -238,7 +238,7 @@ func (c *packCmd) config(s *streams) (*pack.Config, error) {
 func (c *packCmd) fromConfig(s *streams, stages int) (*simulate.Costs, error) {
 	described := &fitCmd{
 		Config: []string{c.Config}, Set: c.Set, Tensor: c.Tensor, Precision: c.Precision, Recompute: c.Recompute,
-		Optimizer: "auto", Tables: "megatron", Seq: 4096, // at which the layers are balanced
+		Optimizer: "auto", Seq: 4096, // at which the layers are balanced
 	}
 	described.Replicas = c.Replicas
 	read, err := described.read(s)

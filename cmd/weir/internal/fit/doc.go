@@ -12,7 +12,9 @@
 //     rank. harmless.txt lists the flags that change no memory.
 //   - formula.go evaluates the sizes of tensors, such as "e*s*b*h/q".
 //   - layer.go defines a layer: a list of tensors, each with a formula, a memory class and a
-//     lifetime. tables.go has the layers of Megatron-LM and of plain PyTorch.
+//     lifetime. tables.go has the layers of Megatron-LM.
+//   - pieces.go reads a profile by weir.profile, which says what a model's own code keeps, in place of a
+//     description and its lists.
 //   - compose.go makes a layout.Profile of the layers of every stage: the forward runs them in
 //     order, the backward in reverse. lower.Prepare and layout.Make take this profile like a
 //     recorded one.
@@ -23,7 +25,7 @@
 // Four results are exact: the number of parameters, the bytes of weights, gradients and optimizer
 // state under the stated precision, the order of a plan's allocations and releases, and the peak
 // of a given list of tensors. The rest is a model: the lists of tensors, which follow the code of
-// Megatron-LM and PyTorch as it was read and measured (docs/fit.md); an even load of experts; the
+// Megatron-LM as it was read and measured (docs/fit.md); an even load of experts; the
 // times of the search; and the allowance for memory outside of tensors, such as the device's
 // context, NCCL's buffers and workspaces of libraries. Weights that ZeRO 3 gathers for use are
 // counted if the setup says for how many stages.

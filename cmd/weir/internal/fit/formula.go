@@ -71,7 +71,7 @@ func (m *Model) sizes(s *Setup) Sizes {
 	}
 	v := Sizes{
 		's': int64(s.Sequence / s.Context), 'b': int64(s.Microbatch), 'e': 2, 'h': int64(m.Hidden), 'n': int64(m.queryWidth()), 'o': int64(m.valueWidth()),
-		'k': int64(m.KVHeads * m.HeadDim), 'a': int64(m.Heads), 'f': int64(m.FFN), 'g': 1 + flag(m.Gated), 'v': int64(m.padded(s.Tensor)), 'w': flag(s.Unfused || s.Tables == PyTorch),
+		'k': int64(m.KVHeads * m.HeadDim), 'a': int64(m.Heads), 'f': int64(m.FFN), 'g': 1 + flag(m.Gated), 'v': int64(m.padded(s.Tensor)), 'w': flag(s.Unfused),
 		't': int64(s.Tensor), 'q': 1, 'S': int64(s.Sequence), 'd': flag(m.Dropout), 'D': flag(m.AttentionDropout), 'H': max(int64(m.HeadDim), 1), 'l': 1 + flag(m.LayerNorm),
 		'E': int64(m.Experts), 'x': int64(m.TopK), 'm': int64(m.ExpertFFN), 'u': int64(m.SharedFFN), 'z': int64(s.ExpertTensor), 'y': 0, 'P': 0,
 	}

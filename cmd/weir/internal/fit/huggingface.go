@@ -172,7 +172,7 @@ func (v *values) config(text []byte, name string, set []string) (*Config, error)
 	kind := strings.Trim(v.value("model_type"), `"`)
 	family, known := families[kind]
 	if !known {
-		return nil, diagnostic.Errorf(ErrModel, "model_type is %.80q, which is not supported: give the one of %s with the same layers, as --set model_type=NAME", kind, strings.Join(Families(), ", "))
+		return nil, diagnostic.Errorf(ErrModel, "model_type is %.80q, which is not supported: give the one of %s with the same layers, as --set model_type=NAME, or a profile of the model by python -m weir.profile", kind, strings.Join(Families(), ", "))
 	}
 	for pair := range strings.FieldsSeq(family.defaults) {
 		key, value, _ := strings.Cut(pair, "=")

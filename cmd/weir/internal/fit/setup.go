@@ -31,11 +31,10 @@ type Setup struct {
 	Optimizer Optimizer
 	Recompute Recompute
 
-	Tables           Tables // implementation of the layers
-	UnfusedAttention bool   // attention keeps its scores, as without FlashAttention
-	Unfused          bool   // weight gradients are computed into buffers of their own, then added
-	Further          bool   // layers that predict further tokens are trained
-	Allowance        int64  // bytes for memory outside of tensors
+	UnfusedAttention bool  // attention keeps its scores, as without FlashAttention
+	Unfused          bool  // weight gradients are computed into buffers of their own, then added
+	Further          bool  // layers that predict further tokens are trained
+	Allowance        int64 // bytes for memory outside of tensors
 }
 
 // Precision is the number format of weights, gradients and optimizer state. The zero value is
@@ -122,7 +121,7 @@ func (s Setup) withDefaults() Setup {
 		*n = cmp.Or(*n, 1)
 	}
 	s.ExpertTensor = cmp.Or(s.ExpertTensor, s.Tensor)
-	s.Precision, s.Optimizer, s.Tables = cmp.Or(s.Precision, BF16), cmp.Or(s.Optimizer, AdamW), cmp.Or(s.Tables, Megatron)
+	s.Precision, s.Optimizer = cmp.Or(s.Precision, BF16), cmp.Or(s.Optimizer, AdamW)
 	return s
 }
 
@@ -146,9 +145,7 @@ func (s Setup) Validate(m *Model) error {
 	f.refuse(s.Gathered < 0 || s.Gathered > 0 && s.Zero < 3, "%d stages are gathered with ZeRO %d: give 1 or more with ZeRO 3, or 0", s.Gathered, s.Zero)
 	f.refuse(!slices.Contains([]int{0, 2, 4}, s.Gradients), "a gradient has %d bytes: give 2 or 4", s.Gradients)
 	f.refuse(s.Allowance < 0, "the allowance is %d bytes", s.Allowance)
-	known := slices.Contains([]Precision{BF16, FP16, FP32, AMP, FP8}, s.Precision) && slices.Contains([]Optimizer{AdamW, Momentum, SGD}, s.Optimizer) && slices.Contains([]Tables{Megatron, PyTorch}, s.Tables)
-	f.refuse(!known, "the precision %q, the optimizer %q or the tables %q are unknown", s.Precision, s.Optimizer, s.Tables)
-	f.refuse(s.Tables == PyTorch && (m.Latent != nil || len(m.Sparse) > 0), "plain PyTorch's tables have no experts and no latent attention: take Megatron-LM's")
-	f.refuse(s.Tables == PyTorch && s.Precision != FP32, "plain PyTorch's tables are for float32: in %s, its norms, softmax and casts keep copies that they do not have, up to half of all bytes: take fp32, Megatron-LM's tables, or a measured profile", s.Precision)
+	known := slices.Contains([]Precision{BF16, FP16, FP32, AMP, FP8}, s.Precision) && slices.Contains([]Optimizer{AdamW, Momentum, SGD}, s.Optimizer)
+	f.refuse(!known, "the precision %q or the optimizer %q is unknown", s.Precision, s.Optimizer)
 	return errors.Join(f.list...)
 }

@@ -2,16 +2,6 @@ package fit
 
 import "github.com/weir-ml/weir/memory"
 
-// Tables is an implementation of a transformer's layers, by the tensors that it allocates. The zero
-// value is Megatron.
-type Tables string
-
-// The tables.
-const (
-	Megatron Tables = "megatron" // Megatron-LM with TransformerEngine and FlashAttention
-	PyTorch  Tables = "pytorch"  // modules of plain PyTorch, in which every operation saves its own tensors
-)
-
 // atI returns a moment of I, and atW the only moment of W.
 func atI(step int) Moment { return Moment{I, step} }
 func atW() Moment         { return Moment{W, 1} }
@@ -22,12 +12,12 @@ func (s *Setup) layer(m *Model, p Part, r Recompute) Layer {
 	case Embedding:
 		return embedding()
 	case Head:
-		return s.head(m, true)
+		return head(true)
 	}
 	l := s.block(m, m.sparse(p.Layer))
 	if p.Kind == Further {
 		l.Name = "further tokens"
-		for _, t := range s.head(m, false).Tensors {
+		for _, t := range head(false).Tensors {
 			if t.Role == Own {
 				l.Tensors = append(l.Tensors, t)
 			}
@@ -39,17 +29,11 @@ func (s *Setup) layer(m *Model, p Part, r Recompute) Layer {
 // block returns a layer of attention and an MLP or experts.
 func (s *Setup) block(m *Model, sparse bool) Layer {
 	list := []Tensor{{Name: "input", Role: Input, Freed: atI(12)}, {Name: "gradient of output", Role: Gradient, Freed: atW(), B: 12}}
-	list = append(list, s.norm(m, "norm 1", "p", 1, 12)...)
-	list = append(list, s.gathered("qkv", "p", 2)...)
-	switch {
-	case m.Latent != nil:
+	list = append(list, norm("norm 1", "p", 1, 12)...)
+	list = append(list, gathered("qkv", "p", 2)...)
+	if m.Latent != nil {
 		list = append(list, latentAttention(m)...)
-	case s.Tables == PyTorch: // Each head has its own keys and values.
-		list = append(list, kept("queries, keys and values", "3*e*s*b*n/t", 2, atI(9), 0), carried("gradient of queries, keys and values", "3*e*s*b*n/t", 9, 11))
-		if m.QKNorm { // Each norm saves its input, the normalised input and the statistics.
-			list = append(list, kept("norms of queries and keys", "2*e*s*b*n/t + 2*e*s*b*k/t + 4*l*s*b*n/H/t + 4*l*s*b*k/H/t", 2, atI(10), 0))
-		}
-	default:
+	} else {
 		list = append(list, attention(m)...)
 	}
 	if s.UnfusedAttention {
@@ -71,19 +55,16 @@ func (s *Setup) block(m *Model, sparse bool) Layer {
 		kept("mask 1", "d*s*b*h/q", 4, atI(7), 0),
 		kept("middle", "e*s*b*h/q", 4, atI(6), 0),
 	)
-	list = append(list, s.norm(m, "norm 2", "p", 5, 6)...)
+	list = append(list, norm("norm 2", "p", 5, 6)...)
 	list = append(list,
 		carried("gradient of middle", "e*s*b*h/q", 6, 12),
 		scratch("gradient of output of attention", "e*s*b*o/t", I, 8, 9),
 		scratch("gradient of norm 1", "e*s*b*h", I, 10, 12),
 	)
-	if list = append(list, s.gathered("fc1", "p", 6)...); sparse {
+	if list = append(list, gathered("fc1", "p", 6)...); sparse {
 		list = append(list, experts(m)...)
 	} else {
 		list = append(list, mlp("", "f", "t")...)
-	}
-	if s.Tables == PyTorch && m.Gated { // It saves the outputs of both input matrices, the activation of one, and their product.
-		list = append(list, kept("activation of the gate", "e*s*b*f/t", 7, atI(3), 0).group("activation"))
 	}
 	return Layer{"layer", append(list,
 		kept("mask 2", "d*s*b*h/q", 8, atI(1), 0),
@@ -93,24 +74,16 @@ func (s *Setup) block(m *Model, sparse bool) Layer {
 }
 
 // norm returns the tensors that a norm saves besides its input: statistics and its output, the
-// input of the next product, which keeps an element in bytes. RMSNorm of plain PyTorch is several
-// operations, and also saves its normalised input before the gain.
-func (s *Setup) norm(m *Model, name string, bytes Formula, born, freed int) []Tensor {
-	list := []Tensor{
+// input of the next product, which keeps an element in bytes.
+func norm(name string, bytes Formula, born, freed int) []Tensor {
+	return []Tensor{
 		kept("output of "+name, bytes+"*s*b*h/q", born, atW(), freed-1).group("norm"),
 		kept("statistics of "+name, "4*l*s*b/q", born, atI(freed), 0),
 	}
-	if s.Tables == PyTorch && !m.LayerNorm {
-		list = append(list, kept("normalised, of "+name, "e*s*b*h/q", born, atI(freed), 0))
-	}
-	return list
 }
 
 // gathered returns Megatron-LM's buffers of the whole sequence before a product that ranks share.
-func (s *Setup) gathered(name string, bytes Formula, step int) []Tensor {
-	if s.Tables == PyTorch {
-		return nil
-	}
+func gathered(name string, bytes Formula, step int) []Tensor {
 	return []Tensor{scratch("gathered input of "+name, "y*s*b*h*"+bytes, F, step, step), scratch("gathered input of "+name+" in W", "y*s*b*h*"+bytes, W, 1, 1)}
 }
 
@@ -193,14 +166,9 @@ func embedding() Layer {
 
 // head returns the layer of the loss. Logits are converted to float32, and cross-entropy turns
 // them into probabilities, in place with Megatron-LM.
-func (s *Setup) head(m *Model, last bool) Layer {
-	list := append([]Tensor{{Name: "input", Role: Input, Freed: atI(5)}}, s.norm(m, "final norm", "e", 1, 5)...)
-	if list = append(list, s.gathered("the head", "e", 2)...); s.Tables == PyTorch {
-		list = append(list, kept("weight of labels", "4", 3, atI(2), 0))
-		if s.Precision != FP32 {
-			list = append(list, scratch("logits in float32", "4*s*b*v/t", F, 3, 3), scratch("logits, gradient in float32", "4*s*b*v/t", I, 1, 2))
-		}
-	}
+func head(last bool) Layer {
+	list := append([]Tensor{{Name: "input", Role: Input, Freed: atI(5)}}, norm("final norm", "e", 1, 5)...)
+	list = append(list, gathered("the head", "e", 2)...)
 	list = append(list,
 		scratch("logits", "e*s*b*v/t", F, 2, 3),
 		kept("logits, probabilities", "4*s*b*v/t", 3, atI(2), 0),
