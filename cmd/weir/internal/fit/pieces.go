@@ -216,8 +216,10 @@ func touches(pieces []int, first, end int) bool {
 	return slices.ContainsFunc(pieces, func(i int) bool { return i >= first && i < end })
 }
 
-// layers returns the layers of a stage. split is for stages whose backward the plan splits.
+// layers returns the layers of a stage. split is for stages whose backward the plan splits. The first stage has no input
+// to differentiate, so PyTorch's runtime and weir.Runner compute nothing in its I, and its whole backward in W.
 func (p *Pieces) layers(s *Setup, first, end int, split bool) (list []Layer) {
+	inW := split && first == 0
 	literal := func(n int64) Formula { return Formula(strconv.FormatInt(max(n, 0), 10)) }
 	most := func(k *PieceKind, action string) (n int64) {
 		for _, a := range k.Temporary[action] {
@@ -237,13 +239,25 @@ func (p *Pieces) layers(s *Setup, first, end int, split bool) (list []Layer) {
 			received = k.Input.bytes(s)
 			input.Freed, input.B = atW(), 3
 		}
-		l.Tensors = append(l.Tensors, input, Tensor{Name: "gradient of output", Role: Gradient, Freed: atI(3)})
+		gradient := Tensor{Name: "gradient of output", Role: Gradient, Freed: atI(3)}
+		if inW {
+			gradient.Freed = atW()
+		}
+		l.Tensors = append(l.Tensors, input, gradient)
 		if i == first {
 			for n := range p.Shared {
 				if touches(p.Shared[n].Pieces, first, end) {
 					l.Tensors = append(l.Tensors, kept("shared", literal(p.Shared[n].Saved.bytes(s)), 1, atW(), 3))
 				}
 			}
+		}
+		if inW {
+			list = append(list, Layer{l.Name, append(l.Tensors,
+				kept("saved", literal(saved-received), 1, atW(), 3),
+				Tensor{Name: "output", Bytes: literal(k.Border.bytes(s)), Class: memory.Activation, Role: Output, Born: Moment{F, 1}},
+				scratch("temporary in F", literal(most(k, "F")), F, 1, 2), scratch("cached", literal(k.Cached.bytes(s)), F, 1, 3),
+				scratch("temporary in the backward", literal(most(k, "B")), W, 0, 0))})
+			continue
 		}
 		back := int64(0)
 		if i > 0 {
@@ -364,6 +378,9 @@ func (p *Pieces) amounts(s *Setup, first, end int, speed float64, vary bool) (su
 	}
 	last := &p.Kinds[p.Pieces[end-1].Kind]
 	sum.output, sum.freed = last.Border.amount(s, vary), last.Freed.amount(s, vary)
+	if first == 0 { // It has no input to differentiate: its whole backward is in W.
+		sum.i, sum.w, sum.freed, sum.carry = lengths.Amount{}, sum.b, lengths.Amount{}, sum.output
+	}
 	if first > 0 {
 		sum.gradient = p.Kinds[p.Pieces[first-1].Kind].Border.amount(s, vary)
 	}

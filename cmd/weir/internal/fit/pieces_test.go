@@ -78,8 +78,11 @@ func TestPiecesCosts(t *testing.T) {
 		}
 		require.Equal(t, one.Stages[stage], at)
 	}
-	c := one.Stages[0]
-	require.EqualValues(t, 10_000, c.F)
+	c := one.Stages[0] // whose backward is all in W, which the gradient of its output waits for
+	require.EqualValues(t, []int64{10_000, 0, 15_000}, []int64{c.F, c.I, c.W})
+	require.EqualValues(t, []int64{1040, 0, 80, 80}, []int64{c.Saved, c.FreedByI, c.Carry, c.Output})
+	c = pieces.Costs(fit.Setup{Sequence: 10}, []int{1, 1, 0}, 1e9, 1e9, false).Stages[1]
+	require.EqualValues(t, []int64{10_000, 10_000, 5_000}, []int64{c.F, c.I, c.W})
 	require.EqualValues(t, []int64{1040, 200, 300, 80}, []int64{c.Saved, c.FreedByI, c.Carry, c.Output})
 	cut, err := pieces.Cut(fit.Setup{Sequence: 10}, 2)
 	require.NoError(t, err)
