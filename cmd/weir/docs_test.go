@@ -41,7 +41,7 @@ func TestDocumented(t *testing.T) {
 			require.NoError(t, err)
 			t.Chdir(t.TempDir())
 			require.NoError(t, os.CopyFS("docs", os.DirFS(filepath.Join(root, "docs"))))
-			for _, files := range []string{"fit", "hang", "memory-log", "pack", "placement", "snapshots", "trace"} {
+			for _, files := range []string{"fit", "hang", "memory-log", "pack", "placement", "profile", "snapshots", "trace"} {
 				require.NoError(t, os.CopyFS(".", os.DirFS(filepath.Join("docs", files))))
 			}
 			blocks := 0
