@@ -615,10 +615,15 @@ def fewer(m):
     return entries(m - 1)
 
 
+def stacked(m):
+    return (torch.stack(pair) for pair in entries(m))
+
+
 def test_steps_that_are_refused():
     f1b, zbv, forwards = plan_of("1f1b", 2), plan_of("zb-v", 2), plan_of("1f1b", 2, 6, "--forward-only")
     on_ranks(2, steps, [
         (f1b, blocks, loss_fn, fewer, "ValueError: entries ended after 5 of 6 microbatches"),
+        (f1b, blocks, loss_fn, stacked, r"TypeError: an entry is a pair \(inputs, targets\), not a Tensor\[2, 4, 16\]"),
         (forwards, blocks, of_output, entries, "the ranks were given different shapes"),
         (f1b, blocks, pair, entries, r"loss_fn returned Tensor\[4, 16\]: return \(sum, weight\)"),
         (f1b, wide, loss_fn, entries, r"stage 0 sends float32\[8, 16\] for microbatch 0, and shapes says float32\[4, 16\]"),

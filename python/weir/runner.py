@@ -620,9 +620,14 @@ class Runner:
             if self._source is None:
                 raise ValueError(f"entries is None, and rank {self.rank} has the first or the last stage")
             try:
-                inputs, targets = next(self._source)
+                entry = next(self._source)
             except StopIteration:
                 raise ValueError(f"entries ended after {self._pulled} of {self.plan.microbatches} microbatches") from None
+            if not isinstance(entry, (tuple, list)) or len(entry) != 2:
+                what = f"{list(entry.shape)}" if isinstance(entry, Tensor) else f" of {len(entry)}" if hasattr(entry, "__len__") else ""
+                raise TypeError(f"an entry is a pair (inputs, targets), not a {type(entry).__name__}{what}")
+            inputs, targets = entry
+            del entry
             if 0 in self.modules:
                 self._held["entry", 0, self._pulled] = inputs
             if self.plan.stages - 1 in self.modules:
