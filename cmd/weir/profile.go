@@ -23,7 +23,7 @@ func (c *layoutFlags) profile(plan *schedule.Plan, costs *simulate.Costs) (*layo
 			return nil, usage("give --profile, or --costs with the bytes of each stage")
 		}
 		if p := c.profiled; p != nil {
-			return p.pieces.Profile(p.setup, p.cut, plan)
+			return p.pieces.Profile(p.setup, p.cut)
 		}
 		if costs = costs.Uniform(); costs.Lengths == nil && !costs.HasRates() {
 			return layout.FromFigures(plan, figuresFromCosts(plan, costs)), nil

@@ -127,7 +127,7 @@ func call(layers []Layer, refs [][]layout.Ref, action Action, whole bool) *layou
 		var changes []change
 		for k, t := range layers[i].Tensors {
 			ref, freed := refs[i][k], t.Freed
-			if ref.Kind == layout.None || whole && t.Born.Action == W {
+			if ref.Kind == layout.None || whole && t.Born.Action == W || whole && t.Only == InSplit || !whole && action != F && t.Only == InWhole {
 				continue
 			}
 			if whole && freed.Action == W {

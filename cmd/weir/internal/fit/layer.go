@@ -24,7 +24,17 @@ type Tensor struct {
 	Born, Freed Moment
 	B           int
 	Group       string // recompute group of the tensor; "" if only full recompute covers it
+	Only        Only
 }
+
+// Only says in which backward a tensor is allocated, for what a split and a whole one do not have in common.
+type Only uint8
+
+// The backwards. The zero value is both.
+const (
+	InSplit Only = 1 + iota // I and W
+	InWhole                 // B
+)
 
 // Moment is a step of an action. Within a step, allocations come before releases.
 type Moment struct {

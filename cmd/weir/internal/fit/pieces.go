@@ -216,10 +216,12 @@ func touches(pieces []int, first, end int) bool {
 	return slices.ContainsFunc(pieces, func(i int) bool { return i >= first && i < end })
 }
 
-// layers returns the layers of a stage. split is for stages whose backward the plan splits. The first stage has no input
-// to differentiate, so PyTorch's runtime and weir.Runner compute nothing in its I, and its whole backward in W.
-func (p *Pieces) layers(s *Setup, first, end int, split bool) (list []Layer) {
-	inW := split && first == 0
+// only returns the tensor of one kind of backward.
+func (t Tensor) only(in Only) Tensor { t.Only = in; return t }
+
+// layers returns the layers of a stage. The first stage has no input to differentiate, so with a split backward PyTorch's
+// runtime and weir.Runner compute nothing in its I, and its whole backward in W.
+func (p *Pieces) layers(s *Setup, first, end int) (list []Layer) {
 	literal := func(n int64) Formula { return Formula(strconv.FormatInt(max(n, 0), 10)) }
 	most := func(k *PieceKind, action string) (n int64) {
 		for _, a := range k.Temporary[action] {
@@ -228,22 +230,29 @@ func (p *Pieces) layers(s *Setup, first, end int, split bool) (list []Layer) {
 		return n
 	}
 	for i := first; i < end; i++ {
-		k := &p.Kinds[p.Pieces[i].Kind]
-		saved, freed, received := k.Saved.bytes(s), int64(0), int64(0)
-		if i == end-1 {
+		k, top := &p.Kinds[p.Pieces[i].Kind], i == end-1
+		saved, freed, back := k.Saved.bytes(s), int64(0), int64(0)
+		if top && first > 0 {
 			freed = k.Freed.bytes(s)
+		}
+		if i > 0 {
+			back = p.Kinds[p.Pieces[i-1].Kind].Border.bytes(s)
 		}
 		l := Layer{Name: p.Pieces[i].Name}
 		input := Tensor{Name: "input", Role: Input, Freed: Moment{F, 3}}
-		if k.Input.bytes(s) > 0 {
-			received = k.Input.bytes(s)
+		if received := k.Input.bytes(s); received > 0 {
 			input.Freed, input.B = atW(), 3
+			saved -= received
 		}
-		gradient := Tensor{Name: "gradient of output", Role: Gradient, Freed: atI(3)}
-		if inW {
-			gradient.Freed = atW()
+		gradient := Tensor{Name: "gradient of output", Role: Gradient, Freed: atI(3), B: 3}
+		returned := Tensor{Name: "gradient of input", Bytes: literal(back), Class: memory.ActGrad, Role: Back, Born: atI(1)}
+		if first == 0 {
+			returned = returned.only(InWhole)
+			if gradient.Freed = atW(); !top {
+				gradient = gradient.only(InWhole)
+			}
 		}
-		l.Tensors = append(l.Tensors, input, gradient)
+		l.Tensors = append(l.Tensors, input, gradient, returned)
 		if i == first {
 			for n := range p.Shared {
 				if touches(p.Shared[n].Pieces, first, end) {
@@ -251,51 +260,29 @@ func (p *Pieces) layers(s *Setup, first, end int, split bool) (list []Layer) {
 				}
 			}
 		}
-		if inW {
-			list = append(list, Layer{l.Name, append(l.Tensors,
-				kept("saved", literal(saved-received), 1, atW(), 3),
-				Tensor{Name: "output", Bytes: literal(k.Border.bytes(s)), Class: memory.Activation, Role: Output, Born: Moment{F, 1}},
-				scratch("temporary in F", literal(most(k, "F")), F, 1, 2), scratch("cached", literal(k.Cached.bytes(s)), F, 1, 3),
-				scratch("temporary in the backward", literal(most(k, "B")), W, 0, 0))})
-			continue
-		}
-		back := int64(0)
-		if i > 0 {
-			back = p.Kinds[p.Pieces[i-1].Kind].Border.bytes(s)
-		}
-		backward := most(k, "I")
-		if !split {
-			backward = most(k, "B")
-		}
 		l.Tensors = append(l.Tensors,
-			kept("saved", literal(saved-freed-received), 1, atW(), 3), kept("saved for I", literal(freed), 1, atI(3), 3),
+			kept("saved", literal(saved-freed), 1, atW(), 3), kept("saved for I", literal(freed), 1, atI(3), 3),
 			Tensor{Name: "output", Bytes: literal(k.Border.bytes(s)), Class: memory.Activation, Role: Output, Born: Moment{F, 1}},
 			scratch("temporary in F", literal(most(k, "F")), F, 1, 2), scratch("cached", literal(k.Cached.bytes(s)), F, 1, 3),
-			Tensor{Name: "gradient of input", Bytes: literal(back), Class: memory.ActGrad, Role: Back, Born: atI(1)},
-			scratch("temporary in the backward", literal(backward-back), I, 1, 2))
-		if split {
-			l.Tensors = append(l.Tensors, carried("carry", literal(k.Carry.bytes(s)), 1, 3), scratch("temporary in W", literal(most(k, "W")), W, 0, 0))
+			scratch("temporary in B", literal(most(k, "B")-back), I, 1, 2).only(InWhole))
+		if first == 0 {
+			l.Tensors = append(l.Tensors, scratch("temporary in W", literal(most(k, "B")), W, 0, 0))
+		} else {
+			l.Tensors = append(l.Tensors, carried("carry", literal(k.Carry.bytes(s)), 1, 3).only(InSplit),
+				scratch("temporary in I", literal(most(k, "I")-back), I, 1, 2).only(InSplit), scratch("temporary in W", literal(most(k, "W")), W, 0, 0))
 		}
 		list = append(list, l)
 	}
 	return list
 }
 
-// Profile returns the profile of the stages of a cut for a plan, which decides whether their backward is split.
-func (p *Pieces) Profile(setup Setup, cut []int, plan *schedule.Plan) (*layout.Profile, error) {
+// Profile returns the profile of the stages of a cut.
+func (p *Pieces) Profile(setup Setup, cut []int) (*layout.Profile, error) {
 	s := new(setup.withDefaults())
-	split := make([]bool, len(cut))
-	for rank := range plan.Programs {
-		for a := range plan.All(rank) {
-			if a.Kind() == schedule.I || a.Kind() == schedule.W {
-				split[a.Stage()%len(cut)] = true
-			}
-		}
-	}
 	var stages [][]Layer
 	spans := p.spans(cut)
 	for stage := range cut {
-		stages = append(stages, p.layers(s, spans[stage], spans[stage+1], split[stage]))
+		stages = append(stages, p.layers(s, spans[stage], spans[stage+1]))
 	}
 	batch := max(p.Batch.bytes(s), 1)
 	return Compose(stages, batch, batch, nil)

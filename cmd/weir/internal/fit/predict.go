@@ -93,7 +93,7 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 			out.Cut, err = cutOf(r.Pieces.Layers(), r.Cut, r.Plan.Placement.Depth())
 		}
 		if err == nil {
-			profile, err = r.Pieces.Profile(r.Setup, out.Cut, r.Plan)
+			profile, err = r.Pieces.Profile(r.Setup, out.Cut)
 		}
 	case r.Model != nil:
 		if err = errors.Join(r.Model.Validate(), r.Setup.Validate(r.Model)); err == nil {
