@@ -635,11 +635,11 @@ def test_steps_that_are_refused():
 def refused(rank, cases):
     for plan, change, says in cases:
         stages = blocks(plan.stages)
-        given = {"modules": {s: stages[s] for s in plan.on(rank)}, "loss_fn": loss_fn, "shapes": SHAPE, **(change if rank == 1 else {})}
+        given = {"plan": plan, "modules": {s: stages[s] for s in plan.on(rank)}, "loss_fn": loss_fn, "shapes": SHAPE, **(change if rank == 1 else {})}
         if given.pop("without", None) is not None:
             given["modules"].popitem()
-        with pytest.raises(ValueError, match=says if rank == 1 or not change else f"process 1 has no runner: .*{says}"):
-            weir.Runner(plan, **given)
+        with pytest.raises(ValueError, match=says if rank == 1 or not change or "different" in says else f"process 1 has no runner: .*{says}"):
+            weir.Runner(**given)
 
 
 def test_runners_that_are_refused():
@@ -649,6 +649,8 @@ def test_runners_that_are_refused():
     on_ranks(2, refused, [
         (f1b, {"without": 1}, r"modules has the stages \[\], and rank 1 has \[1\]"),
         (f1b, {"loss_fn": None}, "loss_fn is None"),
+        (f1b, {"plan": plan_of("gpipe", 2)}, r"the processes 0 and 1 were given different plans: 1f1b \w{12} and gpipe \w{12}"),
+        (f1b, {"tied": [{0: "a.weight", 1: "a.weight"}]}, r"the processes 0 and 1 were given different tied parameters: \[\] and \[\[\(0, 'a.weight'\)"),
         (weir.Plan(bare, "bare"), {}, "bare .* has no lifetimes"),
         (plan_of("1f1b", 4), {}, "is for 4 ranks, and the group has 2"),
         (plan_of("1f1b", 2, 6, "--quantize=at-start"), {}, "a Runner does not run: make the plan without --offload"),

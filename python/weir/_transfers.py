@@ -68,12 +68,13 @@ class Transfers:
     """
 
     def __init__(self, ranks: Sequence[int], rank: int, queues: Sequence[Queue], links: dict[str, list[int]], replicas: Sequence[int], timeout: float,
-                 device: torch.device, refusal: Exception | None) -> None:
-        """Finds out what all ranks need. Raises ValueError if another rank refuses.
+                 device: torch.device, refusal: Exception | None, alike: Sequence[tuple[str, str]]) -> None:
+        """Finds out what all ranks need. Raises ValueError if another rank refuses, or if the ranks of a pipeline, or replicas, were not given what is alike.
 
         ranks are the global ranks of the pipeline, replicas those that hold copies of this rank's
         stages. links are names of further sets of ranks. timeout is in seconds, device that of the
-        tensors, and refusal an error of this rank, which the caller raises.
+        tensors, and refusal an error of this rank, which the caller raises. alike has names, with
+        texts that are the same on all ranks of the pipeline and its replicas.
         """
         self.ranks, self.rank, self.size = list(ranks), rank, len(ranks)
         self.seconds, self._timeout = timeout, timedelta(seconds=timeout)
@@ -83,11 +84,16 @@ class Transfers:
         if len(copies) > 1:
             mine.update(replicas=(copies, f"replicas {copies}", True), gradients=(copies, f"gradients {copies}", False))
         everybody: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(everybody, (list(mine.values()), None if refusal is None else f"{type(refusal).__name__}: {refusal}"))
-        for other, (_, refused) in enumerate(everybody):
+        dist.all_gather_object(everybody, (list(mine.values()), None if refusal is None else f"{type(refusal).__name__}: {refusal}", (ranks[0], copies[0]), list(alike)))
+        for other, (_, refused, _, _) in enumerate(everybody):
             if refused is not None and refusal is None:
                 raise ValueError(f"process {other} has no runner: {refused}")
-        self._wanted = sorted({(name, tuple(members), control) for theirs, _ in everybody for members, name, control in theirs})
+        for other, (_, refused, firsts, given) in enumerate(everybody):
+            for first in firsts if refusal is None else ():
+                for (what, theirs), (_, wanted) in zip(given, everybody[first][3]):
+                    if theirs != wanted:
+                        raise ValueError(f"the processes {first} and {other} were given different {what}: {wanted} and {theirs}: give all ranks the same")
+        self._wanted = sorted({(name, tuple(members), control) for theirs, *_ in everybody for members, name, control in theirs})
         self._keys = {name: key for key, (_, name, _) in mine.items()}
         self._groups: dict[Any, Any] = {}
         self._stores: list[Any] = []

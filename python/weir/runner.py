@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import itertools
+import json
 import math
 import os
 import traceback
@@ -124,15 +126,18 @@ class Runner:
         refusal: Exception | None = None
         queues: list[tuple[int, int, str]] = []
         links: dict[str, list[int]] = {}
+        alike: list[tuple[str, str]] = []
         try:
             self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
             self._check(ranks, replicas is not None)
             self._ties = self._find_ties(tied)
             queues = sorted({self._queue(a.kind, a.stage) for a in self.plan.actions(self.rank) if a.kind.startswith(("SEND_", "RECV_"))})
             links = {f"tie {i}": sorted({self.plan.placement[s] for s in names}) for i, names in enumerate(tied)}
+            plan_hash = hashlib.sha256(json.dumps(self.plan.data, sort_keys=True).encode()).hexdigest()[:12]
+            alike = [("plans", f"{self.plan.name} {plan_hash}"), ("tied parameters", str([sorted(names.items()) for names in tied]))]
         except (OSError, ValueError, AttributeError) as e:
             refusal = e
-        self._transfers: Any = Transfers(ranks, self.rank, queues, links, self._replicas, timeout, self._device, refusal) if dist.is_initialized() else None
+        self._transfers: Any = Transfers(ranks, self.rank, queues, links, self._replicas, timeout, self._device, refusal, alike) if dist.is_initialized() else None
         if refusal is not None:
             raise refusal
         self._broken = self._transfers is not None
