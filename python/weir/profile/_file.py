@@ -31,7 +31,8 @@ class Amount:
     found: 0 if it is exact.
 
     source says where the number comes from: "model" (the model's code), "kernel" (also the derivative of
-    the attention that the caller stated), "cpu" (an operator as the CPU has it) or "measured".
+    the attention that the caller stated), "cpu" (an operator as the CPU has it), or
+    "measured", for a number that you have put in.
     """
 
     constant: float = 0
@@ -80,7 +81,7 @@ class Kind:
                border and, in I, the carry: the largest of the amounts, none of which counts below 0.
                Gradients of weights are temporary, since they are added to those that are there
     flops      by action: floating-point operations; those of masked products are counted in full
-    seconds    by action: times, if they were measured on a device
+    seconds    by action: times that you have measured and put in, which the command takes in place of operations
     """
 
     parameters: Parameters

@@ -392,13 +392,13 @@ def _reason(e: Exception) -> str:
     if isinstance(e, ProfileError):
         return text
     if isinstance(e, (DataDependentOutputException, DynamicOutputShapeException)):
-        return f"{e.func} depends on values, which a fake tensor does not have: use code without it, or measure (--measure)"
+        return f"{e.func} depends on values, which a fake tensor does not have: use code without it"
     if isinstance(e, UnsupportedOperatorException):
-        return f"{e.func} has no fake: register one with torch.library.register_fake, or measure (--measure)"
+        return f"{e.func} has no fake: register one with torch.library.register_fake"
     if "data pointer" in text or "data_ptr" in text:
-        return f"an extension reads memory, which a fake tensor does not have: register an operator with a fake, or measure (--measure) ({text})"
+        return f"an extension reads memory, which a fake tensor does not have: register an operator with a fake ({text})"
     if "fail_on_recompile" in text:
-        return "a part of the model is compiled, and what its kernels keep is not known before: profile it without torch.compile, or measure (--measure)"
+        return "a part of the model is compiled, and what its kernels keep is not known before: profile it without torch.compile"
     return f"it does not run on fake tensors: {type(e).__name__}: {text}"
 
 
