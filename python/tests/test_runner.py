@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import weakref
+from unittest import mock
 
 import pytest
 import torch
@@ -535,7 +536,7 @@ def faults(rank, plan, kind):
 
 @pytest.mark.parametrize("kind, says", [
     ("error", "step 1 ended on rank 1 in 1F0: ArithmeticError: planted"),
-    ("interrupt", "step 1 ended on rank 1 in 1F0: KeyboardInterrupt"),
+    ("interrupt", "step 1 ended on rank 1 in 1F0: KeyboardInterrupt$"),
     ("forked", "step 1 ended on rank 1 in 1F0: ArithmeticError: planted"),
     ("cut", r"step 1 ended on rank \d in \w+: .*was closed"),
     ("kill", "step 1 ended on rank 1: it has ended, or its connection was closed; rank 0 saw this in"),
@@ -582,13 +583,16 @@ class Misses(Block):
 
 
 def steps(rank, cases):
+    texts = []
     for plan, made, loss, batch, says in cases:
         stages = made(plan.stages)
         shape = SHAPE if rank == 0 or "different shapes" not in says else torch.empty(8, WIDTH)  # smaller messages arrive in larger buffers
         runner = weir.Runner(plan, {s: stages[s] for s in plan.on(rank)}, loss, shapes=shape, timeout=10)
-        with pytest.raises(weir.StepError, match=says):
+        with pytest.raises(weir.StepError, match=says) as caught:
             runner.step(batch(plan.microbatches))
+        texts.append(str(caught.value))
         runner.close()
+    return texts
 
 
 def wide(count):
@@ -611,6 +615,10 @@ def of_output(output, target):
     return output.sum(), 1
 
 
+def negative(output, target):
+    return output.sum(), -1
+
+
 def fewer(m):
     return entries(m - 1)
 
@@ -621,7 +629,8 @@ def stacked(m):
 
 def test_steps_that_are_refused():
     f1b, zbv, forwards = plan_of("1f1b", 2), plan_of("zb-v", 2), plan_of("1f1b", 2, 6, "--forward-only")
-    on_ranks(2, steps, [
+    texts = on_ranks(2, steps, [
+        (f1b, blocks, negative, entries, "the total weight is -6.0: loss_fn returns weights that are finite"),
         (f1b, blocks, loss_fn, fewer, "ValueError: entries ended after 5 of 6 microbatches"),
         (f1b, blocks, loss_fn, stacked, r"TypeError: an entry is a pair \(inputs, targets\), not a Tensor\[2, 4, 16\]"),
         (forwards, blocks, of_output, entries, "the ranks were given different shapes"),
@@ -630,6 +639,7 @@ def test_steps_that_are_refused():
         (f1b, reentrant, loss_fn, entries, "no output of stage 0 has a graph in microbatch 0, .*without use_reentrant=False"),
         (zbv, misses, loss_fn, entries, r"the split backward of stage \d is wrong: the gradient of norm.weight"),
     ])
+    assert texts[0] == texts[1]
 
 
 def refused(rank, cases):
@@ -650,12 +660,41 @@ def test_runners_that_are_refused():
         (f1b, {"without": 1}, r"modules has the stages \[\], and rank 1 has \[1\]"),
         (f1b, {"loss_fn": None}, "loss_fn is None"),
         (f1b, {"plan": plan_of("gpipe", 2)}, r"the processes 0 and 1 were given different plans: 1f1b \w{12} and gpipe \w{12}"),
+        (f1b, {"tied": [{0: "a.weight", 1: "a.wieght"}]}, "tied names the parameter a.wieght of stage 1"),
         (f1b, {"tied": [{0: "a.weight", 1: "a.weight"}]}, r"the processes 0 and 1 were given different tied parameters: \[\] and \[\[\(0, 'a.weight'\)"),
         (weir.Plan(bare, "bare"), {}, "bare .* has no lifetimes"),
         (plan_of("1f1b", 4), {}, "is for 4 ranks, and the group has 2"),
         (plan_of("1f1b", 2, 6, "--quantize=at-start"), {}, "a Runner does not run: make the plan without --offload"),
         (plan_of("interleaved", 2, 6, "--frozen=0,1"), {}, r"stage [01] is frozen in .* requires a gradient"),
     ])
+
+
+def alone(rank, plan):
+    """Makes a runner, and begins a step, on rank 0 alone; rank 1 follows when it has given up, and then both try again."""
+    stages, texts = blocks(2), []
+
+    def late(call, error):
+        if rank == 1:
+            dist.barrier()
+        with mock.patch("weir._transfers._CONNECT", 1.0), pytest.raises(error) as caught:
+            call()
+        if rank == 0:
+            dist.barrier()
+        texts.append(str(caught.value))
+
+    late(lambda: weir.Runner(plan, {rank: stages[rank]}, loss_fn, shapes=SHAPE, timeout=1), RuntimeError)
+    runner = weir.Runner(plan, {rank: stages[rank]}, loss_fn, shapes=SHAPE)
+    runner._transfers.seconds = 1.0
+    late(lambda: runner.step(entries(6)), weir.StepError)
+    runner._transfers.seconds = 60.0
+    assert runner.step(entries(6)).step == 1
+    equal({rank: stages[rank]}, plain(blocks(2), entries(6))[0])
+    return texts
+
+
+def test_one_rank_alone():
+    text = "process 1 has not {} within 1 s: every process does, at the same time"
+    assert on_ranks(2, alone, plan_of("1f1b", 2)) == 2 * [[text.format("made its runner"), "step 0 ended on rank 1: " + text.format("begun this step")]]
 
 
 def test_one_process():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import re
 import threading
@@ -14,13 +16,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["Cause", "LostError", "Pending", "Transfers"]
+__all__ = ["Cause", "LateError", "LostError", "Pending", "Transfers"]
 
 Queue = Tuple[int, int, str]  # sender and receiver, as ranks of the pipeline, and "F" or "B"
 
 _TAG = 1 << 30  # of a receive that nothing answers
-_CONNECT = 60.0  # seconds, at least, for all ranks to begin a step that connects
+_CONNECT = 60.0  # seconds, at least, for all ranks to make a runner, or to begin a step that connects
 _GRACE = 0.5  # seconds in which the other ranks of a failed step say that they have left it
+_numbers = itertools.count()
 
 
 class Pending(NamedTuple):
@@ -42,11 +45,19 @@ class Cause(NamedTuple):
     text: str
 
 
+class LateError(RuntimeError):
+    """A process has not done within some seconds what all do together."""
+
+    def __init__(self, process: int, text: str) -> None:
+        super().__init__(text)
+        self.process = process
+
+
 class LostError(RuntimeError):
     """A transfer with rank peer (-1 if any may be the one) has failed. late says that it did so by waiting too long."""
 
     def __init__(self, peer: int, late: bool, text: str) -> None:
-        super().__init__(re.sub(r"^\[\S+\] |\. This is typically .*", "", text, flags=re.DOTALL))  # gloo's place in its source, and its advice
+        super().__init__(re.sub(r"^\[\S+\] |\. This is typically .*|\n.*", "", text, flags=re.DOTALL))  # gloo's place in its source, its advice, and C++ frames
         self.peer, self.late = peer, late
 
 
@@ -69,7 +80,8 @@ class Transfers:
 
     def __init__(self, ranks: Sequence[int], rank: int, queues: Sequence[Queue], links: dict[str, list[int]], replicas: Sequence[int], timeout: float,
                  device: torch.device, refusal: Exception | None, alike: Sequence[tuple[str, str]]) -> None:
-        """Finds out what all ranks need. Raises ValueError if another rank refuses, or if the ranks of a pipeline, or replicas, were not given what is alike.
+        """Finds out what all ranks need. Raises ValueError if another rank refuses, or if the ranks of a pipeline, or replicas,
+        were not given what is alike, and LateError.
 
         ranks are the global ranks of the pipeline, replicas those that hold copies of this rank's
         stages. links are names of further sets of ranks. timeout is in seconds, device that of the
@@ -83,12 +95,14 @@ class Transfers:
         mine.update({name: (sorted(ranks[r] for r in members), f"{name} of {pipeline}", True) for name, members in {**links, "pipeline": list(range(self.size))}.items()})
         if len(copies) > 1:
             mine.update(replicas=(copies, f"replicas {copies}", True), gradients=(copies, f"gradients {copies}", False))
-        everybody: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(everybody, (list(mine.values()), None if refusal is None else f"{type(refusal).__name__}: {refusal}", (ranks[0], copies[0]), list(alike)))
-        for other, (_, refused, _, _) in enumerate(everybody):
+        refused = None if refusal is None else f"{type(refusal).__name__}: {refusal}"
+        self._number, self._connects = next(_numbers), itertools.count()
+        everybody = _together(f"{self._number}", [list(mine.values()), refused, [ranks[0], copies[0]], list(alike), rank], timeout, "made its runner")
+        self.places = [place for *_, place in everybody]  # of each process in its pipeline
+        for other, (_, refused, *_) in enumerate(everybody):
             if refused is not None and refusal is None:
                 raise ValueError(f"process {other} has no runner: {refused}")
-        for other, (_, refused, firsts, given) in enumerate(everybody):
+        for other, (_, _, firsts, given, _) in enumerate(everybody):
             for first in firsts if refusal is None else ():
                 for (what, theirs), (_, wanted) in zip(given, everybody[first][3]):
                     if theirs != wanted:
@@ -101,14 +115,19 @@ class Transfers:
         self._device, self._hosted = device, device.type == "cpu"  # gloo, whose waits block the host
 
     def connect(self) -> None:
-        """Makes the communicators, anew after a step that failed. Every rank takes part. Raises RuntimeError after the timeout, or a minute."""
+        """Makes the communicators, anew after a step that failed. Every rank takes part.
+
+        Raises RuntimeError after the timeout, or a minute: LateError, on every rank, if one does not take
+        part. The calls of the ranks are one by their number, so that a rank that is late fails at once.
+        """
         self.close()
+        _together(f"{self._number} {next(self._connects)}", None, self.seconds, "begun this step")  # before new_group, which counts its calls on each rank alone
         me = dist.get_rank()
         for name, members, control in self._wanted:
             try:
                 group = dist.new_group(list(members), timeout=timedelta(seconds=max(self.seconds, _CONNECT)), backend="gloo" if control else None)
             except RuntimeError as e:
-                raise RuntimeError(f"the ranks {list(members)} do not connect within {max(self.seconds, _CONNECT):g} s; one has ended, or does not begin its step: {e}") from None
+                raise RuntimeError(f"the ranks {list(members)} do not connect within {max(self.seconds, _CONNECT):g} s; one has ended: {str(e).partition(chr(10))[0]}") from None
             if me in members and name in self._keys:
                 self._groups[self._keys[name]] = group
         self._stores = [self._groups[key].get_group_store() for key in ("pipeline", "replicas") if key in self._groups]
@@ -186,15 +205,16 @@ class Transfers:
             self._wait([work], -1, True)
         return tensor
 
-    def leave(self, cause: Cause | None) -> None:
+    def leave(self, cause: Cause | None) -> Cause | None:
         """Leaves a step that fails, and closes the communicators, so that the others leave it as well.
 
-        cause is None on a rank that fails because a transfer has.
+        Returns the first cause of the ranks. cause is None, and so is the result, on a rank that fails because a transfer has.
         """
         if cause is not None:
-            self._post(cause)
+            cause = self._post(cause)
         self._ask(lambda store: store.set(f"left {self.rank}", "1"), self._stores[:1])
         self.disconnect()
+        return cause
 
     def disconnect(self) -> None:
         """Closes the communicators, so that what waits for them fails, here and on the ranks at their other ends."""
@@ -259,6 +279,26 @@ class Transfers:
         if asking.is_alive():
             self._stores = []
         return answers
+
+
+def _together(name: str, value: Any, seconds: float, what: str) -> list[Any]:
+    """Returns what each process of the default group gives, as JSON, by process, when all have called this with a name.
+
+    Raises LateError on all of them if one has not after some seconds, or a minute: also on that one, when it does.
+    """
+    world: Any = dist.group.WORLD
+    store, everybody, seconds = world.get_group_store(), range(dist.get_world_size()), max(seconds, _CONNECT)
+    outcome, given = f"weir {name} late", [f"weir {name} of {process}" for process in everybody]
+    store.set(given[dist.get_rank()], json.dumps(value))
+    if store.add(f"weir {name} arrived", 1) == len(everybody):
+        store.compare_set(outcome, "", "-1")
+    with contextlib.suppress(RuntimeError):
+        store.wait([outcome], timedelta(seconds=seconds))
+    missing = next((process for process in everybody if not store.check([given[process]])), -1)
+    late = int(store.compare_set(outcome, "", str(missing)))  # the first answer holds
+    if late >= 0:
+        raise LateError(late, f"process {late} has not {what} within {seconds:g} s: every process does, at the same time")
+    return [json.loads(store.get(key)) for key in given]
 
 
 def _watch(ref: weakref.ref[Transfers], stores: list[Any]) -> None:

@@ -25,7 +25,7 @@ from ._backward import input_gradients, weight_gradients
 from ._holders import names as holder_names
 from ._nets import Leak, storages
 from ._split import SplitCheck
-from ._transfers import Cause, LostError, Pending, Transfers
+from ._transfers import Cause, LateError, LostError, Pending, Transfers
 from .guard import Guard, LeakError
 from .plan import Action, Plan, PlanError
 
@@ -106,7 +106,8 @@ class Runner:
 
     Attributes: plan, rank (the place in the pipeline), modules.
 
-    Raises PlanError for a plan that it cannot run, ValueError or TypeError for other arguments.
+    Raises PlanError for a plan that it cannot run, ValueError or TypeError for other arguments, and
+    RuntimeError if another process has not made its runner after timeout, or a minute.
     """
 
     def __init__(self, plan: Plan | str | os.PathLike[str], modules: Mapping[int, nn.Module], loss_fn: Callable[..., Any] | None = None, group: Any = None, *,
@@ -321,7 +322,7 @@ class Runner:
             for p in self.modules[s].parameters():
                 users.setdefault(id(p), []).append((s, p))
         self._shared = {s: [p for p in self.modules[s].parameters() if len(users[id(p)]) > 1] for s in self.modules}
-        ties = [[(s, _bare(self.modules[s]).get_parameter(name) if s in self.modules else None) for s, name in sorted(names.items())] for names in tied]
+        ties = [[(s, self._tied(s, name) if s in self.modules else None) for s, name in sorted(names.items())] for names in tied]
         for uses in ties:
             here = [(s, p) for s, p in uses if p is not None]
             if any(p is not here[0][1] for _, p in here):
@@ -329,6 +330,12 @@ class Runner:
             for _, p in here:
                 users.pop(id(p), None)
         return ties + [uses for uses in users.values() if len(uses) > 1]
+
+    def _tied(self, s: int, name: str) -> nn.Parameter:
+        try:
+            return _bare(self.modules[s]).get_parameter(name)
+        except AttributeError:
+            raise ValueError(f"tied names the parameter {name} of stage {s}, which has none of that name") from None
 
     def _compare_ties(self) -> None:
         """Raises ValueError on all ranks if parameters are tied that are not equal."""
@@ -418,9 +425,11 @@ class Runner:
         at, step, transfers = _name(action) if action is not None else "", self._steps, self._transfers
         self._steps += 1
         lost = error if isinstance(error, LostError) else None
-        cause = None if lost is not None else Cause(self.rank, self._process, at, f"{type(error).__name__}: {error}"[:4000])
+        cause = None if lost is not None else Cause(self.rank, self._process, at, f"{type(error).__name__}: {error}"[:4000].removesuffix(": "))
+        if isinstance(error, LateError):
+            cause = Cause(transfers.places[error.process], error.process, "", str(error))
         if transfers is not None:
-            transfers.leave(cause)
+            cause = transfers.leave(cause)
             self._broken = True
         one: BaseException | None = error
         while one is not None:
@@ -446,7 +455,7 @@ class Runner:
         assert cause is not None
         if not isinstance(error, Exception):
             raise error
-        raise StepError(step, cause) from (None if lost is not None else error)
+        raise StepError(step, cause) from (None if isinstance(error, (LateError, LostError)) else error)
 
     def _retire(self, mb: int) -> None:
         """Ends a microbatch on this rank: what the runner has made for it must be gone."""
