@@ -5,6 +5,7 @@ import copy
 import gc
 import itertools
 import json
+import math
 import os
 import re
 import signal
@@ -91,7 +92,15 @@ def run(rank, plan, stages, reference, m=None, rows=lambda mb: 4, loss_fn=loss_f
     wanted, total, weight = plain(reference, entries(plan.microbatches, rows), loss_fn, options.get("forward", contextlib.nullcontext))
     assert results[0] == results[1]._replace(step=0) and results[1] == (1, total, weight, False) and results[1].loss == total / weight
     equal(modules, wanted)
+    same_norms(runner, wanted)
     return runner
+
+
+def same_norms(runner, wanted):
+    """Compares the norms of all gradients, to the last bit, with those of a plain loop: each parameter's alone, then over the parameters in order."""
+    for kind in 2.0, math.inf:
+        norms = [torch.linalg.vector_norm(g, kind, dtype=torch.float64) for stage in wanted for g in stage if g is not None]
+        assert runner.clip_grad_norm_(1e9, kind) == torch.linalg.vector_norm(torch.stack(norms), kind)
 
 
 PLANS = ("1f1b", "interleaved", "zb-h1", "zb-v", "dualpipev")
@@ -699,10 +708,11 @@ def test_one_rank_alone():
 
 def test_one_process():
     assert not dist.is_initialized()
-    plan = plan_of("1f1b", 1)
+    plan = plan_of("1f1b", 1, 6, "--stages=4")
     stages = blocks(plan.stages)
     runner = weir.Runner(plan, dict(enumerate(stages)), loss_fn)
     result = runner.step(entries(plan.microbatches))
     wanted, total, weight = plain(blocks(plan.stages), entries(plan.microbatches))
     assert result == (0, total, weight, False)
     equal(dict(enumerate(stages)), wanted)
+    same_norms(runner, wanted)

@@ -209,20 +209,21 @@ class Runner:
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
         """Scales the gradients of all ranks so that their common norm is at most max_norm, and returns the norm before.
 
-        Each parameter counts once: a tied one at its first stage. Every rank of the pipeline takes part.
+        Each parameter counts once: a tied one at its first stage. Norms are computed in float64, each parameter's alone, and
+        combined in the order of the model, so that every plan and cut gives the same bits, if no stage is sharded. Every rank of the pipeline takes part.
         """
-        once = {id(p): p for p in self._parameters()}
-        for uses in self._ties:
-            for _, p in uses[1:]:
-                if p is not None and p is not uses[0][1]:
-                    once.pop(id(p), None)
-        norm: Any = nn.utils.get_total_norm([p.grad for p in once.values() if p.grad is not None], norm_type)
-        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-        infinite = math.isinf(norm_type)
-        total = torch.tensor([float(norm) if infinite else float(norm) ** norm_type], dtype=torch.float64)
-        if self._transfers is not None:
-            self._transfers.reduce(total, "pipeline", dist.ReduceOp.MAX if infinite else dist.ReduceOp.SUM)
-        total = total[0] if infinite else total[0] ** (1 / norm_type)
+        passed = {id(p) for uses in self._ties for _, p in uses[1:] if p is not None and p is not uses[0][1]}
+        norms: dict[tuple[int, int], Any] = {}  # by stage and place in it, which is the order of the model
+        for s in sorted(self.modules):
+            for i, p in enumerate(self.modules[s].parameters()):
+                if p.requires_grad and p.grad is not None and id(p) not in passed:
+                    passed.add(id(p))
+                    norm: Any = torch.linalg.vector_norm(p.grad, norm_type, dtype=torch.float64)
+                    norms[s, i] = (norm.full_tensor() if hasattr(norm, "full_tensor") else norm).to(self._device)
+        mine = dict(zip(norms, torch.stack(list(norms.values())).tolist() if norms else ()))
+        gathered = self._connected().gather(mine) if self._transfers is not None else [mine]
+        ordered = [norm for _, norm in sorted((key, norm) for theirs in gathered for key, norm in theirs.items())]
+        total: Tensor = torch.linalg.vector_norm(torch.tensor(ordered or [0.0], dtype=torch.float64), norm_type)
         found = [p for p in self._parameters() if p.grad is not None]
         for device in {p.device for p in found}:
             nn.utils.clip_grads_with_norm_([p for p in found if p.device == device], max_norm, total.to(device, torch.float32))
