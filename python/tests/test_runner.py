@@ -214,9 +214,17 @@ def test_ties():
 def evaluates(rank, plan):
     stages = blocks(plan.stages)
     got = {}
-    result = weir.Runner(plan, {s: stages[s] for s in plan.on(rank)}, loss_fn, shapes=SHAPE).step(entries(plan.microbatches), on_output=got.__setitem__)
+    parameters = [p for stage in stages for p in stage.parameters()]
+    for p in parameters:
+        p.grad = torch.ones_like(p)
+    modules = {s: stages[s] for s in plan.on(rank)}
+    result = weir.Runner(plan, modules, loss_fn, shapes=SHAPE).step(entries(plan.microbatches), on_output=got.__setitem__)
     _, total, weight = plain(blocks(plan.stages), entries(plan.microbatches))
-    assert result == (0, total, weight, False) and all(p.grad is None for stage in stages for p in stage.parameters())
+    assert result == (0, total, weight, False)
+    again = {}
+    result = weir.Runner(plan, modules, shapes=SHAPE).step(entries(plan.microbatches), on_output=again.__setitem__)
+    assert result[1:] == (0.0, 0.0, False) and got.keys() == again.keys() and all(torch.equal(y, again[mb]) for mb, y in got.items())
+    assert all(torch.equal(p.grad, torch.ones_like(p)) for p in parameters)
     assert len(got) == (plan.microbatches if plan.stages - 1 in plan.on(rank) else 0) and not any(y.requires_grad for y in got.values())
 
 

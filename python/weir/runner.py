@@ -80,13 +80,13 @@ class Runner:
     Every rank makes its runner, and calls step, at the same time.
 
     Args:
-        plan: a Plan with lifetimes, or the path of one.
+        plan: a Plan with lifetimes, or the path of one, the same on every rank.
         modules: the module of each stage of this rank, by stage. A stage is called with the tensors that the
             stage before it returned, one or a tuple; stage 0 with the inputs of an entry: a tensor, a tuple
             of arguments, or a dict of keyword arguments.
         loss_fn: loss_fn(output, targets) of the last stage returns the loss of one microbatch as (sum, weight), a
             scalar tensor that is summed over what it counts, such as tokens, and their number (a number or
-            a tensor); or the scalar alone, of weight 1. Needed on the rank of the last stage.
+            a tensor); or the scalar alone, of weight 1. Needed on the rank of the last stage, unless the plan runs forwards alone.
         group: the ranks of the pipeline, a ProcessGroup or a DeviceMesh of one dimension; by default all.
         shapes: shape and dtype of what goes from stage to stage, as a tensor or a tuple of tensors (meta tensors
             will do), or a function of the microbatch that returns them, or a dict of either by the stage that
@@ -96,15 +96,17 @@ class Runner:
             data parallelism. Gradients are added up over them: by fully_shard if a stage is wrapped in it,
             otherwise by the runner, also for a stage in DistributedDataParallel.
         tied: parameters that are one, as dicts of the parameter's name by stage, the same on every rank:
-            [{0: "embed.weight", 3: "head.weight"}]. Each use gets the sum of the gradients of all, added in stage order.
+            [{0: "embed.weight", 3: "head.weight"}]. Stages of one rank must share the Parameter. Each use gets the sum of the gradients of all, added in stage order.
         names: names(stage, name) returns the name that a parameter or buffer has in the unsplit model.
         forward: returns a context for a forward with its loss: lambda: torch.autocast("cuda", torch.bfloat16).
         scaler: a GradScaler. Gradients are then those of the scaled loss: unscale them as usual.
         guard: a Guard of the modules, which writes the memory log and names the owners of leaks.
-        timeout: seconds that a rank waits for one transfer. A rank that stops ends the step on the others after this.
+        timeout: seconds that a rank waits for one transfer. A rank that stops ends the step on the others after this. For all ranks
+            to make their runners, or to begin a step that connects, each waits a minute at least.
         device: where buffers are received; by default where the parameters are.
 
-    Attributes: plan, rank (the place in the pipeline), modules.
+    Attributes: plan, rank (the place in the pipeline), modules. step returns a Result (step, sum, weight, loss,
+    overflow), or raises a StepError (step, rank, process, action, cause).
 
     Raises PlanError for a plan that it cannot run, ValueError or TypeError for other arguments, and
     RuntimeError if another process has not made its runner after timeout, or a minute.
@@ -180,8 +182,8 @@ class Runner:
         shapes replaces those of the runner for this step. on_output(microbatch, output) is called with
         the detached output of the last stage.
 
-        On return each .grad is that of the sum of all losses divided by their total weight; what it was before is
-        dropped. With total weight 0 all are None, so that an optimizer does nothing. Raises
+        After a training step each .grad is that of the sum of all losses divided by their total weight; what it was
+        before is dropped. An evaluation leaves .grad as it is. With total weight 0 all are None, so that an optimizer does nothing. Raises
         StepError if it ends early on any rank; KeyboardInterrupt where it was raised.
         """
         action: Action | None = None
@@ -296,8 +298,8 @@ class Runner:
                 raise PlanError(f"{what} has {_name(action)}, which a Runner does not run: make the plan without --offload and --quantize")
         if sorted(self.modules) != plan.on(self.rank):
             raise ValueError(f"modules has the stages {sorted(self.modules)}, and rank {self.rank} has {plan.on(self.rank)} in {what}")
-        if self.plan.stages - 1 in self.modules and self._loss_fn is None:
-            raise ValueError("loss_fn is None: the rank of the last stage needs it")
+        if self.plan.stages - 1 in self.modules and self._loss_fn is None and plan.training:
+            raise ValueError("loss_fn is None: the rank of the last stage needs it, unless the plan runs forwards alone")
         for s, module in self.modules.items():
             if plan.training and plan.frozen[s]:
                 for name, p in module.named_parameters():
@@ -373,8 +375,7 @@ class Runner:
         self._left = {s: self.plan.microbatches for s in self.modules}  # microbatches whose weight gradients are to come
         self._to_reduce = {s for s in self.modules if self._needs[s]}
         self._sharded = {s for s in self.modules if self._fsdp[s]}
-        for p in self._parameters():
-            p.grad = None
+        self._forget_gradients()
         for s in self.modules:
             for root in self._roots(s):
                 root.set_requires_gradient_sync(False)
@@ -397,7 +398,7 @@ class Runner:
         else:
             for s in self.modules:
                 self._reshard(s, -1)
-        found: list[Any] = [p for p in self._parameters() if p.grad is not None]
+        found: list[Any] = [p for p in self._parameters() if p.grad is not None and self.plan.training]
         bad = self._scaler is not None and not all(bool(torch.isfinite(_local(p.grad)).all()) for p in found)
         numbers = torch.tensor([float(self._sum), float(self._weight), float(bad), self._digest % _DIGESTS], dtype=torch.float64)
         if transfers is not None:
@@ -448,8 +449,7 @@ class Runner:
                 module.reshard()
             for root in self._roots(s):
                 root.reset_iter_state()
-        for p in self._parameters():
-            p.grad = None
+        self._forget_gradients()
         gc.collect()  # Module.__call__ leaves cycles where a hook has failed
         if lost is not None and transfers is not None:
             cause = transfers.find_cause(lost, at)
@@ -538,8 +538,7 @@ class Runner:
 
     def _loss(self, output: Any, mb: int) -> Tensor:
         """Adds the loss of a microbatch to the sums, and returns what its backward starts from."""
-        assert self._loss_fn is not None
-        found = self._loss_fn(output, self._held["entry", 1, mb])
+        found = self._loss_fn(output, self._held["entry", 1, mb]) if self._loss_fn is not None else (torch.zeros(()), 0.0)
         loss, weight = found if isinstance(found, tuple) else (found, 1.0)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             raise TypeError(f"loss_fn returned {type(loss).__name__}{list(loss.shape) if isinstance(loss, Tensor) else ''}: "
@@ -772,6 +771,10 @@ class Runner:
         if mine.grad is None:
             mine.grad = torch.zeros_like(mine)
         _local(mine.grad).copy_(total)
+
+    def _forget_gradients(self) -> None:
+        for p in self._parameters() if self.plan.training else ():
+            p.grad = None
 
     def _parameters(self) -> list[nn.Parameter]:
         """Returns the parameters of this rank to train, each once."""
