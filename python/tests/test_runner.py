@@ -703,14 +703,32 @@ def alone(rank, plan):
     runner = weir.Runner(plan, {rank: stages[rank]}, loss_fn, shapes=SHAPE)
     runner._transfers.seconds = 1.0
     late(lambda: runner.step(entries(6)), weir.StepError)
+    dist.barrier()
     runner._transfers.seconds = 60.0
     assert runner.step(entries(6)).step == 1
     equal({rank: stages[rank]}, plain(blocks(2), entries(6))[0])
+    # a call that rank 1 leaves out: the next one ends on both, and the one after runs
+    runner.close()
+    runner._transfers.seconds = 1.0
+    if rank == 0:
+        with mock.patch("weir._transfers._CONNECT", 1.0), pytest.raises(weir.StepError):
+            runner.step(entries(6))
+    runner._transfers.seconds = 60.0
+    dist.barrier()
+    time.sleep(rank)
+    began = time.monotonic()
+    with pytest.raises(weir.StepError, match="process 1 has not begun this step"):
+        runner.step(entries(6))
+    assert time.monotonic() - began < 30
+    dist.barrier()
+    wanted, total, weight = plain(blocks(2), entries(6))
+    assert runner.step(entries(6))[1:] == (total, weight, False)
+    equal({rank: stages[rank]}, wanted)
     return texts
 
 
 def test_one_rank_alone():
-    text = "process 1 has not {} within 1 s: every process does, at the same time"
+    text = "process 1 has not {} with the others, which wait 1 s: every process does, at the same time"
     assert on_ranks(2, alone, plan_of("1f1b", 2)) == 2 * [[text.format("made its runner"), "step 0 ended on rank 1: " + text.format("begun this step")]]
 
 

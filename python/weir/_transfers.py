@@ -46,11 +46,11 @@ class Cause(NamedTuple):
 
 
 class LateError(RuntimeError):
-    """A process has not done within some seconds what all do together."""
+    """A process has not done within some seconds what all do together. behind says that this one came when the others had given up."""
 
-    def __init__(self, process: int, text: str) -> None:
+    def __init__(self, process: int, behind: bool, text: str) -> None:
         super().__init__(text)
-        self.process = process
+        self.process, self.behind = process, behind
 
 
 class LostError(RuntimeError):
@@ -96,7 +96,7 @@ class Transfers:
         if len(copies) > 1:
             mine.update(replicas=(copies, f"replicas {copies}", True), gradients=(copies, f"gradients {copies}", False))
         refused = None if refusal is None else f"{type(refusal).__name__}: {refusal}"
-        self._number, self._connects = next(_numbers), itertools.count()
+        self._number, self._connects = next(_numbers), 0
         everybody = _together(f"{self._number}", [list(mine.values()), refused, [ranks[0], copies[0]], list(alike), rank], timeout, "made its runner")
         self.places = [place for *_, place in everybody]  # of each process in its pipeline
         for other, (_, refused, *_) in enumerate(everybody):
@@ -118,10 +118,20 @@ class Transfers:
         """Makes the communicators, anew after a step that failed. Every rank takes part.
 
         Raises RuntimeError after the timeout, or a minute: LateError, on every rank, if one does not take
-        part. The calls of the ranks are one by their number, so that a rank that is late fails at once.
+        part. The calls of the ranks are one by their number. A rank that is behind fails at once, and ends
+        the call in which the others wait for it by now, so that the next call of all has one number.
         """
         self.close()
-        _together(f"{self._number} {next(self._connects)}", None, self.seconds, "begun this step")  # before new_group, which counts its calls on each rank alone
+        world: Any = dist.group.WORLD
+        try:  # before new_group, which counts its calls on each rank alone
+            _together(f"{self._number} {self._connects}", None, self.seconds, "begun this step")
+        except LateError as e:
+            while e.behind and world.get_group_store().check([f"weir {self._number} {self._connects + 1} begun"]):
+                self._connects += 1
+                world.get_group_store().compare_set(f"weir {self._number} {self._connects} late", "", str(dist.get_rank()))
+            raise
+        finally:
+            self._connects += 1
         me = dist.get_rank()
         for name, members, control in self._wanted:
             try:
@@ -289,7 +299,9 @@ def _together(name: str, value: Any, seconds: float, what: str) -> list[Any]:
     world: Any = dist.group.WORLD
     store, everybody, seconds = world.get_group_store(), range(dist.get_world_size()), max(seconds, _CONNECT)
     outcome, given = f"weir {name} late", [f"weir {name} of {process}" for process in everybody]
+    behind = store.check([outcome])
     store.set(given[dist.get_rank()], json.dumps(value))
+    store.set(f"weir {name} begun", "1")
     if store.add(f"weir {name} arrived", 1) == len(everybody):
         store.compare_set(outcome, "", "-1")
     with contextlib.suppress(RuntimeError):
@@ -297,7 +309,7 @@ def _together(name: str, value: Any, seconds: float, what: str) -> list[Any]:
     missing = next((process for process in everybody if not store.check([given[process]])), -1)
     late = int(store.compare_set(outcome, "", str(missing)))  # the first answer holds
     if late >= 0:
-        raise LateError(late, f"process {late} has not {what} within {seconds:g} s: every process does, at the same time")
+        raise LateError(late, behind, f"process {late} has not {what} with the others, which wait {seconds:g} s: every process does, at the same time")
     return [json.loads(store.get(key)) for key in given]
 
 
