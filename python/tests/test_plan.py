@@ -52,7 +52,8 @@ def program(*actions, repeat=1, stride=0):
 @pytest.mark.parametrize("data, says", [
     (change(schema=1), "has schema 1, and this package reads schema 2: weir convert"),
     ([], "has schema none, and this package reads schema 2"),
-    ({"schema": 2}, "KeyError: 'name'"),
+    ({"schema": 2}, "is no plan: it has no programs"),
+    ({"schema": 2, "programs": []}, "KeyError: 'name'"),
     (change(programs=[[]]), "1 programs for 2 ranks"),
     (change(programs=[[{"repeat": 1}], []]), "KeyError: 'stride'"),
     (program(["FLY", 0, 0]), "no action ['FLY', 0, 0]"),

@@ -212,6 +212,22 @@ def test_split_fault_is_refused(alone):
     made(check_split=False).step(x, target=target)
 
 
+@pytest.mark.parametrize("data", [WHOLE, SPLIT])
+def test_losses_that_are_kept_have_no_graph(alone, data, tmp_path):
+    kept = []
+
+    def loss_fn(output, target):
+        kept.append(mse_loss(output, target))
+        return kept[-1]
+
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(data))
+    modules, (x, target) = layers(), batch()
+    weir.schedule(path, stages_of(modules)[::-1], loss_fn).step(x, target=target)
+    assert len(kept) == M and not any(loss.requires_grad for loss in kept)
+    assert same(modules, wanted(layers(), (WIDTH,), mse_loss)[0])
+
+
 def test_split_check_is_once(alone, monkeypatch):
     from weir import _split
 
@@ -248,6 +264,7 @@ def refusals():
     yield plan(copies=3), {}, "has 3 copies of the model"
     yield plan(slices=2), {}, "2 slices of a sequence"
     yield plan(frozen=[0]), {}, "frozen stages"
+    yield plan(lambda data: data["programs"][0][0]["actions"].pop()), {}, "best.json has 0 B or W of stage 0 for 4 microbatches; check it with: weir check best.json"
     yield plan(first("OFFLOAD")), {}, "has OFFLOAD, which PyTorch's runtime does not know"
     yield plan(first("SEND_F"), capacity=1), {}, "best.json needs two queues between two ranks, for outputs and for gradients, and PyTorch has one: weir convert best.json --runtime pytorch --to plan"
     yield plan(first("SEND_F"), capacity=1, runtime="pytorch", frozen=[0]), {}, "frozen stages"

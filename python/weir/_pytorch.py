@@ -76,10 +76,10 @@ class Runtime(schedules._PipelineScheduleRuntime):
         """Hands the loss to its backward, and keeps its number alone."""
         loss = super()._maybe_get_loss(stage, mb_index)  # type: ignore[no-untyped-call]
         if loss is not None:
-            if self._numbers is None:
-                self._numbers = loss.new_empty((self._n_microbatches, *loss.shape))
+            self._numbers = loss.new_empty((self._n_microbatches, *loss.shape)) if self._numbers is None else self._numbers
             self._numbers[mb_index], self._internal_losses[mb_index] = loss.detach(), self._numbers
-        return loss if loss is None or self._factor == 1 else cast(torch.Tensor, loss * self._factor)
+            loss, _ = loss * self._factor, loss._is_view() or loss.detach_()  # loss_fn may have kept it, and with it the graph
+        return cast("torch.Tensor | None", loss)
 
     def _update_losses(self, stages: Any, losses: list[torch.Tensor] | None) -> None:
         self._internal_losses[:] = [loss.detach() for loss in self._internal_losses] if self._numbers is None else self._numbers.unbind()

@@ -76,6 +76,8 @@ class Plan:
     def __init__(self, data: dict[str, Any], path: str = "the plan"):
         """Reads a plan from the JSON of its file. path names it in errors. Raises PlanError."""
         self.path, self.data = path, data
+        if isinstance(data, dict) and "programs" not in data:
+            raise PlanError(f"{path} is no plan: it has no programs")
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             found = data.get("schema", "none") if isinstance(data, dict) else "none"
             raise PlanError(f"{path} has schema {found}, and this package reads schema {SCHEMA}: weir convert {path} --to plan")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import os
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 from torch import Tensor, nn
@@ -18,11 +20,11 @@ FORWARDS = frozenset(("F", "SEND_F", "RECV_F", "WAIT_F", "UNSHARD", "RESHARD"))
 RUNS = FORWARDS | {"B", "I", "W", "SEND_B", "RECV_B", "WAIT_B", "REDUCE_GRAD", "WAIT_REDUCE"}
 
 
-def schedule(plan: Plan, stages: Sequence[Any], loss_fn: Callable[..., Tensor], *, reduction: str = "mean", check_split: bool = True,
+def schedule(plan: Plan | str | os.PathLike[str], stages: Sequence[Any], loss_fn: Callable[..., Tensor], *, reduction: str = "mean", check_split: bool = True,
              **options: Any) -> Runtime:
     """Returns PyTorch's pipeline schedule with the actions of a plan, its transfers and its waits.
 
-        plan = weir.Plan.load("best.json")
+        plan = weir.Plan.load("best.json")                # or the path itself
         stages = [PipelineStage(modules[s], s, plan.stages, device) for s in plan.on(rank)]
         schedule = weir.schedule(plan, stages, loss_fn)
         schedule.step(inputs)                             # or step(), or step(target=targets, losses=losses)
@@ -57,8 +59,9 @@ def schedule(plan: Plan, stages: Sequence[Any], loss_fn: Callable[..., Tensor], 
         raise ValueError(f'reduction is {reduction!r}: give "mean" or "sum", which is what loss_fn returns')
     if loss_fn is None:
         raise ValueError("loss_fn is None: give it on every rank, since a rank without one runs no backward")
+    plan = plan if isinstance(plan, Plan) else Plan.load(plan)
     _check_plan(plan)
-    stages = list(stages)
+    stages = sorted(stages, key=lambda stage: stage.stage_index)
     given, rank = sorted(stage.stage_index for stage in stages), stages[0].group_rank
     if stages[0].group_size != plan.ranks or stages[0].num_stages != plan.stages or given != plan.on(rank):
         raise PlanError(f"rank {rank} of {stages[0].group_size} has the stages {given} of {stages[0].num_stages}: in {plan.path} "
@@ -68,6 +71,10 @@ def schedule(plan: Plan, stages: Sequence[Any], loss_fn: Callable[..., Tensor], 
     last = plan.stages - 1
     if last in given and any(a.microbatch != i for i, a in enumerate(a for a in plan.actions(rank) if a.kind == "F" and a.stage == last)):
         raise PlanError(f"{plan.path} runs the forwards of the last stage out of order, and PyTorch finds losses by their order")
+    counts = collections.Counter((a.stage, a.kind) for a in plan.actions(rank))
+    for stage, kinds in ((stage, kinds) for stage in given for kinds in ("F", "BW")):
+        if (found := sum(counts[stage, kind] for kind in kinds)) != plan.microbatches:
+            raise PlanError(f"{plan.path} has {found} {' or '.join(kinds)} of stage {stage} for {plan.microbatches} microbatches; check it with: weir check {plan.path}")
     for stage in stages:
         if plan.split[stage.stage_index] and 0 < stage.stage_index < last:
             stage.submod.register_forward_hook(_without_views)
