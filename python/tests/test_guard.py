@@ -82,8 +82,9 @@ def test_counts_alone_until_three_rises():
 def test_warns_raises_or_calls():
     model, optimizer = make()
     guard = weir.Guard(model)
-    with pytest.warns(weir.LeakWarning, match=r"outlive them: tensor.* at .*train, held by test_guard.KEPT\[\]"):
+    with pytest.warns(weir.LeakWarning, match=r"outlive them: tensor.* at .*train, held by test_guard.KEPT\[\]") as caught:
         train(model, optimizer, 120)
+    assert caught[0].filename == __file__
     guard.close()
     with warnings.catch_warnings():  # once for each leak
         warnings.simplefilter("error")
@@ -103,6 +104,39 @@ def test_warns_raises_or_calls():
     assert (leak.what, leak.holder, leak.bytes) == ("tensor", "test_guard.KEPT[]", 4 * TOKENS * WIDTH * leak.microbatches)
     with pytest.raises(ValueError, match="on_leak is 'log'"):
         weir.Guard(model, on_leak="log")
+
+
+@pytest.mark.parametrize(("blocks", "before", "retain"), [(32, 30, False), (2, 400, True)])
+def test_large_graphs_and_old_ones(blocks, before, retain):
+    """A search for holders that begins with what is older than the watch, or visits too few nodes, would find none."""
+    block = torch.nn.Sequential(*[torch.nn.Tanh() for _ in range(100)])
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), *[block for _ in range(blocks)])
+
+    def run(n):
+        for _ in range(n):
+            KEPT.append(model(torch.randn(4, 8)).mean())
+            KEPT[-1].backward(retain_graph=retain)
+
+    run(before)
+    guard = weir.Guard(model, on_leak=lambda leaks: None, least=64)
+    run(24)
+    guard.close()
+    assert {leak.holder for leak in guard.leaks} <= {"test_guard.KEPT[]", "the graph of test_guard.KEPT[]"}
+    assert "graph" in {leak.what for leak in guard.leaks} if not retain else len(guard.leaks) > 0
+
+
+def test_table_says_what_it_has_not_named():
+    model, optimizer = make()
+    guard = weir.Guard(model, least=2048)
+    train(model, optimizer, 100)
+    guard._report, guard.leaks = lambda found: None, []
+    assert "nothing was named, but allocated rose by 4." in guard.table()
+    guard.close()
+    KEPT.clear()
+    guard = weir.Guard(model, least=2048)
+    train(model, optimizer, 100, leak=False)
+    assert "nothing was found" in guard.table()
+    guard.close()
 
 
 def test_leak_in_steps_of_two_microbatches():

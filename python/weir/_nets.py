@@ -20,7 +20,7 @@ from ._memory import blocks, user_line
 
 __all__ = ["Leak", "Nets", "storages"]
 
-_NODES = 1 << 16  # of graphs, that one verdict visits
+_NODES = 1 << 18  # of graphs, that one verdict visits
 _SAMPLES = 8  # tensors of one kind whose holders are searched
 _Kind = Tuple[Any, ...]
 
@@ -47,6 +47,8 @@ class Leak:
 
     def __str__(self) -> str:
         where = (f" in {self.module}" if self.module else "") + (f" at {self.line}" if self.line else "")
+        if self.what == "graph":
+            return f"graph nodes of {self.microbatches} microbatches, whose bytes are not counted, outlive them, held by {self.holder}"
         return f"{self.bytes:,} bytes of {self.microbatches} microbatches outlive them: {self.what}{where}, held by {self.holder}"
 
 
@@ -170,21 +172,28 @@ class Nets:
         kinds: dict[_Kind, set[int]] = collections.defaultdict(set)  # storages that look alike
         roots: dict[_Kind, set[int]] = collections.defaultdict(set)  # microbatches whose graphs are held by tensors that look alike
         samples: dict[_Kind, list[tuple[int, Tensor]]] = collections.defaultdict(list)  # with the microbatch, or the first of a graph
-        budget = _NODES
+        graphs: list[tuple[int, set[int], Tensor]] = []  # with the microbatch of a tensor that has one, and those of its storages
         for tensor in _tensors():
-            mine = {id(s) for s in storages(tensor)} & old.keys()
+            all_of = {id(s) for s in storages(tensor)}
+            mine = all_of & old.keys()
             for key in mine:
                 kind: _Kind = old[key].module, old[key].line, tensor.dim(), tensor.dtype
                 kinds[kind].add(key)
                 samples[kind].append((old[key].born, tensor))
-            if tensor.grad_fn is not None and budget > 0:
-                marks, visited = self._graph(tensor.grad_fn)
-                budget -= visited
-                born = {b for b in marks if self.first <= b < end} | {old[key].born for key in mine}
-                if mine or len(born) >= 3:
-                    kind = tensor.dim(), tensor.dtype, type(tensor.grad_fn).__name__
-                    roots[kind] |= born
-                    samples[kind].append((min(born), tensor))
+            if tensor.grad_fn is not None:
+                latest = max((self._entries[key].born for key in all_of & self._entries.keys()), default=self.now)
+                graphs.append((latest, {old[key].born for key in mine}, tensor))
+        budget = _NODES
+        visited: dict[_Kind, set[Any]] = collections.defaultdict(set)  # nodes
+        for _, own, tensor in sorted(graphs, key=lambda graph: -graph[0]):  # those older than the watch last
+            kind = tensor.dim(), tensor.dtype, type(tensor.grad_fn).__name__
+            before = len(visited[kind])
+            born = {b for b in self._graph(tensor.grad_fn, visited[kind], min(budget, _NODES // 4)) if self.first <= b < end} | own
+            budget -= len(visited[kind]) - before
+            if own or len(born) >= 3:
+                roots[kind] |= born
+                samples[kind].append((min(born), tensor))
+        del graphs, visited
         for key in old.keys() - set().union(*kinds.values()):
             kinds[old[key].module, old[key].line].add(key)
         replaced = collections.Counter(size.bit_length() for size, now in self._ended if now >= self.first + quarter)
@@ -233,18 +242,19 @@ class Nets:
         found += [Leak("", line, "allocation", "C++ alone", len(of), sum(of)) for line, of in sizes.items() if len(of) >= 3]
         return sorted(found, key=lambda leak: -leak.bytes)
 
-    def _graph(self, root: Any) -> tuple[set[int], int]:
-        """Returns the microbatches that are marked in a graph, and the number of nodes visited."""
+    def _graph(self, root: Any, seen: set[Any], most: int) -> set[int]:
+        """Returns the microbatches that are marked in a graph. Visits about as many nodes as most, and adds them to seen, which it leaves out."""
         marks = set()
-        todo, seen = collections.deque([root]), {root}
-        while todo and len(seen) < _NODES // 16:
+        most += len(seen)
+        todo = collections.deque({root} - seen)
+        while todo and len(seen) < most:
             node = todo.popleft()
             if type(node) in self._marked and "weir" in node.metadata:
                 marks.add(node.metadata["weir"])
             following = {after for after, _ in node.next_functions if after is not None} - seen
             seen |= following
             todo.extend(following)
-        return marks, len(seen)
+        return marks
 
 
 def _spread(samples: list[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:

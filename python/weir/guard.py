@@ -6,6 +6,8 @@ import atexit
 import contextlib
 import json
 import os
+import sys
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable
@@ -14,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ._memory import Memory, Reading
+from ._memory import Memory, Reading, user_line
 from ._nets import Leak, Nets, storages
 
 __all__ = ["Guard", "Leak", "LeakError", "LeakWarning"]
@@ -78,6 +80,8 @@ class Guard:
         self._on_leak, self._rank, self._device, self._saved, self._least = on_leak, rank, device, saved, least
         self._explicit = self._open = self._stepped = False
         self._readings: list[Reading] = []  # the first and the last
+        self._levels: list[int] = []  # what was allocated, of at most 64 microbatches at equal distances
+        self._stride = 1
         self._index = self._depth = self._outputs = self._backwards = self._rest = self._peak = 0
         self._window, self._lowest = _SWEEPS, -1
         self._trends = _Trend(least), _Trend(least), _Trend(least)  # of microbatches, of the lowest in each step, and of the host beside a GPU
@@ -136,11 +140,20 @@ class Guard:
                  f"allocated {size(first.allocated)} after the first, {size(last.allocated)} after the last, {size(self._peak)} at most",
                  f"reserved {size(last.reserved)}, {size(last.reserved - last.allocated)} of it not allocated"]
         if not self.leaks:
-            return "\n".join([*lines, "nothing was found that outlives its microbatch"])
+            rise = self._rise()
+            return "\n".join([*lines, f"nothing was named, but allocated rose by {size(rise)} a microbatch: run more microbatches" if rise
+                              else "nothing was found that outlives its microbatch"])
         rows = [("bytes", "microbatches", "what", "module", "line", "held by")]
-        rows += [(size(x.bytes), str(x.microbatches), x.what, x.module or "-", x.line or "-", x.holder) for x in sorted(self.leaks, key=lambda x: -x.bytes)]
+        rows += [(size(x.bytes) if x.what != "graph" else "not counted", str(x.microbatches), x.what, x.module or "-", x.line or "-", x.holder) for x in sorted(self.leaks, key=lambda x: -x.bytes)]
         widths = [max(map(len, column)) for column in zip(*rows)]
         return "\n".join(lines + ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows])
+
+    def _rise(self) -> int:
+        """Returns by how many bytes a microbatch the lowest level rose, quarter after quarter from the second to the last, or 0."""
+        n = len(self._levels) // 4
+        lows = [min(self._levels[-k * n :][:n]) for k in (3, 2, 1)] if n >= 2 else [0, 0, 0]
+        rise = (lows[2] - lows[0]) // (2 * n * self._stride or 1)
+        return rise if lows[0] < lows[1] < lows[2] and rise >= self._least else 0
 
     def _before_forward(self, module: nn.Module, args: Any) -> None:
         if _trains() and not self._explicit:
@@ -239,8 +252,9 @@ class Guard:
             self._on_leak(fresh)
         elif fresh and self._on_leak == "raise":
             raise LeakError(fresh)
+        stack = [user_line([(f.f_code.co_filename, n, "")]) for f, n in traceback.walk_stack(sys._getframe())]
         for x in fresh if self._on_leak == "warn" else ():
-            warnings.warn(str(x), LeakWarning, stacklevel=2)
+            warnings.warn(str(x), LeakWarning, stacklevel=next((i for i, line in enumerate(stack, 1) if line), 2))
 
     def _read(self) -> None:
         """Reads the counter, which is what every microbatch costs."""
@@ -251,6 +265,11 @@ class Guard:
             self._log.write(json.dumps({"step": self.step, "rank": self._number(), "microbatch": self._index, **reading._asdict()}) + "\n")
         self._readings = [*self._readings[:1], reading] if self._readings else [reading, reading]
         self._peak = max(self._peak, reading.peak)
+        if self.microbatches % self._stride == 0:
+            self._levels.append(reading.allocated)
+        if len(self._levels) == 64:
+            del self._levels[::2]  # leaves the multiples of twice the stride
+            self._stride *= 2
         self._trends[0].add(reading.allocated)
         self._trends[2].add(self._memory.host())
         self._lowest = min(self._lowest, reading.allocated) if self._index else reading.allocated
