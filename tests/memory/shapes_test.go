@@ -42,8 +42,8 @@ func TestUnevenLengths(t *testing.T) {
 
 		// announced is a source of microbatches of the lengths that also announces their classes.
 		announced := func(length func(int) int) runner.Source[T] {
-			return runner.IndexedShapes(func(_ context.Context, entry batchctx.Entry[T]) error {
-				return (&source{dev: r.devs[entry.Rank()], length: length}).Next(nil, entry)
+			return runner.IndexedShapes(func(ctx context.Context, entry batchctx.Entry[T]) error {
+				return (&source{dev: r.devs[entry.Rank()], length: length}).Next(ctx, entry)
 			}, func(m int) int { return classes[m] })
 		}
 		sources := announced(length)
