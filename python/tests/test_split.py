@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 from torch import nn
+from torch._functorch import config
 from torch.utils.checkpoint import checkpoint
 
 from weir._split import SplitCheck
@@ -122,7 +123,8 @@ def check(model, weights=backward.stage_backward_weight, scale=1.0):
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_right(name):
-    found = check(RIGHT[name]())
+    with config.patch(donated_buffer=False):  # for compiled ones: a split backward retains graphs
+        found = check(RIGHT[name]())
     assert found.decided and not found.faults, found.faults
 
 
