@@ -16,8 +16,8 @@ import (
 // maxLine is the largest number of bytes in a line of a file of lengths.
 const maxLine = 16 << 20
 
-// lengthsReader reads lists of lengths in tokens, a list a line, with spaces or commas between the
-// numbers. It skips blank lines, and what follows a #.
+// lengthsReader reads lists of lengths in tokens. Each line is a list, with spaces or commas between the
+// numbers. The reader skips blank lines and comments, which begin with #.
 type lengthsReader struct {
 	name  string
 	lines *bufio.Scanner

@@ -49,8 +49,8 @@ func misplaced(trainer, name string, place schedule.Placement) int {
 	return -1
 }
 
-// loaded returns what the runtime of the flags refuses or runs wrongly in a file, and the names of the
-// schedules with which the trainer runs it.
+// loaded checks a file against the runtime that the flags name. It returns the faults for which the
+// runtime refuses the file or runs it incorrectly, and the schedule names under which it runs.
 func (c *checkCmd) loaded(file *format.File) (found faults, names []string, err error) {
 	_, trains := inV[c.Runtime]
 	given := slices.IndexFunc(scheduleNames, func(name string) bool { return strings.EqualFold(name, c.Schedule) })

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTrainers: what torchtitan 0.3.0, nemo-automodel 0.7.0 and PyTorch 2.15 refuse in a file, or run on the
-// wrong ranks. torchtitan gives a rank two stages in a V for ZBVZeroBubble and DualPipeV
+// TestTrainers checks the files that torchtitan 0.3.0, nemo-automodel 0.7.0 and PyTorch 2.15 refuse, or run on
+// the wrong ranks. torchtitan gives a rank two stages in a V for ZBVZeroBubble and DualPipeV
 // (distributed/pipeline_parallel.py:559-576), Automodel for ZBVZeroBubble alone
 // (components/distributed/pipelining/functional.py:822), and both call _load_csv for compute-only files
 // (:356 and :912).

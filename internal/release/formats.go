@@ -152,7 +152,8 @@ func (r *release) sdist(modules []file, metadata, license []byte) ([]byte, error
 	return r.tarball(files)
 }
 
-// metadata returns what pip reads of the package. Its description is its page on PyPI, in Markdown.
+// metadata returns the METADATA file of the wheel and of the source distribution. The description, in
+// Markdown, becomes the project's page on PyPI.
 func (r *release) metadata(description []byte) []byte {
 	return fmt.Appendf(nil, `Metadata-Version: 2.4
 Name: weir-ml

@@ -109,7 +109,8 @@ type TooLongError struct {
 // ErrTooLong is wrapped by a TooLongError.
 var ErrTooLong = errors.New("pack: sequence too long")
 
-// Error names the sequence, its length, what it exceeds, and what would fit.
+// Error returns a message with the sequence, its length, the limit that it exceeds, and the longest
+// length that fits.
 func (e *TooLongError) Error() string {
 	if e.Longest == 0 {
 		return fmt.Sprintf("%v: no sequence fits, because rank %d is full: for sequence %d of %d tokens it needs %d bytes more", ErrTooLong, e.Rank, e.Sequence, e.Length, e.Excess)

@@ -51,7 +51,7 @@ func memoryCosts() *simulate.Costs {
 	}}}
 }
 
-// requirePacking requires what the package promises of a packing.
+// requirePacking fails the test if a packing breaks an invariant of the package.
 func requirePacking(t require.TestingT, cfg *pack.Config, sequences []int64, p *pack.Packing) {
 	var all []int
 	slowest := int64(0)
@@ -193,7 +193,7 @@ func TestTooLongForTheMemory(t *testing.T) {
 	require.ErrorIs(t, err, pack.ErrTooLong)
 }
 
-// Long sequences that exceed what fits in any order are kept apart.
+// The packer keeps long sequences apart if some orders of them exceed the memory.
 func TestLongSequencesAreApart(t *testing.T) {
 	cfg := pack.Config{
 		Rule: schedule.OneFOneB, Params: schedule.Params{Placement: schedule.Looped(4, 4)}, Costs: memoryCosts(), Capacity: 1,

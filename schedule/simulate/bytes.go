@@ -52,7 +52,7 @@ func (s *simulation) setHoldings(stage int) {
 	}
 }
 
-// hold adds what an action allocates and frees to its holding.
+// hold adds the bytes that an action allocates and frees to a holding.
 func (s *simulation) hold(h *holding, stage int, kind schedule.Kind, microbatch int) {
 	if kind == schedule.F {
 		h.started = 1

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lengths"
 )
 
-// Rates holds what the costs of a microbatch on a stage increase by for each token, or for each unit of
-// the sum of its squared lengths. The fields have the meanings of those of [StageCosts].
+// Rates holds the increases of a stage's costs for each token of a microbatch, or for each unit of the sum
+// of its squared lengths. Its fields correspond to the fields of [StageCosts].
 type Rates struct {
 	F         float64 `json:"f,omitempty"`
 	I         float64 `json:"i,omitempty"`

@@ -27,7 +27,7 @@ type Tensor struct {
 	Only        Only
 }
 
-// Only says in which backward a tensor is allocated, for what a split and a whole one do not have in common.
+// Only restricts a tensor to plans with split backwards or to plans with whole ones.
 type Only uint8
 
 // The backwards. The zero value is both.

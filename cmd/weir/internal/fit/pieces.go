@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Pieces is a profile of a model that weir.profile has written: what each piece keeps and computes for
-// a microbatch. A stage is a run of pieces. docs/profile.md describes the file.
+// Pieces is a model profile from weir.profile: the bytes that each piece of the model keeps for a
+// microbatch, and its operations. A stage is a run of pieces. docs/profile.md describes the file.
 type Pieces struct {
 	Form     string            `json:"form"`
 	Schema   int               `json:"schema"`

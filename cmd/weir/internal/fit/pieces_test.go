@@ -46,8 +46,9 @@ func TestPiecesPredict(t *testing.T) {
 		require.NoError(t, err)
 		return out
 	}
-	// One stage, 10 tokens: what is saved, 100 + 100 + 40 a token and the shared table; at its peak the last layer's
-	// backward has the other layer's, its own, 8 for its gradient and 70 temporary. Tokens and labels have 2 a token each.
+	// One stage and 10 tokens. F saves 100 bytes a token for each layer, and the shared table. The peak is in the
+	// backward of the last layer, which also has 8 bytes a token for its gradient and 70 temporary ones. Tokens and
+	// labels take 2 bytes a token each.
 	saved := int64(10 * (100 + 100 + 4))
 	out := predict("1f1b", 1, 1)
 	require.Equal(t, max(saved+10*40, saved+10*(8+70))+2*20, out.Ranks[0].Activations)
