@@ -46,8 +46,11 @@ type outcome struct {
 // Run prints a line about a valid plan.
 func (c *checkCmd) Run(s *streams) error {
 	plan, file, err := c.read(s, runtimeFlag{c.Runtime})
-	if unread, ok := errors.AsType[faults](err); ok && c.JSON {
-		return errors.Join(printJSON(s.out, &outcome{Name: c.Plan, Faults: unread}), err)
+	if unread, ok := errors.AsType[unreadable](err); ok { // whether it is a plan was the question
+		err = faults(unread)
+		if c.JSON {
+			err = errors.Join(printJSON(s.out, &outcome{Name: c.Plan, Faults: faults(unread)}), err)
+		}
 	}
 	if err != nil {
 		return err

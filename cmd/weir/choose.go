@@ -141,6 +141,9 @@ func (c *chooseCmd) validate() error {
 	if err := c.replicaFlags.validate(); err != nil || c.Output == "" {
 		return err
 	}
+	if err := endsIn(c.Output, ".json"); err != nil {
+		return err
+	}
 	return outfile.Writable(c.Output) // check before the work starts
 }
 

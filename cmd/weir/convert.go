@@ -12,7 +12,7 @@ import (
 type convertCmd struct {
 	File         string `arg:"" help:"The plan file, or - for standard input." predictor:"file"`
 	From         string `help:"Form of the file: auto, text, compute, comms, comms-2.6, order or plan." enum:"auto,text,compute,comms,comms-2.6,order,plan,json" default:"auto"`
-	To           string `help:"Form to write: text, compute, comms, comms-2.6, order or plan, with today's letters; plan adds the transfers and lifetimes that the file lacks; by default the file itself, byte for byte." enum:"same,text,compute,comms,comms-2.6,order,plan,json" default:"same"`
+	To           string `help:"Form to write: text, compute, comms, comms-2.6, order or plan, with today's letters; plan adds the transfers and lifetimes that the file lacks; by default plan for FILE.json, compute for FILE.csv if the input is no CSV, and otherwise the file itself, byte for byte." enum:"same,text,compute,comms,comms-2.6,order,plan,json" default:"same"`
 	Letters      string `help:"PyTorch's letters in the file: auto, today or old." enum:"auto,today,old" default:"auto"`
 	Ranks        *int   `help:"Number of ranks, if the file does not show it." placeholder:"P"`
 	Stages       *int   `help:"Number of stages, if the file does not show it." placeholder:"S"`
@@ -39,7 +39,10 @@ func (c *convertCmd) Run(s *streams) error {
 		to, ok = format.JSON, true
 	}
 	if !ok {
-		to = file.Format
+		to = planForm(c.Output, file.Format)
+		if to == format.Compute && (file.Format == format.Comms || file.Format == format.Comms26) {
+			to = file.Format
+		}
 	}
 	runtime, moves := schedule.ParseRuntime(c.Runtime)
 	if to == file.Format && !c.Near && !moves && (c.To == "same" && !c.JSON || to != format.JSON && len(file.Refused()) == 0) {

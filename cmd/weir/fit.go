@@ -74,9 +74,7 @@ Families of Hugging Face: ` + strings.Join(fit.Families(), ", ") + `. For anothe
 
 A key or flag that is not read is named, unless it is known to change no memory; so is what the description leaves open.
 
-Megatron-LM's flags that are read: ` + strings.Join(fit.MegatronFlags(), ", ") + `.
-
-For example: weir fit config.json --ranks 8 --schedule zb-v --microbatches 32 --seq 8192 --memory 80GiB`
+Megatron-LM's flags that are read: ` + strings.Join(fit.MegatronFlags(), ", ") + `.`
 }
 
 // Run prints the prediction.
@@ -120,7 +118,7 @@ func (c *fitCmd) Run(s *streams) error {
 func (c *fitCmd) refused(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return faults{{Text: fmt.Sprintf("weir: stopped after %v, the limit of --time-limit: the cost grows with the ranks, with the layers of a rank, and with the microbatches in flight: take fewer, or a longer limit, or --no-reserved", c.TimeLimit)}}
+		return unreadable{{Text: fmt.Sprintf("weir: stopped after %v, the limit of --time-limit: the cost grows with the ranks, with the layers of a rank, and with the microbatches in flight: take fewer, or a longer limit, or --no-reserved", c.TimeLimit)}}
 	case errors.Is(err, fit.ErrModel), errors.Is(err, fit.ErrSetup):
 		return usage("%s", diagnostic.Text(err, nil))
 	case errors.Is(err, layout.ErrProfile) && len(c.Profile) == 1:
@@ -315,7 +313,7 @@ func (c *fitCmd) measured(r *fit.Request) error {
 	}
 	profile, resident, err := fit.FromSnapshots(list, r.Plan.Placement.Depth())
 	if err != nil {
-		return faults{{Text: "weir: " + diagnostic.Text(err, nil)}}
+		return unreadable{{Text: "weir: " + diagnostic.Text(err, nil)}}
 	}
 	r.Profile, r.Model = profile, nil
 	r.Resident = func(place schedule.Placement, rank int) (bytes int64) {
@@ -342,7 +340,7 @@ func openSnapshot(name string) (*snapshot.Snapshot, error) {
 	}
 	snap, err := snapshot.Read(file, snapshot.Limits{})
 	if err != nil {
-		return nil, faults{{File: name, Text: err.Error()}}
+		return nil, unreadable{{File: name, Text: err.Error()}}
 	}
 	return snap, nil
 }

@@ -44,11 +44,10 @@ const mostBroken = 40
 
 // Run prints the report.
 func (c *hangCmd) Run(s *streams) error {
-	ending := filepath.Ext(c.Output)
-	switch {
-	case c.Output != "" && ending != ".html" && ending != ".svg":
-		return usage("%q does not end in .html or .svg", c.Output)
-	case c.Output != "" && c.Plan+c.Schedule == "":
+	if err := endsIn(c.Output, ".html", ".svg"); err != nil {
+		return err
+	}
+	if c.Output != "" && c.Plan+c.Schedule == "" {
 		return usage("--output draws a plan: give --plan or --schedule")
 	}
 	if process, err := strconv.Atoi(c.Dumps[0]); err == nil {
@@ -61,10 +60,10 @@ func (c *hangCmd) Run(s *streams) error {
 		return err
 	}
 	if err != nil {
-		return faults{{Text: err.Error()}}
+		return unreadable{{Text: err.Error()}}
 	}
 	if len(set.Dumps) == 0 {
-		var found faults
+		var found unreadable
 		for _, b := range set.Broken[:min(len(set.Broken), mostBroken)] {
 			found = append(found, fault{File: b.File, Text: b.Err.Error()})
 		}
@@ -110,11 +109,11 @@ func (c *hangCmd) live(s *streams, process int) error {
 	}
 	all, err := launch.Statuses(process)
 	if err != nil {
-		return faults{{Text: fmt.Sprintf("%v; weir status lists the processes that do", err)}}
+		return unreadable{{Text: fmt.Sprintf("%v; weir status lists the processes that do", err)}}
 	}
 	var ranks []transport.Standing
 	if err := json.Unmarshal(all[0].Ranks, &ranks); err != nil {
-		return faults{{Text: fmt.Sprintf("process %d does not say what its ranks wait for: %s", process, strings.TrimSpace(all[0].Text))}}
+		return unreadable{{Text: fmt.Sprintf("process %d does not say what its ranks wait for: %s", process, strings.TrimSpace(all[0].Text))}}
 	}
 	return c.print(s, hang.Live(ranks))
 }

@@ -47,7 +47,7 @@ func (r *lengthsReader) next() (list []int64, err error) {
 			}
 			length, err := strconv.ParseInt(word, 10, 64)
 			if err != nil || length < 1 || length > lengths.MaxLength {
-				return nil, faults{{File: r.name, Line: r.line, Column: column + 1, Text: fmt.Sprintf("found %s, expected a length of 1 to %d tokens", strconv.Quote(word), lengths.MaxLength)}}
+				return nil, unreadable{{File: r.name, Line: r.line, Column: column + 1, Text: fmt.Sprintf("found %s, expected a length of 1 to %d tokens", strconv.Quote(word), lengths.MaxLength)}}
 			}
 			list, column = append(list, length), column+len(word)
 		}
@@ -56,7 +56,7 @@ func (r *lengthsReader) next() (list []int64, err error) {
 		}
 	}
 	if errors.Is(r.lines.Err(), bufio.ErrTooLong) {
-		return nil, faults{{File: r.name, Line: r.line + 1, Column: 1, Text: fmt.Sprintf("the line has more than %d bytes", maxLine)}}
+		return nil, unreadable{{File: r.name, Line: r.line + 1, Column: 1, Text: fmt.Sprintf("the line has more than %d bytes", maxLine)}}
 	}
 	if r.lines.Err() != nil {
 		return nil, r.lines.Err()

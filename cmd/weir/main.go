@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"reflect"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -21,22 +22,22 @@ import (
 
 // commands is the command line. Each command's Run gets the streams.
 type commands struct {
-	Plan    planCmd    `cmd:"" help:"Make a plan and print it."`
-	Check   checkCmd   `cmd:"" help:"Prove a plan: every action runs once, in a valid order, and nothing is used after its drop."`
-	Sim     simCmd     `cmd:"" help:"Simulate a plan: time, bubbles, waits and memory on every rank."`
-	Choose  chooseCmd  `cmd:"" help:"Find the best schedule for given ranks, stages and costs under a memory cap."`
-	Draw    drawCmd    `cmd:"" help:"Draw a plan as SVG or as a page that zooms, or write a trace for Perfetto."`
-	Convert convertCmd `cmd:"" help:"Read a plan file in one form and write it in another."`
-	Place   placeCmd   `cmd:"" help:"Lay out buffers with known lifetimes in as little memory as possible."`
-	Mem     memCmd     `cmd:"" help:"Show the memory of a run, compare it, and plan it."`
-	Pack    packCmd    `cmd:"" help:"Pack the sequences of a step into microbatches by their lengths, within the memory of a rank."`
-	Fit     fitCmd     `cmd:"" help:"Say whether a training run fits, from the description of a model."`
-	Hang    hangCmd    `cmd:"" help:"Find out why a job of PyTorch or Megatron hangs, from the dumps of its flight recorder."`
-	Trace   traceCmd   `cmd:"" help:"Compare what a run took with what its plan would take: costs, waits, the slow rank or link."`
+	Plan    planCmd    `cmd:"" group:"Plans:" help:"Make a plan and print it."`
+	Check   checkCmd   `cmd:"" group:"Plans:" help:"Prove a plan: every action runs once, in a valid order, and nothing is used after its drop."`
+	Sim     simCmd     `cmd:"" group:"Plans:" help:"Simulate a plan: time, bubbles, waits and memory on every rank."`
+	Choose  chooseCmd  `cmd:"" group:"Plans:" help:"Find the best schedule for given ranks, stages and costs under a memory cap."`
+	Draw    drawCmd    `cmd:"" group:"Plans:" help:"Draw a plan as SVG or as a page that zooms, or write a trace for Perfetto."`
+	Convert convertCmd `cmd:"" group:"Plans:" help:"Read a plan file in one form and write it in another."`
+	Place   placeCmd   `cmd:"" group:"Memory:" help:"Lay out buffers with known lifetimes in as little memory as possible."`
+	Mem     memCmd     `cmd:"" group:"Memory:" help:"Show the memory of a run, compare it, and plan it."`
+	Pack    packCmd    `cmd:"" group:"Models and batches:" help:"Pack the sequences of a step into microbatches by their lengths, within the memory of a rank."`
+	Fit     fitCmd     `cmd:"" group:"Models and batches:" help:"Say whether a training run fits, from the description of a model."`
+	Hang    hangCmd    `cmd:"" group:"Jobs:" help:"Find out why a job of PyTorch or Megatron hangs, from the dumps of its flight recorder."`
+	Trace   traceCmd   `cmd:"" group:"Jobs:" help:"Compare what a run took with what its plan would take: costs, waits, the slow rank or link."`
 	hostCommands
-	Checkpoint checkpointCmd    `cmd:"" help:"Verify the checkpoints of a run."`
-	Help       helpCmd          `cmd:"" help:"Show the help of a command, or explain an error."`
-	Completion completionCmd    `cmd:"" help:"Print the completion script of a shell."`
+	Checkpoint checkpointCmd    `cmd:"" group:"Jobs:" help:"Verify the checkpoints of a run."`
+	Help       helpCmd          `cmd:"" group:"This command:" help:"Show the help of a command, or explain an error."`
+	Completion completionCmd    `cmd:"" group:"This command:" help:"Print the completion script of a shell."`
 	Version    kong.VersionFlag `help:"Print the version."`
 }
 
@@ -116,11 +117,15 @@ func (f faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// faultOf converts an error of this kind to a fault without the kind, and returns any other
-// error unchanged.
-func faultOf(err, kind error) error {
+// unreadable has the faults of an input that cannot be read, so that the command has no answer.
+type unreadable faults
+
+func (u unreadable) Error() string { return faults(u).Error() }
+
+// unreadableIf converts an error of this kind without the kind, and returns any other error unchanged.
+func unreadableIf(err, kind error) error {
 	if errors.Is(err, kind) {
-		return faults{{Text: diagnostic.Text(err, nil)}}
+		return unreadable{{Text: diagnostic.Text(err, nil)}}
 	}
 	return err
 }
@@ -132,8 +137,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	status, exited := good, false
 	parser, err := kong.New(&commands{},
 		kong.Name("weir"),
-		kong.Description("Pipeline plans, proven before they run: make them, check them, simulate them, draw them."),
+		kong.Description("Pipeline-parallel training: the fastest plan for the memory, proven before it runs; whether a model fits; why a job hangs; what leaks."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Help(printHelp),
+		kong.KindMapper(reflect.Int, wholeNumbers{}),
+		kong.KindMapper(reflect.Int64, wholeNumbers{}),
 		kong.Writers(out, stderr),
 		kong.Vars{
 			"schedules": strings.Join(schedule.Names(), " "), "version": version(),
@@ -161,6 +169,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return status
 	}
 	if err != nil {
+		if command := commandFor(args[0]); command != "" {
+			return fail(stderr, usage("%s is a file: a command that reads it is %s", args[0], command))
+		}
 		return fail(stderr, usage("%w (see weir --help)", err))
 	}
 	err = ctx.Run(&streams{stdin, out, terminal.Writer(out)}, parser)
@@ -228,8 +239,12 @@ func fail(stderr io.Writer, err error) int {
 		fmt.Fprintln(stderr, found)
 		return atFault
 	}
-	if unreadable, ok := errors.AsType[*fs.PathError](err); ok {
-		fmt.Fprintf(stderr, "weir: %s\n", terminal.Quote(unreadable.Error())) // the error names the file
+	if input, ok := errors.AsType[unreadable](err); ok {
+		fmt.Fprintln(stderr, input)
+		return misused
+	}
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		fmt.Fprintf(stderr, "weir: %s\n", terminal.Quote(path.Error())) // the error names the file
 		return misused
 	}
 	const half = 2 << 10 // of a line, in bytes

@@ -24,7 +24,7 @@ type memLeaksCmd struct {
 
 // Help returns the text that is printed below the flags.
 func (memLeaksCmd) Help() string {
-	return `The exit status is 1 if something grows with microbatches or the file is not a snapshot, and 0 if nothing grows.`
+	return `The exit status is 1 if something grows with microbatches, and 0 if nothing does.`
 }
 
 // Run prints the findings.
@@ -50,7 +50,7 @@ func (c *memLeaksCmd) Run(s *streams) error {
 			return c.report(s, found)
 		}
 	}
-	return faults{{File: in.name, Text: err.Error()}}
+	return unreadable{{File: in.name, Text: err.Error()}}
 }
 
 // report prints the findings.

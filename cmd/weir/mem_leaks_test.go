@@ -41,10 +41,10 @@ func TestMemLeaks(t *testing.T) {
 		status   int
 		args     []string
 	}{
-		{in: "\x80\x02cos\nsystem\n", want: "<stdin>: snapshot: not a pickle of plain data: byte 2: opcode GLOBAL would run code", status: atFault},
-		{in: string(content[:5000]), want: "ends", status: atFault},
-		{in: "\x80\x02}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]u.", want: "_record_memory_history()", status: atFault},
-		{in: "\x80\x02}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]u.", want: "<stdin>: the snapshot has no trace", status: atFault},
+		{in: "\x80\x02cos\nsystem\n", want: "<stdin>: snapshot: not a pickle of plain data: byte 2: opcode GLOBAL would run code", status: misused},
+		{in: string(content[:5000]), want: "ends", status: misused},
+		{in: "\x80\x02}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]u.", want: "_record_memory_history()", status: misused},
+		{in: "\x80\x02}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]u.", want: "<stdin>: the snapshot has no trace", status: misused},
 		{want: "weir: --microbatches -1: give 1 or more, or leave out the flag\n", status: misused, args: []string{"--microbatches", "-1"}},
 		{want: "weir: --top -1: give 0 or more\n", status: misused, args: []string{"--top", "-1"}},
 	} {

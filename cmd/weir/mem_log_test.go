@@ -96,7 +96,7 @@ func TestMemFaults(t *testing.T) {
 		"<stdin>:82:18: expected rank, an integer from 0 to "+strconv.Itoa(math.MaxInt)+", found -1\n", stderr)
 
 	stdout, stderr, status = weir(strings.Repeat("x\n", 50), "mem", "-")
-	require.Equal(t, 1, status)
+	require.Equal(t, misused, status)
 	require.Empty(t, stdout)
 	require.Equal(t, `<stdin>:1:1: expected an object, found x
 <stdin>:2:1: expected an object, found x
@@ -110,7 +110,7 @@ func TestMemFaults(t *testing.T) {
 
 	for _, empty := range []string{"", "\n\n", `{"step`} {
 		stdout, stderr, status = weir(empty, "mem", "-")
-		require.Equal(t, 1, status)
+		require.Equal(t, misused, status)
 		require.Empty(t, stdout)
 		require.NotEmpty(t, stderr)
 	}

@@ -224,9 +224,7 @@ type memPlanCmd struct {
 
 // Help returns the text that is printed below the flags.
 func (memPlanCmd) Help() string {
-	return `Lays out the memory of a step before it runs. The certificate of a rank has the height of the layout, the bound, which is the largest number of requested bytes alive at once in the whole step, and the gap between the two. No layout is lower than the bound, so a gap of 0 proves that the layout is optimal.
-
-For example: weir mem plan 1f1b --ranks 2 --microbatches 4096 --profile docs/placement/profile.json --what-if`
+	return `Lays out the memory of a step before it runs. The certificate of a rank has the height of the layout, the bound, which is the largest number of requested bytes alive at once in the whole step, and the gap between the two. No layout is lower than the bound, so a gap of 0 proves that the layout is optimal.`
 }
 
 // Run plans and prints the certificates.

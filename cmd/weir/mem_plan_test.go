@@ -115,7 +115,7 @@ func TestMemPlanMisused(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "profile.json")
 	require.NoError(t, os.WriteFile(broken, []byte("{\"schema\": 7}"), 0o644))
 	stderr.Reset()
-	require.Equal(t, atFault, run([]string{"mem", "plan", "1f1b", "--profile", broken}, strings.NewReader(""), &stdout, &stderr))
+	require.Equal(t, misused, run([]string{"mem", "plan", "1f1b", "--profile", broken}, strings.NewReader(""), &stdout, &stderr))
 	require.Contains(t, stderr.String(), "profile.json:1:12: found 7")
 }
 

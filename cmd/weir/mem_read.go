@@ -84,5 +84,5 @@ func (r *logRead) emptyError() error {
 		r.wrong, r.beyond = r.wrong[:fewFaults], r.beyond+n-fewFaults
 	}
 	found, _ := r.faults().(faults)
-	return append(found, fault{File: r.name, Text: "no record: a memory log has a line for each microbatch, as docs/memory-log.md says"})
+	return unreadable(append(found, fault{File: r.name, Text: "no record: a memory log has a line for each microbatch, as docs/memory-log.md says"}))
 }

@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/trainer/outfile"
 )
 
@@ -44,6 +47,25 @@ func (s *streams) write(name string, write func(io.Writer) error) error {
 		return write(s.out)
 	}
 	return outfile.Write(name, write)
+}
+
+// endsIn returns an error unless the name of an output, if there is one, has one of the endings.
+func endsIn(output string, endings ...string) error {
+	if output == "" || slices.Contains(endings, filepath.Ext(output)) {
+		return nil
+	}
+	return usage("--output %q: the name must end in %s, the form that is written", output, strings.Join(endings, " or "))
+}
+
+// planForm returns the form of a plan in an output whose name ends in .json or .csv, and otherwise the other one.
+func planForm(output string, other format.Format) format.Format {
+	switch filepath.Ext(output) {
+	case ".json":
+		return format.JSON
+	case ".csv":
+		return format.Compute
+	}
+	return other
 }
 
 // checkOutputs returns an error if an output is the input, or two outputs are one file.

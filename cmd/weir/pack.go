@@ -53,9 +53,7 @@ type packCmd struct {
 func (packCmd) Help() string {
 	return `Deals the sequences of a batch to the replicas, packs those of a replica into microbatches, and orders these, so that the simulated makespan of the slowest replica is short. No microbatch exceeds --tokens, and no rank exceeds --memory: its peak is exact for the lengths.
 
-The other lines are ways in use: in order fills each microbatch until the next sequence does not fit; longest first does so after sorting; balanced is the method of verl 0.9.1, which gives replicas and microbatches equal work and runs small ones first and last. The lower bound holds for every packing, so the gap to it is the most that a better one could save.
-
-For example: weir pack lengths.txt --ranks 8 --replicas 4 --memory 80GiB --config config.json`
+The other lines are ways in use: in order fills each microbatch until the next sequence does not fit; longest first does so after sorting; balanced is the method of verl 0.9.1, which gives replicas and microbatches equal work and runs small ones first and last. The lower bound holds for every packing, so the gap to it is the most that a better one could save.`
 }
 
 // packed is the output of --json for a batch. All times are in one unit.
@@ -98,6 +96,9 @@ type refusal struct {
 
 // Run packs the batches.
 func (c *packCmd) Run(s *streams) error {
+	if err := endsIn(c.Output, ".html"); err != nil {
+		return err
+	}
 	cfg, err := c.config(s)
 	if err != nil {
 		return err
@@ -134,7 +135,7 @@ func (c *packCmd) Run(s *streams) error {
 		case errors.Is(err, pack.ErrTooLong) || errors.Is(err, pack.ErrMemory):
 			out.Refused, refused = newRefusal(err), true
 		case err != nil:
-			return faults{{File: in.name, Line: lines.line, Column: 1, Text: plain(err)}}
+			return unreadable{{File: in.name, Line: lines.line, Column: 1, Text: plain(err)}}
 		default:
 			if err := c.describe(out, packer, packing, cfg, sizes); err != nil {
 				return err

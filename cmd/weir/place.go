@@ -27,7 +27,7 @@ type placeCmd struct {
 func (placeCmd) Help() string {
 	return `The columns of the file are id, lower, upper and size, and optionally alignment and gaps; lifetimes are half-open. The lower bound is the largest number of bytes alive at once. If the height is above it, optimal means that an exhaustive search found no lower layout. The layout is verified. It depends only on the seed, unless the time limit ends the search.
 
-The exit status is 1 if the height is above --memory or the file is not an instance.`
+The exit status is 1 if the height is above --memory.`
 }
 
 // placeOutcome is the output of --json.
@@ -45,6 +45,9 @@ type placeOutcome struct {
 func (c *placeCmd) Run(s *streams) error {
 	if c.Time <= 0 {
 		return usage("--time %v: give a time above 0", c.Time)
+	}
+	if err := endsIn(c.Output, ".csv"); err != nil && c.Output != "-" {
+		return err
 	}
 	in, err := c.read(s)
 	if err != nil {
@@ -79,7 +82,7 @@ func (c *placeCmd) read(s *streams) (*minimalloc.Instance, error) {
 	}
 	defer in.Close()
 	instance, err := minimalloc.Read(in)
-	return instance, faultOf(err, minimalloc.ErrFormat)
+	return instance, unreadableIf(err, minimalloc.ErrFormat)
 }
 
 // write writes the layout if it is requested, and the outcome.

@@ -107,11 +107,11 @@ func TestPlaceRefuses(t *testing.T) {
 		status int
 	}{
 		"too small":        {pinwheel, "- --memory 9 -o -", "no layout within 9 bytes", atFault},
-		"no columns":       {"a,b\n", "-", "<stdin>:1:1: ", atFault},
-		"negative size":    {"id,lower,upper,size\n0,1,2,-4\n", "-", "<stdin>:2:7: ", atFault},
-		"born after death": {"id,lower,upper,size\n0,3,2,4\n", "-", "<stdin>:2:5: ", atFault},
-		"overflow":         {"id,lower,upper,size\n0,1,2,9223372036854775807\n1,1,2,9\n", "-", "<stdin>:3:7: ", atFault},
-		"empty":            {"", "-", "<stdin>:1:1: ", atFault},
+		"no columns":       {"a,b\n", "-", "<stdin>:1:1: ", misused},
+		"negative size":    {"id,lower,upper,size\n0,1,2,-4\n", "-", "<stdin>:2:7: ", misused},
+		"born after death": {"id,lower,upper,size\n0,3,2,4\n", "-", "<stdin>:2:5: ", misused},
+		"overflow":         {"id,lower,upper,size\n0,1,2,9223372036854775807\n1,1,2,9\n", "-", "<stdin>:3:7: ", misused},
+		"empty":            {"", "-", "<stdin>:1:1: ", misused},
 		"missing":          {"", "missing.csv", "missing.csv", misused},
 		"time":             {pinwheel, "- --time 0s", "give a time above 0", misused},
 		"capacity":         {pinwheel, "- --memory none", "is no size", misused},

@@ -95,9 +95,9 @@ func figuresFromCosts(plan *schedule.Plan, costs *simulate.Costs) []layout.Figur
 
 // inFile returns an error about a file as faults, without its kind, which the name of the file
 // implies.
-func inFile(name string, err error) (found faults) {
+func inFile(name string, err error) (found unreadable) {
 	if at, ok := errors.AsType[*diagnostic.Error](err); ok && at.Line > 0 {
-		return faults{{File: name, Line: at.Line, Column: at.Column, Text: diagnostic.Text(at.Err, nil)}}
+		return unreadable{{File: name, Line: at.Line, Column: at.Column, Text: diagnostic.Text(at.Err, nil)}}
 	}
 	for line := range strings.SplitSeq(diagnostic.Text(err, nil), "\n") {
 		found = append(found, fault{File: name, Text: line})

@@ -50,7 +50,7 @@ func TestTemplatesAtFault(t *testing.T) {
 		for _, args := range commands {
 			stdout, stderr, status := weir("", args...)
 			require.Equal(t, want, stderr)
-			require.Equal(t, atFault, status)
+			require.Equal(t, misused, status)
 			require.Empty(t, stdout)
 		}
 	}
@@ -113,5 +113,5 @@ func TestTemplatesThatRecompute(t *testing.T) {
 	wrong := profileFile(t, `"-2","-0"]`, `"-2","-0","-8"]`)
 	stderr, status = whatIf(wrong)
 	require.Equal(t, wrong+`: shape class "2048 tokens": stage 0 (bottom): F and B: event 3 releases buffer 8 once more than it is retained`+"\n", stderr)
-	require.Equal(t, atFault, status)
+	require.Equal(t, misused, status)
 }

@@ -153,7 +153,7 @@ func readFile(s *streams, name, form, letters string, m planFlags, old bool) (*f
 	options.Name = in.name
 	file, err := format.Read(in, options)
 	if place, ok := errors.AsType[*format.Error](err); ok {
-		return nil, faults{{options.Name, place.Line, place.Column, "", nil, place.Text}}
+		return nil, unreadable{{options.Name, place.Line, place.Column, "", nil, place.Text}}
 	}
 	return file, err
 }

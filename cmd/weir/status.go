@@ -17,7 +17,7 @@ type statusCmd struct {
 
 // Help returns the text that is printed below the flags.
 func (statusCmd) Help() string {
-	return `Shows for each rank the action that it runs, or the action of another rank that it waits for, and how long it has waited. examples/train answers. In a job of several processes the first one answers, with the last heartbeats of the others, at most a second old. The processes must belong to the same user and have the same TMPDIR. weir hang PROCESS reports on one of them in full. The exit status is 1 if no process answers.`
+	return `Shows for each rank the action that it runs, or the action of another rank that it waits for, and how long it has waited. examples/train answers. In a job of several processes the first one answers, with the last heartbeats of the others, at most a second old. The processes must belong to the same user and have the same TMPDIR. weir hang PROCESS reports on one of them in full. The exit status is 2 if no process answers.`
 }
 
 // Run prints a paragraph for each process.
@@ -30,7 +30,7 @@ func (c *statusCmd) Run(s *streams) error {
 		err = errors.New("no process on this host reports its status")
 	}
 	if err != nil {
-		return faults{{Text: err.Error()}}
+		return unreadable{{Text: err.Error()}}
 	}
 	return nil
 }

@@ -45,7 +45,10 @@ func (c *traceCmd) Run(s *streams) error {
 	if c.RanksPerHost < 0 {
 		return usage("--ranks-per-host %d: give 1 or more", c.RanksPerHost)
 	}
-	var err error
+	err := endsIn(c.Output, ".html")
+	if err != nil {
+		return err
+	}
 	if c.Costs != "" {
 		if request.Costs, err = (&costFlags{Costs: c.Costs}).fromFile(0); err != nil {
 			return err
@@ -62,7 +65,7 @@ func (c *traceCmd) Run(s *streams) error {
 		report, err = timing.Analyze(request)
 	}
 	if errors.Is(err, timing.ErrRun) {
-		return faultOf(err, timing.ErrRun)
+		return unreadableIf(err, timing.ErrRun)
 	}
 	if err != nil {
 		return err

@@ -135,7 +135,7 @@ func TestTraceStatus(t *testing.T) {
 		status int
 		text   string
 	}{
-		{"../../docs/trace/rank1.json.gz ../../docs/trace/rank2.json.gz", atFault, "no trace has stage 0: give the traces of all ranks"},
+		{"../../docs/trace/rank1.json.gz ../../docs/trace/rank2.json.gz", misused, "no trace has stage 0: give the traces of all ranks"},
 		{folder + "/rank0.json", misused, "rank0.json: not a trace"},
 		{folder + "/none", misused, "no such file"},
 		{empty, misused, "ends in .json, .json.gz or .jsonl: name the files"},
@@ -145,7 +145,7 @@ func TestTraceStatus(t *testing.T) {
 		{"../../docs/trace --plan zb-v", misused, "zb-v"},
 		{"../../docs/trace --plan zbv", misused, "zbv"},
 		{"../../docs/trace/rank1.json.gz --plan 1f1b", misused, "give a plan file"},
-		{"../../docs/trace --pipeline 4", atFault, "there are 1 parallel pipelines"},
+		{"../../docs/trace --pipeline 4", misused, "there are 1 parallel pipelines"},
 		{"../../docs/trace -o " + folder + "/none/page.html", misused, "none"},
 	} {
 		_, stderr, status := weir("", append([]string{"trace"}, strings.Fields(c.args)...)...)

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/require"
+)
+
+// The help of every command begins with examples, and those that end by themselves on any machine answer.
+func TestExamples(t *testing.T) {
+	parser, err := kong.New(&commands{}, kong.Vars{"schedules": "", "version": "", "offload": ""})
+	require.NoError(t, err)
+	require.Len(t, examples, len(parser.Model.Leaves(true)))
+	folder := t.TempDir()
+	docs, err := filepath.Abs("../../docs")
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(docs, filepath.Join(folder, "docs")))
+	t.Chdir(folder)
+	for _, example := range examples {
+		first, _, _ := strings.Cut(example.lines, "\n")
+		help, _, status := weir("", append(strings.Fields(example.command), "--help")...)
+		require.Equal(t, good, status, example.command)
+		require.Contains(t, help, "For example:\n\n    "+first, example.command)
+		switch strings.Fields(example.command)[0] {
+		case "launch", "status", "serve", "checkpoint", "completion":
+			continue
+		}
+		for line := range strings.SplitSeq(example.lines, "\n") {
+			_, stderr, status := weir("", strings.Fields(line)[1:]...)
+			require.Less(t, status, misused, "%s: %s", line, stderr)
+		}
+	}
+}
+
+func TestWholeNumbers(t *testing.T) {
+	for text, want := range map[string]string{
+		"1e3": "microbatches 1000\n", "1_000": "microbatches 1000\n", "0x10": "microbatches 16\n", "2.5e1": "", "1.0": "", "1e-1": "", "1e19": "", "-1e0": "",
+	} {
+		stdout, stderr, status := weir("", "plan", "gpipe", "--ranks", "1", "--microbatches", text)
+		if want == "" {
+			require.Equal(t, misused, status, text)
+			require.Contains(t, stderr, "--microbatches", text)
+			continue
+		}
+		require.Contains(t, stdout, want, text)
+	}
+}
+
+// A file alone is answered with a command that reads it.
+func TestCommandFor(t *testing.T) {
+	for file, command := range map[string]string{
+		"hang/dumps.tar.gz": "hang", "trace/rank0.json.gz": "trace", "snapshots/kept-loss.pickle": "mem leaks", "memory-log/plain.jsonl": "mem log",
+		"fit/llama-3-8b.json": "fit", "profile/llama-profile.json": "fit", "placement/pinwheel.csv": "place", "hang/front.svg": "check",
+	} {
+		file = "../../docs/" + file
+		_, stderr, status := weir("", file)
+		require.Equal(t, misused, status)
+		require.Contains(t, stderr, file+" is a file: a command that reads it is weir "+command+" "+file)
+	}
+	_, stderr, _ := weir("", "nothing")
+	require.Contains(t, stderr, "unexpected argument nothing")
+}
+
+// The name of an output decides its form, or is refused with the forms that exist.
+func TestOutputForms(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, c := range []struct{ args, begins string }{
+		{"plan 1f1b -o plan.json", "{\n"},
+		{"plan 1f1b -o plan.csv", "0F0,"},
+		{"plan 1f1b -o plan.txt", "weir plan 1\n"},
+		{"convert plan.txt -o copy.json", "{\n"},
+		{"convert plan.json -o copy.csv", "0F0,"},
+		{"choose --ranks 2 --microbatches 2 -o best.json", "{\n"},
+		{"choose --ranks 2 --microbatches 2 -o best.csv", ""},
+		{"trace ../docs/trace -o x.svg", ""},
+		{"pack x --ranks 2 --tokens 5 -o x.svg", ""},
+		{"hang x -o x.png", ""},
+		{"draw 1f1b -o x.png", ""},
+	} {
+		words := strings.Fields(c.args)
+		output := words[len(words)-1]
+		_, stderr, status := weir("", words...)
+		if c.begins == "" {
+			require.Equal(t, misused, status, c.args)
+			require.Contains(t, stderr, "end in .", c.args)
+			require.NoFileExists(t, output)
+			continue
+		}
+		require.Equal(t, good, status, "%s: %s", c.args, stderr)
+		text, err := os.ReadFile(output)
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(string(text), c.begins), "%s wrote %.20q", c.args, text)
+	}
+}
