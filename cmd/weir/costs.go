@@ -130,6 +130,11 @@ func (c *costFlags) withLengths(costs *simulate.Costs) (*simulate.Costs, error) 
 	own := *costs
 	own.Lengths = nil
 	for _, sequences := range lines {
+		if c.profiled != nil {
+			if err := c.profiled.pieces.Within(sequences...); err != nil {
+				return nil, err
+			}
+		}
 		own.Lengths = append(own.Lengths, lengths.Of(sequences...))
 	}
 	return &own, nil
@@ -164,24 +169,22 @@ func (c *costFlags) fromProfile(r io.Reader, stages int) (*simulate.Costs, error
 	if seq == 0 {
 		return nil, usage("%s is a profile: give --seq, the tokens of a sequence", c.Costs)
 	}
-	p := &profiled{pieces: pieces, cut: c.Layers}
+	if vary {
+		if err = pieces.ByLength(); err != nil {
+			return nil, err
+		}
+	}
+	p := &profiled{pieces: pieces}
 	if p.setup, err = pieces.Adapt(fit.Setup{Sequence: seq, Microbatch: c.Sequences}); err != nil {
 		return nil, err
 	}
 	if stages == 0 {
 		stages = pieces.Layers()
 	}
-	if p.cut == nil {
-		p.cut, err = pieces.Cut(p.setup, stages)
-	} else if len(p.cut) != stages {
-		err = usage("--layers has %d stages, and the plan %d", len(p.cut), stages)
-	}
-	if err != nil {
+	if p.cut, err = pieces.Cut(p.setup, c.Layers, stages); err != nil {
 		return nil, err
 	}
-	if !vary {
-		c.profiled = p
-	}
+	c.profiled = p
 	return pieces.Costs(p.setup, p.cut, 1e12*c.Teraflops, float64(c.LinkRate), vary), nil
 }
 

@@ -72,6 +72,8 @@ func TestLengthFaults(t *testing.T) {
 	require.NoError(t, os.WriteFile(bad, []byte("1 2\n  7,x9 # no\n"), 0o644))
 	plain := filepath.Join(t.TempDir(), "plain.json")
 	require.NoError(t, os.WriteFile(plain, []byte(`{"schema": 1, "stages": [{"f": 1}]}`), 0o644))
+	long, profile := filepath.Join(t.TempDir(), "long.txt"), "../../docs/profile/llama-profile.json"
+	require.NoError(t, os.WriteFile(long, []byte("4096\n20000\n"), 0o644))
 	for _, test := range []struct {
 		args   []string
 		status int
@@ -79,12 +81,15 @@ func TestLengthFaults(t *testing.T) {
 	}{
 		{[]string{"sim", "1f1b", "--costs", costs}, misused, "give the lengths of all 8 microbatches"},
 		{[]string{"sim", "1f1b", "--costs", costs, "--lengths", file, "--microbatches", "8"}, misused, "lengths are given for 6 microbatches, but the plan has 8"},
-		{[]string{"sim", "1f1b", "--costs", costs, "--lengths", bad}, atFault, `bad.txt:2:5: found "x9", expected a length of 1 to`},
+		{[]string{"sim", "1f1b", "--costs", costs, "--lengths", bad}, misused, `bad.txt:2:5: found "x9", expected a length of 1 to`},
 		{[]string{"sim", "1f1b", "--lengths", file}, misused, "give --costs whose stages have per_token"},
 		{[]string{"sim", "1f1b", "--costs", plain, "--lengths", file}, misused, "the costs do not depend on them"},
 		{[]string{"mem", "plan", "1f1b", "--costs", costs, "--lengths", file, "--what-if"}, misused, "--what-if: it changes the number of microbatches"},
 		{[]string{"mem", "plan", "1f1b", "--costs", costs, "--lengths", file, "--shapes", "0"}, misused, "--shapes: the costs have the lengths"},
 		{[]string{"mem", "plan", "1f1b", "--costs", costs, "--lengths", file, "--memory", "1MiB"}, atFault, "the plan does not fit the budget"},
+		{[]string{"sim", "1f1b", "--costs", profile, "--lengths", long}, misused, "a sequence has 20000 tokens, and the profile holds from 2048 to 16384"},
+		{[]string{"pack", long, "--ranks", "4", "--tokens", "40000", "--costs", profile}, atFault, "long.txt:2:1: a sequence has 20000 tokens, and the profile holds from 2048 to 16384"},
+		{[]string{"mem", "plan", "1f1b", "--costs", profile, "--seq", "8192", "--layers", "8,8,8,7"}, misused, "the cut has 31 layers in 4 stages, but the model has 32 layers"},
 	} {
 		var out, fault bytes.Buffer
 		require.Equal(t, test.status, run(test.args, strings.NewReader(""), &out, &fault), "%v: %s", test.args, fault.String())

@@ -47,6 +47,8 @@ type packCmd struct {
 	Output string `group:"Output:" help:"Write a page that shows the slowest replica of the first batch, packed in order and packed by this command." short:"o" placeholder:"FILE"`
 	Others bool   `group:"Output:" help:"Also pack in the ways that others use, for comparison." default:"true" negatable:""`
 	JSON   bool   `group:"Output:" help:"Print a JSON object for each batch, on a line."`
+
+	profiled *profiled // of --costs, if it is a profile
 }
 
 // Help returns the text that is printed below the flags.
@@ -127,6 +129,11 @@ func (c *packCmd) Run(s *streams) error {
 				sizes = nil
 				for _, p := range out.Pieces {
 					sizes = append(sizes, p.Tokens)
+				}
+			}
+			if c.profiled != nil {
+				if err := c.profiled.pieces.Within(sizes...); err != nil {
+					return faults{{File: in.name, Line: lines.line, Column: 1, Text: diagnostic.Text(err, nil)}}
 				}
 			}
 			packing, err = packer.Pack(sizes)
@@ -228,6 +235,7 @@ func (c *packCmd) config(s *streams) (*pack.Config, error) {
 	if c.Costs != "" {
 		flags := &costFlags{Costs: c.Costs, Sequences: 1, Layers: c.Layers, Teraflops: c.Teraflops, LinkRate: rate(1e9 * c.Link), vary: true}
 		cfg.Costs, err = flags.fromFile(place.Depth())
+		c.profiled = flags.profiled
 	} else {
 		cfg.Costs, err = c.fromConfig(s, place.Depth())
 		cfg.Limits.Memory = max(cfg.Limits.Memory-int64(c.Allowance), min(cfg.Limits.Memory, 1))

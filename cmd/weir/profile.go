@@ -22,7 +22,7 @@ func (c *layoutFlags) profile(plan *schedule.Plan, costs *simulate.Costs) (*layo
 		if costs == nil {
 			return nil, usage("give --profile, or --costs with the bytes of each stage")
 		}
-		if p := c.profiled; p != nil {
+		if p := c.profiled; p != nil && c.Lengths == "" {
 			return p.pieces.Profile(p.setup, p.cut)
 		}
 		if costs = costs.Uniform(); costs.Lengths == nil && !costs.HasRates() {

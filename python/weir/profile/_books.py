@@ -41,7 +41,7 @@ class Books(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.piece, self.action = 0, "F"
+        self.piece, self.action, self.node = 0, "F", ""  # the node of a backward
         self.sizes: list[int] = []  # by storage, in the order of their births
         self.made: list[int] = []  # by storage: the piece that made it
         self.kept: dict[int, set[int]] = defaultdict(set)  # by storage: the pieces whose operations save it
@@ -53,6 +53,7 @@ class Books(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.starts: list[int] = []  # by piece: the number of its first node
         self.operators: dict[str, set[int]] = defaultdict(set)  # the pieces of each operator of a forward
         self._numbers: dict[int, int] = {}  # by address of a storage that is alive; negative if it is owned
+        self._casts: dict[int, Any] = {}  # by storage: the one that is owned whose values it has in another dtype
         self._watch: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._events: list[tuple[int, int]] = []  # a storage and the bytes by which what is alive changes; or -1 and a mark
         self._marks: list[tuple[str, int]] = []
@@ -96,6 +97,8 @@ class Books(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 number = self.number(t)
                 if number is None:
                     continue
+                if number in self._casts:
+                    self.uses[self._casts[number]].add(self.piece)
                 if number < 0:
                     self.uses[number].add(self.piece)
                 elif self.made[number] < self.piece and t.requires_grad:
@@ -105,6 +108,8 @@ class Books(TorchDispatchMode):  # type: ignore[no-untyped-call]
         number = -1
         for t in tensors(out):
             number = self._enter(t)
+        if func is torch.ops.aten._to_copy.default and (self.number(args[0]) or 0) < 0:
+            self._casts[number] = self.number(args[0])  # which autocast keeps until the end of the forward
         formula = flop_registry.get(func._overloadpacket)
         if formula is not None:
             self._work.append((number, formula(*args, **(kwargs or {}), out_val=out)))
@@ -185,18 +190,18 @@ class Graph:
         """Returns the piece that made a node; the first node of a piece has the number in books.starts."""
         return max(bisect.bisect_right(self.books.starts, order(node)) - 1, 0)
 
-    def through(self) -> set[int]:
-        """Returns the numbers of the nodes behind the first piece that the gradient of its output passes."""
+    def through(self, first: int) -> set[int]:
+        """Returns the numbers of the nodes behind a piece that the gradient of its output passes."""
         above = defaultdict(list)
         for node in self.nodes:
             for other, _ in node.next_functions:
                 if other is not None:
                     above[other].append(node)
-        leads = [n for n in self.nodes if not adds(n) and self.piece(n) == 0]
+        leads = [n for n in self.nodes if not adds(n) and self.piece(n) == first]
         found: set[int] = set()
         while leads:
             for node in above[leads.pop()]:
-                if self.piece(node) > 0 and order(node) not in found:
+                if self.piece(node) > first and order(node) not in found:
                     found.add(order(node))
                     leads.append(node)
         return found
@@ -235,6 +240,7 @@ class Graph:
             held.subtract(self.books.number(g) for g in gradients if g is not None)
             born = len(self.books.sizes)
             following = node.next_functions
+            self.books.node = node.name()
             results = _call(node, gradients, following)
             del node, gradients
             wanted = [o is not None and within(o) for o, _ in following]

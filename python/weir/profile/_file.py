@@ -8,9 +8,9 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["SCHEMA", "Amount", "Kind", "Parameters", "Piece", "Profile", "ProfileError", "Shared", "Tied"]
+__all__ = ["SCHEMA", "Amount", "Kind", "Parameters", "Piece", "Profile", "ProfileError", "Shared", "Tied", "padded"]
 
-SCHEMA = 1
+SCHEMA = 2
 FORM = "weir model profile"
 
 
@@ -20,15 +20,16 @@ class ProfileError(ValueError):
 
 @dataclass
 class Amount:
-    """Bytes or operations of a microbatch, by the lengths of its sequences:
+    """Bytes or operations of a microbatch, by its sequences and their lengths:
 
-        constant + token * tokens + square * squares + longest * L + longest_square * L * L
+        constant + sequence * sequences + token * tokens + square * squares
+        + longest * L + longest_square * L * L + tiled * padded + tiled_square * padded squares
 
     tokens are those of the whole microbatch, squares is the sum of the squared lengths of its sequences,
     and L is the longest length: what sequences share, such as rotary tables, does not grow with their
-    number. With a tile, each length is first rounded up to a multiple of it. Microbatches of more than one sequence
-    have the amount several, if it is given. The amount is at most above, a part of 1, larger than what was
-    found: 0 if it is exact.
+    number. padded and padded squares are the sums of R and of length * R over the sequences, where R is the
+    length rounded up to a multiple of tile. Microbatches of more than one sequence have the amount several,
+    if it is given. The amount is at most above, a part of 1, larger than what was found: 0 if it is exact.
 
     source says where the number comes from: "model" (the model's code), "kernel" (also the derivative of
     the attention that the caller stated), "cpu" (an operator as the CPU has it), or
@@ -36,11 +37,14 @@ class Amount:
     """
 
     constant: float = 0
+    sequence: float = 0
     token: float = 0
     square: float = 0
     longest: float = 0
     longest_square: float = 0
     tile: int = 1
+    tiled: float = 0
+    tiled_square: float = 0
     above: float = 0
     source: str = "model"
     several: Amount | None = None
@@ -49,10 +53,14 @@ class Amount:
         """Returns the amount of a microbatch whose sequences have these lengths."""
         if self.several is not None and len(lengths) > 1:
             return self.several.at(*lengths)
-        padded = [-(-n // self.tile) * self.tile for n in lengths]
-        most = max(padded)
-        squares = sum(n * n for n in padded)
-        return round(self.constant + self.token * sum(padded) + self.square * squares + self.longest * most + self.longest_square * most * most)
+        most = max(lengths)
+        each = (self.sequence + self.token * n + self.square * n * n + (self.tiled + self.tiled_square * n) * padded(n, self.tile) for n in lengths)
+        return round(self.constant + sum(each) + self.longest * most + self.longest_square * most * most)
+
+
+def padded(length: int, tile: int) -> int:
+    """Returns a length rounded up to a multiple of a tile."""
+    return -(-length // tile) * tile
 
 
 @dataclass
@@ -114,11 +122,13 @@ class Shared:
 
 @dataclass
 class Tied:
-    """A parameter that several pieces use. It is counted in the first of them; a stage with another one has a copy."""
+    """A parameter that several pieces use. It is counted in the first of them; a stage with another one has a copy.
+    trained is its count, or 0 if it is frozen."""
 
     name: str
     pieces: list[int]
     count: int
+    trained: int
     bytes: int
 
 
@@ -198,4 +208,6 @@ def _amount(o: dict[str, Any]) -> Amount:
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Returns the members of an object in the file: amounts without what is 0 or 1."""
     o = dict(pairs)
-    return {k: v for k, v in o.items() if k == "source" or v} if "square" in o and o.get("tile") == 1 else {k: v for k, v in o.items() if v not in ([], {}) or k == "pieces"}
+    if "square" in o:
+        return {k: v for k, v in o.items() if v and (k, v) != ("tile", 1)}
+    return {k: v for k, v in o.items() if v not in ([], {}) or k == "pieces"}

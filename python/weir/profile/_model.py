@@ -17,15 +17,16 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
+from . import _private
 from ._books import Books, Graph, adds, tensors
-from ._file import Parameters, ProfileError
-from ._private import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode, UnsupportedOperatorException, number, saved, with_autocast
+from ._file import Parameters, ProfileError, Tied
+from ._private import FakeTensor, number, saved
 
 __all__ = ["ACTIONS", "Model", "Settings", "attend"]
 
 ACTIONS = ("F", "B", "I", "W")
 _INDEX = re.compile(r"(^|_)(layer|block)?_?(idx|index|id|number)$")  # attributes that only say which layer it is
-_TORCH, _HERE = os.path.dirname(torch.__file__), os.path.dirname(os.path.abspath(__file__))
+_OTHERS = (*(os.path.join(os.path.dirname(os.path.abspath(f)), "") for f in (torch.__file__, __file__)), "<frozen")
 _KERNELS = ("_scaled_dot_product_flash", "_scaled_dot_product_efficient", "_scaled_dot_product_cudnn")
 
 
@@ -50,15 +51,24 @@ def attend(kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = N
         mask = _numbers(mask, q.dtype)
     if kernel == "math":
         return _math(*_heads(q, k, v), mask, dropout, causal, scale)
+    if device == "cpu" and kernel == "flash" and dropout:
+        raise ProfileError("attention flash has no dropout on a CPU: state math")
     if device == "cpu" and kernel == "flash":
         return aten._scaled_dot_product_flash_attention_for_cpu(*_heads(q, k, v), dropout, causal, attn_mask=mask, scale=scale)[0]  # type: ignore[no-any-return]
     if device == "cpu":
         raise ProfileError(f"attention {kernel} is a kernel of CUDA: state flash or math with device cpu")
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scale, most = q.shape[-1] ** -0.5 if scale is None else scale, max(q.shape[-1], width)
+    half, capability = q.dtype in (torch.float16, torch.bfloat16), torch.cuda.get_device_capability()
+    if not half and (kernel != "efficient" or q.dtype != torch.float32):
+        raise ProfileError(f"attention {kernel} takes no {str(q.dtype)[6:]}: state math, or autocast")
+    if most > {"flash": 256, "efficient": most, "cudnn": 256 if capability == (9, 0) else 128}[kernel] or kernel == "efficient" and (q.shape[-1] | width) % (8 if half else 4):
+        raise ProfileError(f"attention {kernel} takes no heads of {q.shape[-1]} and {width}: state {'math' if kernel == 'efficient' else 'efficient or math'}")
     if kernel == "flash":
+        if capability < (8, 0):
+            raise ProfileError("attention flash takes a capability of 8.0 or more: state efficient or math")
         if mask is not None:
             raise ProfileError("attention flash takes no mask, and the model gives one: state efficient, cudnn or math")
-        padded = -(-max(q.shape[-1], width) // 8) * 8
+        padded = -(-most // 8) * 8
         q, k, v = (t if t.shape[-1] == padded else nn.functional.pad(t, (0, padded - t.shape[-1])) for t in (q, k, v))
         return aten._scaled_dot_product_flash_attention(q, k, v, dropout, causal, False, scale=scale)[0][..., :width]  # type: ignore[no-any-return]
     if kernel == "efficient":
@@ -94,6 +104,17 @@ def _math(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, 
     return (nn.functional.dropout(scores, dropout) @ v).to(dtype)
 
 
+def _refuse_reentrant(*args: Any) -> Any:
+    raise ProfileError("torch.utils.checkpoint with use_reentrant=True runs a backward inside of the backward: give it use_reentrant=False")
+
+
+def _refuse_engine(*args: Any, **kwargs: Any) -> Any:
+    raise ProfileError("a gradient is computed inside of the model, by torch.autograd.grad or a backward inside of the backward, which weir.profile does not follow")
+
+
+_CHOSEN = nn.functional.scaled_dot_product_attention
+
+
 class _Attention(TorchFunctionMode):
     """Replaces PyTorch's choice among its kernels of attention by a stated one."""
 
@@ -102,17 +123,16 @@ class _Attention(TorchFunctionMode):
         self.kernel = kernel
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is not nn.functional.scaled_dot_product_attention:
-            return func(*args, **(kwargs or {}))
+        return (self.attend if func is _CHOSEN else func)(*args, **(kwargs or {}))
 
-        def call(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, enable_gqa: bool = False) -> Tensor:
-            if query.dim() != 4:  # leading dimensions are batches
-                lead = query.shape[:-2]
-                q, k, v = [t.reshape(-1, 1, *t.shape[-2:]) if t.dim() == 3 else t.flatten(0, -4) for t in (query, key, value)]
-                return attend(self.kernel, q, k, v, attn_mask, dropout_p, is_causal, scale).reshape(*lead, query.shape[-2], value.shape[-1])
+    def attend(self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, enable_gqa: bool = False) -> Tensor:
+        if self.kernel == "flash" and query.shape[-1] != value.shape[-1]:
+            raise ProfileError(f"attention flash takes heads of one width, and the model gives {query.shape[-1]} and {value.shape[-1]}: state efficient, cudnn or math")
+        if query.dim() == 4:
             return attend(self.kernel, query, key, value, attn_mask, dropout_p, is_causal, scale)
-
-        return call(*args, **(kwargs or {}))
+        lead = query.shape[:-2]  # leading dimensions are batches
+        q, k, v = [t.reshape(-1, 1, *t.shape[-2:]) if t.dim() == 3 else t.flatten(0, -4) for t in (query, key, value)]
+        return attend(self.kernel, q, k, v, attn_mask, dropout_p, is_causal, scale).reshape(*lead, query.shape[-2], value.shape[-1])
 
 
 class Model:
@@ -126,23 +146,38 @@ class Model:
         if tuple(int(n) for n in re.findall(r"\d+", torch.__version__)[:2]) < (2, 14):
             raise ProfileError(f"weir.profile takes PyTorch 2.14 or later, whose fake tensors run without a driver, and this is {torch.__version__}")
         self.settings, self._batch, self._loss = settings, batch, loss
-        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
-        with self.contexts(), torch.device(settings.device):
+        self.fake = _private.FakeTensorMode(allow_non_fake_inputs=True)
+        self.names: dict[nn.Module, str] = {}
+        self.books = Books()
+        with self.contexts(), torch.device(settings.device), _private.swaps():
             self.module = self._refusing(lambda: build().train())
-        self.names = {m: n for n, m in self.module.named_modules()}
+        self.names.update((m, n) for n, m in self.module.named_modules())
         self.layers = _layers(self.module, layers)
         self.pieces = ["before", *(name for name, _ in self.layers), "after"]
-        prints: dict[Any, int] = {}
-        self.twins = [0, *(prints.setdefault(_fingerprint(m), i + 1) for i, (_, m) in enumerate(self.layers)), len(self.layers) + 1]
-        self.short = True
-        self.books = Books()
+        self.twins, self.short, self._next = list(range(len(self.pieces))), False, 0
         self.owned: dict[int, tuple[str, Tensor]] = {}  # by number in the books: parameters, then buffers
         for name, t in [*self.module.named_parameters(), *self.module.named_buffers()]:
             self.owned[-1 - len(self.owned)] = (name, t)
-        self._forwards = [m.forward for _, m in self.layers]
-        for i, (_, m) in enumerate(self.layers):
-            m.register_forward_pre_hook(functools.partial(self._enter, i), with_kwargs=True)
-            m.register_forward_hook(functools.partial(self._leave, i))
+            if t.device.type != settings.device or not isinstance(t, FakeTensor):
+                raise ProfileError(f"{name} is on {t.device}, made {'in' if isinstance(t, FakeTensor) else 'before'} build: make the whole module in build, on the default device, or state device {t.device.type!r}")
+        for m in dict.fromkeys(m for _, m in self.layers):
+            m.forward = functools.partial(self._layer, m, m.forward)
+
+    def twin(self) -> None:
+        """Finds the twins of the forward of all layers that has just run. Layers that share parameters have none, nor do
+        those before which nothing trains."""
+        alone = {p for key, pieces in self.users().items() if len(pieces) > 1 and self.owned[key][1].requires_grad for p in pieces}
+        prints: dict[Any, int] = {}
+        for i, (_, m) in enumerate(self.layers, 1):
+            self.twins[i] = i if i in alone or i <= self.first else prints.setdefault(_fingerprint(m), i)
+
+    def users(self) -> dict[int, list[int]]:
+        """Returns the pieces that use each parameter and each buffer, of the forward of all layers that has just run."""
+        inside = defaultdict(set)
+        for i, (_, m) in enumerate(self.layers, 1):
+            for t in [*m.parameters(), *m.buffers()]:
+                inside[t].add(i)
+        return {key: sorted(self.uses.get(key, set()) | inside[t]) or [0] for key, (_, t) in self.owned.items()}
 
     @contextlib.contextmanager
     def contexts(self) -> Iterator[None]:
@@ -150,45 +185,46 @@ class Model:
         s = self.settings
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.fake)
-            stack.enter_context(_Attention(s.attention))
+            stack.enter_context(attention := _Attention(s.attention))
+            stack.enter_context(mock.patch.object(nn.functional, "scaled_dot_product_attention", attention.attend))  # which nn.MultiheadAttention calls
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("error", message=".*data pointer.*")
             stack.enter_context(torch.compiler.set_stance("fail_on_recompile"))
+            stack.enter_context(_private.without_engine(_refuse_reentrant, _refuse_engine))
             if s.device == "cuda":
                 capability = tuple(map(int, s.capability.split(".")))
                 stack.enter_context(mock.patch.object(torch.cuda, "get_device_capability", lambda device=None: capability))
                 stack.enter_context(mock.patch.object(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or capability >= (8, 0)))
-                stack.enter_context(with_autocast())
+                stack.enter_context(_private.with_autocast())
             yield
 
-    def _enter(self, i: int, module: Any, args: Any, kwargs: Any) -> None:
-        if self.books.action != "F":
-            return
-        expected = self._next
-        if i != expected:
-            raise ProfileError(f"{self.layers[i][0]} runs when {self.layers[expected][0] if expected < len(self.layers) else 'the end of the model'} is expected: "
+    def _layer(self, m: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Runs the forward of a layer, or another one's in its place."""
+        if self.books.action != "F":  # a checkpoint computes it again
+            return forward(*args, **kwargs)
+        i = self._next + 1
+        if i > len(self.layers) or self.layers[i - 1][1] is not m:
+            raise ProfileError(f"{self.names[m]} runs when {self.pieces[i] if i <= len(self.layers) else 'the end of the model'} is expected: "
                                "layers run once each, in order: name those that do with layers=")
-        self._next += 1
-        if self.books.piece != i + 1:
-            self.books.begin(i + 1, "F")
-
-    def _leave(self, i: int, module: Any, args: Any, output: Any) -> None:
-        if self.books.action == "F":
-            if self.short and self.twins[i + 1] == i + 1:
-                self._outputs[i + 1] = _form(output)
-            self.books.begin(i + 2, "F")
+        self._next = i
+        self.books.begin(i, "F")
+        self._entered[i] = next((n for n in map(self.books.number, tensors((args, kwargs))) if n is not None and n >= 0), None)
+        if self.short and self.twins[i] != i:
+            out = self._twin(self.twins[i], *args, **kwargs)
+        elif self.settings.checkpoint:
+            out = checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+        else:
+            out = forward(*args, **kwargs)
+        if self.short and self.twins[i] == i:
+            self._outputs[i] = _form(out)
+        self.books.begin(i + 1, "F")
+        return out
 
     def forward(self, sequences: int, length: int) -> Any:
         """Runs a forward of a microbatch, and returns the loss."""
         self.books, self._next = Books(), 0
         self._outputs: dict[int, Any] = {}
-        for i, (_, m) in enumerate(self.layers):
-            forward = self._forwards[i]
-            if self.settings.checkpoint:
-                forward = functools.partial(checkpoint, forward, use_reentrant=False, preserve_rng_state=False)
-            if self.short and self.twins[i + 1] != i + 1:
-                forward = functools.partial(self._twin, self.twins[i + 1])
-            m.forward = forward
+        self._entered: dict[int, int | None] = {}  # by layer: the storage of the first tensor that it gets
         with torch.device(self.settings.device):
             batch = self._batch(sequences, length)
         self._entry = sum(t.untyped_storage().nbytes() for t in tensors(batch))
@@ -197,11 +233,15 @@ class Model:
         autocast = self.settings.autocast
         with self.books.hooks(), self.books, torch.autocast(self.settings.device, getattr(torch, autocast)) if autocast else contextlib.nullcontext():
             out = self.module(**batch) if isinstance(batch, dict) else self.module(*batch) if isinstance(batch, tuple) else self.module(batch)
-            loss = out.loss if self._loss is None else self._loss(out, batch)
+            loss = self._loss(out, batch) if self._loss else out if isinstance(out, Tensor) else out.get("loss") if isinstance(out, dict) else getattr(out, "loss", None)
+            if not isinstance(loss, Tensor) or loss.numel() != 1:
+                raise ProfileError(f"{'loss' if self._loss else 'the model'} returned {_described(loss if self._loss else out)}, in which no scalar loss is: give loss=, a function of the output and the batch")
             del out
             self._cast = set(self.books.alive)  # with autocast's casts of the weights, which end with it
         if self._next != len(self.layers):
             raise ProfileError(f"{self.layers[self._next][0]} did not run: name the layers that do with layers=")
+        if not loss.requires_grad:
+            raise ProfileError("the loss has no gradient: every parameter is frozen, or the loss was detached")
         return loss
 
     def _twin(self, of: int, *args: Any, **kwargs: Any) -> Any:
@@ -223,8 +263,6 @@ class Model:
         with self.contexts():
             loss = self.forward(sequences, length)
             books, roots = self.books, [(loss.grad_fn, [torch.ones_like(loss)])]
-            if not loss.requires_grad:
-                raise ProfileError("the loss has no gradient: every parameter is frozen")
             del loss
             out = self._kept()
             level, border = self._level, self._border
@@ -239,7 +277,9 @@ class Model:
             for i in self.measured():
                 for action in ACTIONS:
                     out[i, "flops", action] = flops.get((action, i), 0)
-            out[0, "temporary", "W"], out[0, "flops", "W"] = out[0, "temporary", "B"], out[0, "flops", "B"]  # there is no I
+            for i in self.measured():
+                if i <= self.first:  # there is no I
+                    out[i, "temporary", "W"], out[i, "flops", "W"] = out[i, "temporary", "B"], out[i, "flops", "B"]
         return out
 
     def _kept(self) -> dict[Any, Any]:
@@ -252,13 +292,16 @@ class Model:
         own: Counter[int] = Counter()
         received: Counter[int] = Counter()
         for n, piece in first.items():
-            if len(holders[n]) > 1 or books.made[n] < piece and n not in books.used:  # made before: a mask, or a table
+            if len(holders[n]) > 1 or books.made[n] < piece and n not in books.used and n != self._entered.get(piece):  # made before: a mask, or a table
                 key = ("shared", frozenset(holders[n]))
                 out[key] = out.get(key, 0) + books.sizes[n]
             else:
                 own[piece] += books.sizes[n]
                 received[piece] += books.sizes[n] if books.made[n] < piece else 0
         crossing = [[n for n, p in books.used.items() if books.made[n] <= i < p] for i in pieces]
+        for i, entered in self._entered.items():
+            if not crossing[i - 1] and entered is not None:  # nothing before it trains
+                crossing[i - 1] = [entered]
         self._level = [books.total(n for n, p in first.items() if p <= i) for i in pieces]
         self._border = [books.total(numbers) for numbers in crossing]
         self._sent = [books.total(n for n in numbers if first.get(n, i + 1) > i) for i, numbers in enumerate(crossing)]
@@ -268,7 +311,7 @@ class Model:
             out[i, "cached"] = books.total(n for n in ended if books.made[n] == i)
             out[i, "saved"], out[i, "input"], out[i, "border"] = own[i], received[i], self._border[i]
             out[i, "flops", "F"] = books.flops["F", i]
-        self.uses, self.operators = dict(books.uses), {name: set(where) for name, where in books.operators.items()}
+        self.operators = {name: set(where) for name, where in books.operators.items()}
         return {"batch": self._entry, **out}
 
     def _split(self, sequences: int, length: int, out: dict[Any, Any]) -> None:
@@ -278,10 +321,10 @@ class Model:
         books, roots = self.books, [(loss.grad_fn, [torch.ones_like(loss)])]
         del loss
         graph = Graph(roots[0][0], books)
-        through = graph.through()
+        through = graph.through(self.first)
 
         def aside(node: Any) -> bool:
-            return number(node) not in through and graph.piece(node) > 0
+            return number(node) not in through and graph.piece(node) > self.first
 
         captured: dict[Any, list[Any]] = {n: [] for n in graph.nodes if number(n) in through and any(o is not None and aside(o) for o, _ in n.next_functions)}
         freed = self._freed(graph, captured)
@@ -293,12 +336,13 @@ class Model:
         captured.clear()
         graph.nodes.clear()
         carried: dict[int, int] = {}
+        node: Any
         for node, gradients in groups:
             for n in (books.number(g) for g in gradients if g is not None):
                 if n is not None and n >= before:
                     carried[n] = max(graph.piece(node), carried.get(n, 0))
         carry = [books.total(n for n, p in carried.items() if p == i) for i in range(len(self.pieces))]
-        del node, gradients
+        node, gradients = None, []
         with books, _group():
             while groups:  # the last weight first
                 books.begin(graph.piece(groups[-1][0]), "W")
@@ -336,33 +380,27 @@ class Model:
         return [i for i, twin in enumerate(self.twins) if twin == i or not self.short]
 
     def forward_only(self, sequences: int, length: int) -> dict[Any, int]:
-        """Returns saved, border and operations of the forward of every piece, none of which another one runs for."""
-        self.short, short = False, self.short
-        try:
-            with self.contexts():
-                graph = self._refusing(lambda: self.forward(sequences, length).grad_fn)
-                found = self._kept()
-                del graph
-                return found
-        finally:
-            self.short = short
+        """Returns saved, border and operations of the forward of every piece, and finds the first one that trains."""
+        with self.contexts():
+            graph = Graph(self._refusing(lambda: self.forward(sequences, length).grad_fn), self.books)
+            self.first = min(graph.piece(node) for node in graph.nodes if not adds(node))
+            self.uses = dict(self.books.uses)
+            return self._kept()
 
-    def parameters(self) -> tuple[list[Parameters], list[tuple[str, list[int], int, int]]]:
-        """Returns the parameters of each piece, and those that several pieces use: name, pieces, count, bytes."""
+    def parameters(self) -> tuple[list[Parameters], list[Tied]]:
+        """Returns the parameters of each piece, and those that several pieces use."""
         found, tied = [Parameters() for _ in self.pieces], []
-        inside = {t: i + 1 for i, (_, m) in enumerate(self.layers) for t in [*m.parameters(), *m.buffers()]}
-        for key, (name, t) in self.owned.items():
-            pieces = sorted(self.uses.get(key, ()) if t not in inside or not self.short else {inside[t]}) or [inside.get(t, 0)]
-            one = found[pieces[0]]
-            if isinstance(t, nn.Parameter):
-                one.count += t.numel()
-                one.trained += t.numel() if t.requires_grad else 0
-                one.experts += t.numel() if re.search(r"(^|[._])experts[._]", name) and "shared" not in name else 0
-                one.bytes += t.untyped_storage().nbytes()
-                if len(pieces) > 1:
-                    tied.append((name, pieces, t.numel(), t.untyped_storage().nbytes()))
-            else:
-                one.buffers += t.untyped_storage().nbytes()
+        for key, pieces in self.users().items():
+            name, t = self.owned[key]
+            one, count, size = found[pieces[0]], t.numel(), t.numel() * t.element_size()
+            trained = count if t.requires_grad else 0
+            if not isinstance(t, nn.Parameter):
+                one.buffers += size
+                continue
+            one.count, one.trained, one.bytes = one.count + count, one.trained + trained, one.bytes + size
+            one.experts += count if re.search(r"(^|[._])experts[._]", name) and "shared" not in name else 0
+            if len(pieces) > 1:
+                tied.append(Tied(name, pieces, count, trained, size))
         return found, tied
 
     def _refusing(self, run: Callable[[], Any]) -> Any:
@@ -373,13 +411,20 @@ class Model:
             raise
         except Exception as e:
             module, line = "", ""
+            if self.books.action != "F":
+                module = f"{self.pieces[self.books.piece]}, {self.books.node}, "
             for frame, at in traceback.walk_tb(e.__traceback__):
                 owner, file = frame.f_locals.get("self"), frame.f_code.co_filename
-                if isinstance(owner, nn.Module) and owner in getattr(self, "names", {}):
+                if isinstance(owner, nn.Module) and owner in self.names:
                     module = f"{self.names[owner] or 'model'} ({type(owner).__name__}), "
-                if not file.startswith((_TORCH, _HERE, "<")):
+                if not file.startswith(_OTHERS):
                     line = f"{os.path.basename(file)}:{at}: "
             raise ProfileError(f"{module}{line}{_reason(e)}") from e
+
+
+def _described(value: Any) -> str:
+    """Returns what a value is, for a message."""
+    return f"a tensor of {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 class Unlike(Exception):
@@ -391,15 +436,16 @@ def _reason(e: Exception) -> str:
     text = str(e).strip().split("\n")[0]
     if isinstance(e, ProfileError):
         return text
-    if isinstance(e, (DataDependentOutputException, DynamicOutputShapeException)):
-        return f"{e.func} depends on values, which a fake tensor does not have: use code without it"
-    if isinstance(e, UnsupportedOperatorException):
+    if isinstance(e, (_private.DataDependentOutputException, _private.DynamicOutputShapeException)):
+        item = "_local_scalar_dense" in str(e.func)
+        return (".item(), or an if, a number or a list of a tensor," if item else f"a shape ({e.func}: x[mask], nonzero, unique)") + " depends on values, which a fake tensor does not have: use code without it"
+    if isinstance(e, _private.UnsupportedOperatorException):
         return f"{e.func} has no fake: register one with torch.library.register_fake"
     if "data pointer" in text or "data_ptr" in text:
         return f"an extension reads memory, which a fake tensor does not have: register an operator with a fake ({text})"
     if "fail_on_recompile" in text:
         return "a part of the model is compiled, and what its kernels keep is not known before: profile it without torch.compile"
-    return f"it does not run on fake tensors: {type(e).__name__}: {text}"
+    return f"{type(e).__name__}: {text}"
 
 
 def _form(output: Any) -> tuple[Any, Callable[[Tensor], Any]]:
@@ -425,7 +471,7 @@ def _layers(model: nn.Module, named: Any) -> list[tuple[str, nn.Module]]:
 
     def members(name: str) -> list[tuple[str, nn.Module]]:
         module = model.get_submodule(name)
-        return [(f"{name}.{k}".lstrip("."), m) for k, m in module.named_children()] if name in containers else [(name, module)]
+        return [(f"{name}.{k}".lstrip("."), m) for k, m in module._modules.items() if m is not None] if name in containers else [(name, module)]
 
     if named is not None:
         try:

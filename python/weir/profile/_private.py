@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+import contextlib
+import types
+from typing import Any, Callable, Iterator
 from unittest import mock
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode, UnsupportedOperatorException
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode, UnsupportedOperatorException
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
-    "DataDependentOutputException", "DynamicOutputShapeException", "FakeTensorMode", "TorchDispatchMode", "UnsupportedOperatorException",
-    "address", "inputs", "next_number", "number", "saved", "with_autocast"]
+    "DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode", "TorchDispatchMode", "UnsupportedOperatorException",
+    "address", "inputs", "next_number", "number", "saved", "swaps", "with_autocast", "without_engine"]
 
 
 def address(t: Tensor) -> int:
@@ -49,3 +52,15 @@ def saved(node: Any) -> Iterator[Tensor]:
 def with_autocast() -> Any:
     """Returns a context in which autocast for CUDA works without a driver, where it switches itself off."""
     return mock.patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
+
+
+def swaps() -> Any:
+    """Returns a context in which a module on fake tensors changes its dtype and its device, though its parameters have weak references."""
+    return mock.patch.object(torch.utils, "weakref", types.SimpleNamespace(getweakrefs=lambda t: []))
+
+
+@contextlib.contextmanager
+def without_engine(checkpoint: Callable[..., Any], engine: Callable[..., Any]) -> Iterator[None]:
+    """A context in which these functions are called in place of a reentrant checkpoint and of PyTorch's engine of backwards."""
+    with mock.patch.object(torch.utils.checkpoint.CheckpointFunction, "apply", checkpoint), mock.patch.object(torch.autograd, "_engine_run_backward", engine):
+        yield

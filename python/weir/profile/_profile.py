@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from fractions import Fraction
 from typing import Any, Callable
 
 from torch import Tensor, nn
 
-from ._file import Amount, Kind, Piece, Profile, ProfileError, Shared, Tied
+from ._file import Amount, Kind, Piece, Profile, ProfileError, Shared, padded
 from ._model import ACTIONS, Model, Settings, Unlike
 
 __all__ = ["profile"]
 
 _COPY = 64  # bytes by which one sequence may differ from several, which are copied where one is viewed
-_TILES = (1, 8, 16, 32, 64, 128, 256)
+_TILES = (8, 16, 32, 64, 128, 256)
 
 
 def profile(
@@ -44,14 +45,20 @@ def profile(
     model = Model(build, batch, loss, layers, settings)
     quarter, odd = max(seq // 4, 16), max(seq // 4, 16) * 3 // 2 | 1
     fitted = [quarter, 2 * quarter, 4 * quarter]
-    points = [(k, n) for k in (1, 2) for n in fitted] + [(3, quarter), (3, 2 * quarter)]
     checks = [(1, odd), (1, max(8 * quarter, beyond)), (2, odd)]
+    points = [*itertools.product((1, 2, 3), fitted), *checks]
+    full = {checks[0]: model.forward_only(*checks[0])}
+    try:
+        full[checks[1]] = model.forward_only(*checks[1])
+    except ProfileError as e:
+        raise ProfileError(f"{e} (at {checks[1][1]:,} tokens, at which amounts are checked and up to which the model must have positions: take a smaller seq)") from e
+    model.twin()
     for short in (True, False):
         model.short = short and len(set(model.twins)) < len(model.twins)
         try:
-            found = {point: model.measure(*point) for point in points + checks}
-            amounts = _Amounts(model, found, fitted)
-            if not model.short or all(amounts.hold(found[point], model.forward_only(*point)) for point in checks[:2]):
+            found = {point: model.measure(*point) for point in points}
+            amounts = _Amounts(model, found, fitted, odd)
+            if not model.short or all(amounts.hold(found[point], every) for point, every in full.items()):
                 break
         except Unlike:
             pass
@@ -61,26 +68,35 @@ def profile(
 class _Amounts:
     """The amounts of a model, by what they are of: (piece, name), (piece, name, action), ("shared", pieces) or "batch"."""
 
-    def __init__(self, model: Model, found: dict[tuple[int, int], dict[Any, Any]], fitted: list[int]) -> None:
+    def __init__(self, model: Model, found: dict[tuple[int, int], dict[Any, Any]], fitted: list[int], odd: int) -> None:
         self.model, self.amounts = model, {}
         kernels = {p for name, pieces in model.operators.items() if "_scaled_dot_product" in name for p in pieces}
         self.peaks: dict[Any, list[Amount]] = {}
-        for key in {key for one in found.values() for key in one}:
-            values = {point: one.get(key, 0) for point, one in found.items()}
+        for key in dict.fromkeys(key for one in found.values() for key in one):
             if "temporary" in key:
-                self.peaks[key] = _peaks(values, fitted)
+                self.peaks[key] = _peaks({point: one.get(key, []) for point, one in found.items()}, fitted)
                 continue
-            amount = _exact(values, fitted)
+            amount = _exact({point: one.get(key, 0) for point, one in found.items()}, fitted)
+            if amount is None and (3, odd) not in found:  # more odd lengths, to tell the tiles of a kernel
+                found.update({point: model.measure(*point) for point in ((3, odd), (1, odd + 10), (2, odd + 10))})
+            values = {point: one.get(key, 0) for point, one in found.items()}
+            amount = amount or _exact(values, fitted, odd)
             if amount is None:
-                what = " of ".join(str(part) for part in key[1:]) if isinstance(key[0], int) else "what pieces share"
-                raise ProfileError(f"{model.pieces[key[0]] if isinstance(key[0], int) else [model.pieces[p] for p in key[1]]}: {what} is not a constant, tokens and squares: "
-                                   + ", ".join(f"{v:,} for {k} x {n} tokens" for (k, n), v in values.items()))
+                raise ProfileError(f"{self._named(key)} has no form in sequences, tokens and squares: {_unlike(values, fitted)}")
             self.amounts[key] = amount
         for key, amount in [*self.amounts.items(), *((key, a) for key, each in self.peaks.items() for a in each)]:
             if model.settings.device == "cpu":
                 amount.source = "cpu"
             elif kernels & ({key[0]} if isinstance(key[0], int) else set(key[1]) if key[0] == "shared" else set()):
                 amount.source = "kernel"
+            if amount.several:
+                amount.several.source = amount.source
+
+    def _named(self, key: Any) -> str:
+        """Returns what an amount is of."""
+        of = sorted(key[1]) if key[0] == "shared" else [key[0]]
+        where = ", ".join(f"{self.model.pieces[i]} ({type(self.model.layers[i - 1][1]).__name__})" if 0 < i <= len(self.model.layers) else self.model.pieces[i] for i in of if key != "batch")
+        return "the batch" if key == "batch" else f"{where}: what they share" if key[0] == "shared" else f"{where}: " + " of ".join(key[1:])
 
     def hold(self, short: dict[Any, Any], full: dict[Any, int]) -> bool:
         """Reports whether a forward of all layers keeps, sends and computes what one in which some stand for others does."""
@@ -112,43 +128,62 @@ class _Amounts:
         notes = ["Workspaces inside kernels are no tensors and are not counted."]
         notes += ["Operators are those of the CPU."] if settings.device == "cpu" else ["The numbers were not compared with a GPU."]
         plain = {key: "yes" if value is True else value for key, value in settings.items() if value}
-        return Profile(name, plain, fitted, checked, pieces, kinds, sorted(shared, key=lambda s: s.pieces), [Tied(*t) for t in tied], self.amounts["batch"], notes)
+        return Profile(name, plain, fitted, checked, pieces, kinds, sorted(shared, key=lambda s: s.pieces), tied, self.amounts["batch"], notes)
 
 
-def _exact(values: dict[tuple[int, int], int], fitted: list[int], negative: bool = False) -> Amount | None:
+def _exact(values: dict[tuple[int, int], int], fitted: list[int], odd: int = 0) -> Amount | None:
     """Returns the amount that has all values, by the number of sequences and their length, or None.
 
     One sequence may be viewed where several are copied, so its amount may be another one; a difference of a few
-    bytes is made a constant.
+    bytes is made a constant. With odd, a length that is no multiple of a tile, some of it may grow in tiles.
     """
-    for tile in _TILES:
-        lengths = {n for _, n in values}
-        if tile > 1 and len({-(-n // tile) for n in lengths}) < len(lengths):
-            break  # the lengths are too short to tell
-        one, several = _form(values, fitted, tile, 1), _form(values, fitted, tile, 2)
+    for tile, squared in itertools.product(_TILES, (False, True)) if odd else [(1, False)]:
+        one, several = (_form(values, fitted, k, odd, tile, squared) for k in (1, 2))
         for a in (several, dataclasses.replace(one, several=several)):
-            forms = [x for x in (a, a.several) if x is not None]
-            off = {p: a.at(*[p[1]] * p[0]) - value for p, value in values.items()}
+            off = {(k, n): a.at(*[n] * k) - value for (k, n), value in values.items()}
             least = min(0, *off.values())
-            if all(abs(d) <= _COPY for d in off.values()) and (negative or all(x > -1e-6 for f in forms for x in (f.constant, f.token, f.square, f.longest, f.longest_square))):
-                for f in forms:
-                    f.constant -= least
+            if all(abs(d) <= _COPY for d in off.values()) and all(x > -1e-6 for f in (a, several) for x in (f.token, f.square, f.longest, f.longest_square, f.tiled, f.tiled_square)):
+                a.constant -= least
+                if a.several:
+                    a.several.constant -= least
                 a.above = round(max((d - least) / max(values[p], 1) for p, d in off.items()), 9)
                 return a
     return None
 
 
-def _form(values: dict[tuple[int, int], int], fitted: list[int], tile: int, sequences: int) -> Amount:
-    """Returns the amount for one sequence, or for several: of these, two and three tell what they share."""
-    up = [-(-n // tile) * tile for n in fitted]
-    constant, token, square = _parabola([(u, values[sequences, n]) for u, n in zip(up, fitted)])
-    if sequences == 1:
-        return Amount(float(constant), float(token), float(square), tile=tile)
-    (s, u), (t, v) = [(x, values[3, n] - constant) for x, n in zip(up[:2], fitted)]
-    square3 = (v / t - u / s) / (t - s)
-    token3 = u / s - square3 * s
-    longest, longest_square = 3 * token - 2 * token3, 3 * square - 2 * square3
-    return Amount(float(constant), float(token3 - token), float(square3 - square), float(longest), float(longest_square), tile)
+def _unlike(values: dict[tuple[int, int], int], fitted: list[int]) -> str:
+    """Says which values are not those of the form through the fitted lengths."""
+    forms = [_form(values, fitted, k) for k in (1, 2)]
+    off = {(k, n): a.at(*[n] * k) for (k, n) in values for a in [forms[k > 1]] if abs(a.at(*[n] * k) - values[k, n]) > _COPY}
+    return "; ".join([*(f"{k} x {n} tokens have {values[k, n]:,}, where the others give {expected:,}" for (k, n), expected in off.items()),
+                      "all are " + ", ".join(f"{v:,} for {k} x {n}" for (k, n), v in values.items())])
+
+
+def _form(values: dict[tuple[int, int], int], fitted: list[int], sequences: int, odd: int = 0, tile: int = 1, squared: bool = False) -> Amount:
+    """Returns the amount for one sequence, or for several: of these, two and three tell what they share.
+
+    With a tile, what is above the parabola at the odd length is in proportion to what padded lengths are above theirs.
+    """
+
+    def coefficients(k: int) -> list[Fraction]:
+        own = _parabola([(n, values[k, n]) for n in fitted])
+        if tile == 1:
+            return [*own, Fraction(0)]
+        up = {n: padded(n, tile) * (n if squared else 1) for n in (*fitted, odd)}
+        of = _parabola([(n, up[n]) for n in fitted])
+        excess = up[odd] - sum(c * odd**i for i, c in enumerate(of))
+        share = (values[k, odd] - sum(c * odd**i for i, c in enumerate(own))) / excess if excess else Fraction(0)
+        return [*(c - share * p for c, p in zip(own, of)), share]
+
+    each, once = coefficients(sequences), [Fraction(0)] * 4
+    if sequences > 1:
+        third = coefficients(3)
+        each, once = [b - a for a, b in zip(each, third)], [3 * a - 2 * b for a, b in zip(each, third)]
+    else:
+        each[0], once[0] = once[0], each[0]
+    sequence, token, square, tiled = map(float, each)
+    constant, longest, longest_square, _ = map(float, once)
+    return Amount(constant, sequence, token, square, longest, longest_square, tile, *((0, tiled) if squared else (tiled, 0)))
 
 
 def _parabola(points: list[tuple[int, int]]) -> tuple[Fraction, Fraction, Fraction]:
@@ -168,7 +203,7 @@ def _peaks(levels: dict[tuple[int, int], list[int]], fitted: list[int]) -> list[
         forms = [_above(most)]
         if len({len(each) for each in group.values()}) == 1:
             at = sorted({each.index(most[point]) for point, each in group.items() if most[point] > 0})
-            forms = [_form({point: each[i] for point, each in group.items()}, fitted, 1, 1 if one else 2) for i in at]
+            forms = [_form({point: each[i] for point, each in group.items()}, fitted, 1 if one else 2) for i in at]
             off = {(k, n): max([0, *(a.at(*[n] * k) for a in forms)]) - value for (k, n), value in most.items()}
             if any(abs(d) > _COPY for d in off.values()):
                 forms = [_above(most)]

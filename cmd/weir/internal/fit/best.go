@@ -154,7 +154,7 @@ func (s *Search) layers() int {
 // price cuts the layers, unless the trial has a cut, and sets the costs of the stages.
 func (s *Search) price(t *trial) (err error) {
 	if s.Pieces != nil {
-		if t.cut, err = s.Pieces.Cut(t.setup, t.stages); err != nil {
+		if t.cut, err = s.Pieces.Cut(t.setup, nil, t.stages); err != nil {
 			return err
 		}
 		t.costs = s.Pieces.Costs(t.setup, t.cut, s.Speed, s.Bandwidth, false)

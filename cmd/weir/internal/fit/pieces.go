@@ -72,19 +72,25 @@ type TiedParameter struct {
 	Name   string `json:"name"`
 	Pieces []int  `json:"pieces"`
 	Count  int64  `json:"count"`
-	Bytes  int64  `json:"bytes"`
+	// Trained is Count, or 0 if the parameter is frozen.
+	Trained int64 `json:"trained"`
+	Bytes   int64 `json:"bytes"`
 }
 
-// PieceAmount is a number of bytes, operations or seconds of a microbatch: Constant + Token * tokens + Square
-// * squares + Longest * L + LongestSquare * L * L, where squares is the sum of the squared lengths of the
-// sequences and L is the longest length. Each length is first rounded up to a multiple of Tile.
+// PieceAmount is a number of bytes, operations or seconds of a microbatch: Constant + Sequence * sequences + Token * tokens
+// + Square * squares + Longest * L + LongestSquare * L * L + Tiled * padded + TiledSquare * padded squares, where squares is
+// the sum of the squared lengths of the sequences and L is the longest length. Padded are the sums of R and of length * R,
+// where R is the length rounded up to a multiple of Tile.
 type PieceAmount struct {
 	Constant      float64 `json:"constant"`
+	Sequence      float64 `json:"sequence"`
 	Token         float64 `json:"token"`
 	Square        float64 `json:"square"`
 	Longest       float64 `json:"longest"`
 	LongestSquare float64 `json:"longest_square"`
-	Tile          int64   `json:"tile"`
+	Tile          int     `json:"tile"`
+	Tiled         float64 `json:"tiled"`
+	TiledSquare   float64 `json:"tiled_square"`
 	Above         float64 `json:"above"`
 	Source        string  `json:"source"`
 	// Several is the amount for microbatches of more than one sequence, if it is another one.
@@ -97,12 +103,10 @@ func (a *PieceAmount) at(s *Setup) float64 {
 	if a.Several != nil && s.Microbatch > 1 {
 		a = a.Several
 	}
-	n := float64(s.Sequence)
-	if a.Tile > 1 {
-		n = float64((int64(s.Sequence) + a.Tile - 1) / a.Tile * a.Tile)
-	}
-	b := float64(max(s.Microbatch, 1))
-	return a.Constant + (a.Token*n*b+a.Square*n*n*b+a.Longest*n+a.LongestSquare*n*n)/float64(max(s.Context, 1))
+	tile := max(a.Tile, 1)
+	n, padded, b := float64(s.Sequence), float64((s.Sequence+tile-1)/tile*tile), float64(max(s.Microbatch, 1))
+	each := a.Token*n + a.Square*n*n + a.Tiled*padded + a.TiledSquare*n*padded
+	return a.Constant + a.Sequence*b + (each*b+a.Longest*n+a.LongestSquare*n*n)/float64(max(s.Context, 1))
 }
 
 func (a *PieceAmount) bytes(s *Setup) int64 { return int64(a.at(s) + 0.5) }
@@ -112,7 +116,7 @@ const piecesForm = "weir model profile"
 // maxPieces is the upper bound of a file of pieces, in bytes.
 const maxPieces = 16 << 20
 
-var piecesFile = jsonfile.Form{Kind: ErrModel, Package: "fit", Content: "the profile of a model", Schema: 1, Bytes: maxPieces, Values: schedule.MaxStages}
+var piecesFile = jsonfile.Form{Kind: ErrModel, Package: "fit", Content: "the profile of a model", Schema: 2, Bytes: maxPieces, Values: schedule.MaxStages}
 
 // IsPieces reports whether a text is a profile by weir.profile.
 func IsPieces(text []byte) bool {
@@ -178,16 +182,28 @@ func (p *Pieces) Adapt(s Setup) (Setup, error) {
 	f := faults{kind: ErrSetup}
 	f.refuse(s.Tensor > 1 || s.SequenceParallel, "the profile has whole layers: profile the model with its layers divided over %d ranks, and leave out --tensor", s.Tensor)
 	f.refuse(s.Recompute.All || len(s.Recompute.Groups) > 0, "a profile says itself what is computed again: profile the model with checkpoint, and leave out --recompute")
-	low, high := 1, 1
-	for _, lengths := range p.Checked {
-		high = max(high, slices.Max(append(lengths, 1)))
+	if err := p.Within(int64(s.Sequence)); err != nil {
+		f.list = append(f.list, err)
 	}
-	if len(p.Fitted) > 0 {
-		low = p.Fitted[0]
-	}
-	f.refuse(s.Sequence < low || s.Sequence > high, "a sequence has %d tokens, and the profile holds from %d to %d: profile the model with --seq %d", s.Sequence, low, high, s.Sequence)
 	return s, errors.Join(f.list...)
 }
+
+// Within refuses lengths for which the profile does not hold. The error wraps ErrSetup.
+func (p *Pieces) Within(sequences ...int64) error {
+	low, high := int64(p.least()), int64(1)
+	for _, lengths := range p.Checked {
+		high = max(high, int64(slices.Max(append(lengths, 1))))
+	}
+	for _, n := range sequences {
+		if n < low || n > high {
+			return diagnostic.Errorf(ErrSetup, "a sequence has %d tokens, and the profile holds from %d to %d: profile the model with --seq %d", n, low, high, n)
+		}
+	}
+	return nil
+}
+
+// least returns the shortest length for which the profile holds.
+func (p *Pieces) least() int { return slices.Min(append(slices.Clone(p.Fitted), p.Typical())) }
 
 // shape returns a model that a setup is valid for if it is valid for the pieces.
 func (p *Pieces) shape(s *Setup) *Model {
@@ -315,7 +331,7 @@ func (p *Pieces) static(s *Setup, stages [][2]int) (total Static) {
 		}
 		for _, t := range p.Tied {
 			if touches(t.Pieces[1:], span[0], span[1]) && !touches(t.Pieces[:1], span[0], span[1]) {
-				count(t.Count, t.Count, 0)
+				count(t.Count, t.Trained, 0)
 			}
 		}
 	}
@@ -329,16 +345,30 @@ func (p *Pieces) static(s *Setup, stages [][2]int) (total Static) {
 }
 
 // amount returns the amount for the microbatches of a setup. If their lengths vary, it is for microbatches of any
-// lengths, and what sequences share counts for each of them.
-func (a *PieceAmount) amount(s *Setup, vary bool) lengths.Amount {
+// lengths: what sequences share counts for each of them, and what is padded as for sequences of the least length.
+func (a *PieceAmount) amount(s *Setup, least int, vary bool) lengths.Amount {
 	if !vary {
 		return lengths.Amount{Constant: a.at(s)}
 	}
 	if a.Several != nil {
 		a = a.Several
 	}
-	each := 1 / float64(max(s.Context, 1))
-	return lengths.Amount{Constant: a.Constant, Token: each * (a.Token + a.Longest), Square: each * (a.Square + a.LongestSquare)}
+	each, padded := 1/float64(max(s.Context, 1)), 1+float64(max(a.Tile, 1)-1)/float64(max(least, 1))
+	return lengths.Amount{Constant: a.Constant, Token: each * (a.Token + a.Longest + a.Tiled*padded), Square: each * (a.Square + a.LongestSquare + a.TiledSquare*padded)}
+}
+
+// ByLength refuses a profile with amounts that costs for any lengths do not have. The error wraps ErrModel.
+func (p *Pieces) ByLength() error {
+	for i := range p.Kinds {
+		k := &p.Kinds[i]
+		for _, a := range []PieceAmount{k.Saved, k.Freed, k.Carry, k.Border, k.FLOPs["F"], k.FLOPs["B"], k.Seconds["F"], k.Seconds["B"]} {
+			if a.Sequence != 0 || a.Several != nil && a.Several.Sequence != 0 {
+				piece := slices.IndexFunc(p.Pieces, func(one Piece) bool { return one.Kind == i })
+				return diagnostic.Errorf(ErrModel, "%s has an amount for each sequence, whatever its length, which costs by length do not have: give --seq and --sequences", p.Pieces[piece].Name)
+			}
+		}
+	}
+	return nil
 }
 
 // stageAmounts are the times of a stage, in nanoseconds, and its bytes.
@@ -351,25 +381,25 @@ func (p *Pieces) amounts(s *Setup, first, end int, speed float64, vary bool) (su
 		k := &p.Kinds[p.Pieces[i].Kind]
 		time := func(action string) lengths.Amount {
 			if a, measured := k.Seconds[action]; measured {
-				return a.amount(s, vary).Scale(1e9)
+				return a.amount(s, p.least(), vary).Scale(1e9)
 			}
-			return new(k.FLOPs[action]).amount(s, vary).Scale(1e9 / speed)
+			return new(k.FLOPs[action]).amount(s, p.least(), vary).Scale(1e9 / speed)
 		}
 		sum.f, sum.i, sum.w, sum.b = sum.f.Add(time("F")), sum.i.Add(time("I")), sum.w.Add(time("W")), sum.b.Add(time("B"))
-		sum.saved, sum.carry = sum.saved.Add(k.Saved.amount(s, vary)), sum.carry.Add(k.Carry.amount(s, vary))
+		sum.saved, sum.carry = sum.saved.Add(k.Saved.amount(s, p.least(), vary)), sum.carry.Add(k.Carry.amount(s, p.least(), vary))
 	}
 	for n := range p.Shared {
 		if touches(p.Shared[n].Pieces, first, end) {
-			sum.saved = sum.saved.Add(p.Shared[n].Saved.amount(s, vary))
+			sum.saved = sum.saved.Add(p.Shared[n].Saved.amount(s, p.least(), vary))
 		}
 	}
 	last := &p.Kinds[p.Pieces[end-1].Kind]
-	sum.output, sum.freed = last.Border.amount(s, vary), last.Freed.amount(s, vary)
+	sum.output, sum.freed = last.Border.amount(s, p.least(), vary), last.Freed.amount(s, p.least(), vary)
 	if first == 0 { // It has no input to differentiate: its whole backward is in W.
 		sum.i, sum.w, sum.freed, sum.carry = lengths.Amount{}, sum.b, lengths.Amount{}, sum.output
 	}
 	if first > 0 {
-		sum.gradient = p.Kinds[p.Pieces[first-1].Kind].Border.amount(s, vary)
+		sum.gradient = p.Kinds[p.Pieces[first-1].Kind].Border.amount(s, p.least(), vary)
 	}
 	return sum
 }
@@ -406,10 +436,11 @@ func (p *Pieces) Costs(s Setup, cut []int, speed, bandwidth float64, vary bool) 
 	return costs
 }
 
-// Cut returns the cut into stages whose longest stage is as short as possible.
-func (p *Pieces) Cut(s Setup, stages int) ([]int, error) {
-	if stages-2 > p.Layers() || stages < 1 {
-		return nil, diagnostic.Errorf(ErrSetup, "%d layers do not suffice for %d stages, of which only the first and the last may have none: take fewer ranks, or fewer stages a rank", p.Layers(), stages)
+// Cut returns the given cut, if it is one of all layers into the stages, or without one the cut whose longest stage is as
+// short as possible. Errors wrap ErrSetup.
+func (p *Pieces) Cut(s Setup, given []int, stages int) ([]int, error) {
+	if given != nil || stages < 1 || stages-2 > p.Layers() {
+		return cutOf(p.Layers(), given, stages)
 	}
 	s = s.withDefaults()
 	each := make([]simulate.StageCosts, len(p.Pieces))

@@ -14,7 +14,7 @@ import (
 
 // piecesText is a profile of two layers. A layer keeps 100 bytes a token, of which 8 are its input, and they share a
 // table of 4 bytes a token of the longest sequence.
-const piecesText = `{"form": "weir model profile", "schema": 1, "model": "Tiny", "settings": {"dtype": "float32"}, "fitted": [4, 8, 16], "checked": [[32]],
+const piecesText = `{"form": "weir model profile", "schema": 2, "model": "Tiny", "settings": {"dtype": "float32"}, "fitted": [4, 8, 16], "checked": [[32]],
 "pieces": [{"name": "before", "kind": 0}, {"name": "0", "kind": 1}, {"name": "1", "kind": 1}, {"name": "after", "kind": 2}],
 "kinds": [
  {"parameters": {"count": 1000, "trained": 1000, "bytes": 4000}, "saved": {}, "border": {"token": 8}},
@@ -22,7 +22,7 @@ const piecesText = `{"form": "weir model profile", "schema": 1, "model": "Tiny",
   "temporary": {"F": [{"token": 50}, {"constant": 100, "square": 1}], "B": [{"token": 70}], "I": [{"token": 60}], "W": [{"constant": 10}]},
   "flops": {"F": {"token": 1000}, "I": {"token": 1000}, "W": {"token": 500}, "B": {"token": 1500}}},
  {"parameters": {"count": 1, "trained": 0, "bytes": 4}, "saved": {"token": 40, "several": {"token": 44}}, "border": {}, "flops": {"F": {"token": 200}, "B": {"token": 400}, "I": {"token": 200}, "W": {"token": 200}}}],
-"batch": {"token": 2}, "shared": [{"pieces": [1, 2], "saved": {"longest": 4}}], "tied": [{"name": "w", "pieces": [0, 3], "count": 1000, "bytes": 4000}]}`
+"batch": {"token": 2}, "shared": [{"pieces": [1, 2], "saved": {"longest": 4}}], "tied": [{"name": "w", "pieces": [0, 3], "count": 1000, "trained": 1000, "bytes": 4000}]}`
 
 func readPieces(t *testing.T, replace ...string) (*fit.Pieces, error) {
 	t.Helper()
@@ -85,14 +85,33 @@ func TestPiecesCosts(t *testing.T) {
 	c = pieces.Costs(fit.Setup{Sequence: 10}, []int{1, 1, 0}, 1e9, 1e9, false).Stages[1]
 	require.EqualValues(t, []int64{10_000, 10_000, 5_000}, []int64{c.F, c.I, c.W})
 	require.EqualValues(t, []int64{1040, 200, 300, 80}, []int64{c.Saved, c.FreedByI, c.Carry, c.Output})
-	cut, err := pieces.Cut(fit.Setup{Sequence: 10}, 2)
+	cut, err := pieces.Cut(fit.Setup{Sequence: 10}, nil, 2)
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 1}, cut)
 }
 
+// TestPiecesOfSequencesAndTiles: an image for each sequence, and what a kernel pads to 8 tokens.
+func TestPiecesOfSequencesAndTiles(t *testing.T) {
+	pieces, err := readPieces(t, `"saved": {"token": 100}`, `"saved": {"sequence": 1000, "token": 100, "tile": 8, "tiled": 4, "tiled_square": 2}`)
+	require.NoError(t, err)
+	saved := func(sequences int) int64 {
+		return pieces.Costs(fit.Setup{Sequence: 10, Microbatch: sequences}, []int{2, 0}, 1e9, 1e9, false).Stages[0].Saved
+	}
+	require.EqualValues(t, 2*(1000+10*100+16*4+10*16*2)+10*4, saved(1))
+	require.EqualValues(t, 2*(1000+10*100+16*4+10*16*2), saved(2)-saved(1))
+	require.ErrorContains(t, pieces.ByLength(), "0 has an amount for each sequence")
+	pieces.Kinds[1].Saved.Sequence = 0
+	require.NoError(t, pieces.ByLength())
+	varied := pieces.Costs(fit.Setup{Sequence: 10}, []int{2, 0}, 1e9, 1e9, true).Stages[0]
+	for n := range int64(12) {
+		exact := pieces.Costs(fit.Setup{Sequence: int(4 + n)}, []int{2, 0}, 1e9, 1e9, false).Stages[0].Saved
+		require.GreaterOrEqual(t, varied.At(lengths.Of(4+n)).Saved, exact)
+	}
+}
+
 func TestPiecesFaults(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
-		{`"schema": 1`, `"schema": 2`, "found 2, expected the schema 1"},
+		{`"schema": 2`, `"schema": 1`, "found 1, expected the schema 2"},
 		{`"kind": 2}`, `"kind": 7}`, "piece 3 is of kind 7, but there are 3 kinds"},
 		{`"pieces": [1, 2]`, `"pieces": [1, 9]`, "shared 0 has piece 9, but there are 4"},
 		{`"constant": 100`, `"constants": 100`, `found an unknown field "constants"`},
@@ -115,4 +134,6 @@ func TestPiecesFaults(t *testing.T) {
 		require.ErrorIs(t, err, fit.ErrSetup)
 		require.ErrorContains(t, err, c.want)
 	}
+	_, err = pieces.Cut(fit.Setup{Sequence: 8}, []int{3, 1}, 2)
+	require.ErrorContains(t, err, "the cut has 4 layers in 2 stages, but the model has 2 layers")
 }
