@@ -33,11 +33,11 @@ func TestFitFaults(t *testing.T) {
 		errs   string
 	}{
 		{tinyLlama, nil, misused, "weir: give --seq, the tokens of a sequence"},
-		{`{"model_type": "other"}`, []string{"--seq", "8"}, atFault, `config.json: model_type is "other", which is not supported`},
-		{`{"model_type": 1,}`, []string{"--seq", "8"}, atFault, `config.json:1:18: found "}", expected the name of a field`},
+		{`{"model_type": "other"}`, []string{"--seq", "8"}, misused, `config.json: model_type is "other", which is not supported`},
+		{`{"model_type": 1,}`, []string{"--seq", "8"}, misused, `config.json:1:18: found "}", expected the name of a field`},
 		{tinyLlama, []string{"--seq", "8", "--tensor", "3"}, misused, "weir: 4 attention heads do not divide over a tensor parallelism of 3"},
 		{tinyLlama, []string{"--seq", "8", "--ranks", "9"}, misused, "6 layers do not suffice for 9 stages, of which only the first and the last may have none"},
-		{tinyLlama, []string{"--seq", "8", "--set", "num_attention_heads=5", "--set", "num_key_value_heads=5"}, atFault, "does not divide into 5 attention heads: give the size of a head with --set head_dim=N"},
+		{tinyLlama, []string{"--seq", "8", "--set", "num_attention_heads=5", "--set", "num_key_value_heads=5"}, misused, "does not divide into 5 attention heads: give the size of a head with --set head_dim=N"},
 		{tinyLlama, []string{"--seq", "8", "--ranks", "3", "--layers", "3,0,3"}, misused, "stage 1 has 0 layers: give each one or more"},
 		{tinyLlama, []string{"--seq", "8", "--recompute", "all"}, misused, `--recompute: "all" is not a recompute group`},
 		{tinyLlama, []string{"--seq", "8", "--layers", "1,2"}, misused, "the cut has 3 layers in 2 stages, but the model has 6 layers and the plan 4 stages"},
@@ -49,13 +49,13 @@ func TestFitFaults(t *testing.T) {
 		{tinyLlama, []string{"--seq", "8", "--profile", "nowhere.json"}, misused, "nowhere.json"},
 		{tinyLlama, []string{"--seq", "8", "--memory", "80"}, misused, "--memory 80 is 80 B: give a unit, such as 80GiB"},
 		{tinyLlama, []string{"--seq", "8", "--memory", "81559"}, misused, "--memory 81559 is 79.6 KiB: give a unit, such as 81559MiB"},
-		{"", []string{"--seq", "8"}, atFault, "config.json: found neither an object of JSON, {, nor a flag, such as --num-layers 32"},
-		{"[]", []string{"--seq", "8"}, atFault, "config.json: found neither an object of JSON, {, nor a flag, such as --num-layers 32"},
+		{"", []string{"--seq", "8"}, misused, "config.json: found neither an object of JSON, {, nor a flag, such as --num-layers 32"},
+		{"[]", []string{"--seq", "8"}, misused, "config.json: found neither an object of JSON, {, nor a flag, such as --num-layers 32"},
 		{tinyLlama, []string{"--seq", "8", "--offload", "all"}, misused, "weir: --offload all: give a share of the saved bytes, from 0 to 1"},
 		{tinyLlama, []string{"--seq", "8", "--best", "--offload", "1"}, misused, "give --far-rate, and leave out --offload"},
 		{tinyLlama, []string{"--seq", "8", "--far-rate", "25GB/s"}, misused, "--far-rate is for --best"},
 		{tinyLlama, []string{"--seq", "8", "--forward-only"}, misused, "fit is for training all layers"},
-		{tinyLlama, []string{"--seq", "8", "--time-limit", "1ns"}, atFault, "weir: stopped after 1ns, the limit of --time-limit"},
+		{tinyLlama, []string{"--seq", "8", "--time-limit", "1ns"}, misused, "weir: stopped after 1ns, the limit of --time-limit"},
 		{"--num-layers 4096 --hidden-size 64 --num-attention-heads 4 --vocab-size 64 --position-embedding-type none --seq-length 8", []string{"--ranks", "1024", "--best"}, misused, "weir: a search over 4096 layers on 1024 ranks takes too long"},
 		{tinyFlags + "--micro-batch-size 2 --global-batch-size 6", []string{"--replicas", "4"}, misused, "weir: a global batch of 6 sequences is not a multiple of 8, microbatches of 2 times 4 replicas: give another --replicas or --microbatch-size, or --microbatches"},
 		{tinyFlags + "--global-batch-size 6", []string{"--replicas", "4"}, misused, "weir: a global batch of 6 sequences is not a multiple of 4"},
@@ -119,7 +119,7 @@ func TestFitOptimizerOfFlags(t *testing.T) {
 func TestFitFollowsAdvice(t *testing.T) {
 	const script = "GPT_ARGS=\"\n --num-layers 36 \\\n --hidden-size 1280 \\\n --num-attention-heads 20 \\\n --seq-length 1024 \\\n --max-position-embeddings 1024 --micro-batch-size $MB --global-batch-size 16 --fp16 --swiglu --use-distributed-optimizer\n\"\n"
 	status, _, errs := fitRun(t, script, "--no-reserved")
-	require.Equal(t, atFault, status)
+	require.Equal(t, misused, status)
 	require.Contains(t, errs, "give it as --set vocab-size=N")
 	require.Contains(t, errs, "micro-batch-size is $MB, a variable of the shell: give it as --set micro-batch-size=VALUE")
 	args := []string{"--no-reserved", "--memory", "32501MiB", "--set", "vocab-size=50257", "--set", "micro-batch-size=4"}

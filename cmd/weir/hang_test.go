@@ -56,14 +56,14 @@ func TestLiveHang(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	process := strconv.Itoa(os.Getpid())
 	_, stderr, status := weir("", "hang", process)
-	require.Equal(t, atFault, status)
+	require.Equal(t, misused, status)
 	require.Regexp(t, "does not report its status: .*; weir status lists the processes that do", stderr)
 	answer := launch.Status{Text: "prepares"}
 	server, err := launch.ServeStatus(func() launch.Status { return answer })
 	require.NoError(t, err)
 	defer server.Close()
 	_, stderr, status = weir("", "hang", process)
-	require.Equal(t, atFault, status)
+	require.Equal(t, misused, status)
 	require.Contains(t, stderr, "does not say what its ranks wait for: prepares")
 
 	late, waits := transport.Standing{}, transport.Standing{Waits: true}
@@ -95,14 +95,14 @@ func TestHangStatus(t *testing.T) {
 	many := tarOf(t, 1000)
 	write("many.tar", many)
 	_, stderr, status = weir("", "hang", filepath.Join(folder, "many.tar"))
-	require.Equal(t, atFault, status)
+	require.Equal(t, misused, status)
 	require.Contains(t, stderr, "many.tar:x39: not a flight recorder dump: the file is empty\nand 960 more files that are not dumps\n")
 	require.NotContains(t, stderr, "x40")
 	require.NoError(t, os.Remove(filepath.Join(folder, "many.tar")))
 
 	write("dump_0", []byte("no pickle"))
 	_, stderr, status = weir("", "hang", folder)
-	require.Equal(t, atFault, status)
+	require.Equal(t, misused, status)
 	require.Contains(t, stderr, "dump_0: not a flight recorder dump: byte 0: ")
 
 	const ended = `{"pg_config": {"0": {"ranks": "[0, 1]"}}, "entries": [{"process_group": "0", "collective_seq_id": 1, "profiling_name": "nccl:all_reduce", "state": "completed"}]}`

@@ -20,11 +20,11 @@ func TestHostileInput(t *testing.T) {
 		status int
 		stderr string
 	}{
-		{"choose --ranks 2 --microbatches 4 --costs", "", atFault, ":1:1: found the end of the text, expected more of the costs\n"},
-		{"choose --ranks 2 --microbatches 4 --costs", `{"schema": 1}`, atFault, ": there are costs of 0 stages: give one entry for all, or one for each\n"},
-		{"choose --ranks 2 --microbatches 4 --costs", strings.Repeat(" ", 16<<20+1), atFault, ": the text is longer than 16777216 bytes: name a file with the costs\n"},
-		{"choose --ranks 2 --microbatches 4 --costs", `{"schema": 1, "stages": [{"f": NaN}]}`, atFault, ":1:32: found \"NaN\", expected a value\n"},
-		{"mem plan 1f1b --ranks 2 --profile", "\x1f\x8b\b", atFault, `:1:1: found "\x1f\x8b\b", expected a value` + "\n"},
+		{"choose --ranks 2 --microbatches 4 --costs", "", misused, ":1:1: found the end of the text, expected more of the costs\n"},
+		{"choose --ranks 2 --microbatches 4 --costs", `{"schema": 1}`, misused, ": there are costs of 0 stages: give one entry for all, or one for each\n"},
+		{"choose --ranks 2 --microbatches 4 --costs", strings.Repeat(" ", 16<<20+1), misused, ": the text is longer than 16777216 bytes: name a file with the costs\n"},
+		{"choose --ranks 2 --microbatches 4 --costs", `{"schema": 1, "stages": [{"f": NaN}]}`, misused, ":1:32: found \"NaN\", expected a value\n"},
+		{"mem plan 1f1b --ranks 2 --profile", "\x1f\x8b\b", misused, `:1:1: found "\x1f\x8b\b", expected a value` + "\n"},
 		{"mem plan 1f1b --ranks 2 --shapes 7 --profile " + profile, "-", misused, "weir: --shapes 7: the profile has shape classes 0 to 0\n"},
 	} {
 		args, want := strings.Fields(test.args), test.stderr

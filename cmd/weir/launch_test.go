@@ -39,13 +39,13 @@ func TestLaunch(t *testing.T) {
 func TestStatus(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var out, errs bytes.Buffer
-	require.Equal(t, atFault, run([]string{"status"}, strings.NewReader(""), &out, &errs))
+	require.Equal(t, misused, run([]string{"status"}, strings.NewReader(""), &out, &errs))
 	require.Contains(t, errs.String(), "no process on this host reports its status")
 	server, err := launch.ServeStatus(func() launch.Status { return launch.Status{Text: "rank 0 runs 0F1\nrank 1 waits\n"} })
 	require.NoError(t, err)
 	require.Zero(t, run([]string{"status"}, strings.NewReader(""), &out, &errs), errs.String())
 	require.Equal(t, fmt.Sprintf("process %d\n  rank 0 runs 0F1\n  rank 1 waits\n", os.Getpid()), out.String())
 	require.NoError(t, server.Close())
-	require.Equal(t, atFault, run([]string{"status", fmt.Sprint(os.Getpid())}, strings.NewReader(""), &out, &errs))
+	require.Equal(t, misused, run([]string{"status", fmt.Sprint(os.Getpid())}, strings.NewReader(""), &out, &errs))
 	require.Contains(t, errs.String(), "does not report its status")
 }
