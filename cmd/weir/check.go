@@ -9,20 +9,24 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/units"
 )
 
 // checkCmd checks a plan.
 type checkCmd struct {
 	source
-	Runtime  string `help:"What is to run the plan. weir waits at a receive; pytorch posts it and waits in the computation that needs it; torchtitan and automodel run PyTorch's runtime with a compute-only file. A file for one of these three is also checked for what it refuses or runs wrongly. auto is pytorch for PyTorch's CSV, the file's runtime for the text and plan forms, and weir for all others." group:"Plan:" enum:"auto,weir,pytorch,torchtitan,automodel" default:"auto"`
-	Schedule string `help:"With --runtime torchtitan or automodel: the name of the schedule that it is given, such as ZBVZeroBubble, which decides what stages a rank has." group:"Plan:" placeholder:"NAME"`
-	JSON     bool   `help:"Print the outcome as JSON."`
+	Runtime  string    `help:"What is to run the plan. weir waits at a receive; pytorch posts it and waits in the computation that needs it; torchtitan and automodel run PyTorch's runtime with a compute-only file. A file for one of these three is also checked for what it refuses or runs wrongly. auto is pytorch for PyTorch's CSV, the file's runtime for the text and plan forms, and weir for all others." group:"Plan:" enum:"auto,weir,pytorch,torchtitan,automodel" default:"auto"`
+	Schedule string    `help:"With --runtime torchtitan or automodel: the name of the schedule that it is given, such as ZBVZeroBubble, which decides what stages a rank has." group:"Plan:" placeholder:"NAME"`
+	Links    linkFlags `embed:"" group:"Links:"`
+	JSON     bool      `help:"Print the outcome as JSON."`
 }
 
 // Help returns the text that is printed below the flags.
 func (checkCmd) Help() string {
-	return `The exit status is 0 for a valid plan, 1 for a plan with faults, and 2 for a wrong command line. Each fault is one line on standard error, FILE:line:column: message, which names the fault and a possible fix.`
+	return `The exit status is 0 for a valid plan, 1 for a plan with faults, and 2 for a wrong command line. Each fault is one line on standard error, FILE:line:column: message, which names the fault and a possible fix.
+
+With --link-bytes a send waits while its message does not fit into what the link has free, and a message that is larger than the link waits for its receive. A valid plan is reported with the least capacity with which it is safe, and with --json also each link with what it needs.`
 }
 
 // outcome is the output of --json.
@@ -35,7 +39,13 @@ type outcome struct {
 	Actions       int64  `json:"actions"`
 	Visited       int64  `json:"visited"`
 	OldLetters    bool   `json:"old_letters,omitempty"`
-	LeastCapacity *int   `json:"least_capacity,omitempty"` // of a valid plan with transfers
+	LeastCapacity *int64 `json:"least_capacity,omitempty"` // of a valid plan with transfers, in messages
+	LinkBytes     int64  `json:"link_bytes,omitempty"`
+	// LeastBytes is the least capacity of a plan in bytes, and Links has what each link needs, in bytes or, without
+	// --link-bytes, in messages. A plan that deadlocks has them as well, if larger links would do.
+	LeastBytes *int64               `json:"least_bytes,omitempty"`
+	Links      []check.LinkCapacity `json:"links,omitempty"`
+	Against    *against             `json:"against,omitempty"`
 	// Uneven says whether replicas may have numbers of microbatches that differ by one.
 	Uneven *bool `json:"uneven_replicas,omitempty"`
 	// Schedules are the names of the schedules with which the trainer of --runtime runs the plan.
@@ -45,6 +55,9 @@ type outcome struct {
 
 // Run prints a line about a valid plan.
 func (c *checkCmd) Run(s *streams) error {
+	if err := c.place(); err != nil {
+		return err
+	}
 	plan, file, err := c.read(s, runtimeFlag{c.Runtime})
 	if unread, ok := errors.AsType[unreadable](err); ok { // whether it is a plan was the question
 		err = faults(unread)
@@ -59,7 +72,16 @@ func (c *checkCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	proof, err := prove(plan, file, plan.Capacity)
+	sizes, err := c.Links.sizes(s, plan, file)
+	if err != nil {
+		return err
+	}
+	capacity, inBytes := int64(plan.Capacity), sizes.Of != nil
+	if inBytes {
+		capacity = int64(c.Links.LinkBytes)
+	}
+	proof, err := check.ProveBytes(plan, capacity, sizes)
+	err = located(plan, file, err)
 	found, invalid := errors.AsType[faults](err)
 	if err != nil && !invalid {
 		return err
@@ -73,7 +95,29 @@ func (c *checkCmd) Run(s *streams) error {
 		Ranks: plan.Placement.Ranks, Stages: plan.Placement.Stages(), Microbatches: plan.Microbatches, Schedules: schedules,
 	}
 	o.OldLetters = file != nil && file.OldLetters
-	if o.Valid && plan.HasTransfers() {
+	if inBytes || c.Links.Against != "" {
+		n, undecided := needs(plan, sizes)
+		if undecided != nil && o.Valid {
+			return undecided
+		}
+		if undecided == nil {
+			o.Links = n.links
+		}
+		if inBytes && undecided == nil {
+			o.LinkBytes, o.LeastBytes = capacity, &n.least
+			if invalid && n.least > capacity {
+				found = append(found, fault{File: found[0].File, Code: "note", Text: "Links that hold " + units.Exactly(n.least) + " are enough."})
+				err, o.Faults = found, found
+			}
+		}
+		if c.Links.Against != "" && undecided == nil {
+			var refused error
+			if o.Against, refused = c.compare(s, plan, n); refused != nil {
+				return refused
+			}
+		}
+	}
+	if o.Valid && plan.HasTransfers() && !inBytes {
 		least, err := proof.LeastCapacity()
 		if err != nil {
 			return err
@@ -83,11 +127,17 @@ func (c *checkCmd) Run(s *streams) error {
 	if o.Valid && file == nil && c.Replicas > 1 && plan.Microbatches > 1 {
 		o.Uneven = c.shareUnevenly(c.Plan, plan)
 	}
+	if err == nil && o.Against != nil && len(o.Against.Worse) > 0 {
+		err = errShown
+	}
 	if c.JSON {
 		return errors.Join(printJSON(s.out, &o), err)
 	}
 	if o.Valid {
 		fmt.Fprintln(s.text, o.text(plan))
+	}
+	if o.Against != nil {
+		o.Against.text(s.text, inBytes)
 	}
 	return err
 }
@@ -113,6 +163,10 @@ func (o *outcome) text(p *schedule.Plan) string {
 		text += fmt.Sprintf(", all repeats proven from %d", o.Visited)
 	}
 	switch {
+	case o.LeastBytes != nil && *o.LeastBytes > 0:
+		text += "; links must hold " + units.Exactly(*o.LeastBytes)
+	case o.LeastBytes != nil:
+		text += "; safe under rendezvous"
 	case o.LeastCapacity == nil:
 	case *o.LeastCapacity == 0:
 		text += "; safe under rendezvous"

@@ -19,7 +19,7 @@ import (
 // one after the other.
 var examples = []struct{ command, lines string }{
 	{"plan", "weir plan zb-v --ranks 4 --to plan -o plan.json"},
-	{"check", "weir check plan.json\nweir check zb-v --ranks 4 --microbatches 1e6"},
+	{"check", "weir check plan.json\nweir check zb-v --ranks 4 --microbatches 1e6\nweir check zb-v --link-bytes 64MiB --config docs/fit/llama-3-8b.json --seq 8192 --against 1f1b"},
 	{"sim", "weir sim zb-v --ranks 4 --comm 0.1"},
 	{"choose", "weir choose --ranks 4 --microbatches 16 --comm 0.1 --cap 4\nweir choose --ranks 4 --microbatches 16 --cap 4 --runtime pytorch -o best.json"},
 	{"draw", "weir draw zb-v --ranks 4 -o zb-v.svg"},

@@ -162,9 +162,14 @@ func readFile(s *streams, name, form, letters string, m planFlags, old bool) (*f
 // is from a file.
 func prove(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, error) {
 	proof, err := check.Prove(plan, capacity)
+	return proof, located(plan, file, err)
+}
+
+// located returns the faults of a plan with their locations, and any other error as it is.
+func located(plan *schedule.Plan, file *format.File, err error) error {
 	invalid, ok := errors.AsType[*check.Error](err)
 	if !ok {
-		return proof, err
+		return err
 	}
 	var found faults
 	for _, f := range invalid.Faults {
@@ -189,7 +194,7 @@ func prove(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, e
 	for _, code := range slices.Sorted(maps.Keys(invalid.More)) {
 		found = append(found, fault{File: found[0].File, Text: fmt.Sprintf("and %d more: %v", invalid.More[code], code)})
 	}
-	return proof, found
+	return found
 }
 
 // predecessor finds the action after which a missing one belongs: the action of its stage and

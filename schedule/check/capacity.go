@@ -1,35 +1,105 @@
 package check
 
-// LeastCapacity returns the smallest capacity, in messages, that links between ranks need for a
-// proved plan to run without deadlock. It returns 0 if rendezvous is enough, if the plan sends
-// nothing, or if the plan is invalid. Any larger capacity works as well. It returns an error if the
-// plan is too irregular to decide.
-func (p *Proof) LeastCapacity() (int, error) {
+import (
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/passes"
+)
+
+// LeastCapacity returns the smallest capacity that links between ranks need for a proved plan to run
+// without deadlock: in messages, or in bytes after ProveBytes. It returns 0 if rendezvous is enough,
+// if the plan sends nothing, or if the plan is invalid. Any larger capacity works as well. It returns an
+// error if the plan is too irregular to decide.
+func (p *Proof) LeastCapacity() (int64, error) {
 	c := p.checker
 	if c == nil || !c.Transfers || c.rendezvous || len(c.Faults) > 0 {
 		return 0, nil
 	}
-	blocked, enough := 0, 1 // blocked is the largest capacity known to be too small, enough the smallest known to suffice
-	for !c.finishes(enough) {
+	return c.least(nil), c.Err()
+}
+
+// least returns the smallest capacity with which every rank finishes its program. It is positive.
+func (c *Checker) least(own []int64) int64 {
+	unit := c.unit()
+	blocked, enough := int64(0), int64(1) // in units: the largest capacity known to be too small, the smallest known to suffice
+	for !c.finishes(enough*unit, own) {
 		blocked, enough = enough, 2*enough
 	}
 	for enough-blocked > 1 && len(c.Faults) == 0 {
-		if middle := (blocked + enough) / 2; c.finishes(middle) {
+		if middle := (blocked + enough) / 2; c.finishes(middle*unit, own) {
 			enough = middle
 		} else {
 			blocked = middle
 		}
 	}
-	return enough, c.Err()
+	return enough * unit
 }
 
-// finishes reports whether every rank finishes its program if each link holds capacity messages. If
-// the plan is too irregular to decide, finishes adds a fault and returns true.
-func (c *Checker) finishes(capacity int) bool {
-	v := c.run(capacity)
+// finishes reports whether every rank finishes its program if each link has the capacity, or its own if
+// that is larger. If the plan is too irregular to decide, finishes adds a fault and returns true.
+func (c *Checker) finishes(capacity int64, own []int64) bool {
+	v := c.run(capacity, own)
 	if v.sets.Exhausted {
 		c.undecided()
 		return true
 	}
 	return v.machine.Done()
+}
+
+// LinkCapacity is the capacity that a link from one rank to another needs.
+type LinkCapacity struct {
+	From      int   `json:"from"`
+	To        int   `json:"to"`
+	Outputs   bool  `json:"outputs"`   // the link carries outputs of stages
+	Gradients bool  `json:"gradients"` // the link carries gradients
+	Capacity  int64 `json:"capacity"`  // in the unit of LeastCapacity
+}
+
+// LinkCapacities divides LeastCapacity among the links. The capacities of all links are lowered together from
+// it until the ranks deadlock. The links at which the ranks of the waiting cycles wait to send keep the last
+// capacity that was enough, and the others are lowered further, down to 0. So the plan runs without
+// deadlock if each link has its capacity. The result is nil if the plan sends nothing or is invalid. The
+// error is that of LeastCapacity.
+func (p *Proof) LinkCapacities() ([]LinkCapacity, error) {
+	c := p.checker
+	if c == nil || !c.Transfers || len(c.Faults) > 0 {
+		return nil, nil
+	}
+	unit, level := c.unit(), int64(0)
+	links := passes.NewLinks(&c.Outline)
+	own := make([]int64, len(links.From))
+	if !c.rendezvous {
+		level = c.least(nil)
+	}
+	for level > 0 && len(c.Faults) == 0 {
+		v := c.run(level-unit, own)
+		switch {
+		case v.sets.Exhausted:
+			c.undecided()
+		case v.machine.Done():
+			if level = 0; !c.finishes(0, own) {
+				level = c.least(own)
+			}
+		default: // A cycle that waits at none of the other links would also have formed at this level.
+			still := Standstill{&c.Outline, v.links, v.machine.Ranks}
+			for _, f := range still.Faults() {
+				for _, w := range f.Cycle {
+					if kind := w.Action.Kind(); kind == schedule.SendF || kind == schedule.SendB {
+						link := &own[links.Of[passes.Edge(w.Action)]]
+						*link = max(*link, level)
+					}
+				}
+			}
+		}
+	}
+	list := make([]LinkCapacity, len(own))
+	for link := range list {
+		list[link] = LinkCapacity{From: links.From[link], To: links.To[link], Capacity: own[link]}
+	}
+	for e, link := range links.Of {
+		if link >= 0 {
+			list[link].Outputs = list[link].Outputs || e%2 == 0
+			list[link].Gradients = list[link].Gradients || e%2 == 1
+		}
+	}
+	return list, c.Err()
 }

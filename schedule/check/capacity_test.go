@@ -26,7 +26,7 @@ func TestCheckLinks(t *testing.T) {
 		" put 0RECV_B0, with the actions that it needs, before 0SEND_F1 on rank 0, or increase the link capacity.")
 	least, err := leastCapacity(p)
 	require.NoError(t, err)
-	require.Equal(t, 1, least)
+	require.EqualValues(t, 1, least)
 
 	// A receive without a send waits for nothing; the error reports only the missing send.
 	err = check.Links(plantest.Written(t, "0 1", 2, strings.Replace(firstSends, " 0SEND_F1", "", 1), secondSends), 0)
@@ -47,7 +47,7 @@ func TestCheckLinks(t *testing.T) {
 		" rank 1 is at action 5, 1SEND_F1, and waits for 2RECV_F0 of rank 0;")
 	least, err = leastCapacity(p)
 	require.NoError(t, err)
-	require.Equal(t, 2, least)
+	require.EqualValues(t, 2, least)
 
 	// The two directions between a pair of ranks have separate links; on a shared link, forward
 	// messages would come before backward messages.
@@ -69,7 +69,7 @@ func TestCheckLinks(t *testing.T) {
 }
 
 // leastCapacity proves a plan for unlimited links and returns its least capacity.
-func leastCapacity(p *schedule.Plan) (int, error) {
+func leastCapacity(p *schedule.Plan) (int64, error) {
 	proof, err := check.Prove(p, schedule.Unlimited)
 	if err != nil {
 		return 0, err
@@ -107,8 +107,8 @@ func TestLeastCapacity(t *testing.T) {
 		}
 		least, err := leastCapacity(p)
 		require.NoError(t, err)
-		require.Equal(t, want, least, "seed %d\n%s", plantest.Seed(), plantest.Text(t, p))
-		found[least]++
+		require.EqualValues(t, want, least, "seed %d\n%s", plantest.Seed(), plantest.Text(t, p))
+		found[want]++
 	}
 	require.Greater(t, found[1], 50, "%v", found)
 	require.NotZero(t, found[2], "%v", found)
@@ -136,12 +136,17 @@ func TestLeastCapacityOfManyMicrobatches(t *testing.T) {
 		}
 		least, err := leastCapacity(p)
 		require.NoError(t, err)
-		require.Equal(t, microbatches/2, least) // as many before rank 1 as after it, and one on it
-		proof, err := check.Prove(p, least)
+		require.EqualValues(t, microbatches/2, least) // as many before rank 1 as after it, and one on it
+		proof, err := check.Prove(p, int(least))
 		require.NoError(t, err)
 		require.Equal(t, int64(7*microbatches), proof.Actions)
 		require.LessOrEqual(t, proof.Visited, int64(5_000))
-		plantest.RequireCodes(t, check.Links(p, least-1), check.Deadlock)
+		plantest.RequireCodes(t, check.Links(p, int(least)-1), check.Deadlock)
+		proof, err = check.ProveBytes(p, 3*least, same(3))
+		require.NoError(t, err)
+		require.LessOrEqual(t, proof.Visited, int64(5_000))
+		_, err = check.ProveBytes(p, 3*least-1, same(3))
+		plantest.RequireCodes(t, err, check.Deadlock)
 	}
 }
 

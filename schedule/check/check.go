@@ -48,17 +48,27 @@ type Proof struct {
 	// repeats of these.
 	Visited int64
 
-	checker *Checker // for LeastCapacity; nil if the parts of the plan do not fit together
+	checker *Checker // for the capacities of links; nil if the parts of the plan do not fit together
 }
 
 // Prove is like Links, but also returns a Proof, which is meaningless if the error is not nil.
 func Prove(plan *schedule.Plan, capacity int) (Proof, error) {
+	return prove(plan, int64(capacity), Sizes{})
+}
+
+// prove proves a plan for links that hold messages whose sizes sum up to the capacity.
+func prove(plan *schedule.Plan, capacity int64, sizes Sizes) (Proof, error) {
 	c := &Checker{Name: plan.Name}
 	c.CheckShape(plan)
 	if capacity < schedule.Unlimited {
-		c.planFault(Malformed, -1, "A link cannot hold %d messages; use 0 or more, or %d for no limit.", capacity, schedule.Unlimited)
+		unit := "messages"
+		if sizes.Of != nil {
+			unit = "bytes"
+		}
+		c.planFault(Malformed, -1, "A link cannot hold %d %s; use 0 or more, or %d for no limit.", capacity, unit, schedule.Unlimited)
 	}
 	c.Programs(plan)
+	c.measure(sizes)
 	err := c.Finish(capacity)
 	if c.Plan == nil {
 		return Proof{}, err
@@ -68,7 +78,7 @@ func Prove(plan *schedule.Plan, capacity int) (Proof, error) {
 
 // Finish completes the checks after Programs by finding deadlocks and faulty drops. The error contains
 // all faults found so far.
-func (c *Checker) Finish(capacity int) error {
+func (c *Checker) Finish(capacity int64) error {
 	if c.Plan != nil && !c.aborted {
 		c.checkProgress(capacity)
 		if c.Marked {

@@ -20,7 +20,9 @@ type Checker struct {
 	uneven  []bool         // by edge: the numbers of sends and receives differ
 	visited int64          // the largest number of actions visited in a single traversal
 
-	rendezvous bool // the plan does not deadlock with links of capacity 0
+	rendezvous bool  // the plan does not deadlock with links of capacity 0
+	sizes      Sizes // of its messages; 1 each if the capacity of links is in messages
+	edgeSizes  []int64
 
 	compared int64 // the number of messages that checkPairing has compared one by one
 

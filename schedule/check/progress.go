@@ -6,22 +6,22 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// checkProgress proves that the ranks do not deadlock if each link holds capacity messages. It runs
+// checkProgress proves that the ranks do not deadlock if each link has the capacity. It runs
 // all ranks together and checks only dependencies between ranks. It tries rendezvous first, because
 // a plan that finishes under rendezvous finishes with any capacity: if each send moves to immediately
 // before its receive, the same run is possible on links that hold one message.
-func (c *Checker) checkProgress(capacity int) {
+func (c *Checker) checkProgress(capacity int64) {
 	if len(c.Plan.Programs) == 1 {
 		return
 	}
 	if capacity != 0 && c.Transfers && len(c.Faults) == 0 {
-		v := c.run(0)
+		v := c.run(0, nil)
 		if c.rendezvous = v.machine.Done(); c.rendezvous {
 			c.visited = max(c.visited, v.machine.Visited)
 			return
 		}
 	}
-	v := c.run(capacity)
+	v := c.run(capacity, nil)
 	c.visited = max(c.visited, v.machine.Visited)
 	c.rendezvous = capacity == 0 && v.machine.Done()
 	if v.sets.Exhausted {
@@ -30,34 +30,45 @@ func (c *Checker) checkProgress(capacity int) {
 	}
 	still := Standstill{&c.Outline, v.links, v.machine.Ranks}
 	for _, f := range still.Faults() {
+		f.Text += v.fullLink(f.Cycle)
 		c.Add(f)
 	}
 }
 
+// unlimited is the limit of a link without one. It exceeds the sum of all messages.
+const unlimited = int64(1) << 62
+
 // run advances all ranks as far as possible. By Lemma 1 of package passes, they reach the same
-// configuration in every order.
-func (c *Checker) run(capacity int) *progressVisitor {
+// configuration in every order. Each link has the capacity, or its own if that is larger.
+func (c *Checker) run(capacity int64, own []int64) *progressVisitor {
 	sets := c.Stages * passes.KindsPerStage
-	v := &progressVisitor{c: c, capacity: int64(capacity), links: passes.NewLinks(&c.Outline), totals: sets}
+	v := &progressVisitor{c: c, links: passes.NewLinks(&c.Outline), totals: sets}
 	v.machine = passes.NewRoundRobin(&c.Outline, 2*sets, len(v.links.From))
 	v.sets = v.machine.Sets
 	for set, total := range c.totals {
 		v.sets.Put(sets+set, total)
 	}
-	v.machine.Limit = int64(capacity)
+	for link := range v.machine.Limits {
+		v.machine.Limits[link] = capacity
+		if capacity < 0 {
+			v.machine.Limits[link] = unlimited
+		} else if own != nil {
+			v.machine.Limits[link] = max(capacity, own[link])
+		}
+	}
+	v.machine.Periodic = v.machine.Periodic && !c.sizes.Vary
 	v.machine.Run(v)
 	return v
 }
 
 // progressVisitor is the visitor whose ranks wait only for other ranks. Its sets hold the completed
-// actions for which another rank may wait. Its counts are the numbers of messages on the links.
+// actions for which another rank may wait. Its counts are the sizes of the messages on the links.
 type progressVisitor struct {
-	c        *Checker
-	machine  passes.RoundRobin
-	sets     *repeats.Sets // of the machine
-	capacity int64
-	links    passes.Links
-	totals   int // the index of the first of the sets that hold all actions of the plan
+	c       *Checker
+	machine passes.RoundRobin
+	sets    *repeats.Sets // of the machine
+	links   passes.Links
+	totals  int // the index of the first of the sets that hold all actions of the plan
 }
 
 // Step runs an action unless it has to wait for another rank. The first action of a joined pair
@@ -92,16 +103,13 @@ func (v *progressVisitor) ready(a schedule.Action, mb int64) bool {
 		return v.c.Transfers || !v.c.Crosses(stage) || v.done(stage+1, schedule.B, schedule.I, mb)
 	case schedule.SendF, schedule.SendB:
 		e := passes.Edge(a)
-		switch {
-		case v.capacity < 0:
-			return true
-		case v.capacity == 0:
-			return v.done(passes.Receiver(e), kind+schedule.RecvF-schedule.SendF, schedule.None, mb)
+		if size := v.c.size(e, mb); !v.rendezvous(e, size) {
+			return v.machine.Room(v.links.Of[e], size)
 		}
-		return v.machine.Room(v.links.Of[e])
+		return v.done(passes.Receiver(e), kind+schedule.RecvF-schedule.SendF, schedule.None, mb)
 	case schedule.RecvF, schedule.RecvB:
 		e := passes.Edge(a)
-		if v.capacity == 0 {
+		if v.rendezvous(e, v.c.size(e, mb)) {
 			return v.machine.Next(v.links.From[v.links.Of[e]], passes.Sent(e, mb)) || v.missing(e/2, kind-schedule.RecvF+schedule.SendF, schedule.None, mb)
 		}
 		return v.done(e/2, kind-schedule.RecvF+schedule.SendF, schedule.None, mb)
@@ -111,6 +119,12 @@ func (v *progressVisitor) ready(a schedule.Action, mb int64) bool {
 		return v.done(stage-1, schedule.RecvB, schedule.None, mb) || !v.sets.Has(v.c.Set(stage, schedule.SendB), mb)
 	}
 	return true
+}
+
+// rendezvous reports whether a message is larger than the capacity of its edge's link, so that its send
+// and its receive complete together.
+func (v *progressVisitor) rendezvous(e int, size int64) bool {
+	return size > v.machine.Limits[v.links.Of[e]]
 }
 
 // done reports whether an action of either kind is done. It also returns true if the plan lacks both
@@ -127,18 +141,19 @@ func (v *progressVisitor) missing(stage int, kind, or schedule.Kind, mb int64) b
 // record marks an action as done if another rank may wait for it.
 func (v *progressVisitor) record(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
-	if !v.observed(stage, kind) || !v.sets.Add(v.c.Set(stage, kind), mb) || kind.Compute() || v.capacity <= 0 {
+	if !v.observed(stage, kind) || !v.sets.Add(v.c.Set(stage, kind), mb) || kind.Compute() {
 		return
 	}
 	e := passes.Edge(a)
-	link := &v.machine.Counts[v.links.Of[e]]
+	link, size := &v.machine.Counts[v.links.Of[e]], v.c.size(e, mb)
 	switch {
+	case v.rendezvous(e, size):
 	case kind == schedule.SendF || kind == schedule.SendB:
 		if !v.missing(passes.Receiver(e), kind+schedule.RecvF-schedule.SendF, schedule.None, mb) {
-			*link++
+			*link += size
 		}
 	case !v.missing(e/2, kind-schedule.RecvF+schedule.SendF, schedule.None, mb):
-		*link--
+		*link -= size
 	}
 }
 

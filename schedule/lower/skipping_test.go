@@ -54,7 +54,7 @@ func sameAsList(t *testing.T, p, list *schedule.Plan, rng *rand.Rand) {
 		require.Equal(t, []any{markedList.Parts, markedList.Windows, markedList.Outgoing, markedList.Entries},
 			[]any{marked.Parts, marked.Windows, marked.Outgoing, marked.Entries}, p.Name)
 
-		var least [3]int
+		var least [3]int64
 		for i, p := range []*schedule.Plan{marked, markedList, plantest.Nested(marked, rng)} {
 			proof, err := check.Prove(p, schedule.Unlimited)
 			require.NoError(t, err)

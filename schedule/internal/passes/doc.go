@@ -13,7 +13,7 @@
 // finished, and not all have finished.
 //
 //	client           policy       an action waits for
-//	check            RoundRobin   its dependencies on other ranks, and a free slot of its link
+//	check            RoundRobin   its dependencies on other ranks, and free space on its link
 //	simulate         RoundRobin   its message, whose arrival determines when the action starts
 //	lower.Transfers  Clock        its message; the pass inserts sends and receives at the times of the clock
 //
@@ -44,12 +44,12 @@
 // precede a, so they differ only in actions of other ranks.
 //
 //   - If a waits for an action of another rank, that action is in S, and thus in T.
-//   - If a is a send that waits for a free slot, only its rank sends on the link. The sends on the link
+//   - If a is a send that waits for free space, only its rank sends on the link. The sends on the link
 //     are the same in S and T, and T contains at least the receives of S, so the link has at least as
-//     many free slots.
-//   - On a link of capacity 0 (rendezvous), a receive waits until the sender's next action is the
-//     matching send. The send waits for the receive, so it is not in T either, and it is still the
-//     sender's next action.
+//     much free space.
+//   - The receive of a message that exceeds the capacity of its link (rendezvous) waits until the
+//     sender's next action is the matching send. The send waits for the receive, so it is not in T
+//     either, and it is still the sender's next action.
 //   - In a simulation, each link has one sender and one receiver, and both process its messages in
 //     order. The time of an action is a function of the times of earlier actions of its rank and of
 //     the messages that it takes. By induction on the actions, no time depends on the order in which

@@ -15,9 +15,9 @@ import (
 // A period advances every rank whose segment repeats by the same number of microbatches.
 type RoundRobin struct {
 	Machine
-	Counts  []int64 // of the visitor; Room compares them with Limit
-	Limit   int64
-	Visited int64 // the number of actions that have run
+	Counts  []int64 // of the visitor; Room compares them with Limits
+	Limits  []int64 // by count
+	Visited int64   // the number of actions that have run
 
 	peers          [][]int // by rank: the ranks for which it may wait, which may wait for it
 	waits          []bool  // by rank: it could not run its next action, and its peers have not run any since
@@ -52,7 +52,7 @@ const (
 func NewRoundRobin(o *Outline, sets, counts int) RoundRobin {
 	ranks := len(o.Plan.Programs)
 	r := RoundRobin{
-		Machine: newMachine(o, sets, o.Allowance), Counts: make([]int64, counts), roomMargin: make([]int64, counts),
+		Machine: newMachine(o, sets, o.Allowance), Counts: make([]int64, counts), Limits: make([]int64, counts), roomMargin: make([]int64, counts),
 		stops: slices.Repeat([]int64{math.MaxInt64}, ranks), lengths: make([]int64, ranks),
 		peers: make([][]int, ranks), waits: make([]bool, ranks),
 	}
@@ -138,9 +138,9 @@ func (p *Cursor) run(v Visitor, rank int, end int64) bool {
 	return true
 }
 
-// Room reports whether a count is below the limit.
-func (r *RoundRobin) Room(count int) bool {
-	room := r.Limit - 1 - r.Counts[count]
+// Room reports whether a count can increase by an amount without exceeding its limit.
+func (r *RoundRobin) Room(count int, amount int64) bool {
+	room := r.Limits[count] - amount - r.Counts[count]
 	if r.comparing {
 		r.roomMargin[count] = min(r.roomMargin[count], max(room, -1-room))
 	}
