@@ -25,6 +25,7 @@ var examples = []struct{ command, lines string }{
 	{"draw", "weir draw zb-v --ranks 4 -o zb-v.svg"},
 	{"convert", "weir convert plan.json --to compute -o plan.csv"},
 	{"place", "weir place docs/placement/pinwheel.csv"},
+	{"slots", "weir slots zb-v --ranks 4 --runtime pytorch\nweir slots dualpipev --ranks 4 --runtime pytorch --against zb-v"},
 	{"mem log", "weir mem log docs/memory-log/planned.jsonl --html memory.html"},
 	{"mem plan", "weir mem plan 1f1b --ranks 2 --microbatches 4096 --profile docs/placement/profile.json --what-if"},
 	{"mem diff", "weir mem diff docs/memory-log/plain.jsonl docs/memory-log/kept-loss.jsonl"},

@@ -29,6 +29,7 @@ type commands struct {
 	Draw    drawCmd    `cmd:"" group:"Plans:" help:"Draw a plan as SVG or as a page that zooms, or write a trace for Perfetto."`
 	Convert convertCmd `cmd:"" group:"Plans:" help:"Read a plan file in one form and write it in another."`
 	Place   placeCmd   `cmd:"" group:"Memory:" help:"Lay out buffers with known lifetimes in as little memory as possible."`
+	Slots   slotsCmd   `cmd:"" group:"Memory:" help:"Assign what each rank holds to slots that are used again, and prove that none is written while it is alive."`
 	Mem     memCmd     `cmd:"" group:"Memory:" help:"Show the memory of a run, compare it, and plan it."`
 	Pack    packCmd    `cmd:"" group:"Models and batches:" help:"Pack the sequences of a step into microbatches by their lengths, within the memory of a rank."`
 	Fit     fitCmd     `cmd:"" group:"Models and batches:" help:"Say whether a training run fits, from the description of a model."`

@@ -63,6 +63,7 @@ var rooms = []struct {
 	{"schedule/draw", 4, nil},
 	{"schedule/choose", 4, nil},
 	{"schedule/pack", 4, nil},
+	{"schedule/slots", 4, nil},
 	{"schedule/runner", 7, nil},
 	{"schedule/runner/internal/calls", 5, nil},
 	{"schedule/runner/internal/replicas", 6, nil},
