@@ -81,6 +81,19 @@ func (p *Packing) add(r Replica) {
 	p.Replicas, p.Makespan = append(p.Replicas, r), max(p.Makespan, r.Makespan)
 }
 
+// Microbatches numbers the packs of all replicas as one batch. It returns the sequences of each microbatch,
+// and for each replica its microbatches in the order that runner.InOrder takes.
+func (p *Packing) Microbatches() (packs [][]int, order [][]int) {
+	for _, r := range p.Replicas {
+		own := make([]int, len(r.Packs))
+		for mb := range own {
+			own[r.Plan.Item(mb)] = len(packs) + mb
+		}
+		packs, order = append(packs, r.Packs...), append(order, own)
+	}
+	return packs, order
+}
+
 // Replica is the part of a step that one replica runs.
 type Replica struct {
 	// Packs holds the microbatches in the order of the plan. Each is a list of indices of sequences, in

@@ -56,7 +56,8 @@ func requirePacking(t require.TestingT, cfg *pack.Config, sequences []int64, p *
 	var all []int
 	slowest := int64(0)
 	require.Len(t, p.Replicas, max(cfg.Replicas, 1))
-	for _, r := range p.Replicas {
+	packs, order := p.Microbatches()
+	for replica, r := range p.Replicas {
 		if slowest = max(slowest, r.Makespan); r.Plan == nil {
 			require.Empty(t, r.Packs)
 			continue
@@ -76,6 +77,7 @@ func requirePacking(t require.TestingT, cfg *pack.Config, sequences []int64, p *
 				require.LessOrEqual(t, size.Tokens, cfg.Limits.Tokens)
 			}
 			costs.Lengths[r.Plan.Item(mb)] = size
+			require.Equal(t, packed, packs[order[replica][r.Plan.Item(mb)]])
 		}
 		_, err := check.Prove(r.Plan, cfg.Capacity)
 		require.NoError(t, err)
@@ -95,6 +97,8 @@ func requirePacking(t require.TestingT, cfg *pack.Config, sequences []int64, p *
 	slices.Sort(all)
 	require.Len(t, all, len(sequences))
 	require.Len(t, slices.Compact(all), len(sequences))
+	numbers := slices.Sorted(slices.Values(slices.Concat(order...)))
+	require.Len(t, slices.Compact(numbers), len(packs))
 }
 
 // Every packing of random batches, schedules and limits keeps the promises, and a second packer, or the

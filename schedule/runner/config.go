@@ -159,7 +159,7 @@ type World[T any] struct {
 // transport.
 type Replicas struct {
 	// Count is the number of replicas R; 0 means 1. Replica r trains on the microbatches r, r+R, and
-	// so on of the batch. World.Ranks is the number of ranks of one pipeline. World.First,
+	// so on of the batch, unless InOrder deals them otherwise. World.Ranks is the number of ranks of one pipeline. World.First,
 	// Config.Spaces, hooks and results number ranks over all replicas, replica after replica.
 	Count int
 	// Shard selects the state that is sharded over the replicas: none (0), the optimizer's state (1),

@@ -6,7 +6,7 @@
 // a [Result]; Evaluate runs only the forward. M may differ from call to call. The runner asks the
 // schedule for a plan of M microbatches, or takes Plan.Fixed. It adds transfers, if there are several
 // ranks, and lifetimes, which it derives from the stages' declarations. It then checks the plan, and
-// keeps the last plan of each mode.
+// keeps the latest ones.
 //
 // The runner owns every handle between stage calls. It follows the plan and decides nothing itself:
 // the drop bits determine which buffers each action releases, and package effects determines the
@@ -40,8 +40,8 @@
 //
 // # Replicas
 //
-// Data-parallel replicas (Replicas) add ranks to the runner, and share the batch of a step. Each
-// replica owns a range of the elements of every parameter ([Owned]).
+// Data-parallel replicas (Replicas) add ranks to the runner, and share the batch of a step, evenly or as
+// an order says ([InOrder]). Each replica owns a range of the elements of every parameter ([Owned]).
 //
 //   - REDUCE_GRAD exposes the gradients of a stage to the other replicas. While the rank continues, a
 //     goroutine adds up the range that its replica owns, in replica order. At Shard 0 it then
@@ -60,7 +60,7 @@
 // references. A step and a dry run call the stages through the same code (internal/calls). From this
 // profile (Memory.Profile) and a plan's lifetimes, package layout computes a layout: the address of
 // every buffer of a step, on every rank. The runner knows it only as a [planning.Planner]. The first step that
-// needs the layout computes it; Prepare computes it ahead of time and returns it. A step then reserves
+// needs the layout computes it; Prepare computes it ahead of time, also while a step runs. A step then reserves
 // the memory before its first action, gives each allocation the address that the layout has for it, and
 // compares the live bytes with the layout after every microbatch (L6). An allocation of a stage that is not in its
 // profile fails.

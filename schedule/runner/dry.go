@@ -21,7 +21,7 @@ var errDry = errors.New("runner: NewDry has made the runner, which runs no steps
 func (r *Runner[T]) Dry() *calls.Dry[T] {
 	dry := &calls.Dry[T]{
 		Facts: r.planner.passes.Facts, Copy: r.cfg.World.Copy,
-		SetSource: func(source calls.Source[T]) error { return r.share(source, 1) },
+		SetSource: func(source calls.Source[T]) error { return r.share(source, &batch{m: 1, replicas: 1}) },
 	}
 	for _, w := range r.workers {
 		dry.Ranks = append(dry.Ranks, &w.calls)

@@ -104,7 +104,7 @@ func (r *worker[T]) account() RankResult {
 // sendReport sends this rank's report and returns the encoded reports of all ranks.
 func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]byte, error) {
 	mine := &r.reports.report
-	mine.reportHeader = reportHeader{Step: r.step, Microbatches: int64(r.running.m), Mode: int64(r.running.plan.Mode), Rank: r.account()}
+	mine.reportHeader = reportHeader{Step: r.step, Microbatches: int64(r.running.batch.m), Mode: int64(r.running.plan.Mode), Rank: r.account()}
 	mine.squares = mine.squares[:0]
 	if r.running.plan.Mode == schedule.Training {
 		mine.squares = append(mine.squares, r.params.sums...)
@@ -125,9 +125,9 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 	if err := theirs.decode(data); err != nil {
 		return fmt.Errorf("%w: rank %d: %w", transport.ErrRanks, rank, err)
 	}
-	if theirs.Step != r.step || theirs.Microbatches != int64(r.running.m) || theirs.Mode != int64(r.running.plan.Mode) {
+	if theirs.Step != r.step || theirs.Microbatches != int64(r.running.batch.m) || theirs.Mode != int64(r.running.plan.Mode) {
 		return fmt.Errorf("%w: rank %d ran step %d of %d microbatches (mode %d), this rank ran step %d of %d (mode %d)", transport.ErrRanks, rank,
-			theirs.Step, theirs.Microbatches, theirs.Mode, r.step, r.running.m, r.running.plan.Mode)
+			theirs.Step, theirs.Microbatches, theirs.Mode, r.step, r.running.batch.m, r.running.plan.Mode)
 	}
 	if r.running.plan.Mode == schedule.Training {
 		if err := r.params.addSquares(rank, theirs.squares); err != nil {

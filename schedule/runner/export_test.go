@@ -12,7 +12,7 @@ import (
 
 // SourcesOf returns a source for each rank, whose entries have only the rank.
 func SourcesOf[T any](t *testing.T, ranks int, source Source[T]) (list []Source[T]) {
-	require.NoError(t, source.(multiRank).begin(0, ranks, 1, 0))
+	require.NoError(t, source.(multiRank).begin(0, ranks, &batch{replicas: 1}))
 	for rank := range ranks {
 		held := frames.New(frames.Config[T]{Rank: rank})
 		list = append(list, Indexed(func(ctx context.Context, _ batchctx.Entry[T]) error {

@@ -67,18 +67,22 @@ func (r *worker[T]) plansMemory(plan *planned) bool {
 	return plan.Mode == schedule.Training || r.cfg.Outputs == nil
 }
 
-// shapes returns the shape classes of the microbatches of the rank's plan, or nil if the source does
-// not implement Shaped.
-func (r *worker[T]) shapes(plan *schedule.Plan) []int {
-	shaped, ok := ofRank(r.calls.Source, r.global).(Shaped)
-	if !ok {
+// shapes returns the shape classes of the microbatches of the rank's plan, or nil if shaped is.
+func (r *worker[T]) shapes(plan *schedule.Plan, b *batch, shaped Shaped) []int {
+	if shaped == nil {
 		return nil
 	}
 	shapes := make([]int, plan.Microbatches)
 	for m := range shapes {
-		shapes[m] = shaped.Shape(r.calls.Frames.Index(plan.Item(m)))
+		shapes[m] = shaped.Shape(b.index(r.replica, plan.Item(m)))
 	}
 	return shapes
+}
+
+// shaped returns the rank's source if it is Shaped, or else nil.
+func (r *worker[T]) shaped(source Source[T]) Shaped {
+	shaped, _ := ofRank(source, r.global-r.cfg.World.First).(Shaped)
+	return shaped
 }
 
 // lay reserves the memory of the step on this rank.

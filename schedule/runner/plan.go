@@ -3,11 +3,9 @@ package runner
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
-	"hash/fnv"
-	"math/bits"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/weir-ml/weir/internal/engine/effects"
@@ -19,7 +17,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// planner makes plans for steps and keeps the last one of each mode. The ranks of a process share it.
+// planner makes plans for steps and keeps the latest. The ranks of a process share it, and Prepare uses it
+// while a step runs.
 type planner struct {
 	plan     *Plan // from the completed configuration
 	memory   *Memory
@@ -27,149 +26,188 @@ type planner struct {
 	passes   lower.Passes
 	replicas int
 
-	mu sync.Mutex
-	// plans holds the last plans of each mode. Plan 0 is for the replicas with one more microbatch
-	// than the others, or for all replicas if all have the same number; plan 1 is for the others.
-	// Plan 2+r is for the shapes of replica r's microbatches.
-	plans [2][]*planned
+	mu   sync.Mutex
+	kept []*planned // the most recently used first, at most mostKept for each replica
 }
 
-// planned is a plan with its memory plan.
+// mostKept is the number of plans that a planner keeps for each replica: those of a training step, of a
+// prepared one and of an evaluation, each with and without a memory plan.
+const mostKept = 6
+
+// request describes a plan that a planner makes.
+type request struct {
+	mode   schedule.Mode
+	m      int      // number of microbatches of the replica
+	bare   *planned // the plan to which memory is to be added; nil if none is
+	shapes []int    // the shape classes for which memory is planned; nil means any
+}
+
+// planned is a checked plan, which may have a memory plan.
 type planned struct {
-	*schedule.Plan
-	memory planning.Plan // nil if memory is not planned
-	shapes []int         // the shapes for which memory is planned; nil means any
-	hash   uint64        // of the programs of all ranks
+	*schedule.Plan // nil while it is being made
+	want           request
+	memory         planning.Plan // nil if memory is not planned
+	hash           uint64        // of the programs of all ranks
 	// offloads is set if a rank offloads saved state.
 	offloads bool
-	// comparedWith is the plan with which check.Replicas has compared this one: the plan of the
-	// replicas with one more microbatch.
-	comparedWith *schedule.Plan
+	// comparedWith is the plan with which check.Replicas has compared this one.
+	comparedWith *planned
+	programs     []struct { // by rank of the pipeline
+		sync.Once
+		program *program
+	}
+	made chan struct{} // closed when the fields above, or err, are set
+	err  error
 }
 
-// share is the plan of a replica for its share of a step's microbatches.
-type share struct {
-	*planned
-	slot int    // index in planner.plans
-	hash uint64 // of the plans of all replicas
+// planShare returns the checked plan of a mode for a replica's share of a batch, and a hash of the plans of
+// all replicas.
+func (p *planner) planShare(ctx context.Context, mode schedule.Mode, b *batch, replica int) (mine *planned, hash fnvSum, err error) {
+	fewest := b.count(p.replicas - 1) // without an order, the last replica has the fewest
+	for r := range b.order {
+		fewest = min(fewest, b.count(r))
+	}
+	if b.m > 0 && fewest < 1 { // the rule rejects 0
+		return nil, 0, fmt.Errorf("%w: %d microbatches for %d replicas: each needs at least one", schedule.ErrParams, b.m, p.replicas)
+	}
+	if copies := p.params.Placement.Copies; p.replicas > 1 && mode == schedule.Training && fewest < copies { // other replicas read what each copy reduces
+		return nil, 0, fmt.Errorf("%w: %d microbatches for %d replicas of %d copies of the model: each copy needs at least one", schedule.ErrParams, b.m, p.replicas, copies)
+	}
+	hash = newSum()
+	var first, plan *planned
+	for r := range p.replicas {
+		if m := b.count(r); plan == nil || plan.want.m != m {
+			if plan, err = p.keep(ctx, request{mode: mode, m: m}); err == nil && r > 0 {
+				err = p.compare(first, plan)
+			}
+			if err != nil {
+				return nil, 0, err
+			}
+		}
+		if r == 0 {
+			first = plan
+		}
+		if r == replica {
+			mine = plan
+		}
+		hash.add(plan.hash)
+	}
+	return mine, hash, nil
 }
 
-// planShare returns the checked plan of a mode for a replica's share of m microbatches.
-func (p *planner) planShare(mode schedule.Mode, m, replica int) (share, error) {
-	if m > 0 && m < p.replicas { // the rule rejects 0
-		return share{}, fmt.Errorf("%w: %d microbatches for %d replicas: each needs at least one", schedule.ErrParams, m, p.replicas)
-	}
-	if copies := p.params.Placement.Copies; p.replicas > 1 && mode == schedule.Training && m < p.replicas*copies { // other replicas read what each copy reduces
-		return share{}, fmt.Errorf("%w: %d microbatches for %d replicas of %d copies of the model: each copy needs at least one", schedule.ErrParams, m, p.replicas, copies)
-	}
+// compare returns an error unless replicas can run two plans together.
+func (p *planner) compare(first, other *planned) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.plans[mode] == nil {
-		p.plans[mode] = make([]*planned, 2+p.replicas)
+	if first.want.mode != schedule.Training || p.plan.Unchecked || first == other || other.comparedWith == first {
+		return nil
 	}
-	most, err := p.planReplica(mode, (m+p.replicas-1)/p.replicas, 0)
-	if err != nil {
-		return share{}, err
+	if err := check.Replicas(first.Plan, other.Plan); err != nil {
+		return err
 	}
-	if m%p.replicas == 0 {
-		return share{most, 0, most.hash}, nil
-	}
-	fewest, err := p.planReplica(mode, m/p.replicas, 1)
-	if err != nil {
-		return share{}, err
-	}
-	if mode == schedule.Training && !p.plan.Unchecked && fewest.comparedWith != most.Plan {
-		if err := check.Replicas(most.Plan, fewest.Plan); err != nil {
-			return share{}, err
+	other.comparedWith = first
+	return nil
+}
+
+// keep returns a plan that is kept, or makes and keeps it. If another goroutine is making it, keep waits.
+func (p *planner) keep(ctx context.Context, want request) (*planned, error) {
+	for {
+		p.mu.Lock()
+		i := slices.IndexFunc(p.kept, func(k *planned) bool {
+			return k.want.mode == want.mode && k.want.m == want.m && k.want.bare == want.bare &&
+				slices.Equal(k.want.shapes, want.shapes) && (k.want.shapes == nil) == (want.shapes == nil)
+		})
+		if i < 0 {
+			plan := &planned{want: want, made: make(chan struct{}), err: errNoReturn}
+			p.kept = slices.Insert(p.kept[:min(len(p.kept), mostKept*p.replicas-1)], 0, plan)
+			p.mu.Unlock()
+			return plan, p.fill(ctx, plan)
 		}
-		fewest.comparedWith = most.Plan
+		plan := p.kept[i]
+		copy(p.kept[1:i+1], p.kept[:i])
+		p.kept[0] = plan
+		p.mu.Unlock()
+		select {
+		case <-plan.made:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if plan.err == nil {
+			return plan, nil
+		} // whoever made it returns the error, which may be of another context
 	}
-	hash := bits.RotateLeft64(most.hash, 1) ^ fewest.hash
-	if replica < m%p.replicas {
-		return share{most, 0, hash}, nil
-	}
-	return share{fewest, 1, hash}, nil
 }
 
-// planReplica returns the checked plan of a mode for m microbatches of one replica, and keeps it in
-// slot.
-func (p *planner) planReplica(mode schedule.Mode, m, slot int) (*planned, error) {
-	if kept := p.plans[mode][slot]; kept != nil && kept.Microbatches == m {
-		return kept, nil
-	}
-	plan, err := p.make(mode, m)
-	if err != nil {
-		return nil, err
-	}
-	made := &planned{Plan: plan, hash: hashOf(plan), offloads: plan.Kinds()[schedule.Offload]}
-	p.plans[mode][slot] = made
-	return made, nil
+// fill makes a plan, and forgets it if that fails.
+func (p *planner) fill(ctx context.Context, plan *planned) error {
+	defer func() { // also if the rule panics
+		if plan.err != nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.kept = slices.DeleteFunc(p.kept, func(k *planned) bool { return k == plan })
+		}
+		close(plan.made)
+	}()
+	plan.err = p.plans(ctx, plan)
+	return plan.err
 }
 
-// appendHello appends a rank's description of the step that it begins. It does not allocate if b has
-// enough capacity (L11).
-func (p *share) appendHello(b []byte, step int64, m, capacity, level int) []byte {
-	b = strconv.AppendInt(append(b, "step "...), step, 10)
-	b = append(append(b, " ("...), p.Mode.String()...)
-	b = append(append(b, ", "...), p.Name[:min(len(p.Name), 200)]...)
-	b = strconv.AppendInt(append(b, ") with "...), int64(m), 10)
-	b = strconv.AppendUint(append(b, " microbatches, plan "...), p.hash, 16)
-	b = strconv.AppendInt(append(b, ", links of capacity "...), int64(capacity), 10)
-	if level > 0 {
-		b = strconv.AppendInt(append(b, ", shard level "...), int64(level), 10)
+// plans makes a plan, or adds a memory plan to one.
+func (p *planner) plans(ctx context.Context, plan *planned) (err error) {
+	plan.programs = slices.Grow(plan.programs, p.params.Placement.Ranks)[:p.params.Placement.Ranks]
+	want, bare := &plan.want, plan.want.bare
+	if bare == nil {
+		if plan.Plan, err = p.make(want.mode, want.m); err == nil {
+			plan.hash, plan.offloads = hashOf(plan.Plan), plan.Kinds()[schedule.Offload]
+		}
+		return err
 	}
-	return b
+	plan.Plan, plan.hash, plan.offloads = bare.Plan, bare.hash, bare.offloads
+	asked := p.params
+	asked.Mode, asked.Microbatches = want.mode, want.m
+	plan.memory, err = p.memory.Profile.Plan(ctx, &planning.Step{
+		Plan: plan.Plan, Replicas: p.replicas, LookAhead: p.plan.LookAhead, Shapes: want.shapes, Budget: p.memory.Budget, Search: p.memory.Search,
+		Rule: p.plan.Rule, Params: asked, Passes: p.passes,
+	})
+	return err
+}
+
+// fnvSum is the FNV-1a hash of some words, which is the same in all processes.
+type fnvSum uint64
+
+func newSum() fnvSum { return 14695981039346656037 }
+
+func (s *fnvSum) add(word uint64) {
+	for range 8 {
+		*s = (*s ^ fnvSum(word&0xff)) * 1099511628211
+		word >>= 8
+	}
+}
+
+// appendTo appends the 16 digits of the hash.
+func (s fnvSum) appendTo(text []byte) []byte {
+	var word [8]byte
+	binary.BigEndian.PutUint64(word[:], uint64(s))
+	return hex.AppendEncode(text, word[:])
 }
 
 // hashOf returns a hash of the properties that ranks must agree on: the programs, as a flat plan, and
-// the slices. It is the same in all processes.
+// the slices.
 func hashOf(plan *schedule.Plan) uint64 {
-	sum := fnv.New64a()
-	var word [8]byte
-	add := func(n uint64) {
-		binary.LittleEndian.PutUint64(word[:], n)
-		_, _ = sum.Write(word[:]) // Write never fails.
-	}
-	add(uint64(plan.Slices))
+	sum := newSum()
+	sum.add(uint64(plan.Slices))
 	for _, program := range plan.Programs {
-		add(uint64(len(program)))
+		sum.add(uint64(len(program)))
 		for _, segment := range program {
-			add(uint64(segment.Repeat))
-			add(uint64(segment.Stride))
-			add(uint64(len(segment.Body)))
+			sum.add(uint64(segment.Repeat))
+			sum.add(uint64(segment.Stride))
+			sum.add(uint64(len(segment.Body)))
 			for _, action := range segment.Body {
-				add(uint64(action))
+				sum.add(uint64(action))
 			}
 		}
 	}
-	return sum.Sum64()
-}
-
-// withMemory adds a memory plan to a plan, for microbatches of the given shape classes, or of any
-// class if shapes is nil.
-func (p *planner) withMemory(ctx context.Context, plan share, replica int, shapes []int) (*planned, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	slot := plan.slot
-	if shapes != nil {
-		slot = 2 + replica
-	}
-	if kept := p.plans[plan.Mode][slot]; kept != nil && kept.Plan == plan.Plan && kept.memory != nil && slices.Equal(kept.shapes, shapes) {
-		return kept, nil
-	}
-	made := &planned{Plan: plan.Plan, shapes: slices.Clone(shapes), hash: plan.planned.hash, offloads: plan.offloads}
-	asked := p.params
-	asked.Mode, asked.Microbatches = plan.Mode, plan.Microbatches
-	var err error
-	made.memory, err = p.memory.Profile.Plan(ctx, &planning.Step{
-		Plan: plan.Plan, Replicas: p.replicas, LookAhead: p.plan.LookAhead, Shapes: made.shapes, Budget: p.memory.Budget, Search: p.memory.Search,
-		Rule: p.plan.Rule, Params: asked, Passes: p.passes,
-	})
-	if err != nil {
-		return nil, err
-	}
-	p.plans[plan.Mode][slot] = made
-	return made, nil
+	return uint64(sum)
 }
 
 // make asks the rule for a plan and runs the passes on it.
@@ -263,6 +301,13 @@ type program struct {
 	// atMost is set if the memory plan is an upper bound, because it is for several shapes or
 	// contains sizes that depend on values.
 	atMost bool
+}
+
+// program returns the program of a rank, which it makes once.
+func (p *planned) program(rank, lookAhead int) *program {
+	own := &p.programs[rank]
+	own.Do(func() { own.program = newProgram(p, rank, lookAhead) })
+	return own.program
 }
 
 // newProgram returns the program of a rank.

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-ml/weir/internal/engine/invariants"
 	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -685,32 +686,46 @@ func TestNothingIsAddedAfterTheReduction(t *testing.T) {
 
 // TestSumsAreOfFloat32InOrder compares the gradients of three replicas with the float32 sum, in the
 // order of the replicas, of the gradients that one replica has of each share alone. A sum that was
-// rounded before, taken in another order, or of a buffer that was cleared too early differs.
+// rounded before, taken in another order, or of a buffer that was cleared too early differs. The shares are
+// those without an order and of a planned one (L9).
 func TestSumsAreOfFloat32InOrder(t *testing.T) {
-	const replicas, m = 3, 5
-	r := &replicated{replicas: replicas, ranks: 1}
-	result, err := r.build(t).Step(t.Context(), m, r.source())
-	require.NoError(t, err)
-	require.NotZero(t, result.GradNorm)
-	for p, use := range r.stages[0].params[:2] {
-		want := make([]float32, use.Elements)
-		for replica := range replicas {
-			alone := &replicated{replicas: 1, ranks: 1}
-			share := runner.Indexed(func(ctx context.Context, e batchctx.Entry[buffer]) error {
-				return alone.put(e, e.Index()*replicas+replica)
-			})
-			_, err := alone.build(t).Step(t.Context(), (m-replica+replicas-1)/replicas, share)
-			require.NoError(t, err)
-			for i, g := range alone.hosts[0].Float32s(alone.stages[0].params[p].Grad) {
-				if replica == 0 {
-					want[i] = g
-				} else {
-					want[i] += g
+	const replicas = 3
+	var losses []loss.Value
+	for _, order := range [][][]int{nil, {{6, 2, 5, 0}, {3}, {1, 4}}} {
+		ranks, shares := 1, [][]int{{0, 3, 6}, {1, 4}, {2, 5}}
+		r := &replicated{replicas: replicas, ranks: 1}
+		source := r.source()
+		if order != nil {
+			ranks, shares, r.ranks = 2, order, 2
+			source = runner.InOrder(source, order)
+		}
+		result, err := r.build(t).Step(t.Context(), 7, source)
+		require.NoError(t, err)
+		require.NotZero(t, result.GradNorm)
+		if order == nil {
+			losses = append(losses, result.Losses...)
+		}
+		require.Equal(t, losses[0].Weight, result.Losses[0].Weight)
+		for p, use := range r.stages[0].params[:2] {
+			want := make([]float32, use.Elements)
+			for replica, share := range shares {
+				alone := &replicated{replicas: 1, ranks: ranks}
+				_, err := alone.build(t).Step(t.Context(), len(share), runner.Indexed(func(ctx context.Context, e batchctx.Entry[buffer]) error {
+					return alone.put(e, share[e.Index()])
+				}))
+				require.NoError(t, err)
+				for i, g := range alone.hosts[0].Float32s(alone.stages[0].params[p].Grad) {
+					if replica == 0 {
+						want[i] = g
+					} else {
+						want[i] += g
+					}
 				}
 			}
-		}
-		for _, a := range []*affine{r.stages[0], r.stages[2], r.stages[4]} {
-			require.True(t, slices.Equal(want, a.floats(a.params[p].Grad)), use.Name)
+			for replica := range replicas {
+				a := r.stages[2*ranks*replica]
+				require.True(t, slices.Equal(want, a.floats(a.params[p].Grad)), use.Name)
+			}
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 
 // Runner runs steps on the ranks of this process. A single rank runs on the caller's goroutine;
 // several ranks run on one goroutine each. Only one goroutine may use a Runner, and it runs one
-// step at a time.
+// step at a time. Prepare and Standings may be called on any goroutine.
 type Runner[T any] struct {
 	cfg     Config[T]
 	workers []*worker[T]    // of the ranks of this process
@@ -176,32 +176,34 @@ func (r *Runner[T]) Evaluate(ctx context.Context, m int, source Source[T]) (*Res
 	return r.run(ctx, schedule.ForwardOnly, m, source)
 }
 
-// Prepare plans a training step of m microbatches and the memory of all ranks, without running the
-// step. It returns nil if memory is not planned. If the source is Shaped, Prepare asks it for its
-// shapes; source may be nil. Step makes the same plan, but Prepare tells beforehand how much memory
-// the plan needs, and fails if it exceeds Memory.Budget. If Memory.Profile is a *layout.Profile, the
-// memory plan is a *layout.Memory.
+// Prepare plans a training step of m microbatches and the memory of all ranks of this process, without
+// running the step. It may be called on any goroutine, also while a step runs: prepare the next step
+// then, and Step finds its plan and memory plan ready. The runner keeps the plans of the latest steps,
+// and those of one prepared step.
+//
+// Prepare takes only the order and the shapes from the source (InOrder, Shaped); source may be nil. It
+// returns the memory plan of the first replica of this process, or nil if memory is not planned. It fails
+// if a replica needs more than Memory.Budget. If Memory.Profile is a *layout.Profile, the memory plan is
+// a *layout.Memory.
 func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (planning.Plan, error) {
 	if ctx == nil {
 		return nil, errNoContext
 	}
-	if !r.running.CompareAndSwap(false, true) {
-		return nil, ErrBusy
+	source, b, err := r.batch(source, m)
+	if err != nil {
+		return nil, err
 	}
-	defer r.running.Store(false)
-	if source != nil {
-		if err := r.share(source, m); err != nil {
-			return nil, err
+	var first planning.Plan
+	for i, w := range r.workers {
+		plan, _, err := w.planFor(ctx, schedule.Training, &b, w.shaped(source))
+		if err != nil {
+			return nil, fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
+		}
+		if i == 0 {
+			first = plan.memory
 		}
 	}
-	plan, err := r.workers[0].planFor(ctx, schedule.Training, m)
-	for _, w := range r.workers {
-		w.calls.Source = nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
-	}
-	return plan.memory, nil
+	return first, nil
 }
 
 func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source Source[T]) (result *Result, err error) {
@@ -224,7 +226,11 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	if mode == schedule.Training && r.last != nil && r.used && !r.last.taken {
 		return nil, ErrUnused
 	}
-	if err := r.share(source, m); err != nil {
+	source, b, err := r.batch(source, m)
+	if err == nil {
+		err = r.share(source, &b)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if mode == schedule.Training { // the gradients now belong to this step
@@ -247,13 +253,13 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		}()
 	}
 	if len(r.workers) == 1 {
-		return r.workers[0].run(ctx, mode, m)
+		return r.workers[0].run(ctx, mode, &b)
 	}
-	return r.runRanks(ctx, mode, m)
+	return r.runRanks(ctx, mode, &b)
 }
 
 // runRanks runs a step on all ranks of this process, each on its own goroutine.
-func (r *Runner[T]) runRanks(ctx context.Context, mode schedule.Mode, m int) (*Result, error) {
+func (r *Runner[T]) runRanks(ctx context.Context, mode schedule.Mode, b *batch) (*Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	endings := make([]ending, len(r.workers))
@@ -269,7 +275,7 @@ func (r *Runner[T]) runRanks(ctx context.Context, mode schedule.Mode, m int) (*R
 					cancel(r.failure(e.err))
 				}
 			}()
-			e.result, e.err = w.run(ctx, mode, m)
+			e.result, e.err = w.run(ctx, mode, b)
 			e.returned = true
 		})
 	}

@@ -25,23 +25,24 @@ type Source[T any] interface {
 }
 
 // Shaped is an optional ability of a Source: Shape returns the shape class of a microbatch, as an
-// index into Memory.Profile. It is called before the step begins. microbatch is its Entry.Index. The
-// memory of the step is then planned for exactly these shapes. The sources of all ranks must agree.
+// index into Memory.Profile. microbatch is its Entry.Index. The memory of the step is then planned for
+// exactly these shapes. Prepare and every rank call Shape for all microbatches of the batch before the
+// step begins, concurrently. The ranks compare a hash of the shapes: their sources must agree.
 // IndexedShapes makes such a source.
 type Shaped interface {
 	Shape(microbatch int) int
 }
 
-// multiRank is a Source that serves several ranks. begin begins a step of m microbatches of all
-// replicas on ranks of this process, of which first is the first one, counted over all replicas.
+// multiRank is a Source that serves several ranks. begin begins a step on ranks of this process, of
+// which first is the first one, counted over all replicas.
 type multiRank interface {
-	begin(first, ranks, replicas, m int) error
+	begin(first, ranks int, b *batch) error
 }
 
-// share sets the ranks' source for the next step, which has m microbatches.
-func (r *Runner[T]) share(source Source[T], m int) error {
+// share sets the ranks' source for the next step.
+func (r *Runner[T]) share(source Source[T], b *batch) error {
 	if s, ok := source.(multiRank); ok {
-		if err := s.begin(r.cfg.World.First, len(r.workers), r.cfg.Replicas.count(), m); err != nil {
+		if err := s.begin(r.cfg.World.First, len(r.workers), b); err != nil {
 			return err
 		}
 	} else if n := len(r.workers); n > 1 {
@@ -53,10 +54,14 @@ func (r *Runner[T]) share(source Source[T], m int) error {
 	return nil
 }
 
-// ofRank returns the source of a rank: its own one if source is made by PerRank, or else source.
-func ofRank[T any](source Source[T], rank int) Source[T] {
+// ofRank returns the source of the i-th rank of this process: its own one if source is made by PerRank,
+// or else source.
+func ofRank[T any](source Source[T], i int) Source[T] {
 	if p, ok := source.(*perRank[T]); ok {
-		return ofRank(p.of(rank), rank)
+		if i >= len(p.sources) {
+			return nil
+		}
+		return ofRank(p.sources[i], 0)
 	}
 	return source
 }
@@ -77,7 +82,7 @@ func (s *indexed[T]) Next(ctx context.Context, entry batchctx.Entry[T]) error {
 	return s.fill(ctx, entry)
 }
 
-func (s *indexed[T]) begin(int, int, int, int) error {
+func (s *indexed[T]) begin(int, int, *batch) error {
 	if s.fill == nil {
 		return errors.New("runner: the function of Indexed is nil")
 	}
@@ -104,23 +109,15 @@ type perRank[T any] struct {
 	first   int // the rank of the first source
 }
 
-// of returns the source of a rank, or nil if there is none.
-func (p *perRank[T]) of(rank int) Source[T] {
-	if i := rank - p.first; i >= 0 && i < len(p.sources) {
-		return p.sources[i]
-	}
-	return nil
-}
-
 func (p *perRank[T]) Next(ctx context.Context, entry batchctx.Entry[T]) error {
-	source := p.of(entry.Rank())
-	if source == nil {
+	i := entry.Rank() - p.first
+	if i < 0 || i >= len(p.sources) {
 		return errors.New("runner: a PerRank within another source: pass it to Step or Evaluate")
 	}
-	return source.Next(ctx, entry)
+	return p.sources[i].Next(ctx, entry)
 }
 
-func (p *perRank[T]) begin(first, ranks, replicas, m int) error {
+func (p *perRank[T]) begin(first, ranks int, b *batch) error {
 	p.first = first
 	if len(p.sources) != ranks {
 		return fmt.Errorf("runner: PerRank has %d sources for %d ranks of this process", len(p.sources), ranks)
@@ -130,7 +127,7 @@ func (p *perRank[T]) begin(first, ranks, replicas, m int) error {
 			return fmt.Errorf("runner: source %d of PerRank is nil", i)
 		}
 		if s, ok := source.(multiRank); ok {
-			if err := s.begin(first+i, 1, replicas, m); err != nil {
+			if err := s.begin(first+i, 1, b); err != nil {
 				return err
 			}
 		}
@@ -163,11 +160,14 @@ type stream[T, E any] struct {
 	next     []int // the next item of each rank
 }
 
-func (s *stream[T, E]) begin(first, ranks, replicas, m int) error {
+func (s *stream[T, E]) begin(first, ranks int, b *batch) error {
 	if s.put == nil || s.items.next == nil {
 		return errors.New("runner: a function of Stream is nil: pass next and put")
 	}
-	s.first, s.replicas, s.m = first, replicas, m
+	if b.order != nil {
+		return errors.New("runner: InOrder of a Stream, which is read in the order of the batch: use runner.Indexed")
+	}
+	s.first, s.replicas, s.m = first, b.replicas, b.m
 	s.next = slices.Grow(s.next[:0], ranks)[:ranks]
 	clear(s.next)
 	s.items.begin(ranks)

@@ -21,14 +21,18 @@ func (r *worker[T]) begin(plan *program) {
 		pass = frames.Eval
 	}
 	r.running = running{
-		plan: plan, m: r.running.m, sourceCheck: r.running.sourceCheck,
-		result: &Result{Step: r.step, Microbatches: r.running.m, FirstNonFinite: -1, Books: r.calls.Frames.Books(), Plan: plan.Plan},
+		plan: plan, batch: r.running.batch, sourceCheck: r.running.sourceCheck,
+		result: &Result{Step: r.step, Microbatches: r.running.batch.m, FirstNonFinite: -1, Books: r.calls.Frames.Books(), Plan: plan.Plan},
 	}
 	if r.cfg.Hooks.Microbatch != nil {
 		r.running.clock.began = time.Now()
 	}
 	r.losses.ledger.Reset()
-	r.calls.Frames.Begin(r.step, pass, plan.extent)
+	extent := plan.extent
+	if order := r.running.batch.order; order != nil {
+		extent.Order = order[r.replica]
+	}
+	r.calls.Frames.Begin(r.step, pass, extent)
 	if r.peak.watched = r.peak.space != nil && plan.Mode == schedule.Training && r.memory.levels.near.layout == nil; r.peak.watched {
 		r.peak.space.WatchPeak(true)
 	}
@@ -204,9 +208,9 @@ func (r *worker[T]) sourceError(item int, err error) error {
 	m := r.calls.Frames.Index(item)
 	switch {
 	case err == io.EOF:
-		return fmt.Errorf("%w: %d of %d microbatches", ErrShortBatch, m, r.running.m)
+		return fmt.Errorf("%w: %d of %d microbatches", ErrShortBatch, m, r.running.batch.m)
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: %d of %d microbatches: %w", ErrShortBatch, m, r.running.m, err)
+		return fmt.Errorf("%w: %d of %d microbatches: %w", ErrShortBatch, m, r.running.batch.m, err)
 	}
 	return fmt.Errorf("the source of microbatch %d: %w", m, err)
 }

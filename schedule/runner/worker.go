@@ -16,27 +16,26 @@ import (
 
 // worker runs the steps of one rank.
 type worker[T any] struct {
-	cfg      *Config[T] // the runner's configuration
-	planner  *planner   // the process's
-	global   int        // the rank, counted over all replicas; calls.Rank is counted within the pipeline
-	replica  int        // the replica to which the rank belongs
-	calls    calls.Caller[T]
-	links    links[T]
-	params   params[T]
-	losses   losses[T]
-	memory   stepMemory[T]
-	peak     peak
-	ring     *memory.Ring
-	reports  reports
-	programs [2]*program // the last program of each mode
-	step     int64
-	running  running
+	cfg     *Config[T] // the runner's configuration
+	planner *planner   // the process's
+	global  int        // the rank, counted over all replicas; calls.Rank is counted within the pipeline
+	replica int        // the replica to which the rank belongs
+	calls   calls.Caller[T]
+	links   links[T]
+	params  params[T]
+	losses  losses[T]
+	memory  stepMemory[T]
+	peak    peak
+	ring    *memory.Ring
+	reports reports
+	step    int64
+	running running
 }
 
 // running is the state of the running step.
 type running struct {
 	plan        *program
-	m           int             // number of microbatches, over all replicas
+	batch       *batch
 	action      schedule.Action // the running action; 0 at step end
 	pulled      int             // number of entries pulled so far
 	expected    frames.Counts   // the plan's counts of live buffers
@@ -84,7 +83,7 @@ func (r *worker[T]) resolve(seeds []float32) error {
 
 // run runs a step on the rank, with the rank's source. If the step fails here, run also ends it on
 // the other ranks, even if a call on this rank panics or ends its goroutine.
-func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result, error) {
+func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, b *batch) (*Result, error) {
 	defer r.end()
 	ended := false                     // the step has ended on this rank
 	joined := r.links.transport == nil // the rank has joined the others in the step
@@ -104,11 +103,13 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 			r.abort()
 		}
 	}()
-	r.running.m = m
-	plan, err := r.planFor(ctx, mode, m)
+	r.running.batch = b
+	shaped := r.shaped(r.calls.Source)
+	plan, hash, err := r.planFor(ctx, mode, b, shaped)
 	if r.links.transport != nil {
-		if err != nil { // an empty hello joins the others' step, to end it
-			r.reports.hello = r.reports.hello[:0]
+		r.reports.hello = r.reports.hello[:0] // an empty hello joins the others' step, to end it
+		if err == nil {
+			r.reports.hello = b.appendHello(r.reports.hello, plan.Plan, hash, r.step, r.links.transport.Capacity(), r.params.level, shaped)
 		}
 		joined = true
 		if joinErr := r.links.transport.Begin(ctx, r.reports.hello); joinErr != nil {
@@ -117,7 +118,7 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
+		err = fmt.Errorf("runner: a plan for %d microbatches: %w", b.m, err)
 	} else if err = r.checkSource(ctx, plan, &begun); err != nil {
 		return nil, r.failed(err, &ended)
 	} else {
@@ -168,24 +169,17 @@ func (r *worker[T]) leave(cause error) {
 	}
 }
 
-// planFor returns the rank's program for its replica's share of m microbatches, and sets r.reports.hello,
-// which the ranks compare when they begin the step.
-func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*program, error) {
-	share, err := r.planner.planShare(mode, m, r.replica)
-	plan := share.planned
+// planFor returns the rank's program for its replica's share of a batch, with memory for the shapes of
+// the microbatches, and a hash of the plans of all replicas. shaped is nil if the shapes are not known.
+func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, b *batch, shaped Shaped) (*program, fnvSum, error) {
+	plan, hash, err := r.planner.planShare(ctx, mode, b, r.replica)
 	if err == nil && (r.plansMemory(plan) || r.cfg.Memory.Budget > 0) {
-		plan, err = r.planner.withMemory(ctx, share, r.replica, r.shapes(plan.Plan))
+		plan, err = r.planner.keep(ctx, request{mode, plan.Microbatches, plan, r.shapes(plan.Plan, b, shaped)})
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	if r.links.transport != nil {
-		r.reports.hello = share.appendHello(r.reports.hello[:0], r.step, m, r.links.transport.Capacity(), r.params.level)
-	}
-	if r.programs[mode] == nil || r.programs[mode].planned != plan {
-		r.programs[mode] = newProgram(plan, r.calls.Rank, r.cfg.Plan.LookAhead)
-	}
-	return r.programs[mode], nil
+	return plan.program(r.calls.Rank, r.cfg.Plan.LookAhead), hash, nil
 }
 
 // name returns the rank's name, including its replica if there are several.

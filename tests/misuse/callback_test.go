@@ -16,8 +16,8 @@ import (
 )
 
 // TestCallsBackAreBusy calls the runner from its hooks, from a stage, from the source and from the
-// function of Update. Every call that would begin or end something is refused with ErrBusy, and the step
-// continues.
+// function of Update. Every call that would begin or end something is refused with ErrBusy, a step is
+// prepared, and the step that runs continues.
 func TestCallsBackAreBusy(t *testing.T) {
 	for ranks := 1; ranks <= 2; ranks++ {
 		p := sound(hosts(t, ranks)...)
@@ -34,7 +34,8 @@ func TestCallsBackAreBusy(t *testing.T) {
 			_, step := p.runner.Step(t.Context(), 1, p.source)
 			_, evaluated := p.runner.Evaluate(t.Context(), 1, p.source)
 			_, prepared := p.runner.Prepare(t.Context(), 1, p.source)
-			for _, err := range []error{step, evaluated, prepared, p.runner.Close(), p.runner.SetScaleExponent(1)} {
+			require.NoError(t, prepared)
+			for _, err := range []error{step, evaluated, p.runner.Close(), p.runner.SetScaleExponent(1)} {
 				require.ErrorIs(t, err, runner.ErrBusy, from)
 			}
 			if last != nil && from != "update" {

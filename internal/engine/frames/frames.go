@@ -22,7 +22,7 @@ type Config[T any] struct {
 	Rank  int
 	Seed  uint64 // seeds the random draws
 	// The rank belongs to replica Replica out of Replicas; a zero Replicas means 1. Item i of a replica
-	// has index i·Replicas+Replica in the batch.
+	// has index i·Replicas+Replica in the batch, unless Extent.Order says otherwise.
 	Replica, Replicas int
 	Parts             []string     // names of the entry parts
 	Losses            *loss.Ledger // nil if no stage records losses
@@ -44,6 +44,7 @@ type Extent struct {
 	Plan        *schedule.Plan // must include Windows, Outgoing and the order of its microbatches in the batch
 	Wanted      []uint64       // the parts that this rank reads: see schedule.Plan.Wanted
 	EntryWindow int            // number of consecutive items with a live entry, including look-ahead; the ring grows if there are more
+	Order       []int          // by item of the replica: its index in the batch; nil for the order of Config.Replica
 }
 
 // WantedParts returns the parts of an item that this rank reads, as a set with one bit per part.
@@ -247,7 +248,12 @@ func resize[E any](s []E, n int) []E {
 }
 
 // Index returns the index of an item in the batch of all replicas.
-func (c *Frames[T]) Index(item int) int { return item*c.Config.Replicas + c.Config.Replica }
+func (c *Frames[T]) Index(item int) int {
+	if c.extent.Order != nil {
+		return c.extent.Order[item]
+	}
+	return item*c.Config.Replicas + c.Config.Replica
+}
 
 // Counts returns the current counts.
 func (c *Frames[T]) Counts() Counts { return c.counts }
