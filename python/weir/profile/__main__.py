@@ -22,6 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     p.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="the device whose operators count (default cuda); it need not be there")
     p.add_argument("--capability", default="9.0", help="its compute capability (default 9.0)")
     p.add_argument("--layers", action="append", help="a layer, or a list of layers, by name; by default the list with most parameters")
+    p.add_argument("--measure", action="store_true", help="time the layers too, on a device that is there, with real tensors")
     a = p.parse_args(arguments)
     try:
         from ._transformers import from_config
@@ -32,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
         begun = time.time()
         build, batch = from_config(a.config, attention=a.attention, dtype=a.dtype)
         found = profile(build, batch, seq=a.seq, device=a.device, capability=a.capability, attention="math" if a.attention == "eager" else a.attention,
-                        autocast=a.autocast, checkpoint=a.checkpoint, layers=a.layers)
+                        autocast=a.autocast, checkpoint=a.checkpoint, layers=a.layers, measure=a.measure)
         found.settings.update(dtype=a.dtype, attention=a.attention)
         if a.output:
             found.save(a.output)

@@ -29,11 +29,12 @@ class Amount:
     and L is the longest length: what sequences share, such as rotary tables, does not grow with their
     number. padded and padded squares are the sums of R and of length * R over the sequences, where R is the
     length rounded up to a multiple of tile. Microbatches of more than one sequence have the amount several,
-    if it is given. The amount is at most above, a part of 1, larger than what was found: 0 if it is exact.
+    if it is given. The amount is at most above, a part of 1, larger than what was found: 0 if it is exact;
+    a measured one differs from it by at most above, in either direction.
 
     source says where the number comes from: "model" (the model's code), "kernel" (also the derivative of
     the attention that the caller stated), "cpu" (an operator as the CPU has it), or
-    "measured", for a number that you have put in.
+    "measured", for times and bytes of real tensors.
     """
 
     constant: float = 0
@@ -89,7 +90,7 @@ class Kind:
                border and, in I, the carry: the largest of the amounts, none of which counts below 0.
                Gradients of weights are temporary, since they are added to those that are there
     flops      by action: floating-point operations; those of masked products are counted in full
-    seconds    by action: times that you have measured and put in, which the command takes in place of operations
+    seconds    by action: times that were measured, which the command takes in place of operations
     """
 
     parameters: Parameters

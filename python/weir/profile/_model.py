@@ -158,10 +158,13 @@ class Model:
         self.owned: dict[int, tuple[str, Tensor]] = {}  # by number in the books: parameters, then buffers
         for name, t in [*self.module.named_parameters(), *self.module.named_buffers()]:
             self.owned[-1 - len(self.owned)] = (name, t)
-            if t.device.type != settings.device or not isinstance(t, FakeTensor):
-                raise ProfileError(f"{name} is on {t.device}, made {'in' if isinstance(t, FakeTensor) else 'before'} build: make the whole module in build, on the default device, or state device {t.device.type!r}")
+            self._made(name, t)
         for m in dict.fromkeys(m for _, m in self.layers):
             m.forward = functools.partial(self._layer, m, m.forward)
+
+    def _made(self, name: str, t: Tensor) -> None:
+        if t.device.type != self.settings.device or not isinstance(t, FakeTensor):
+            raise ProfileError(f"{name} is on {t.device}, made {'in' if isinstance(t, FakeTensor) else 'before'} build: make the whole module in build, on the default device, or state device {t.device.type!r}")
 
     def twin(self) -> None:
         """Finds the twins of the forward of all layers that has just run. Layers that share parameters have none, nor do

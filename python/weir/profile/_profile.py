@@ -7,9 +7,11 @@ import itertools
 from fractions import Fraction
 from typing import Any, Callable
 
+import torch
 from torch import Tensor, nn
 
 from ._file import Amount, Kind, Piece, Profile, ProfileError, Shared, padded
+from ._measure import RUNS, Real, nearest
 from ._model import ACTIONS, Model, Settings, Unlike
 
 __all__ = ["profile"]
@@ -21,6 +23,7 @@ _TILES = (8, 16, 32, 64, 128, 256)
 def profile(
     build: Callable[[], nn.Module], batch: Callable[[int, int], Any], loss: Callable[[Any, Any], Tensor] | None = None, *, seq: int = 4096, device: str = "cuda",
     capability: str = "9.0", attention: str = "flash", autocast: str | None = None, checkpoint: bool = False, layers: str | list[str] | None = None, beyond: int = 0,
+    measure: bool = False,
 ) -> Profile:
     """Returns what each piece of a model keeps and computes, from the model's own code, without memory for it and without its device.
 
@@ -36,13 +39,32 @@ def profile(
     layers      the names of the layers, or of the containers that have them, in order of execution; by default
                 the list with most parameters
     beyond      a length that the amounts have to hold up to, such as twice a window; at least twice seq
+    measure     whether to time the pieces too, with real tensors on the device, which has to be there. If the model
+                does not run on fake tensors, its bytes are counted there as well
 
     Raises ProfileError for what does not run on fake tensors, and for amounts that are not constants, tokens and squares.
     """
     settings = Settings(device=device, capability=capability, attention=attention, autocast=autocast, checkpoint=checkpoint)
     if device not in ("cuda", "cpu") or attention not in ("flash", "efficient", "cudnn", "math"):
         raise ProfileError(f"device {device!r}, attention {attention!r}: give cuda or cpu, and flash, efficient, cudnn or math")
-    model = Model(build, batch, loss, layers, settings)
+    try:
+        model = Model(build, batch, loss, layers, settings)
+        found = _found(model, seq, beyond)
+        if measure:
+            model = Real(build, batch, loss, layers, settings, model.twins if model.short else None)
+    except ProfileError as e:
+        if not measure:
+            raise
+        model = Real(build, batch, loss, layers, settings)
+        found = _found(model, seq, beyond)
+        found.notes.append(f"Bytes and operations are those of real tensors, since {e}.")
+    if isinstance(model, Real):
+        _time(found, model)
+    return found
+
+
+def _found(model: Model, seq: int, beyond: int) -> Profile:
+    """Returns the profile of a model, and checks it at other lengths."""
     quarter, odd = max(seq // 4, 16), max(seq // 4, 16) * 3 // 2 | 1
     fitted = [quarter, 2 * quarter, 4 * quarter]
     checks = [(1, odd), (1, max(8 * quarter, beyond)), (2, odd)]
@@ -62,7 +84,25 @@ def profile(
                 break
         except Unlike:
             pass
-    return amounts.profile(type(model.module).__name__, settings, fitted, [[n] * k for k, n in checks])
+    return amounts.profile(type(model.module).__name__, model.settings, fitted, [[n] * k for k, n in checks])
+
+
+def _time(found: Profile, real: Real) -> None:
+    """Puts measured times into a profile, and compares its bytes of layers with the allocator's."""
+    points, n = [(k, n) for k in (1, 2) for n in found.fitted], found.fitted[-1]
+    measured = {point: real.times(*point, weigh=point == (1, n)) for point in points}
+    off = [0.0]
+    for i in real.measured():
+        kind = found.kinds[found.pieces[i].kind]
+        kind.seconds = {action: nearest({point: times[i, action] for point, (times, _) in measured.items() if (i, action) in times}, below=True) for action in ACTIONS}
+        if i in measured[1, n][1]:
+            kept, received, f, b = kind.saved.at(n), kind.input.at(n), *(max([0, *(a.at(n) for a in kind.temporary[action])]) for action in "FB")
+            expected = (kept + kind.border.at(n) + f, kept, kept + b)
+            off += [(had + received) / max(here, 1) - 1 for had, here in zip(measured[1, n][1][i], expected)]
+    misfit = max(a.above for kind in found.kinds for a in kind.seconds.values())
+    found.settings["measured"] = torch.cuda.get_device_name() if real.settings.device == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    found.notes.append(f"Times are medians of {RUNS} runs at {len(points)} microbatches; the forms differ from them by {misfit:.1%} at most.")
+    found.notes.append(f"In F of a layer, after it and in B, the allocator had {min(off):+.1%} to {max(off):+.1%} of the bytes here, with {n:,} tokens.")
 
 
 class _Amounts:
@@ -81,6 +121,8 @@ class _Amounts:
                 found.update({point: model.measure(*point) for point in ((3, odd), (1, odd + 10), (2, odd + 10))})
             values = {point: one.get(key, 0) for point, one in found.items()}
             amount = amount or _exact(values, fitted, odd)
+            if amount is None and isinstance(model, Real):
+                amount = nearest(values, below=False)
             if amount is None:
                 raise ProfileError(f"{self._named(key)} has no form in sequences, tokens and squares: {_unlike(values, fitted)}")
             self.amounts[key] = amount
