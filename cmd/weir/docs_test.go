@@ -41,6 +41,7 @@ func TestDocumented(t *testing.T) {
 			require.NoError(t, err)
 			t.Chdir(t.TempDir())
 			require.NoError(t, os.CopyFS("docs", os.DirFS(filepath.Join(root, "docs"))))
+			require.NoError(t, os.CopyFS("tests/pytorch/testdata", os.DirFS(filepath.Join(root, "tests/pytorch/testdata"))))
 			for _, files := range []string{"fit", "hang", "memory-log", "pack", "placement", "profile", "snapshots", "trace"} {
 				require.NoError(t, os.CopyFS(".", os.DirFS(filepath.Join("docs", files))))
 			}
@@ -93,12 +94,8 @@ func TestREADMECommands(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	elsewhere := map[string]string{
-		"go install ./cmd/weir":                    "it changes the machine",
-		"go run ./cmd/weir serve":                  "it serves until it is stopped",
-		"cd stages/gomlx && go run ./examples/mlp": "TestTrain in stages/gomlx/examples/mlp, which is of another module",
-	}
-	if _, err := exec.LookPath("python3"); err != nil {
-		elsewhere["python3 docs/growth.py leaks/attention.jsonl leaks/plain.jsonl > growth.svg"] = "there is no Python"
+		"go install ./cmd/weir":   "it changes the machine",
+		"go run ./cmd/weir serve": "it serves until it is stopped",
 	}
 	text, err := os.ReadFile(filepath.Join(root, "README.md"))
 	require.NoError(t, err)

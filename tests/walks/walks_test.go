@@ -139,7 +139,7 @@ var (
 func parse(t *testing.T, page string) (walks []walk) {
 	var w *walk
 	for line := range strings.Lines(page) {
-		if title, ok := strings.CutPrefix(line, "## "); ok {
+		if title, ok := strings.CutPrefix(line, "### "); ok {
 			walks = append(walks, walk{title: strings.TrimSpace(title)})
 			w = &walks[len(walks)-1]
 		}
