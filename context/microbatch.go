@@ -215,6 +215,12 @@ func (m Microbatch[T]) refuseShared(slot *frames.Cell[T], name string) {
 // negative (L3). A training loss may be recorded only once per microbatch: a second record fails with
 // ErrContribution. In a recompute Loss does nothing.
 func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
+	m.LossSums(l, []float64{sum}, []float64{weight})
+}
+
+// LossSums is Loss for a microbatch of several sequences: it records a sum and a weight for each of them.
+// They are added exactly, so the loss does not depend on which sequences share a microbatch (L9).
+func (m Microbatch[T]) LossSums(l Loss, sums, weights []float64) {
 	c := m.live()
 	i := m.view().index("loss", int(l), c.Access.Losses)
 	switch {
@@ -223,10 +229,14 @@ func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
 	case c.Kind != frames.InForward:
 		m.view().refuse(ErrMisplaced, "loss %q in %v: record it in the forward", c.Declared.LossNames[i], c.Kind)
 	}
-	if err := c.Frames.Config.Losses.Record(c.Declared.Losses[i], m.Index(), sum, weight); err != nil {
-		m.view().refuse(err, "loss %q", c.Declared.LossNames[i])
+	weighed := false
+	for k, sum := range sums {
+		if err := c.Frames.Config.Losses.Record(c.Declared.Losses[i], m.Index(), sum, weights[k]); err != nil {
+			m.view().refuse(err, "loss %q", c.Declared.LossNames[i])
+		}
+		weighed = weighed || weights[k] > 0
 	}
-	m.noteRecord(i, weight > 0)
+	m.noteRecord(i, weighed)
 }
 
 // noteRecord notes that a loss was recorded. A training loss may be recorded only once per microbatch: a

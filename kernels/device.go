@@ -39,9 +39,8 @@ var ErrShape = errors.New("kernels: buffers do not fit the operation")
 // Buffer is a handle to N elements in a device's arena. The zero Buffer refers to no memory.
 // Buffers are comparable values.
 //
-// A Buffer may be a view of a part of another buffer (see the Slice methods of [Host] and
-// [Null]). A view is an operand like any other, but has no reference of its own: it is valid as
-// long as the other buffer is.
+// A Buffer may be a view of a part of another buffer (Device.Slice). A view is an operand like
+// any other, but has no reference of its own: it is valid as long as the other buffer is.
 type Buffer struct {
 	Handle memory.Handle
 	Type   DType
@@ -65,6 +64,9 @@ type Device interface {
 	// AllocIn returns a buffer of class memory.Resident in the pages of a scope. Alloc with that
 	// class is equivalent to AllocIn with memory.Weights.
 	AllocIn(scope memory.Scope, t DType, n int) (Buffer, error)
+	// Slice returns a view of the n elements of a buffer, or of a view, that start at element
+	// first. [Buffers] has this method.
+	Slice(b Buffer, first, n int) (Buffer, error)
 	// WriteFloat32, WriteInt32 and WriteUint8 copy src to the start of dst.
 	WriteFloat32(dst Buffer, src []float32) error
 	WriteInt32(dst Buffer, src []int32) error

@@ -98,7 +98,7 @@ type HeadLimit interface {
 // Attention provides tiled causal self-attention.
 type Attention interface {
 	// AttentionWorkspace returns the number of float32 elements that the forward pass and the
-	// backward pass each need.
+	// backward pass each need. It does not decrease with tokens.
 	AttentionWorkspace(tokens, heads, headDim int) (forward, backward int)
 	CausalAttention(op CausalAttention) error
 	CausalAttentionBackward(op CausalAttentionBackward) error
@@ -162,7 +162,7 @@ type HeadLossBackward struct {
 // CrossEntropy provides the fused head.
 type CrossEntropy interface {
 	// HeadWorkspace returns the number of float32 elements that the forward pass and the
-	// backward pass each need.
+	// backward pass each need. It does not decrease with tokens.
 	HeadWorkspace(tokens, width, vocabulary int) int
 	// HeadLoss returns Σ weight·(-log p(label)) over the tokens, and Σ weight, both summed
 	// in float64 in token order.
@@ -185,7 +185,7 @@ type LossCells interface {
 type Key struct {
 	Seed       uint64
 	Step       int64
-	Microbatch int64  // global number of the microbatch
+	Microbatch int64  // global number of the microbatch, or of a sequence that is packed into one
 	Op         uint64 // OpKey of the operation's name
 }
 

@@ -61,8 +61,8 @@ func (h *host) TypeName(b Buffer) string { return b.Type.String() }
 
 // Slice returns a view of the n elements of a live buffer, or of a view, that start at element
 // first.
-func (h *host) Slice(b Buffer, first, n int) (Buffer, error) {
-	if _, _, err := h.arena.Extent(b.Handle); err != nil {
+func (s *space) Slice(b Buffer, first, n int) (Buffer, error) {
+	if _, _, err := s.arena.Extent(b.Handle); err != nil {
 		return Buffer{}, fmt.Errorf("kernels: Slice: %w", err)
 	}
 	if first < 0 || n < 1 || n > b.N-first {

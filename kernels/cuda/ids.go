@@ -21,7 +21,7 @@ type ids struct {
 // unknown.
 func (d *Device) wrote(b kernels.Buffer, x []int32) {
 	d.forget(b)
-	if len(x) < b.N {
+	if len(x) < b.N || d.Bytes(b) < d.Bytes(kernels.Buffer{Handle: b.Handle}) { // or a view
 		return
 	}
 	k := ids{handle: b.Handle, least: x[0], most: x[0]}

@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -201,5 +202,50 @@ func TestCUDALostInAStep(t *testing.T) {
 		_ = m.Close() // it may wait, and then returns the error too
 		require.Zero(t, dev.Live())
 		require.ErrorIs(t, dev.Close(), driver.ErrLost)
+	}
+}
+
+// Packed sequences have, on views and with draws of their own, the losses and gradients of one sequence
+// a microbatch, to the bit.
+func TestCUDAPackedSequences(t *testing.T) {
+	var want []float64
+	for _, packs := range [][][]int{{{2}, {0}, {1}, {3}}, {{2, 0}, {1, 3}}} { // the numbers of the sequences
+		dev, _ := cudaFake(t, 1, cuda.Config{})
+		cfg := cudaConfig(nil)
+		cfg.Dropout = 0.25
+		m, run := cudaModel(t, cfg, cudaAlone, dev)
+		m.Sequences = func(mb int) (all []transformer.Sequence) {
+			for _, n := range packs[mb] {
+				all = append(all, transformer.Sequence{Number: n, Tokens: 2 + n})
+			}
+			return all
+		}
+		r, err := runner.New(run)
+		require.NoError(t, err)
+		result, err := r.Step(t.Context(), len(packs), runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+			var tokens, labels []int32
+			var weights []float32
+			for _, s := range m.Sequences(entry.Index()) {
+				for i := range s.Tokens {
+					tokens, labels, weights = append(tokens, int32(7*i+s.Number)%24), append(labels, int32(i)), append(weights, 1.5)
+				}
+			}
+			transformer.Put(dev, entry, tokens, labels, weights)
+			return nil
+		}))
+		require.NoError(t, err)
+		have := []float64{result.Losses[0].Sum, result.Losses[0].Weight, result.GradNorm}
+		for _, p := range m.Parameters() {
+			gradient := make([]float32, p.Grad.N)
+			require.NoError(t, dev.ReadFloat32(gradient, p.Grad))
+			for _, x := range gradient {
+				have = append(have, float64(x))
+			}
+		}
+		if want == nil {
+			want = have
+		}
+		require.Equal(t, want, have)
+		require.NoError(t, errors.Join(r.Close(), m.Close(), dev.Close()))
 	}
 }

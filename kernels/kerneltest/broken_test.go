@@ -421,6 +421,22 @@ var faults = []struct {
 			return d.Host.Lend(b)
 		}
 	}},
+	{"SumRows adds a sum that begins at 0", "slices/sequences", func(d *broken) {
+		d.sumRows = func(dst, x kernels.Buffer, rows, cols int, accumulate bool) error {
+			if !accumulate {
+				return d.Host.SumRows(dst, x, rows, cols, false)
+			}
+			to, from := d.Host.Float32s(dst), d.Host.Float32s(x)
+			for j := range to {
+				var sum float32
+				for r := range rows {
+					sum += from[r*cols+j]
+				}
+				to[j] += sum
+			}
+			return nil
+		}
+	}},
 	{"the sums of parts are in another order", "slices/parts", func(d *broken) {
 		d.parts = func(sums []float64, g kernels.Buffer, n, part int) error {
 			err := d.Host.PartSquares(sums, g, n, part)

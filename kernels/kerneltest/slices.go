@@ -10,10 +10,8 @@ import (
 
 // slicer is a device with views of parts of its buffers. The cases of this file pass on others.
 type slicer interface {
-	Elements(b kernels.Buffer) int
 	Parts(n int) int
 	Bound(n, part int) int
-	Slice(b kernels.Buffer, first, n int) (kernels.Buffer, error)
 	PartSquares(sums []float64, g kernels.Buffer, n, part int) error
 	New(class memory.Class, like kernels.Buffer, n int) (kernels.Buffer, error)
 }
@@ -29,16 +27,17 @@ func sliceCases() []Case {
 	return []Case{
 		newCase("slices/parts", false, sliced(partSums)),
 		newCase("slices/operands", false, sliced(slicedOperands)),
+		newCase("slices/sequences", false, packedSequences),
 		newCase("slices/refusals", true, sliced(refuseSlices)),
 	}
 }
 
 // slice returns a view.
-func (l *lab) slice(d slicer, b kernels.Buffer, first, n int) kernels.Buffer {
-	v, err := d.Slice(b, first, n)
+func (l *lab) slice(b kernels.Buffer, first, n int) kernels.Buffer {
+	v, err := l.d.Slice(b, first, n)
 	l.must("Slice", err)
-	if d.Elements(v) != n || l.d.Bytes(v) != 4*int64(n) || l.d.Class(v) != l.d.Class(b) {
-		l.fault("Slice of %d elements has %d elements, %d bytes and class %s", n, d.Elements(v), l.d.Bytes(v), l.d.Class(v))
+	if v.N != n || l.d.Bytes(v) != 4*int64(n) || l.d.Class(v) != l.d.Class(b) {
+		l.fault("Slice of %d elements has %d elements, %d bytes and class %s", n, v.N, l.d.Bytes(v), l.d.Class(v))
 	}
 	return v
 }
@@ -73,7 +72,7 @@ func partSums(l *lab, d slicer) {
 					l.fault("%s: part %d begins at %d, want part %d at %d", title, part, first, next, until)
 				}
 				sums := make([]float64, parts)
-				v := l.slice(d, x, first, elements)
+				v := l.slice(x, first, elements)
 				l.do("PartSquares", func() error { return d.PartSquares(sums, v, n, part) })
 				for _, s := range sums {
 					sum += s
@@ -111,7 +110,7 @@ func slicedOperands(l *lab, d slicer) {
 			owned(d, n, 3, func(_, _, first, elements int) {
 				var views [5]kernels.Buffer
 				for i := range parts {
-					views[i] = l.slice(d, l.slice(d, parts[i], first, n-first), 0, elements) // a view of a view
+					views[i] = l.slice(l.slice(parts[i], first, n-first), 0, elements) // a view of a view
 				}
 				l.do(op.name+" of views", func() error { return op.run(views) }, parts[:]...)
 			})
@@ -119,7 +118,7 @@ func slicedOperands(l *lab, d slicer) {
 				l.exactly(fmt.Sprintf("%s of %d in views", op.name, n), l.read(parts[i]), l.read(whole[i]))
 			}
 		}
-		v := l.slice(d, parts[0], n/2, n-n/2)
+		v := l.slice(parts[0], n/2, n-n/2)
 		l.exactly("ReadFloat32 of a view", l.read(v), l.read(parts[0])[n/2:])
 		l.do("WriteFloat32 of a view", func() error { return l.d.WriteFloat32(v, b[n/2:]) }, parts[0])
 		l.exactly("WriteFloat32 of a view", l.read(parts[0]), append(l.read(whole[0])[:n/2], b[n/2:]...))
@@ -147,10 +146,10 @@ func refuseSlices(l *lab, d slicer) {
 	const n = 100
 	x, y := l.put("x", l.normal(n, 1)), l.put("y", l.normal(n, 1))
 	for _, bad := range [][2]int{{-1, 2}, {0, n + 1}, {n, 1}, {99, 2}, {3, 0}, {3, -1}, {1, math.MaxInt}, {math.MaxInt, 1}, {math.MinInt, 1}} {
-		l.refuse(fmt.Sprintf("Slice of %d elements from %d of %d", bad[1], bad[0], n), kernels.ErrShape, func() error { _, err := d.Slice(x, bad[0], bad[1]); return err })
+		l.refuse(fmt.Sprintf("Slice of %d elements from %d of %d", bad[1], bad[0], n), kernels.ErrShape, func() error { _, err := l.d.Slice(x, bad[0], bad[1]); return err })
 	}
-	v := l.slice(d, x, 10, 20)
-	l.refuse("Slice past the end of a view", kernels.ErrShape, func() error { _, err := d.Slice(v, 5, 16); return err })
+	v := l.slice(x, 10, 20)
+	l.refuse("Slice past the end of a view", kernels.ErrShape, func() error { _, err := l.d.Slice(v, 5, 16); return err })
 	longer := v
 	longer.N = 91
 	l.refuse("Zero of a view that is longer than its memory", kernels.ErrShape, func() error { return l.d.Zero(longer) })
@@ -166,7 +165,7 @@ func refuseSlices(l *lab, d slicer) {
 		l.refuse("Enter of a view", kernels.ErrView, func() error { _, _, err := fused.Enter(v); return err })
 		l.refuse("Leave of a view", kernels.ErrView, func() error { _, _, _, err := fused.Leave(v); return err })
 	}
-	next, across := l.slice(d, x, 30, 20), l.slice(d, x, 29, 20)
+	next, across := l.slice(x, 30, 20), l.slice(x, 29, 20)
 	l.do("Add of neighbouring views", func() error { return l.d.Add(v, next) }, x)
 	l.refuse("Add of views that overlap", kernels.ErrShape, func() error { return l.d.Add(v, across) })
 	l.refuse("Dropout of views that overlap", kernels.ErrShape, func() error { return l.d.Dropout(v, across, 0.5, kernels.Key{}) })
@@ -180,15 +179,15 @@ func refuseSlices(l *lab, d slicer) {
 		n     int
 		part  int
 	}{
-		{"an element less", l.slice(d, long, 0, d.Bound(131072, 2)-1), 131072, 0},
+		{"an element less", l.slice(long, 0, d.Bound(131072, 2)-1), 131072, 0},
 		{"the whole buffer", long, 131072, 0},
-		{"a part less than 0", l.slice(d, long, 0, d.Bound(131072, 2)), 131072, -1},
-		{"a part past the last", l.slice(d, long, 0, d.Bound(131072, 2)), 131072, 63},
+		{"a part less than 0", l.slice(long, 0, d.Bound(131072, 2)), 131072, -1},
+		{"a part past the last", l.slice(long, 0, d.Bound(131072, 2)), 131072, 63},
 		{"two parts of a short parameter", x, n, 0},
 	} {
 		l.refuse("PartSquares of "+bad.title, kernels.ErrShape, func() error { return d.PartSquares(sums, bad.g, bad.n, bad.part) })
 	}
-	w := l.slice(d, y, 1, 98)
+	w := l.slice(y, 1, 98)
 	freed, err := l.d.Release(y)
 	l.must("Release", err)
 	if freed != 4*n {
@@ -201,7 +200,7 @@ func refuseSlices(l *lab, d slicer) {
 		}
 	}
 	l.refuse("Zero of a view of a released buffer", memory.ErrStale, func() error { return l.d.Zero(w) })
-	l.refuse("Slice of a released buffer", memory.ErrStale, func() error { _, err := d.Slice(y, 1, 2); return err })
+	l.refuse("Slice of a released buffer", memory.ErrStale, func() error { _, err := l.d.Slice(y, 1, 2); return err })
 	if l.d.Bytes(w) != 0 {
 		l.fault("a view of a released buffer has %d bytes", l.d.Bytes(w))
 	}

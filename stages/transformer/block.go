@@ -63,7 +63,7 @@ func (b *builder) block(number int) stages.Stage[kernels.Buffer] {
 	up := b.linear(&s.stage, name+".mlp.up", standardDeviation, width, 4*width)
 	down := b.linear(&s.stage, name+".mlp.down", b.residual, 4*width, width)
 	s.qkv, s.output, s.up, s.down = qkv, output, up, down
-	s.dev, s.width = b.dev, width
+	s.dev, s.width, s.packed = b.dev, width, b.packed
 	s.Name = name
 	s.Inputs(hidden)
 	s.Outputs(hidden)
@@ -242,25 +242,31 @@ func (b *block) weights(c *call) {
 	c.normedWeights(slotInput, slotGradNorm1, slotGradQKV, &b.norm1, b.qkv, b.width)
 }
 
-// attention computes out and lse from qkv.
+// attention computes out and lse from qkv. lse holds heads×tokens elements of each sequence, one
+// sequence after another.
 func (c *call) attention(out, lse, qkv kernels.Buffer, rows, heads int) {
-	dim := out.N / max(rows*heads, 1)
-	need, _ := c.dev.AttentionWorkspace(rows, heads, dim)
+	width := out.N / max(rows, 1)
+	need, _ := c.dev.AttentionWorkspace(rows, heads, width/heads)
 	scratch := c.scratch(need)
-	c.mb.Check(c.dev.CausalAttention(kernels.CausalAttention{
-		QKV: qkv, Out: out, LSE: lse, Workspace: scratch, Tokens: rows, Heads: heads, HeadDim: dim,
-	}))
+	for _, s := range c.spans(rows) {
+		c.mb.Check(c.dev.CausalAttention(kernels.CausalAttention{
+			QKV: c.rows(qkv, s, 3*width), Out: c.rows(out, s, width), LSE: c.rows(lse, s, heads), Workspace: scratch,
+			Tokens: s.tokens, Heads: heads, HeadDim: width / heads,
+		}))
+	}
 	c.free(scratch)
 }
 
 // attentionBackward sets dqkv.
 func (c *call) attentionBackward(dqkv, dout, qkv, out, lse kernels.Buffer, rows, heads int) {
-	dim := dout.N / max(rows*heads, 1)
-	_, need := c.dev.AttentionWorkspace(rows, heads, dim)
+	width := dout.N / max(rows, 1)
+	_, need := c.dev.AttentionWorkspace(rows, heads, width/heads)
 	scratch := c.scratch(need)
-	c.mb.Check(c.dev.CausalAttentionBackward(kernels.CausalAttentionBackward{
-		DOut: dout, QKV: qkv, Out: out, LSE: lse, DQKV: dqkv, Workspace: scratch,
-		Tokens: rows, Heads: heads, HeadDim: dim,
-	}))
+	for _, s := range c.spans(rows) {
+		c.mb.Check(c.dev.CausalAttentionBackward(kernels.CausalAttentionBackward{
+			DOut: c.rows(dout, s, width), QKV: c.rows(qkv, s, 3*width), Out: c.rows(out, s, width), LSE: c.rows(lse, s, heads),
+			DQKV: c.rows(dqkv, s, 3*width), Workspace: scratch, Tokens: s.tokens, Heads: heads, HeadDim: width / heads,
+		}))
+	}
 	c.free(scratch)
 }

@@ -22,6 +22,9 @@ type call struct {
 	mb    batchctx.Microbatch[kernels.Buffer]
 	owned [maxOwned]kernels.Buffer
 	split split
+
+	sequences func(microbatch int) []Sequence // Model.Sequences
+	places    []span                          // the result of spans
 }
 
 // abandon releases the buffers that are left after a failure.

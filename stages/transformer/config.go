@@ -39,7 +39,8 @@ type Config struct {
 	// Untied gives the head its own table instead of the embedding's.
 	Untied bool
 	// KeepLogits is the maximum number of bytes of logits that a microbatch of Context tokens
-	// keeps from its forward to its backward, in float32. To keep all of them takes 4 bytes for
+	// keeps from its forward to its backward, in float32; a longer, packed microbatch may keep more
+	// in proportion. To keep all of them takes 4 bytes for
 	// each token and word of the vocabulary. NoLogits keeps none, and the backward recomputes
 	// them, which is a quarter of the head's products. 0 leaves the choice to Model.Record;
 	// without Record none are kept. The numbers do not change.
@@ -128,12 +129,14 @@ func (c Config) elements() float64 {
 	return width * (tables + float64(c.Context) + float64(c.Layers)*(12*width+13) + 2)
 }
 
-// dropout is one of a stage's dropouts: its probability and the key of its random draws.
+// dropout is one of a stage's dropouts: its probability, the key of its random draws, and the
+// number of elements of a token.
 type dropout struct {
-	p  float32
-	op uint64
+	p     float32
+	op    uint64
+	width int
 }
 
 func (c Config) dropout(name string) dropout {
-	return dropout{p: c.Dropout, op: kernels.OpKey(name)}
+	return dropout{p: c.Dropout, op: kernels.OpKey(name), width: c.Width}
 }

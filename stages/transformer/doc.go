@@ -2,9 +2,10 @@
 // GPT-2-layout language model, embedding, pre-norm blocks, and a head with fused cross-entropy.
 //
 // [New] makes the parameters on a device and splits the model's parts over any number of stages,
-// even if there are more stages than parts; [NewOn] puts each stage on its own device. A
-// microbatch is one sequence: the entry parts of [Parts] have one element per token, and their
-// length may vary between microbatches, up to Config.Context. The objective is the loss
+// even if there are more stages than parts; [NewOn] puts each stage on its own device. The entry
+// parts of [Parts] have one element per token. A microbatch is one sequence of up to
+// Config.Context tokens, or several that lie one after another (Model.Sequences); its length may
+// differ from that of others. The objective is the loss
 // [LossName]. It records the sum over tokens of weight times the negative log-likelihood of the
 // label, in nats, and the sum of the weights.
 //
@@ -20,6 +21,14 @@
 // the second half. Its draws are keyed by the runner's seed, the step, the microbatch and a name
 // such as "block3.attention.dropout", so they do not depend on the plan, the split or
 // recomputation (L9, L13). In Eval nothing is dropped.
+//
+// # Packed sequences
+//
+// Linear layers, norms and GELU process all tokens of a microbatch at once, and their gradients are
+// sums over tokens in ascending order. Embedding, attention, dropout and the loss process each
+// sequence by itself, on views of the same buffers. Every number is therefore the one that a
+// microbatch of this sequence has. Memory depends on the number of tokens alone, not on how many
+// sequences they are.
 //
 // # Memory of a microbatch
 //

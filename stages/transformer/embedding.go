@@ -32,7 +32,7 @@ func (b *builder) embedding() *embedding {
 	e := &embedding{vocabulary: b.cfg.Vocabulary, context: b.cfg.Context, dropout: b.cfg.dropout("embedding.dropout")}
 	e.tableUse = b.matrix(&e.stage, tableName, standardDeviation, b.cfg.Vocabulary, b.cfg.Width)
 	e.positionsUse = b.matrix(&e.stage, "positions.weight", standardDeviation, b.cfg.Context, b.cfg.Width)
-	e.dev, e.width = b.dev, b.cfg.Width
+	e.dev, e.width, e.packed = b.dev, b.cfg.Width, b.packed
 	e.Name = "embedding"
 	e.Outputs(hidden)
 	e.tokens = e.Part(Parts[0], batchctx.AtForward, batchctx.AtWeight)
@@ -42,14 +42,19 @@ func (b *builder) embedding() *embedding {
 
 func (e *embedding) forward(c *call, _, out []kernels.Buffer) {
 	tokens := c.mb.Part(e.tokens)
-	if tokens.N > e.context {
-		c.mb.Check(fmt.Errorf("%w: %d tokens, Config.Context is %d", ErrTooLong, tokens.N, e.context))
+	spans := c.spans(tokens.N)
+	for _, s := range spans {
+		if s.tokens > e.context {
+			c.mb.Check(fmt.Errorf("%w: %d tokens, Config.Context is %d", ErrTooLong, s.tokens, e.context))
+		}
 	}
 	x := c.alloc(memory.Activation, tokens.N*e.width)
-	c.mb.Check(e.dev.Embed(kernels.Embed{
-		IDs: tokens, Table: c.mb.Weight(e.tableUse), Positions: c.mb.Weight(e.positionsUse), X: x,
-		Tokens: tokens.N, Width: e.width, Vocabulary: e.vocabulary,
-	}))
+	for _, s := range spans {
+		c.mb.Check(e.dev.Embed(kernels.Embed{
+			IDs: c.rows(tokens, s, 1), Table: c.mb.Weight(e.tableUse), Positions: c.mb.Weight(e.positionsUse), X: c.rows(x, s, e.width),
+			Tokens: s.tokens, Width: e.width, Vocabulary: e.vocabulary,
+		}))
+	}
 	c.dropoutInPlace(x, &e.dropout)
 	c.hand(&out[0], x)
 }
@@ -83,10 +88,12 @@ func (e *embedding) contribute(c *call, dy kernels.Buffer) {
 	}
 	tokens := c.mb.Part(e.tokens)
 	dx := c.dropoutBackward(dy, &e.dropout)
-	c.mb.Check(e.dev.EmbedBackward(kernels.EmbedBackward{
-		IDs: tokens, DX: dx, DTable: table, DPositions: positions,
-		Tokens: tokens.N, Width: e.width, Vocabulary: e.vocabulary,
-		AccumulateTable: addTable, AccumulatePositions: addPositions,
-	}))
+	for _, s := range c.spans(tokens.N) {
+		c.mb.Check(e.dev.EmbedBackward(kernels.EmbedBackward{
+			IDs: c.rows(tokens, s, 1), DX: c.rows(dx, s, e.width), DTable: table, DPositions: positions,
+			Tokens: s.tokens, Width: e.width, Vocabulary: e.vocabulary,
+			AccumulateTable: addTable || s.first > 0, AccumulatePositions: addPositions || s.first > 0,
+		}))
+	}
 	c.freeDropped(dx, dy)
 }

@@ -18,6 +18,8 @@ type head struct {
 	labels       batchctx.Part
 	labelWeights batchctx.Part
 	loss         batchctx.Loss
+	sums         []float64 // of the loss, by sequence of the current microbatch
+	sumWeights   []float64
 	input, lse   batchctx.Slot // lse holds the logarithm of each token's sum of exponentials
 	gradNorm     batchctx.Slot // the gradient of the norm's output, which I leaves for W
 	logits       batchctx.Slot // the logits of the first tiles; I replaces them by their gradients for W
@@ -32,7 +34,7 @@ func (b *builder) head() *head {
 		table = "head.weight"
 	}
 	h.tableUse = b.matrix(&h.stage, table, standardDeviation, b.cfg.Vocabulary, b.cfg.Width)
-	h.dev, h.width = b.dev, b.cfg.Width
+	h.dev, h.width, h.packed = b.dev, b.cfg.Width, b.packed
 	h.Name = "head"
 	h.Inputs(hidden)
 	h.labels = h.Part(Parts[1], batchctx.AtForward, batchctx.AtBackward, batchctx.AtWeight)
@@ -70,9 +72,9 @@ func (h *head) forward(c *call, in, _ []kernels.Buffer) {
 		logits = c.saved(kept)
 	}
 	scratch := h.scratch(c, rows, logits)
-	h.record(c, kernels.HeadLoss{
+	h.record(c, rows, kernels.HeadLoss{
 		X: n, Table: c.mb.Weight(h.tableUse), Labels: labels, Weights: weights, LSE: lse, Workspace: scratch, Logits: logits,
-		Tokens: rows, Width: h.width, Vocabulary: h.vocabulary,
+		Width: h.width, Vocabulary: h.vocabulary,
 	})
 	c.free(scratch)
 	c.free(n)
@@ -83,17 +85,38 @@ func (h *head) forward(c *call, in, _ []kernels.Buffer) {
 	c.saveInput(h.input, x)
 }
 
-// record computes the loss and records it, in a cell on the device if there is one, or else as
-// two numbers. In a recompute it records nothing and does not wait for the loss.
-func (h *head) record(c *call, op kernels.HeadLoss) {
+// record computes the loss of each sequence and records it, in a cell on the device if there is
+// one, or else as two numbers. In a recompute it records nothing and does not wait for the loss.
+func (h *head) record(c *call, rows int, all kernels.HeadLoss) {
 	cells, index := c.mb.LossCell(h.loss)
-	if dev, ok := h.dev.(kernels.LossCells); ok && (cells != (kernels.Buffer{}) || c.mb.Pass() == batchctx.Recompute) {
-		c.mb.Check(dev.AddHeadLoss(op, kernels.Cell{Buffer: cells, Index: index}, c.mb.Index()))
-		return
+	dev, queued := h.dev.(kernels.LossCells)
+	queued = queued && (cells != (kernels.Buffer{}) || c.mb.Pass() == batchctx.Recompute)
+	h.sums, h.sumWeights = h.sums[:0], h.sumWeights[:0]
+	for _, s := range c.spans(rows) {
+		op := all
+		op.X, op.Labels, op.Weights, op.LSE = c.rows(all.X, s, h.width), c.rows(all.Labels, s, 1), c.rows(all.Weights, s, 1), c.rows(all.LSE, s, 1)
+		op.Logits, op.Tokens = h.logitsOf(c, all.Logits, s), s.tokens
+		if queued {
+			c.mb.Check(dev.AddHeadLoss(op, kernels.Cell{Buffer: cells, Index: index}, c.mb.Index()))
+			continue
+		}
+		sum, weight, err := h.dev.HeadLoss(op)
+		c.mb.Check(err)
+		h.sums, h.sumWeights = append(h.sums, sum), append(h.sumWeights, weight)
 	}
-	sum, weight, err := h.dev.HeadLoss(op)
-	c.mb.Check(err)
-	c.mb.Loss(h.loss, sum, weight)
+	if !queued {
+		c.mb.LossSums(h.loss, h.sums, h.sumWeights)
+	}
+}
+
+// logitsOf returns the part of the kept logits that is for a sequence. If not all logits are kept,
+// the first sequences have room for all of theirs.
+func (h *head) logitsOf(c *call, logits kernels.Buffer, s span) kernels.Buffer {
+	first := s.first * h.vocabulary
+	if first >= logits.N {
+		return kernels.Buffer{}
+	}
+	return c.slice(logits, first, min(s.tokens*h.vocabulary, logits.N-first))
 }
 
 // forWeight returns the slots that W takes.
@@ -155,11 +178,14 @@ func (h *head) lossBackward(c *call, dn, n, lse kernels.Buffer, gradients bool) 
 		logits = c.mb.Take(h.logits)
 	}
 	scratch := h.scratch(c, rows, logits)
-	c.mb.Check(h.dev.HeadLossBackward(kernels.HeadLossBackward{
-		X: n, Table: c.mb.Weight(h.tableUse), Labels: labels, Weights: weights, LSE: lse, Workspace: scratch, Logits: logits, Gradients: gradients,
-		DX: dn, DTable: table, Seed: c.mb.LossSeed(h.loss),
-		Tokens: rows, Width: h.width, Vocabulary: h.vocabulary, Accumulate: accumulate,
-	}))
+	for _, s := range c.spans(rows) {
+		c.mb.Check(h.dev.HeadLossBackward(kernels.HeadLossBackward{
+			X: c.rows(n, s, h.width), Table: c.mb.Weight(h.tableUse), Labels: c.rows(labels, s, 1), Weights: c.rows(weights, s, 1),
+			LSE: c.rows(lse, s, 1), Workspace: scratch, Logits: h.logitsOf(c, logits, s), Gradients: gradients,
+			DX: c.rows(dn, s, h.width), DTable: table, Seed: c.mb.LossSeed(h.loss),
+			Tokens: s.tokens, Width: h.width, Vocabulary: h.vocabulary, Accumulate: accumulate || s.first > 0,
+		}))
+	}
 	c.free(scratch)
 	if logits.N > 0 {
 		c.pass(h.logits, logits)

@@ -154,9 +154,11 @@ func (c *call) drops(d *dropout) bool { return d.p > 0 && c.mb.Pass() != batchct
 
 // dropout sets y to x with elements dropped. The backward is the same call on the gradient.
 func (c *call) dropout(y, x kernels.Buffer, d *dropout) {
-	c.mb.Check(c.dev.Dropout(y, x, d.p, kernels.Key{
-		Seed: c.mb.Seed(), Step: c.mb.Step(), Microbatch: int64(c.mb.Index()), Op: d.op,
-	}))
+	for _, s := range c.spans(y.N / d.width) {
+		c.mb.Check(c.dev.Dropout(c.rows(y, s, d.width), c.rows(x, s, d.width), d.p, kernels.Key{
+			Seed: c.mb.Seed(), Step: c.mb.Step(), Microbatch: int64(s.number), Op: d.op,
+		}))
+	}
 }
 
 // dropoutInPlace drops elements of x if this pass drops any.

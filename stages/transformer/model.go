@@ -22,6 +22,12 @@ type Model struct {
 	// After Record has chosen, set this field to the same value in the model that trains, before
 	// its first step.
 	KeepLogits int64
+	// Sequences, if it is not nil, returns the sequences of a microbatch (Microbatch.Index), which
+	// lie one after another in its Parts. Each attends to itself alone, its positions begin at 0, and
+	// its random draws are keyed by its number. The parameters' gradients are, bit for bit, those of
+	// microbatches of one sequence each in the same order, except with Config.FP8. Set it only
+	// between steps. The stages of all ranks call it, on their goroutines.
+	Sequences func(microbatch int) []Sequence
 
 	stages     []stages.Stage[kernels.Buffer]
 	parameters []*Parameter
@@ -64,7 +70,7 @@ func NewOn(cfg Config, devices ...[]kernels.Compute) (*Model, error) {
 		m.shard = cfg.Shard
 	}
 	b := newBuilder(cfg)
-	b.keep = &m.KeepLogits
+	b.keep, b.packed = &m.KeepLogits, &m.Sequences
 	var all []stages.Stage[kernels.Buffer]
 	for i, byStage := range devices {
 		b.replica, b.used = i*cfg.replicas()/len(devices), map[string]bool{}

@@ -91,6 +91,7 @@ type builder struct {
 	ones       []float32
 	parameters []*Parameter
 	byName     map[string]*Parameter
+	packed     *func(microbatch int) []Sequence
 	used       map[string]bool // the parameters that earlier stages of the same copy of the model use
 	buffers    []owned
 	slots      []fp8.Slot     // all tensors that are quantized

@@ -14,7 +14,8 @@ type stage struct {
 	layers layers // the embedding, block or head itself
 	dev    kernels.Compute
 	width  int
-	c      call // the current call
+	packed *func(microbatch int) []Sequence // Model.Sequences
+	c      call                             // the current call
 }
 
 // layers implements the computations of a stage.
@@ -41,14 +42,14 @@ func asStage(l layers) *stage {
 
 // begin begins a call. The deferred end ends it.
 func (s *stage) begin(mb batchctx.Microbatch[kernels.Buffer], split split) *call {
-	s.c = call{dev: s.dev, mb: mb, split: split}
+	s.c = call{dev: s.dev, mb: mb, split: split, sequences: *s.packed, places: s.c.places}
 	return &s.c
 }
 
 // end releases the call's buffers that are left after a failure.
 func (s *stage) end() {
 	s.c.abandon()
-	s.c = call{}
+	s.c = call{places: s.c.places}
 }
 
 // Forward returns the outputs, or records the loss.
