@@ -14,6 +14,7 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/planning"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -213,7 +214,7 @@ func checkTouched(t *testing.T, r *rig, plan *layout.Memory, rank int) {
 }
 
 // group returns a runner for the ranks, with a layout unless profile is nil.
-func (r *rig) group(t testing.TB, profile *layout.Profile) *runner.Runner[T] {
+func (r *rig) group(t testing.TB, profile planning.Planner) *runner.Runner[T] {
 	t.Helper()
 	cfg := r.cfg
 	cfg.Memory.Profile = profile

@@ -3,76 +3,185 @@ package memory_test
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/testing/testkit"
+	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/planning"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/local"
 )
 
-// TestUnevenLengths runs microbatches of uneven lengths. If the source announces their shapes, the
-// peak is the planned one to the byte. Otherwise the plan is for any length, and its peak is an
-// upper bound.
+// unequal is a batch of microbatches of unequal lengths, with their shape classes and order.
+type unequal struct{ classes, order []int }
+
+// source is a source of the batch that announces the classes.
+func (b unequal) source(r *rig, lengths []int) runner.Source[T] {
+	length := func(m int) int { return lengths[b.classes[m]] }
+	return runner.InOrder(runner.IndexedShapes(func(ctx context.Context, entry batchctx.Entry[T]) error {
+		return (&source{dev: r.devs[entry.Rank()], length: length}).Next(ctx, entry)
+	}, func(m int) int { return b.classes[m] }), [][]int{b.order})
+}
+
+// sent is a message of a step.
+type sent struct {
+	tag   transport.Tag
+	bytes []int64 // of its tensors, as they were received
+}
+
+// heard is the transport of a rank that records its calls.
+type heard struct {
+	transport.Transport[T]
+	dev      kernels.Device
+	messages []sent
+	control  int // other messages than tensors
+}
+
+func (h *heard) Begin(ctx context.Context, hello []byte) error {
+	h.messages, h.control = nil, len(hello)
+	return h.Transport.Begin(ctx, hello)
+}
+
+func (h *heard) Recv(ctx context.Context, from int, tag transport.Tag, list []T) error {
+	err := h.Transport.Recv(ctx, from, tag, list)
+	m := sent{tag: tag}
+	for _, tensor := range list {
+		m.bytes = append(m.bytes, h.dev.Bytes(tensor))
+	}
+	h.messages = append(h.messages, m)
+	return err
+}
+
+func (h *heard) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
+	h.control += len(mine)
+	return h.Transport.Exchange(ctx, mine)
+}
+
+// stepping is the key of the context of a step.
+type stepping struct{}
+
+// counter counts the memory plans that steps make, rather than Prepare.
+type counter struct {
+	planning.Planner
+	inSteps atomic.Int64
+}
+
+func (c *counter) Plan(ctx context.Context, step *planning.Step) (planning.Plan, error) {
+	if ctx.Value(stepping{}) != nil {
+		c.inSteps.Add(1)
+	}
+	return c.Planner.Plan(ctx, step)
+}
+
+// TestUnevenLengths runs batches of random numbers of microbatches, lengths and orders, and prepares
+// each while the one before it runs. The peak is the planned one to the byte, and no step plans memory. A
+// message has the size of its microbatch, and there is no message but those of the plan: the
+// bytes with which ranks agree on a step do not grow with its microbatches, and none has a shape.
 func TestUnevenLengths(t *testing.T) {
 	lengths := []int{3, 5, 8, 2}
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	for _, name := range []string{"1f1b", "depth-first", "zb-v", "gpipe", "dualpipe"} {
-		found, err := schedule.Find(name)
-		require.NoError(t, err)
-		classes := []int{0, 2, 1, 2, 3, 0, 0, 1, 2, 3, 3, 1}
-		s := setup{schedule: name, ranks: 2, stages: 2 * found.PerRank, model: tiny, capacity: 1}
-		profile := profileOf(t, s, lengths...)
-		length := func(m int) int { return lengths[classes[m]] }
-		r := newRig(t, s, false)
-		group := r.group(t, profile)
-		model := []int64{r.devs[0].Live(), r.devs[1].Live()}
-
-		envelope, err := group.Step(t.Context(), len(classes), r.sources(length))
-		require.NoError(t, err)
-		require.True(t, envelope.Planned)
-		for _, rank := range envelope.Ranks {
-			require.LessOrEqual(t, rank.Peak, rank.PeakPlanned)
-		}
-
-		// announced is a source of microbatches of the lengths that also announces their classes.
-		announced := func(length func(int) int) runner.Source[T] {
-			return runner.IndexedShapes(func(ctx context.Context, entry batchctx.Entry[T]) error {
-				return (&source{dev: r.devs[entry.Rank()], length: length}).Next(ctx, entry)
-			}, func(m int) int { return classes[m] })
-		}
-		sources := announced(length)
-		batches := 3
-		if *testkit.Long {
-			batches = 100
-		}
-		for batch := range batches {
-			exact, err := group.Step(t.Context(), len(classes), sources)
+	batches := 3
+	if *testkit.Long {
+		batches = 100
+	}
+	for _, ranks := range []int{2, 4} {
+		for _, name := range []string{"1f1b", "depth-first", "zb-v", "gpipe", "dualpipe"} {
+			found, err := schedule.Find(name)
 			require.NoError(t, err)
-			require.True(t, exact.Planned)
-			if batch == 0 {
-				require.Equal(t, envelope.Losses[0].Sum, exact.Losses[0].Sum)
+			s := setup{schedule: name, ranks: ranks, stages: ranks * found.PerRank, model: tiny, capacity: 1}
+			s.model.Layers = s.stages
+			profile := profileOf(t, s, lengths...)
+			r := newRig(t, s, false)
+			links, err := local.New(local.Config[T]{Ranks: ranks, Capacity: 1, Stall: -1, Copy: func(from, to int, h T) (T, error) {
+				return r.hosts[to].Receive(r.hosts[from], h)
+			}})
+			require.NoError(t, err)
+			var ends []*heard
+			for rank := range ranks {
+				ends = append(ends, &heard{Transport: links.Rank(rank), dev: r.devs[rank]})
 			}
-			plan := prepare(t, group, len(classes), sources)
-			for i, rank := range exact.Ranks {
-				require.Equal(t, rank.PeakPlanned, rank.Peak, "%s rank %d", name, i)
-				require.Equal(t, plan.Ranks[i].Bound, rank.Peak-model[i])
-				require.LessOrEqual(t, rank.PeakPlanned, envelope.Ranks[i].PeakPlanned)
+			r.cfg.World = runner.World[T]{Transport: func(rank int) transport.Transport[T] { return ends[rank] }}
+			planner := &counter{Planner: profile}
+			group := r.group(t, planner)
+			model := make([]int64, ranks)
+			for rank, dev := range r.devs {
+				model[rank] = dev.Live()
 			}
-			for m := range classes { // of the next batch
-				classes[m] = random.IntN(len(lengths))
+			next := func() (b unequal) {
+				m := 2 * (ranks + random.IntN(4))
+				for range m {
+					b.classes = append(b.classes, random.IntN(len(lengths)))
+				}
+				b.order = random.Perm(m)
+				return b
 			}
-		}
+			ctx := context.WithValue(t.Context(), stepping{}, true)
+			now, control := next(), make([]int, ranks)
+			plan := prepare(t, group, len(now.order), now.source(r, lengths))
+			for batch := range batches {
+				then, thenPlan := next(), plan
+				var beside sync.WaitGroup
+				beside.Go(func() { thenPlan = prepare(t, group, len(then.order), then.source(r, lengths)) })
+				result, err := group.Step(ctx, len(now.order), now.source(r, lengths))
+				require.NoError(t, err)
+				beside.Wait()
+				require.Zero(t, planner.inSteps.Load(), "the step has planned its memory")
+				for i, rank := range result.Ranks {
+					require.True(t, rank.Planned)
+					require.Equal(t, rank.PeakPlanned, rank.Peak, "%s rank %d", name, i)
+					require.Equal(t, plan.Ranks[i].Bound, rank.Peak-model[i])
+					messages := 0
+					for action := range result.Plan.All(i) {
+						if kind := action.Kind(); kind == schedule.RecvF || kind == schedule.RecvB {
+							messages++
+						}
+					}
+					for _, m := range ends[i].messages {
+						if m.tag.Content != transport.Output && m.tag.Content != transport.Gradient {
+							continue // of the table that the first and the last stage share
+						}
+						messages--
+						length := lengths[now.classes[now.order[result.Plan.Item(m.tag.Microbatch)]]]
+						require.Equal(t, []int64{int64(length * tiny.Width * 4)}, m.bytes)
+					}
+					require.Zero(t, messages, "of the plan without the received ones")
+					if batch == 0 {
+						control[i] = ends[i].control
+					}
+					require.InDelta(t, control[i], ends[i].control, 2) // digits of the numbers of the step and of its microbatches
+				}
+				now, plan = then, thenPlan
+			}
 
-		classes[0] = 0 // of 3 tokens
-		_, err = group.Step(t.Context(), len(classes), announced(fixed(5)))
-		require.ErrorIs(t, err, memory.ErrUnplanned)
-		_, err = group.Step(t.Context(), len(classes), sources)
-		require.NoError(t, err, "the next step")
+			wrong := unequal{append([]int{}, now.classes...), now.order}
+			wrong.classes[0] = (wrong.classes[0] + 1) % len(lengths)
+			_, err = group.Step(t.Context(), len(now.order), runner.InOrder(runner.IndexedShapes(func(ctx context.Context, entry batchctx.Entry[T]) error {
+				return (&source{dev: r.devs[entry.Rank()], length: func(m int) int { return lengths[wrong.classes[m]] }}).Next(ctx, entry)
+			}, func(m int) int { return now.classes[m] }), [][]int{now.order}))
+			require.ErrorIs(t, err, memory.ErrUnplanned)
+			_, err = group.Step(ctx, len(now.order), now.source(r, lengths))
+			require.NoError(t, err, "the next step")
+
+			// Without shapes the plan is for any length, and its peak is an upper bound.
+			envelope, err := group.Step(t.Context(), len(now.order), r.sources(func(m int) int { return lengths[now.classes[m]] }))
+			require.NoError(t, err)
+			require.True(t, envelope.Planned)
+			for i, rank := range envelope.Ranks {
+				require.LessOrEqual(t, rank.Peak, rank.PeakPlanned)
+				require.LessOrEqual(t, plan.Ranks[i].Bound, rank.PeakPlanned-model[i])
+			}
+			require.NoError(t, group.Close())
+			require.NoError(t, links.Close())
+		}
 	}
 }
