@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/internal/formats/spelling"
@@ -59,11 +60,25 @@ func Schedules() []Schedule {
 	}
 }
 
-// Find returns the schedule with the given name. The error wraps ErrParams and suggests a similar name,
-// if there is one.
+// inPyTorch holds the names that PyTorch 2.15 gives to schedules with other names here (get_schedule_class), as
+// plainName returns them.
+var inPyTorch = map[string]string{"interleaved1f1b": "interleaved", "loopedbfs": "breadth-first", "interleavedzerobubble": "zb1p", "zbvzerobubble": "zb-v"}
+
+// plainName returns a name without case, hyphens, underscores and the prefix of PyTorch's classes.
+func plainName(name string) string {
+	return strings.TrimPrefix(strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name)), "schedule")
+}
+
+// Find returns the schedule with the given name: its own or that of PyTorch, such as ZBVZeroBubble or
+// Schedule1F1B, in any case and with or without hyphens. The rule of LoopedBFS is BreadthFirstDescending, as in
+// PyTorch. The error wraps ErrParams and suggests a similar name, if there is one.
 func Find(name string) (Schedule, error) {
+	plain := plainName(name)
 	for _, s := range Schedules() {
-		if s.Name == name {
+		if plain == plainName(s.Name) || s.Name == inPyTorch[plain] {
+			if plain == "loopedbfs" {
+				s.Rule, s.Ascends = BreadthFirstDescending, false
+			}
 			return s, nil
 		}
 	}

@@ -244,7 +244,8 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 			c.Schedule = "interleaved"
 		}
 	}
-	if stages := or(c.Ranks, usualRanks) * read.VirtualStages; c.Stages == nil && stages > 0 && c.Schedule == "interleaved" {
+	named, _ := schedule.Find(c.Schedule) // a file has no name
+	if stages := or(c.Ranks, usualRanks) * read.VirtualStages; c.Stages == nil && stages > 0 && named.Name == "interleaved" {
 		c.Stages = &stages
 	}
 	if each := max(setup.Microbatch, 1) * max(setup.Data, 1); c.Microbatches == nil && read.GlobalBatch > 0 {
@@ -253,7 +254,7 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 		}
 		c.Microbatches = new(read.GlobalBatch / each)
 	}
-	if c.Schedule == "seq1f1b" {
+	if named.Name == "seq1f1b" {
 		return nil, usage("--schedule seq1f1b: slices of a sequence are not known to fit; use 1f1b, whose peak is not lower")
 	}
 	if c.quantizes() || c.ForwardOnly || len(c.Frozen) > 0 {

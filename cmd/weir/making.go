@@ -111,7 +111,7 @@ func (m *planFlags) make(name string) (*schedule.Plan, error) {
 		return nil, err
 	}
 	if m.Descending {
-		if name != "breadth-first" {
+		if named.Name != "breadth-first" {
 			return nil, usage("--descending is for breadth-first only")
 		}
 		named.Rule = schedule.BreadthFirstDescending

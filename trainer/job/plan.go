@@ -77,7 +77,7 @@ func (o *Options) place(parts int) error {
 	o.Schedule, o.Rule = found, found.Rule
 	var faults []error
 	switch {
-	case o.Descending && o.Plan != "breadth-first":
+	case o.Descending && found.Name != "breadth-first":
 		faults = append(faults, errors.New("-descending is for -plan breadth-first: leave it out"))
 	case o.Descending:
 		o.Rule = schedule.BreadthFirstDescending
@@ -108,7 +108,7 @@ func (o *Options) place(parts int) error {
 // Ascends reports whether the backward takes microbatches in ascending order, so that gradients
 // are bit-equal under all such plans (L9).
 func (o *Options) Ascends() bool {
-	whole := o.Plan == "seq1f1b" && o.Slices < 2 // without slices, seq1f1b equals 1F1B
+	whole := o.Schedule.Name == "seq1f1b" && o.Slices < 2 // without slices, seq1f1b equals 1F1B
 	return (o.Schedule.Ascends || whole) && !o.Descending
 }
 
