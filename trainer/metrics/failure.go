@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -53,7 +54,11 @@ func (r *Run) dump(rank int, err error, held iter.Seq[memory.Info]) {
 		}
 	}
 	samples := r.Samples(rank)
-	dumped := outfile.Failed(path, outfile.Write(path, func(w io.Writer) error { return memlog.Dump(w, samples, owners) }))
+	dumped := os.MkdirAll(r.Failures, 0o777) // the first process has made it, perhaps on another host
+	if dumped == nil {
+		dumped = outfile.Write(path, func(w io.Writer) error { return memlog.Dump(w, samples, owners) })
+	}
+	dumped = outfile.Failed(path, dumped)
 	r.failed.mu.Lock()
 	defer r.failed.mu.Unlock()
 	r.failed.paths = append(r.failed.paths, path)

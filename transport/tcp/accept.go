@@ -38,7 +38,8 @@ func (c *Config) open(ctx context.Context, address string) (net.Listener, error)
 	if err != nil {
 		return nil, err
 	}
-	var cfg net.ListenConfig
+	cfg := net.ListenConfig{Control: c.limitBackoff} // accepted connections inherit it
+	cfg.SetMultipathTCP(false)                       // its sockets ignore the limit, and no rank dials with it
 	listener, err := cfg.Listen(ctx, network, rest)
 	if errors.Is(err, syscall.EINVAL) && network == "unix" {
 		err = fmt.Errorf("%w: the path has %d bytes, but the path of a socket has at most 107, or 103 on some systems: give a shorter path", err, len(rest))

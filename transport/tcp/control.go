@@ -66,17 +66,23 @@ func readFrame(r io.Reader, most int) (f frame, err error) {
 	return f, err
 }
 
-// timedConn is a connection whose reads fail if no byte arrives for the given time.
+// timedConn is a connection whose reads fail if no byte arrives for Config.Silence. It does not count
+// the time in which this process was suspended: bytes may have arrived meanwhile.
 type timedConn struct {
 	net.Conn
-	silence time.Duration
+	pauses *pauses
 }
 
 func (a timedConn) Read(p []byte) (int, error) {
-	if err := a.SetReadDeadline(time.Now().Add(a.silence)); err != nil {
-		return 0, err
+	for {
+		if err := a.SetReadDeadline(time.Now().Add(a.pauses.silence)); err != nil {
+			return 0, err
+		}
+		n, err := a.Conn.Read(p)
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || a.pauses.last() == 0 {
+			return n, err
+		}
 	}
-	return a.Conn.Read(p)
 }
 
 // beating is a connection on which this side sends a beat of one byte at intervals while it is on.
@@ -124,20 +130,20 @@ func (b *beating) beat() {
 
 // peer is one side of a control connection. It has one goroutine for writing and one for reading.
 type peer struct {
-	conn    net.Conn
-	silence time.Duration
-	beat    time.Duration // the time between two heartbeats
-	out     chan frame
-	stop    chan struct{} // closed when the connection ends
-	once    sync.Once
-	all     sync.WaitGroup
+	conn   net.Conn
+	pauses *pauses
+	beat   time.Duration // the time between two heartbeats
+	out    chan frame
+	stop   chan struct{} // closed when the connection ends
+	once   sync.Once
+	all    sync.WaitGroup
 }
 
 // newPeer starts writing heartbeats and posted frames, and passes every received frame to receive
 // until receive returns an error. When the connection ends it calls ended once, with the reason,
 // which is nil after bye.
-func newPeer(conn net.Conn, c *Config, most int, standing func() transport.Standing, receive func(frame) error, ended func(error)) *peer {
-	p := &peer{conn: conn, silence: c.Silence, beat: min(c.Silence, c.Stall) / beats, out: make(chan frame, 64), stop: make(chan struct{})}
+func newPeer(conn net.Conn, c *Config, pauses *pauses, most int, standing func() transport.Standing, receive func(frame) error, ended func(error)) *peer {
+	p := &peer{conn: conn, pauses: pauses, beat: min(c.Silence, c.Stall) / beats, out: make(chan frame, 64), stop: make(chan struct{})}
 	p.out <- frame{kind: beat} // gives the other side a standing immediately
 	p.all.Go(func() { p.write(standing) })
 	p.all.Go(func() {
@@ -170,7 +176,7 @@ func (p *peer) closeConn() {
 // immediately could discard frames in transit.
 func (p *peer) leave() {
 	p.post(frame{kind: bye})
-	timer := time.AfterFunc(min(p.silence, 5*time.Second), p.closeConn)
+	timer := time.AfterFunc(min(p.pauses.silence, 5*time.Second), p.closeConn)
 	p.all.Wait()
 	timer.Stop()
 }
@@ -195,7 +201,7 @@ func (p *peer) write(standing func() transport.Standing) {
 			buffer = nil
 		}
 		buffer = f.append(buffer[:0])
-		err := p.conn.SetWriteDeadline(time.Now().Add(p.silence))
+		err := p.conn.SetWriteDeadline(time.Now().Add(p.pauses.silence))
 		if err == nil {
 			_, err = p.conn.Write(buffer)
 		}
@@ -209,7 +215,7 @@ func (p *peer) write(standing func() transport.Standing) {
 }
 
 func (p *peer) read(most int, receive func(frame) error) error {
-	r := timedConn{p.conn, p.silence}
+	r := timedConn{p.conn, p.pauses}
 	for {
 		f, err := readFrame(r, most)
 		if err == nil && f.kind == bye {

@@ -21,7 +21,7 @@ func (c *Config) dial(ctx context.Context, address string) (net.Conn, error) {
 		return nil, err
 	}
 	quarter := max(c.Silence/4, time.Second)
-	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: quarter, Interval: quarter, Count: 3}}
+	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: quarter, Interval: quarter, Count: 3}, Control: c.limitBackoff}
 	conn, err := dialer.DialContext(ctx, network, rest)
 	if err != nil || c.TLS == nil {
 		return conn, err

@@ -28,6 +28,7 @@ type Endpoint[T any] struct {
 	acceptor   *acceptor
 	hub        *hub // nil except on rank 0
 	peers      []*peer
+	pauses     *pauses
 	toHub      func(frame)
 	jobContext context.Context // done when the job has ended
 	cancelJob  context.CancelCauseFunc
@@ -84,6 +85,7 @@ func Join[T any](ctx context.Context, cfg Config, codec transport.Codec[T]) (*En
 	e.stepContext, e.cancelStep = context.WithCancelCause(context.Background())
 	e.jobContext, e.cancelJob = context.WithCancelCause(context.Background())
 	e.acceptor = &acceptor{cfg: &e.cfg, onLink: e.addLink, onWindow: e.addWindow}
+	e.pauses = newPauses(e.cfg.Silence)
 	var err error
 	if cfg.Rank == 0 {
 		err = e.startJob(ctx)
@@ -91,7 +93,7 @@ func Join[T any](ctx context.Context, cfg Config, codec transport.Codec[T]) (*En
 		err = e.joinJob(ctx)
 	}
 	if err != nil {
-		if e.acceptor.listener != nil {
+		if e.pauses.stop(); e.acceptor.listener != nil {
 			err = errors.Join(err, e.acceptor.close())
 		}
 		return nil, err
@@ -124,9 +126,9 @@ func (e *Endpoint[T]) startJob(ctx context.Context) (err error) {
 		if conn == nil {
 			continue
 		}
-		p := newPeer(conn, c, mostExchange, e.Standing,
+		p := newPeer(conn, c, e.pauses, mostExchange, e.Standing,
 			func(f frame) error { return e.hub.receive(rank, f) },
-			func(err error) { e.hub.loseRank(rank, reason(err, c.Silence)) })
+			func(err error) { e.hub.loseRank(e.pauses.lost(0, rank, err)) })
 		e.hub.ranks[rank].post = p.post
 		e.peers = append(e.peers, p)
 	}
@@ -161,8 +163,11 @@ func (e *Endpoint[T]) joinJob(ctx context.Context) error {
 		return err
 	}
 	e.addresses = addresses
-	p := newPeer(conn, c, int(min(int64(c.Ranks)*(mostExchange+4), math.MaxInt)), e.Standing, func(f frame) error { e.deliver(f); return nil },
-		func(err error) { e.endJobWith(&LostError{Reason: reason(err, c.Silence), pipeline: c.Pipeline}) })
+	p := newPeer(conn, c, e.pauses, int(min(int64(c.Ranks)*(mostExchange+4), math.MaxInt)), e.Standing, func(f frame) error { e.deliver(f); return nil },
+		func(err error) {
+			rank, why := e.pauses.lost(c.Rank, 0, err)
+			e.endJobWith(&LostError{Rank: rank, Reason: why, pipeline: c.Pipeline, own: rank == c.Rank})
+		})
 	e.peers, e.toHub = []*peer{p}, p.post
 	return nil
 }
@@ -219,5 +224,6 @@ func (e *Endpoint[T]) Close() error {
 	e.writers.Wait()
 	e.readers.Wait()
 	e.servers.Wait()
+	e.pauses.stop()
 	return err
 }

@@ -28,7 +28,8 @@ type LostError struct {
 	Last   *transport.Standing // as of the rank's last heartbeat; nil if there was none
 	Reason string
 
-	pipeline int // Config.Pipeline
+	pipeline int  // Config.Pipeline
+	own      bool // this process has the rank
 }
 
 // Error names the rank, its replica if there are several, the reason, and the rank's last activity.
@@ -46,8 +47,9 @@ func (e *LostError) Error() string {
 // LostRank returns Rank, for callers that do not import this package.
 func (e *LostError) LostRank() int { return e.Rank }
 
-// Elsewhere reports that the cause is in another process: see launch.ExitStatus.
-func (e *LostError) Elsewhere() bool { return true }
+// Elsewhere reports whether the cause is in another process: see launch.ExitStatus. It is not if the
+// others have lost this one, because it was suspended or because they did not hear from it.
+func (e *LostError) Elsewhere() bool { return !e.own }
 
 // waitError describes the event for which a call was waiting when the job ended.
 type waitError struct {

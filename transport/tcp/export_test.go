@@ -25,7 +25,7 @@ func Cut(conn net.Conn) { closeNow(conn) }
 
 // Ended returns the reason for which a control connection that is over has ended.
 func Ended(conn net.Conn) string {
-	_, err := readFrame(timedConn{conn, time.Minute}, 1)
+	_, err := readFrame(timedConn{conn, &pauses{silence: time.Minute}}, 1)
 	return reason(err, time.Minute)
 }
 

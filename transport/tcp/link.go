@@ -102,7 +102,7 @@ func (e *Endpoint[T]) write(l *sendEnd[T]) {
 
 // confirmations reads the receiver's confirmations until the link is closed.
 func (e *Endpoint[T]) confirmations(l *sendEnd[T]) {
-	r := bufio.NewReaderSize(timedConn{l.conn, e.cfg.Silence}, 64)
+	r := bufio.NewReaderSize(timedConn{l.conn, e.pauses}, 64)
 	for {
 		reply, err := r.ReadByte()
 		var fault error

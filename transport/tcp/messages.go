@@ -183,7 +183,7 @@ func (e *Endpoint[T]) addLink(conn net.Conn, o opening) {
 	if old != nil {
 		closeNow(old.conn) // left over from an earlier step
 	}
-	k := &recvEnd{conn: newBeating(conn, e.cfg.Silence), epoch: o.Epoch, r: bufio.NewReaderSize(timedConn{conn, e.cfg.Silence}, readBuffer)}
+	k := &recvEnd{conn: newBeating(conn, e.cfg.Silence), epoch: o.Epoch, r: bufio.NewReaderSize(timedConn{conn, e.pauses}, readBuffer)}
 	k.conn.start()
 	e.receiving[d] = k
 	e.waiter.Wake()

@@ -121,6 +121,7 @@ func (e *Endpoint[T]) deliver(f frame) {
 	case lost:
 		l := &LostError{pipeline: e.cfg.Pipeline}
 		if json.Unmarshal(f.data, l) == nil {
+			l.own = l.Rank == e.cfg.Rank
 			e.endJob(l)
 		}
 	}

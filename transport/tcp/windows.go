@@ -68,7 +68,7 @@ func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offs
 	}
 	if err == nil {
 		alive := context.AfterFunc(getting, func() { closeNow(conn) })
-		err = request(timedConn{conn, e.cfg.Silence}, epoch, tag, offset, dst, &e.bytesRead)
+		err = request(timedConn{conn, e.pauses}, epoch, tag, offset, dst, &e.bytesRead)
 		if alive() && err == nil && e.keep(from, conn, epoch) {
 			return nil
 		}
