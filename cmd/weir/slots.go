@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
+	"strings"
 
 	"github.com/weir-ml/weir/internal/formats/jsonfile"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/draw"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/schedule/slots"
@@ -24,6 +27,7 @@ type slotsCmd struct {
 	Against    string   `help:"Compare with this plan, or with this output of --json: the exit status is 1 if a pool needs more slots." placeholder:"OLD"`
 	Verify     string   `help:"Verify this output of --json, of any planner, in place of assigning slots." placeholder:"FILE"`
 	JSON       bool     `help:"Print the slots as JSON."`
+	Output     string   `help:"Draw what each slot holds in the course of a step, as a picture or as a page that zooms: FILE.svg or FILE.html." short:"o" placeholder:"FILE"`
 }
 
 // Help returns the text that is printed below the flags.
@@ -37,6 +41,9 @@ The exit status is 1 if --against finds a pool with more slots, or --verify a fa
 
 // Run prints the slots, what has changed, or the faults.
 func (c *slotsCmd) Run(s *streams) error {
+	if err := endsIn(c.Output, ".svg", ".html", ".htm"); err != nil {
+		return err
+	}
 	plan, costs, err := c.transferred(s, c.Plan)
 	if err != nil {
 		return err
@@ -62,15 +69,17 @@ func (c *slotsCmd) Run(s *streams) error {
 	if c.Verify != "" {
 		return c.verify(s, plans)
 	}
-	table, err := c.table(plans)
+	table, err := c.table(costs, plans...)
 	if err != nil {
-		return err
-	}
-	if table.Variants[0].Sends, err = slots.LeastSends(plan, costs); err != nil {
 		return err
 	}
 	if c.Against != "" {
 		return c.compare(s, table)
+	}
+	if c.Output != "" {
+		if err := c.draw(s, table, plan, costs); err != nil {
+			return err
+		}
 	}
 	if c.JSON {
 		return slots.Write(s.out, table)
@@ -79,13 +88,17 @@ func (c *slotsCmd) Run(s *streams) error {
 	return nil
 }
 
-// table returns the slots of plans.
-func (c *slotsCmd) table(plans []*schedule.Plan) (*slots.Table, error) {
+// table returns the slots of plans, and the unreleased sends of the first one with its costs.
+func (c *slotsCmd) table(costs *simulate.Costs, plans ...*schedule.Plan) (*slots.Table, error) {
 	cfg := slots.Config{Pooling: slots.Pooling(c.Pool)}
 	if c.Hold != "auto" {
 		cfg.Hold = slots.Hold(c.Hold)
 	}
-	return slots.Make(cfg, plans...)
+	table, err := slots.Make(cfg, plans...)
+	if err == nil {
+		table.Variants[0].Sends, err = slots.LeastSends(plans[0], costs)
+	}
+	return table, err
 }
 
 // transferred returns a proven plan with transfers, and its costs.
@@ -162,11 +175,46 @@ func total(pools []slots.Pool) (n int) {
 	return n
 }
 
+// draw draws the slots of a plan, a row each, at the times of its simulation.
+func (c *slotsCmd) draw(s *streams, table *slots.Table, plan *schedule.Plan, costs *simulate.Costs) error {
+	timed, err := draw.Simulate(plan, costs, plan.Capacity)
+	if err != nil {
+		return err
+	}
+	rows := &draw.Step{Plan: plan, Unit: timed.Unit, Scale: timed.Scale, Facts: fmt.Sprintf("%s in pools by %s", units.Number(total(table.Pools), "slot"), table.Pooling)}
+	first := make([]int, len(table.Pools)) // by pool: its first row
+	for i, p := range table.Pools {
+		first[i] = len(rows.Rows)
+		for slot := range p.Slots {
+			rows.Rows = append(rows.Rows, draw.Row{Name: fmt.Sprintf("%s %d", p.Tensor, slot), Note: strings.Replace(poolName(p), ", "+string(p.Tensor), "", 1), Rank: p.Rank})
+		}
+	}
+	rows.Events = make([][]simulate.Event, len(rows.Rows))
+	slots.Walk(table, 0, plan, func(l slots.Life) {
+		kind := schedule.F
+		if l.Direction == slots.Backward {
+			kind = schedule.B
+		}
+		row, events := first[l.Pool]+l.Slot, timed.Events[table.Pools[l.Pool].Rank]
+		rows.Events[row] = append(rows.Events[row], simulate.Event{
+			Action: schedule.Act(kind, l.Stage, int(l.Microbatch)), Start: events[l.Birth].Start, End: events[l.Death].End,
+		})
+	})
+	write := rows.SVG
+	if filepath.Ext(c.Output) != ".svg" {
+		write = rows.HTML
+	}
+	return s.write(c.Output, write)
+}
+
 // slotsDiff is the output of --against with --json.
 type slotsDiff struct {
-	Was     int         `json:"was"`
-	Now     int         `json:"now"`
-	Changes []slotsMove `json:"changes"`
+	Schema   int         `json:"schema"` // 1
+	Was      int         `json:"was"`
+	Now      int         `json:"now"`
+	SendsWas int         `json:"sends_was,omitempty"`
+	SendsNow int         `json:"sends_now,omitempty"`
+	Changes  []slotsMove `json:"changes"`
 }
 
 // slotsMove is a pool whose number of slots has changed.
@@ -184,7 +232,10 @@ func (c *slotsCmd) compare(s *streams, now *slots.Table) error {
 	if was.Pooling != now.Pooling || was.Hold != now.Hold {
 		return usage("%s has --pool %s and --hold %s, and the plan is read with %s and %s: give both the same", c.Against, was.Pooling, was.Hold, now.Pooling, now.Hold)
 	}
-	out, worse := slotsDiff{total(was.Pools), total(now.Pools), []slotsMove{}}, false
+	out, worse := slotsDiff{1, total(was.Pools), total(now.Pools), 0, now.Variants[0].Sends, []slotsMove{}}, false
+	if len(was.Variants) > 0 {
+		out.SendsWas = was.Variants[0].Sends
+	}
 	for _, change := range slots.Compare(was, now) {
 		change.Slots = change.Now
 		out.Changes = append(out.Changes, slotsMove{change.Pool, change.Was})
@@ -194,6 +245,9 @@ func (c *slotsCmd) compare(s *streams, now *slots.Table) error {
 		err = jsonfile.Write(s.out, out)
 	} else {
 		fmt.Fprintf(s.text, "%s, before %d\n", units.Number(out.Now, "slot"), out.Was)
+		if out.SendsNow != out.SendsWas {
+			fmt.Fprintf(s.text, "  unreleased sends of a rank: %d, before %d\n", out.SendsNow, out.SendsWas)
+		}
 		for _, m := range out.Changes {
 			fmt.Fprintf(s.text, "  %s: %d, before %d%s\n", poolName(m.Pool), m.Slots, m.Was, map[bool]string{true: ", worse"}[m.Slots > m.Was])
 		}
@@ -220,11 +274,11 @@ func (c *slotsCmd) old(s *streams) (*slots.Table, error) {
 			return table, unreadableIf(err, slots.ErrTable)
 		}
 	}
-	plan, _, err := c.transferred(s, c.Against)
+	plan, costs, err := c.transferred(s, c.Against)
 	if err != nil {
 		return nil, err
 	}
-	return c.table([]*schedule.Plan{plan})
+	return c.table(costs, plan)
 }
 
 // named is a name for errors of a file.

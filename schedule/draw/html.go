@@ -62,7 +62,6 @@ func (s *Step) HTML(w io.Writer) error {
 	}
 	for rank := range s.Events {
 		row := p.pageRank(rank)
-		row.Name = fmt.Sprintf("rank %d", rank)
 		for _, l := range p.curves[rank].levels {
 			row.Levels = append(row.Levels, float64(l.from-p.clocks.begin), l.live)
 		}
@@ -104,9 +103,13 @@ func Compare(w io.Writer, title string, first, second *Step, names [2]string) er
 	return view.write(w)
 }
 
-// pageRank returns the row of a rank without its name and its levels.
+// pageRank returns the row of a rank without its levels.
 func (p *picture) pageRank(rank int) pageRank {
-	row := pageRank{Stages: stageList(p.step.Plan.Placement.On(rank)), Peak: p.held(p.curves[rank].peak), Boxes: []int64{}, Levels: []float64{}}
+	row := pageRank{Boxes: []int64{}, Levels: []float64{}}
+	row.Name, row.Stages, _ = p.step.row(rank)
+	if p.step.Rows == nil {
+		row.Peak = p.held(p.curves[rank].peak)
+	}
 	for _, b := range p.boxes[rank] {
 		row.add(b, p.clocks.begin)
 	}

@@ -33,11 +33,39 @@ type Step struct {
 	// Microbatch is the size of a microbatch if Events and Peaks count microbatches instead of bytes,
 	// as simulate.Costs.Microbatch; 0 if they count bytes.
 	Microbatch int64
+	// Rows, if it is not nil, describes the rows of a picture that are not ranks, such as buffers: Events
+	// then holds the events of each row, whose actions have the stages of the row's rank, and nothing is
+	// drawn below a row. Facts is the line below the title.
+	Rows  []Row
+	Facts string
 	// Front holds the progress of each rank in a step that hangs; SVG draws it. It is nil if the step
 	// does not hang.
 	Front []Front
 	Unit  string // unit of time, for messages, such as "ms"; "" means a tick
 	Scale int64  // number of the events' time units per Unit; 0 means 1
+}
+
+// Row is a row of a picture that is not a rank.
+type Row struct {
+	Name, Note string
+	Rank       int
+}
+
+// rowCount returns the number of rows, which are ranks unless Rows is set.
+func (s *Step) rowCount() int {
+	if s.Rows != nil {
+		return len(s.Rows)
+	}
+	return s.Plan.Placement.Ranks
+}
+
+// row returns the name of a row, a note for below it, and the stages whose colours it has.
+func (s *Step) row(i int) (name, note string, stages []int) {
+	if s.Rows != nil {
+		return s.Rows[i].Name, s.Rows[i].Note, s.Plan.Placement.On(s.Rows[i].Rank)
+	}
+	stages = s.Plan.Placement.On(i)
+	return fmt.Sprintf("rank %d", i), stageList(stages), stages
 }
 
 // Simulate returns the step that simulate.Timeline computes for a plan. It returns the same errors as
@@ -83,7 +111,7 @@ func (e *TooLongError) Unwrap() error { return ErrTooLong }
 
 // check returns the number of computations, or an error if the step cannot be shown.
 func (s *Step) check() (computations int64, err error) {
-	ranks := s.Plan.Placement.Ranks
+	ranks := s.rowCount()
 	if len(s.Events) != ranks || s.Peaks != nil && len(s.Peaks) != ranks {
 		return 0, fmt.Errorf("%w: events of %d ranks and %d peaks for a plan of %d ranks", ErrStep, len(s.Events), len(s.Peaks), ranks)
 	}
@@ -134,7 +162,8 @@ type box struct {
 // boxes iterates over the computations of a rank. Some may take no time.
 func (s *Step) boxes(rank int) iter.Seq[box] {
 	return func(yield func(box) bool) {
-		stages, list := s.Plan.Placement.On(rank), s.Events[rank]
+		list := s.Events[rank]
+		_, _, stages := s.row(rank)
 		strengths := map[int]float64{} // by stage
 		for i, stage := range stages {
 			strengths[stage] = strength(i, len(stages))

@@ -100,7 +100,9 @@ func (s *Step) picture(most int64) (*picture, error) {
 		}
 	}
 	p.copies = float64(len(p.rows)) * (curveGap + lane)
-	p.curves, p.bytes = s.curves(p.clocks.begin)
+	if p.curves = make([]curve, len(s.Rows)); s.Rows == nil {
+		p.curves, p.bytes = s.curves(p.clocks.begin)
+	}
 	for _, c := range p.curves {
 		p.most = max(p.most, c.peak)
 	}
@@ -223,6 +225,9 @@ func wrap(text string, width int) (lines []string) {
 
 // facts returns a line with the step's figures.
 func (p *picture) facts() string {
+	if p.step.Rows != nil {
+		return p.step.Facts
+	}
 	plan, c := p.step.Plan, p.clocks
 	facts := []string{
 		units.Number(plan.Placement.Ranks, "rank"), units.Number(plan.Placement.Stages(), "stage"), units.Number(plan.Microbatches, "microbatch"),
@@ -252,7 +257,8 @@ func (p *picture) legend() (text string, end float64) {
 		for _, e := range list {
 			shown[e.Action.Kind()] = shown[e.Action.Kind()] || occupies(e) || e.Copied.End > e.Copied.Start
 		}
-		chunks = max(chunks, len(p.step.Plan.Placement.On(rank)))
+		_, _, stages := p.step.row(rank)
+		chunks = max(chunks, len(stages))
 	}
 	x := 20.0
 	const y = 76.0
@@ -309,9 +315,10 @@ func (p *picture) axis() {
 
 // rank writes a rank's row, with its curve below.
 func (p *picture) rank(rank int) {
-	y, stages := p.y(rank), p.step.Plan.Placement.On(rank)
-	p.printf(`<text class="rank" x="20" y="%s">rank %d</text>`, at(y+18), rank)
-	p.printf(`<text class="small" x="20" y="%s">%s</text>`+"\n", at(y+36), stageList(stages))
+	y := p.y(rank)
+	name, note, _ := p.step.row(rank)
+	p.printf(`<text class="rank" x="20" y="%s">%s</text>`, at(y+18), escape(name))
+	p.printf(`<text class="small" x="20" y="%s">%s</text>`+"\n", at(y+36), escape(note))
 	p.printf(`<rect class="lane" x="%s" y="%s" width="%s" height="%s"/>`+"\n", at(left), at(y), at(p.plot), at(lane))
 	p.curve(rank, y+lane+p.copies+curveGap)
 

@@ -112,6 +112,11 @@ type held struct {
 	mb int64
 }
 
+// compareHeld orders tensors by kind, stage and microbatch.
+func compareHeld(a, b held) int {
+	return cmp.Or(cmp.Compare(a.place.place, b.place.place), cmp.Compare(a.stage, b.stage), cmp.Compare(a.mb, b.mb))
+}
+
 // tracked is the state of a class: its pool in each pooling, and the runs in the chosen one.
 type tracked struct {
 	pools [3]*pool
@@ -311,9 +316,7 @@ func (c *coloring) State(s *repeats.State) {
 	if !s.Fixed(int64(len(c.live))) || !s.Fixed(c.grown) || !s.Moving(int64(c.repeat)) {
 		return
 	}
-	c.order = slices.SortedFunc(maps.Keys(c.live), func(a, b held) int {
-		return cmp.Or(cmp.Compare(a.place.place, b.place.place), cmp.Compare(a.stage, b.stage), cmp.Compare(a.mb, b.mb))
-	})
+	c.order = slices.SortedFunc(maps.Keys(c.live), compareHeld)
 	for _, h := range c.order {
 		if !s.Fixed(int64(h.place.place)<<32|int64(h.stage)) || !s.Moving(h.mb) {
 			return

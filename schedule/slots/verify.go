@@ -2,6 +2,8 @@ package slots
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/weir-ml/weir/schedule"
 )
@@ -20,7 +22,22 @@ const maxFaults = 20
 // a slot is written while its tensor is alive, a tensor has no slot or two, or a pool does not have the
 // least number of slots. It shares with Make only the births and deaths of tensors. The plan must be valid.
 func Verify(t *Table, variant int, plan *schedule.Plan) []Fault {
-	v := &verification{table: t, plan: plan}
+	return Walk(t, variant, plan, func(Life) {})
+}
+
+// Life is the time of a tensor in a slot.
+type Life struct {
+	Pool, Slot   int
+	Direction    Direction
+	Stage        int
+	Microbatch   int64
+	Birth, Death int64 // the positions of the action that writes it, and of the last action of its last moment
+}
+
+// Walk is like Verify, and calls visit for every tensor of the table. It visits the tensors of a rank in
+// the order of their deaths.
+func Walk(t *Table, variant int, plan *schedule.Plan, visit func(Life)) []Fault {
+	v := &verification{table: t, plan: plan, visit: visit}
 	if variant < 0 || variant >= len(t.Variants) {
 		v.fault(-1, -1, "there is no variant %d: the table has %d", variant, len(t.Variants))
 		return v.faults
@@ -47,6 +64,7 @@ type verification struct {
 	plan    *schedule.Plan
 	variant *Variant
 	slots   map[rankClass]map[int64]assigned
+	visit   func(Life)
 	faults  []Fault
 }
 
@@ -58,6 +76,13 @@ type rankClass struct {
 
 // assigned is a slot of an assignment of the variant.
 type assigned struct{ assignment, slot int }
+
+// occupied is a slot, its tensor, and the position of its birth.
+type occupied struct {
+	assigned
+	class class
+	birth int64
+}
 
 func (v *verification) fault(rank int, position int64, format string, args ...any) {
 	if len(v.faults) < maxFaults {
@@ -108,7 +133,7 @@ func (v *verification) expand() {
 // run runs the program of a rank.
 func (v *verification) run(rank int, list [][schedule.NumKinds]step) {
 	owners := map[assigned]held{} // of the slots in use
-	live := map[held]assigned{}
+	live := map[held]occupied{}
 	alive := make([]int, len(v.variant.Assignments))
 	proofs := map[int64][]int{} // by position: the assignments of the rank whose number is proven there
 	for i, a := range v.variant.Assignments {
@@ -118,6 +143,20 @@ func (v *verification) run(rank int, list [][schedule.NumKinds]step) {
 	}
 	var pending []held
 	position, moment, joined := int64(0), int64(0), false
+	end := func(list []held) {
+		for _, h := range list {
+			it, ok := live[h]
+			if !ok {
+				continue
+			}
+			if owners[it.assigned] == h {
+				delete(owners, it.assigned)
+			}
+			delete(live, h)
+			alive[it.assignment]--
+			v.visit(Life{v.variant.Assignments[it.assignment].Pool, it.slot, it.class.direction, it.class.stage, h.mb, it.birth, position - 1})
+		}
+	}
 	for a := range v.plan.All(rank) {
 		if !joined {
 			moment = position
@@ -136,7 +175,7 @@ func (v *verification) run(rank int, list [][schedule.NumKinds]step) {
 					a, it.slot, v.variant.Assignments[it.assignment].Pool, b.tensor, other.stage, other.mb)
 			}
 			h := held{b.at, mb}
-			owners[it], live[h] = h, it
+			owners[it], live[h] = h, occupied{it, b.class, position}
 			if alive[it.assignment]++; alive[it.assignment] > v.variant.Assignments[it.assignment].Slots {
 				v.fault(rank, position, "%v is one tensor more than pool %d has slots", a, v.variant.Assignments[it.assignment].Pool)
 			}
@@ -154,17 +193,10 @@ func (v *verification) run(rank int, list [][schedule.NumKinds]step) {
 			}
 		}
 		delete(proofs, moment)
-		for _, h := range pending {
-			if it, ok := live[h]; ok {
-				if owners[it] == h {
-					delete(owners, it)
-				}
-				delete(live, h)
-				alive[it.assignment]--
-			}
-		}
+		end(pending)
 		pending = pending[:0]
 	}
+	end(slices.SortedFunc(maps.Keys(live), compareHeld))
 	for at := range proofs {
 		v.fault(rank, at, "no moment of the program begins here, and a pool is said to need its slots here")
 	}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestSlots checks the exit status and the output of each use of the command: a table, its comparison with
+// a plan and with a file, and its verification.
+func TestSlots(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write := func(name, text string) { require.NoError(t, os.WriteFile(name, []byte(text), 0o644)) }
+	table, _, status := weir("", "slots", "zb-v", "--runtime", "pytorch", "--evaluation", "--json")
+	require.Equal(t, good, status)
+	write("table.json", table)
+	write("wrong.json", strings.Replace(table, `"slots":[0,1`, `"slots":[1,1`, 1))
+	write("broken.json", strings.Replace(table, `"pools"`, `"pool"`, 1))
+	plan, _, status := weir("", "plan", "zb-v", "--forward-only", "--capacity", "0", "--to", "plan", "--runtime", "pytorch")
+	require.Equal(t, good, status)
+	write("plan.json", plan)
+	for _, c := range []struct {
+		args   string
+		status int
+		says   string // on either output
+	}{
+		{"zb-v --runtime pytorch --evaluation --against table.json", good, "slots, before"},
+		{"zb-v --runtime pytorch --evaluation --verify table.json", good, "ok: no slot"},
+		{"zb-v --runtime pytorch --evaluation --verify table.json --json", good, `"valid": true`},
+		{"zb-v --runtime pytorch --verify table.json", atFault, "it has 2 plans, and the command line names 1"},
+		{"zb-v --runtime pytorch --evaluation --verify wrong.json", atFault, "wrong.json: rank 0, action "},
+		{"zb-v --runtime pytorch --evaluation --verify wrong.json --json", atFault, `"rank": 0`},
+		{"zb-v --runtime pytorch --evaluation --verify broken.json", misused, "broken.json:"},
+		{"zb-v --runtime pytorch --evaluation --against broken.json", misused, "broken.json:"},
+		{"zb-v --runtime pytorch --evaluation --verify nothing.json", misused, "nothing.json"},
+		{"zb-v --runtime pytorch --against 1f1b", atFault, "worse"},
+		{"1f1b --runtime pytorch --against zb-v", good, "rank 0, saved: 4, before 8\n"},
+		{"1f1b --runtime pytorch --against zb-v --json", good, `"was": 93`},
+		{"zb-v --hold taken --against table.json", misused, "give both the same"},
+		{"zb-v --runtime pytorch --pool stage --with plan.json", good, "or zb-v, forward-only"},
+		{"zb-v --with 1f1b --ranks 2", good, "or 1f1b, training"},
+		{"zb-v --with plan.json --ranks 2", misused, "2 ranks and \"zb-v\" has 4"},
+		{"zb-v --against nothing", misused, "there is no file of that name either"},
+		{"zb-v -o picture.png", misused, "end in .svg"},
+		{"zb-v --ranks 1 --stages 2", good, "saved, rank 0"},
+		{"dualpipev -o page.html", good, "slots"},
+	} {
+		stdout, stderr, status := weir("", append([]string{"slots"}, strings.Fields(c.args)...)...)
+		require.Equal(t, c.status, status, "%s: %s", c.args, stderr)
+		require.Contains(t, stdout+stderr, c.says, c.args)
+	}
+	page, err := os.ReadFile("page.html")
+	require.NoError(t, err)
+	require.Contains(t, string(page), `"name":"received 0"`)
+}
+
+// TestSlotsPicture draws the picture of docs/slots.md; -update writes it.
+func TestSlotsPicture(t *testing.T) {
+	picture := t.TempDir() + "/zb-v.svg"
+	_, stderr, status := weir("", "slots", "zb-v", "--ranks", "2", "--microbatches", "6", "--runtime", "pytorch", "-o", picture)
+	require.Equal(t, good, status, stderr)
+	svg, err := os.ReadFile(picture)
+	require.NoError(t, err)
+	t.Chdir("../../docs/slots")
+	require.NoError(t, compareOrUpdate("zb-v.svg", svg))
+}
