@@ -39,6 +39,7 @@ type outcome struct {
 	Actions       int64  `json:"actions"`
 	Visited       int64  `json:"visited"`
 	OldLetters    bool   `json:"old_letters,omitempty"`
+	Released      bool   `json:"added_reshards,omitempty"` // that the file lacks
 	LeastCapacity *int64 `json:"least_capacity,omitempty"` // of a valid plan with transfers, in messages
 	LinkBytes     int64  `json:"link_bytes,omitempty"`
 	// LeastBytes is the least capacity of a plan in bytes, and Links has what each link needs, in bytes or, without
@@ -94,7 +95,9 @@ func (c *checkCmd) Run(s *streams) error {
 		Valid: !invalid, Name: plan.Name, Faults: found, Actions: proof.Actions, Visited: proof.Visited,
 		Ranks: plan.Placement.Ranks, Stages: plan.Placement.Stages(), Microbatches: plan.Microbatches, Schedules: schedules,
 	}
-	o.OldLetters = file != nil && file.OldLetters
+	if file != nil {
+		o.OldLetters, o.Released = file.OldLetters, file.Released
+	}
 	if inBytes || c.Links.Against != "" {
 		n, undecided := needs(plan, sizes)
 		if undecided != nil && o.Valid {
@@ -180,6 +183,9 @@ func (o *outcome) text(p *schedule.Plan) string {
 	}
 	if o.OldLetters {
 		text += ". " + oldLetters + "; --letters today reads today's"
+	}
+	if o.Released {
+		text += "; " + releasedWeights
 	}
 	if o.Schedules != nil {
 		text += "; with the schedule " + strings.Join(o.Schedules, " or ")

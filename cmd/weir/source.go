@@ -229,5 +229,8 @@ func hints(file *format.File) (found faults) {
 	return found
 }
 
+// releasedWeights describes a plan with actions that its file lacks.
+const releasedWeights = "a stage's last backward releases its weights, as in PyTorch 2.9, whose files lack the last RESHARD"
+
 // oldLetters describes how a file was read.
 const oldLetters = "The letters are read as those of 2024, B the input gradient and BW the full backward"

@@ -16,17 +16,12 @@ const overlap = ")OVERLAP_F_B"
 
 // readCSV reads PyTorch's forms, which are lines of cells, one line per rank.
 func (f *File) readCSV(options Options) error {
-	lines, err := f.lines(options.Ranks)
+	r := csvReader{f: f, letters: options.Letters.of(f.text)}
+	lines, programs, err := r.lines(options.Ranks)
 	if err != nil {
 		return err
 	}
-	r := csvReader{f: f, letters: options.Letters.of(f.text)}
-	programs := make([]program, len(lines))
-	for rank, line := range lines {
-		if programs[rank], err = r.line(line); err != nil {
-			return err
-		}
-	}
+	f.Released = f.Format == Comms26 && released(programs)
 	if err := f.setPlan(lines, programs, options, nil); err != nil || f.Format == Compute {
 		return err
 	}
@@ -56,6 +51,27 @@ func (f *File) requireTransfers() error {
 type csvReader struct {
 	f       *File
 	letters Letters
+}
+
+// lines reads the programs of all ranks, which are lines of cells or the columns of a table.
+func (r *csvReader) lines(ranks int) (lines []line, programs []program, err error) {
+	if isTable(r.f.text) {
+		lines, programs, err = r.table()
+		if err == nil && ranks > 0 && ranks != len(lines) {
+			err = r.f.fault(0, "found a table of %d ranks, expected %d, as in the options", len(lines), ranks)
+		}
+		return lines, programs, err
+	}
+	if lines, err = r.f.lines(ranks); err != nil {
+		return nil, nil, err
+	}
+	programs = make([]program, len(lines))
+	for rank, line := range lines {
+		if programs[rank], err = r.line(line); err != nil {
+			return nil, nil, err
+		}
+	}
+	return lines, programs, nil
 }
 
 // line reads the cells of a rank.

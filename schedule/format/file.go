@@ -45,6 +45,8 @@ type File struct {
 	// the plan, and a BW is a B. A present-day file that computes weight gradients twice, with B and W
 	// but no I, looks the same; Options.Letters selects the letters.
 	OldLetters bool
+	// Released is set if the plan has RESHARDs that the file lacks, as those of PyTorch 2.9 do.
+	Released bool
 
 	mark     string // the byte order mark before the text, or ""
 	text     string

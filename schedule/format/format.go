@@ -88,6 +88,8 @@ func Detect(text string) Format {
 		return Order
 	case slices.ContainsFunc(commsWords, func(word string) bool { return strings.Contains(text, word) }):
 		return commsOf(text)
+	case isTable(text):
+		return Compute
 	case line != "" && strings.Trim(line[:1], "0123456789,(\"") == "":
 		return Compute
 	}

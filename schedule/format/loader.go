@@ -8,7 +8,7 @@ import (
 )
 
 // Refused returns what PyTorch's loader (_load_csv of PyTorch 2.15) refuses or reads differently in a CSV
-// file, although Read accepts it: a byte order mark, blank lines behind those of the ranks, the letters of
+// file, although Read accepts it: a table, a byte order mark, blank lines behind those of the ranks, the letters of
 // 2024, and reductions in a compute-only file. Write writes the plan without any of them.
 func (f *File) Refused() (faults []*Error) {
 	if f.Format != Compute && !f.Format.communicates() {
@@ -17,6 +17,10 @@ func (f *File) Refused() (faults []*Error) {
 	add := func(offset int, text string) {
 		line, column := f.place(offset)
 		faults = append(faults, &Error{Name: f.Name, Line: line, Column: column, Text: text})
+	}
+	if isTable(f.text) {
+		add(0, "found a table, expected the actions of rank 0: PyTorch prints tables, but does not load them")
+		return faults
 	}
 	if f.mark != "" {
 		add(0, "found a byte order mark, expected an action: PyTorch refuses the mark as a part of its first action")
