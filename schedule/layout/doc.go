@@ -122,7 +122,7 @@
 // # Limits
 //
 // Planning time grows with the number of microbatches if Config.Shapes gives the shape of each one, and
-// for schedules whose microbatches in flight grow with their number (gpipe, breadth-first). Package
-// runner records profiles and runs layouts. budget.go and alternatives.go find plans that fit if this one
-// does not.
+// for schedules whose microbatches in flight grow with their number (gpipe, breadth-first). With many
+// microbatches of given shapes, [Profile.Plan] falls back on the envelope of these shapes. Package runner
+// records profiles and runs layouts. budget.go and alternatives.go find plans that fit if this one does not.
 package layout

@@ -38,6 +38,8 @@ type Config struct {
 	Instead []Alternative
 	// Search limits the search for a layout, on each rank.
 	Search placement.Options
+
+	births int // limits the traced allocations of a rank; 0 means maxBirths
 }
 
 // Memory is the memory of a step, rank by rank.

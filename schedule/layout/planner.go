@@ -2,6 +2,7 @@ package layout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -15,7 +16,9 @@ var _ planning.Planner = (*Profile)(nil)
 // searchNodes limits the search for the layout of a step that sets no limit.
 const searchNodes = 200_000
 
-// Plan lays out the memory of a step of a runner. The plan that it returns is a *Memory.
+// Plan lays out the memory of a step of a runner. The plan that it returns is a *Memory. If the shapes of
+// the microbatches are given and a rank has so many allocations that their layout would take seconds, it
+// is that of the envelope of these shapes, whose repeats are equal.
 func (t *Profile) Plan(ctx context.Context, step *planning.Step) (planning.Plan, error) {
 	cfg := Config{
 		LookAhead: step.LookAhead, Shapes: step.Shapes, Envelope: step.Shapes == nil, Replicas: step.Replicas,
@@ -24,11 +27,34 @@ func (t *Profile) Plan(ctx context.Context, step *planning.Step) (planning.Plan,
 	if step.Budget > 0 {
 		cfg.Instead = Alternative{Rule: step.Rule, Params: step.Params, Profile: t, Passes: step.Passes}.Variants()
 	}
-	made, err := Make(ctx, step.Plan, t, cfg)
+	quick := cfg
+	if step.Shapes != nil {
+		quick.births = maxUnrolled
+	}
+	made, err := Make(ctx, step.Plan, t, quick)
+	if step.Shapes != nil && errors.Is(err, ErrTooLong) {
+		wide := cfg
+		wide.Shapes, wide.Envelope, wide.Instead = nil, true, nil
+		if made, err = Make(ctx, step.Plan, t.with(step.Shapes), wide); err != nil { // the classes have no envelope, or it exceeds the budget
+			made, err = Make(ctx, step.Plan, t, cfg)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	return made, nil
+}
+
+// with returns the profile with only the shape classes that occur.
+func (t *Profile) with(shapes []int) *Profile {
+	used := *t
+	used.Shapes = nil
+	for class := range t.Shapes {
+		if slices.Contains(shapes, class) {
+			used.Shapes = append(used.Shapes, t.Shapes[class])
+		}
+	}
+	return &used
 }
 
 // searchOptions returns the limits of the search for the layout of a step.

@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -81,7 +82,7 @@ const maxBirths = 1 << 18
 
 func (p *Memory) newTrace(rank int, far bool) *trace {
 	t := &trace{
-		Memory: p, rank: rank, far: far, program: p.plan.Programs[rank], wants: p.plan.Wanted(rank), limit: maxBirths,
+		Memory: p, rank: rank, far: far, program: p.plan.Programs[rank], wants: p.plan.Wanted(rank), limit: cmp.Or(p.cfg.births, maxBirths),
 		held: map[slot]contents{},
 	}
 	if far {

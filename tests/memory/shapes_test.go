@@ -3,9 +3,11 @@ package memory_test
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/weir-ml/weir/memory/planning"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/local"
 )
@@ -183,5 +186,53 @@ func TestUnevenLengths(t *testing.T) {
 			require.NoError(t, group.Close())
 			require.NoError(t, links.Close())
 		}
+	}
+}
+
+// BenchmarkPrepare measures steps of two ranks whose lengths are new: if the step plans its memory
+// itself, if it was prepared before, and if the next one is prepared beside it. The three alternate, so that
+// other load of the machine affects all of them equally. It reports the median time of a step, and of Prepare.
+func BenchmarkPrepare(b *testing.B) {
+	lengths := []int{8, 12, 16, 24, 32, 48, 56, 64}
+	s := setup{schedule: "1f1b", ranks: 2, stages: 2, model: transformer.Config{Vocabulary: 256, Width: 64, Layers: 8, Heads: 4, Context: 64, Seed: 1, Untied: true}, capacity: 1}
+	profile := profileOf(b, s, lengths...)
+	r := newRig(b, s, false)
+	group := r.group(b, profile)
+	random := rand.New(rand.NewPCG(1, 0))
+	next := func() (batch unequal) {
+		for range 32 {
+			batch.classes = append(batch.classes, random.IntN(len(lengths)))
+		}
+		batch.order = random.Perm(32)
+		return batch
+	}
+	medians := map[string][]float64{}
+	timed := func(name string, do func()) {
+		start := time.Now()
+		do()
+		medians[name] = append(medians[name], float64(time.Since(start).Microseconds())/1000)
+	}
+	for b.Loop() {
+		step := func(batch unequal) func() {
+			return func() {
+				_, err := group.Step(b.Context(), 32, batch.source(r, lengths))
+				require.NoError(b, err)
+			}
+		}
+		timed("itself-ms", step(next()))
+		now := next()
+		timed("prepare-ms", func() { prepare(b, group, 32, now.source(r, lengths)) })
+		timed("before-ms", step(now))
+		now = next()
+		prepare(b, group, 32, now.source(r, lengths))
+		var beside sync.WaitGroup
+		then := next().source(r, lengths)
+		beside.Go(func() { prepare(b, group, 32, then) })
+		timed("beside-ms", step(now))
+		beside.Wait()
+	}
+	for name, list := range medians {
+		slices.Sort(list)
+		b.ReportMetric(list[len(list)/2], name)
 	}
 }
