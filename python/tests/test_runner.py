@@ -403,6 +403,33 @@ def pulls(rank, plan):
     assert not any(ref() is not None for pair in alive[:-1] for ref in pair) and max(most, default=0) <= 2 * max(plan.data["windows"]) + 2
 
 
+def packed(rank, plan, lengths, packs):
+    """Runs a step of packed sequences in the order of the packing, and compares it with a loop over its microbatches."""
+    generator = torch.Generator().manual_seed(3)
+    sequences = [(torch.randn(n, WIDTH, generator=generator), torch.randn(n, WIDTH, generator=generator)) for n in lengths]
+    batch = [tuple(torch.cat(parts) for parts in zip(*(sequences[i] for i in pack))) for pack in packs]
+    stages = blocks(plan.stages)
+    runner = weir.Runner(plan, {s: stages[s] for s in plan.on(rank)}, loss_fn, timeout=30)
+    result = runner.step(batch, shapes=lambda mb: torch.empty(sum(lengths[i] for i in packs[mb]), WIDTH, device="meta"))
+    reference = blocks(plan.stages)
+    wanted, total, weight = plain(reference, batch)
+    assert (result.sum, result.weight) == (total, weight)
+    equal(runner.modules, wanted)
+    runner.close()
+
+
+def test_packing(tmp_path, monkeypatch):
+    (tmp_path / "weir").symlink_to(os.path.abspath(os.environ["WEIR"]))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    costs = tmp_path / "costs.json"
+    costs.write_text('{"schema": 1, "unit": "ns", "stages": [{"f": 100, "b": 200, "per_token": {"f": 200, "b": 400}}]}')
+    lengths = [3, 40, 20, 1, 15, 7, 9, 2, 31, 12]
+    packs = weir.pack(lengths, ranks=2, tokens=48, costs=costs).packs[0]
+    assert sum(packs, []) != list(range(len(lengths))), "the order is that in which they came"
+    for name in "1f1b", "zb-h1":
+        on_ranks(2, packed, plan_of(name, 2, len(packs)), lengths, packs)
+
+
 def test_entries():
     for plan in plan_of("1f1b", 4, 16), plan_of("zb-v", 4, 16):
         on_ranks(4, pulls, plan)
