@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
@@ -17,8 +18,9 @@ type data struct {
 	name              string
 	sum               string // identifies the data
 	training, heldout corpus.Sequence
-	text              *corpus.Text   // nil with -tokens
-	file              *corpus.Tokens // nil without -tokens
+	documents         *corpus.Documents // of training; nil without -lengths
+	text              *corpus.Text      // nil with -tokens
+	file              *corpus.Tokens    // nil without -tokens
 }
 
 // mostText is the maximum number of bytes of text, all of which is in memory.
@@ -38,9 +40,12 @@ func readData(ctx context.Context, o *options) (*data, error) {
 		d.sum, err = d.file.SHA256()
 		err = job.Flag("data", err)
 	} else {
-		if o.data == "" {
+		switch {
+		case o.data == "" && o.lengths:
+			d.text, err = corpus.GoSource(ctx, mostText)
+		case o.data == "":
 			d.text, err = corpus.Installed(ctx, mostText)
-		} else {
+		default:
 			d.text, err = corpus.Read(ctx, o.data, mostText, nil)
 		}
 		if err != nil {
@@ -49,6 +54,10 @@ func readData(ctx context.Context, o *options) (*data, error) {
 		at := len(d.text.Bytes) - len(d.text.Bytes)/10
 		d.name, d.sum = d.text.Name, d.text.SHA256()
 		d.training, d.heldout = corpus.Bytes(d.text.Bytes[:at:at]), corpus.Bytes(d.text.Bytes[at:])
+		if o.lengths {
+			whole := slices.IndexFunc(d.text.Ends, func(end int) bool { return end >= at })
+			d.documents = corpus.NewDocuments(append(d.text.Ends[:whole:whole], at), o.sequence, o.model.Seed)
+		}
 	}
 	if err == nil && d.heldout.Len() <= o.sequence {
 		err = fmt.Errorf("-seq %d is longer than the data: %s has %d %ss and the held-out tenth is %d: use a smaller -seq or more text",
@@ -99,11 +108,12 @@ func (o *options) drawn(text corpus.Sequence, step int) *corpus.Drawn {
 type source struct {
 	dev kernels.Device
 	corpus.Reader
+	packed *packedStep // the sequences of each microbatch; nil if each has one
 }
 
 // Next makes the entry of one microbatch.
 func (s *source) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
-	tokens, labels, weights, err := s.Read(entry.Index())
+	tokens, labels, weights, err := s.Read(s.packed.sequences(entry.Index())...)
 	if beyond, is := errors.AsType[*corpus.VocabularyError](err); is {
 		return fmt.Errorf("-data: token %d is %d, expected less than -vocabulary %d: give more, or the -tokens that the file was written with",
 			beyond.Position, beyond.Token, beyond.Vocabulary)

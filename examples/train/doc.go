@@ -38,6 +38,12 @@
 // trains it on a file of GPT-2 tokens of any size, as llm.c and others write them: the file is
 // mapped, not read into memory. -tokens uint32 is for tokens of Llama 3.
 //
+//	go run ./examples/train -lengths -seq 1024 -ranks 2 -emit-costs costs.json
+//	go run ./examples/train -lengths -seq 1024 -ranks 2 -plan 1f1b -costs costs.json -pack 4096
+//
+// trains it on whole files of Go's source. Documents share microbatches of up to 4,096 bytes: package
+// schedule/pack decides which, and in which order, so that the step is short for the measured costs.
+//
 //	go run ./examples/train -emit-costs costs.json -ranks 4 -layers 6
 //	go run ./cmd/weir choose --costs costs.json --ranks 4 --microbatches 64 -o best.json
 //	go run ./examples/train -plan best.json -layers 6
@@ -58,7 +64,8 @@
 // go run ./examples/train -help
 //
 // You can write your trainer by copying this one: it imports only public packages. Read main.go,
-// train.go, model.go and data.go in this order; state.go reads and writes checkpoints, memory.go
+// train.go, model.go and data.go in this order; state.go reads and writes checkpoints, packed.go packs
+// documents, memory.go
 // plans the memory of a step, and the rest is flags and output. Package trainer/job defines the
 // flags of the plan and of several processes, connects the processes, and calls the trainer in the
 // right order (job.Session.Run).

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lengths"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/schedule/units"
@@ -29,7 +30,7 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, data.Close()) }()
-	measured, names, err := measureCosts(ctx, opts, data.training)
+	measured, names, misfit, err := measureCosts(ctx, opts, data.training)
 	if err == nil {
 		err = addResident(opts, measured)
 	}
@@ -40,6 +41,9 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	err = outfile.Emit(file, stdout, func(w io.Writer) error { return simulate.WriteCosts(w, measured) })
 	if file == "-" {
 		people, file = terminal.Writer(stderr), "FILE"
+	}
+	if opts.lengths {
+		fmt.Fprintf(people, "Costs of each token and of each squared length, from four lengths; a measured one is at most %.0f %% off.\n\n", 100*misfit)
 	}
 	fmt.Fprintf(people, "Medians over %s microbatches of up to %d %ss; sizes of one of %[2]d %[3]ss.\n\n",
 		units.Count(int64(measuredSteps*min(opts.Microbatches, measuredMicrobatches))), opts.sequence, opts.unit())
@@ -53,6 +57,10 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	if ranks == 1 {
 		ranks = max(len(names)/2, 1)
 	}
+	if opts.lengths {
+		_, err = fmt.Fprintf(people, "\nTo train with them:  go run ./examples/train -lengths -pack %d -costs %s, and the flags of the model\n", 2*opts.sequence, file)
+		return err
+	}
 	_, err = fmt.Fprintf(people, "\nTo choose a plan:  go run ./cmd/weir choose --costs %s --ranks %d --microbatches %d -o best.json\nTo train with it:  go run ./examples/train -plan best.json, and the flags of the model\n", file, ranks, opts.Microbatches)
 	return err
 }
@@ -64,37 +72,52 @@ const (
 )
 
 // measureCosts measures the stages on one device, with the microbatches of a run, and also
-// returns their names.
-func measureCosts(ctx context.Context, opts *options, training corpus.Sequence) (measured *simulate.Costs, names []string, err error) {
+// returns their names. With -lengths it measures several lengths, and returns the misfit.
+func measureCosts(ctx context.Context, opts *options, training corpus.Sequence) (measured *simulate.Costs, names []string, misfit float64, err error) {
 	dev, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	model, err := transformer.New(dev, opts.model, opts.Placement.Depth())
 	if err != nil {
-		return nil, nil, tooLarge(err)
+		return nil, nil, 0, tooLarge(err)
 	}
 	defer func() { err = errors.Join(err, model.Close()) }()
 	for _, stage := range model.Stages() {
 		names = append(names, stage.Spec().Name)
 	}
-	measured, err = costs.Measure(ctx, costs.Config[kernels.Buffer]{
+	cfg := costs.Config[kernels.Buffer]{
 		Runner: runner.Config[kernels.Buffer]{
 			Stages: model.Stages(), Spaces: runner.Spaces(dev), Gradients: dev, Losses: lossDefs, Seed: opts.model.Seed,
 		},
 		Source: func(step int) runner.Source[kernels.Buffer] {
-			return &source{dev, corpus.Reader{Sequence: training, Windows: opts.drawn(training, step), Vocabulary: opts.model.Vocabulary}}
+			return &source{dev, corpus.Reader{Sequence: training, Windows: opts.drawn(training, step), Vocabulary: opts.model.Vocabulary}, nil}
 		},
-		Largest: &source{dev, corpus.Reader{Sequence: training, Windows: &corpus.Tiled{Size: training.Len(), Length: opts.sequence, Most: 1}, Vocabulary: opts.model.Vocabulary}},
+		Largest: tiled(dev, opts, training, opts.sequence),
 		Steps:   measuredSteps, Microbatches: min(opts.Microbatches, measuredMicrobatches),
-	})
+	}
+	if opts.lengths {
+		var sizes []costs.Sized[kernels.Buffer]
+		for _, length := range [...]int{opts.sequence, opts.sequence / 2, opts.sequence / 4, opts.sequence / 16} {
+			sizes = append(sizes, costs.Sized[kernels.Buffer]{Size: lengths.Of(length), Source: tiled(dev, opts, training, length)})
+		}
+		measured, misfit, err = costs.MeasureLengths(ctx, cfg, sizes)
+	} else {
+		measured, err = costs.Measure(ctx, cfg)
+	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	latency, perMiB, err := costs.Hops(ctx)
 	measured.Latency, measured.PerMiB = latency.Nanoseconds(), perMiB.Nanoseconds()
-	return measured, names, err
+	return measured, names, misfit, err
+}
+
+// tiled returns microbatches of one length.
+func tiled(dev kernels.Device, opts *options, training corpus.Sequence, length int) *source {
+	windows := &corpus.Tiled{Size: training.Len(), Length: length, Most: measuredMicrobatches}
+	return &source{dev, corpus.Reader{Sequence: training, Windows: windows, Vocabulary: opts.model.Vocabulary}, nil}
 }
 
 // addResident adds the resident memory of the model to each stage: a device for each stage

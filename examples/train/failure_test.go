@@ -49,7 +49,7 @@ func TestAFailureLeavesWhatWasAlive(t *testing.T) {
 	run := newTrainer(opts)
 	run.people, run.out, run.json = &terminal.Output{Writer: &out}, &out, &out
 	err = run.explained(run.session.Run(t.Context(), changed{run, func() {
-		run.train = &source{leaking{run.devs[0]}, corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}}
+		run.train = &source{leaking{run.devs[0]}, corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}, nil}
 	}}))
 	require.ErrorIs(t, err, batchctx.ErrLeak)
 	require.ErrorContains(t, err, "bytes of class entry: an entry part was released with this action and is still referenced, by the source or by a stage that read it")

@@ -35,9 +35,13 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 	dry := t.config(model, nulls)
 	dry.Memory.Budget = t.opts.Budget
 	shapes := []record.Shape[kernels.Buffer]{
-		shape(nulls, "longest", t.opts.sequence), shape(nulls, "half as long", (t.opts.sequence+1)/2), shape(nulls, "shortest", 1),
+		shape(nulls, "longest", t.opts.longest()), shape(nulls, "half as long", (t.opts.longest()+1)/2), shape(nulls, "shortest", 1),
 	}
-	t.profile, err = model.Record(ctx, dry, t.opts.Microbatches, shapes...)
+	microbatches, train := t.opts.Microbatches, t.train
+	if t.opts.pack > 0 {
+		microbatches, train = len(t.packing.next.packs), t.packing.next.source
+	}
+	t.profile, err = model.Record(ctx, dry, microbatches, shapes...)
 	if err == nil && t.opts.emitProfile != "" { // with whole gradients and gathered weights: for every shard level
 		dry.Replicas = runner.Replicas{Count: 2, Shard: 3}
 		t.profile, err = record.Stages(ctx, dry, shapes...)
@@ -54,7 +58,7 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 	if t.opts.emitProfile != "" && t.opts.Budget == 0 {
 		return nil // no step is run
 	}
-	prepared, err := t.run.Prepare(ctx, t.opts.Microbatches, t.train)
+	prepared, err := t.run.Prepare(ctx, microbatches, train)
 	t.layout, _ = prepared.(*layout.Memory)
 	if errors.Is(err, layout.ErrTooLong) && t.opts.Budget == 0 && t.opts.Offload == 0 {
 		t.unplanned = err
@@ -67,7 +71,7 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 func shape(devs []kernels.Compute, name string, length int) record.Shape[kernels.Buffer] {
 	var sources []runner.Source[kernels.Buffer]
 	for _, dev := range devs {
-		sources = append(sources, &source{dev, corpus.Reader{Sequence: corpus.Bytes(make([]byte, length+1)), Windows: &corpus.Tiled{Size: length, Length: length, Most: 1}}})
+		sources = append(sources, &source{dev, corpus.Reader{Sequence: corpus.Bytes(make([]byte, length+1)), Windows: &corpus.Tiled{Size: length, Length: length, Most: 1}}, nil})
 	}
 	return record.Shape[kernels.Buffer]{Name: fmt.Sprintf("%s, %d tokens", name, length), Source: runner.PerRank(sources...)}
 }

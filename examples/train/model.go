@@ -59,6 +59,10 @@ func (t *trainer) Build(ctx context.Context) error {
 	}
 	training, heldout, vocabulary := t.data.training, t.data.heldout, t.opts.model.Vocabulary
 	t.drawn = t.opts.drawn(training, 0)
+	var windows corpus.Windows = t.drawn
+	if t.opts.lengths {
+		windows = t.data.documents
+	}
 	t.tiled = &corpus.Tiled{Size: heldout.Len() - 1, Length: t.opts.sequence, Most: max(mostHeldOut/t.opts.sequence, 1)}
 	if windows := t.tiled.Count(); windows < t.opts.Replicas {
 		return fmt.Errorf("the held-out text is %d windows for %d replicas: give more text, or a smaller -seq", windows, t.opts.Replicas)
@@ -69,10 +73,15 @@ func (t *trainer) Build(ctx context.Context) error {
 		}
 	}
 	for _, dev := range t.devs {
-		train = append(train, &source{dev, corpus.Reader{Sequence: training, Windows: t.drawn, Vocabulary: vocabulary}})
-		score = append(score, &source{dev, corpus.Reader{Sequence: heldout, Windows: t.tiled, Vocabulary: vocabulary}})
+		train = append(train, &source{dev, corpus.Reader{Sequence: training, Windows: windows, Vocabulary: vocabulary}, &t.packing.current})
+		score = append(score, &source{dev, corpus.Reader{Sequence: heldout, Windows: t.tiled, Vocabulary: vocabulary}, nil})
 	}
 	t.train, t.heldout = runner.PerRank(train...), runner.PerRank(score...)
+	if t.opts.pack > 0 && t.opts.emitProfile == "" {
+		if err := t.newPacking(); err != nil {
+			return err
+		}
+	}
 	cfg := t.config(t.model, devs)
 	cfg.Hooks = t.session.World.Hooks(t.metrics)
 	if w := t.session.World; w != nil {

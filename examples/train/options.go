@@ -22,7 +22,10 @@ type options struct {
 	data        string
 	tokens      string // format of the tokens of data; empty for text
 	steps       int
-	sequence    int    // maximum number of tokens in a microbatch
+	sequence    int    // maximum number of tokens in a sequence
+	lengths     bool   // sequences are whole documents
+	pack        int    // maximum number of tokens in a microbatch of several sequences, 0 for one sequence each
+	packer      string // who packs: weir or arrival
 	device      string // host, cuda or cuda:N
 	products    string // how a GPU multiplies float32 matrices
 	plain       bool   // kernels are not launched as graphs
@@ -36,6 +39,9 @@ type options struct {
 	emitCosts   string  // output file for costs
 	emitProfile string  // output file for the profile
 }
+
+// packers are the values of -packer.
+var packers = []string{"weir", "arrival"}
 
 // A wide model needs a lower learning rate: at width 128, a run in float32 ends at 2.15 nats per
 // byte with 0.01, and at 1.71 with 0.003.
@@ -56,6 +62,9 @@ func defaults() *options {
 	f.IntVar(&o.model.Vocabulary, "vocabulary", 0, "number of different tokens; default: 256 for text, 50257 for -tokens uint16 (GPT-2), 128256 for uint32 (Llama 3)")
 	f.IntVar(&o.steps, "steps", 800, "optimizer steps")
 	f.IntVar(&o.sequence, "seq", 32, "maximum bytes or tokens of text in a microbatch")
+	f.BoolVar(&o.lengths, "lengths", false, "train on whole documents of different lengths, the files of -data, by default Go's source; longer ones are cut into pieces of -seq. -microbatches is then the number of sequences in a step. With -emit-costs, measure the costs of each token and of each squared length")
+	f.IntVar(&o.pack, "pack", 0, "maximum `tokens` in a microbatch, for -lengths: sequences share microbatches, and the costs from -costs decide which, and in which order; 0: one sequence in each")
+	f.StringVar(&o.packer, "packer", packers[0], "who packs, for -pack: "+job.List(packers)+", which fills microbatches in the order of the sequences")
 	f.StringVar(&o.device, "device", "host", "host, or cuda: an NVIDIA GPU for each rank, from number 0 or N (cuda:N) on; for programs that were built with -tags cuda")
 	f.StringVar(&o.products, "products", products[0], "how a GPU multiplies matrices: "+job.List(products)+"; bfloat16 rounds the operands to it, for tensor cores; cublas is NVIDIA's library, if the system has it")
 	f.BoolVar(&o.plain, "plain-launches", false, "launch each kernel of a GPU separately, instead of the kernels of an action as a graph")
@@ -107,6 +116,9 @@ func parse(args []string) (*options, error) {
 	return o, nil
 }
 
+// longest returns the maximum number of tokens in a microbatch.
+func (o *options) longest() int { return max(o.sequence, o.pack) }
+
 // usage writes the flags to w.
 func usage(w io.Writer) {
 	f := defaults().FlagSet
@@ -137,7 +149,7 @@ func (o *options) validate() error {
 	}
 	faults = append(faults, job.Number("steps", o.steps, 1), job.Number("seq", o.sequence, 2),
 		job.Number("width", o.model.Width, 1), job.Number("layers", o.model.Layers, 1), job.Number("heads", o.model.Heads, 1),
-		job.Number("vocabulary", o.model.Vocabulary, 2), job.Number("warmup", o.warmup, 0), job.Number("evaluate", o.evaluate, 0))
+		job.Number("pack", o.pack, 0), job.Number("vocabulary", o.model.Vocabulary, 2), job.Number("warmup", o.warmup, 0), job.Number("evaluate", o.evaluate, 0))
 	if w, h := o.model.Width, o.model.Heads; w > 0 && h > 0 {
 		refuse(w%h != 0, "-width %d does not divide into -heads %d: take -width %d or -width %d", w, h, max(w/h, 1)*h, (w/h+1)*h)
 	}
@@ -147,6 +159,11 @@ func (o *options) validate() error {
 	parts := o.model.Layers + 2
 	faults = append(faults, o.Validate(parts))
 	refuse(o.Ranks == 1 && o.Stages > parts && parts > 2, "-stages %d is more than -layers %d has parts for: take at most %d, the embedding, the blocks and the head", o.Stages, o.model.Layers, parts)
+	refuse(o.lengths && o.tokens != "", "-lengths needs files of text: leave out -tokens")
+	refuse(!slices.Contains(packers, o.packer), "-packer is %q: give %s", o.packer, job.List(packers))
+	refuse(o.pack > 0 && !o.lengths, "-pack needs -lengths")
+	refuse(o.pack > 0 && o.pack < o.sequence, "-pack %d is less than -seq %d: give as much, so that every sequence fits", o.pack, o.sequence)
+	refuse(o.pack > 0 && o.Costs == "" && o.emitCosts == "" && o.emitProfile == "", "-pack needs -costs: write them with -lengths -emit-costs FILE and the flags of the model")
 	need := o.modelBytes()
 	refuse(need > mostModel, "the model needs %.1f GiB, at most %d are for it: use a smaller -width or -seq, or fewer -layers", need/(1<<30), mostModel>>30)
 	emits := o.emitCosts != "" || o.emitProfile != ""
@@ -166,7 +183,7 @@ func (o *options) validate() error {
 	if err := errors.Join(faults...); err != nil {
 		return err
 	}
-	o.model.Context, o.model.Untied = o.sequence, !o.tied
+	o.model.Context, o.model.Untied = o.longest(), !o.tied
 	o.model.Replicas, o.model.Shard = o.Replicas, o.Shard
 	return o.model.Validate()
 }
@@ -189,7 +206,7 @@ const mostModel = 4 << 30
 // may overflow an int.
 func (o *options) modelBytes() float64 {
 	width := float64(o.model.Width)
-	elements := width * (2*float64(o.model.Vocabulary) + float64(o.sequence) + float64(o.model.Layers)*(12*width+13))
+	elements := width * (2*float64(o.model.Vocabulary) + float64(o.longest()) + float64(o.model.Layers)*(12*width+13))
 	return 4 * 4 * elements * float64(max(o.Placement.Copies, 1)*o.Replicas)
 }
 
@@ -213,7 +230,14 @@ func (o *options) describe() string {
 	if o.model.Dropout > 0 {
 		parts = append(parts, fmt.Sprintf("dropout %g", o.model.Dropout))
 	}
-	parts = append(parts, fmt.Sprintf("%d microbatches of up to %d %ss a step", o.Microbatches, o.sequence, o.unit()))
+	what := "microbatches"
+	if o.lengths {
+		what = "documents"
+	}
+	parts = append(parts, fmt.Sprintf("%d %s of up to %d %ss a step", o.Microbatches, what, o.sequence, o.unit()))
+	if o.pack > 0 {
+		parts = append(parts, fmt.Sprintf("packed by %s into microbatches of up to %d", o.packer, o.pack))
+	}
 	return strings.Join(parts, ", ")
 }
 

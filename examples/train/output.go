@@ -104,7 +104,7 @@ func (t *trainer) measured() metrics.Config {
 	for rank, dev := range t.ranks {
 		cfg.Spaces, cfg.Stages = append(cfg.Spaces, dev), append(cfg.Stages, t.opts.Placement.On(rank%t.opts.Ranks))
 	}
-	if t.opts.Priced != nil {
+	if t.opts.Priced != nil && t.opts.pack == 0 { // the packer simulates packed steps
 		cfg.Costs, cfg.Capacity = t.opts.Priced, t.opts.Capacity
 		cfg.Seconds = func(time int64) float64 {
 			seconds, _ := costs.Seconds(t.opts.Priced, time) // its unit is known
@@ -152,6 +152,7 @@ func (t *trainer) End(ended error, saved bool) error {
 	if !failed {
 		also(t.opts.WriteJSON(t.json, s))
 		also(s.table(t.out, t.folder))
+		t.packing.table(t.out, t.session.Done-t.session.First)
 		also(t.people.Err)
 	}
 	return fault

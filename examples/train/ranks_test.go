@@ -160,8 +160,8 @@ func TestAFailureOnOneRank(t *testing.T) {
 	run.people, run.out, run.json = &terminal.Output{Writer: &out}, &out, &out
 	err = run.explained(run.session.Run(t.Context(), changed{run, func() {
 		run.train = runner.PerRank[kernels.Buffer](
-			&source{run.devs[0], corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}},
-			&source{leaking{run.devs[1]}, corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}})
+			&source{run.devs[0], corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}, nil},
+			&source{leaking{run.devs[1]}, corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}, nil})
 	}}))
 	require.ErrorIs(t, err, batchctx.ErrLeak)
 	require.ErrorContains(t, err, "rank 1")

@@ -29,11 +29,11 @@ const (
 // and -stages, do not, or change only the last bits if the plan's backward does not ascend.
 var deciding = []string{
 	"width", "layers", "heads", "tied", "seq", "microbatches", "steps", "seed", "dropout", "lr", "decay", "warmup", "clip",
-	"fp8", "fp8-attention", "products", "tokens", "vocabulary",
+	"fp8", "fp8-attention", "products", "tokens", "vocabulary", "lengths", "pack", "packer",
 }
 
 // older lists flags that older checkpoints lack, with the values that these checkpoints imply.
-var older = map[string]string{"fp8": float32s, "fp8-attention": "false", "products": products[0], "tokens": "", "vocabulary": "256"}
+var older = map[string]string{"fp8": float32s, "fp8-attention": "false", "products": products[0], "tokens": "", "vocabulary": "256", "lengths": "false", "pack": "0", "packer": packers[0]}
 
 // opened checks the checkpoint that the run resumes.
 func (t *trainer) opened(c *checkpoint.Checkpoint) (err error) {

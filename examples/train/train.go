@@ -47,6 +47,7 @@ type trainer struct {
 	train, heldout runner.Source[kernels.Buffer]
 	drawn          *corpus.Drawn // windows of train
 	tiled          *corpus.Tiled // windows of heldout
+	packing        packing       // with -pack
 
 	profile   *layout.Profile // allocations of the stages; nil if memory is not planned
 	layout    *layout.Memory  // of a step's memory; nil if it is not planned
@@ -137,8 +138,15 @@ func (t *trainer) Standings() []transport.Standing { return t.run.Standings() }
 // Step trains on one step's microbatches and updates the weights.
 func (t *trainer) Step(ctx context.Context) error {
 	t.drawn.Step = int64(t.session.Done)
+	step := func() (*runner.Result, error) { return t.run.Step(ctx, t.opts.Microbatches, t.train) }
+	if t.opts.lengths {
+		t.data.documents.Step = t.drawn.Step
+	}
+	if t.opts.pack > 0 {
+		step = func() (*runner.Result, error) { return t.stepPacked(ctx) }
+	}
 	result, err := t.metrics.Step(func() (*runner.Result, error) {
-		return t.session.World.Step(ctx, t.metrics, func() (*runner.Result, error) { return t.run.Step(ctx, t.opts.Microbatches, t.train) })
+		return t.session.World.Step(ctx, t.metrics, step)
 	})
 	if err != nil {
 		return err

@@ -24,12 +24,20 @@ func Installed(ctx context.Context, most int) (*Text, error) {
 		text.Name = "Newton's Opticks (" + opticks + ")"
 		return text, nil
 	}
-	source := filepath.Join(root, "src")
-	text, err := Read(ctx, source, mostSource, isGo)
+	return GoSource(ctx, min(most, mostSource))
+}
+
+// GoSource returns the files of the standard library's source, up to most bytes.
+func GoSource(ctx context.Context, most int) (*Text, error) {
+	source := filepath.Join(goroot(ctx), "src")
+	text, err := Read(ctx, source, most, isGo)
 	if err != nil {
 		return nil, errors.New("no text was found in the Go installation: name a file or a folder")
 	}
-	text.Name = "the first " + units.Size(mostSource) + " of Go source in " + source
+	text.Name = "Go source in " + source
+	if text.Cut {
+		text.Name = "the first " + units.Size(int64(most)) + " of " + text.Name
+	}
 	return text, nil
 }
 

@@ -43,30 +43,34 @@ type Reader struct {
 	Windows    Windows
 	Vocabulary int // 0 means no limit
 
-	ids     []int32 // of a window, and the token after it
-	weights []float32
+	ids            []int32 // of a window, and the token after it
+	tokens, labels []int32
+	weights        []float32
 }
 
-// Read returns the tokens of window i, their labels, which are the tokens that follow them, and
-// the weights: 1, or 0 for the last token of the sequence, which has no label. All are valid
+// Read returns the tokens of windows, one after another, their labels, which are the tokens that follow
+// them, and the weights: 1, or 0 for the last token of the sequence, which has no label. All are valid
 // until the next call.
-func (r *Reader) Read(i int) (tokens, labels []int32, weights []float32, err error) {
-	begin, end := r.Windows.Window(i)
-	n := end - begin
-	r.ids = append(r.ids[:0], make([]int32, n+1)...)
-	known := r.ids[:min(n+1, r.Sequence.Len()-begin)]
-	if err := r.Sequence.ReadTokens(known, begin); err != nil {
-		return nil, nil, nil, err
+func (r *Reader) Read(windows ...int) (tokens, labels []int32, weights []float32, err error) {
+	r.tokens, r.labels, r.weights = r.tokens[:0], r.labels[:0], r.weights[:0]
+	for _, i := range windows {
+		begin, end := r.Windows.Window(i)
+		n := end - begin
+		r.ids = append(r.ids[:0], make([]int32, n+1)...)
+		known := r.ids[:min(n+1, r.Sequence.Len()-begin)]
+		if err := r.Sequence.ReadTokens(known, begin); err != nil {
+			return nil, nil, nil, err
+		}
+		if most := slices.Max(known); r.Vocabulary > 0 && int(most) >= r.Vocabulary {
+			return nil, nil, nil, &VocabularyError{begin + slices.Index(known, most), most, r.Vocabulary}
+		}
+		r.tokens, r.labels = append(r.tokens, r.ids[:n]...), append(r.labels, r.ids[1:]...)
+		for range n {
+			r.weights = append(r.weights, 1)
+		}
+		if len(known) == n {
+			r.weights[len(r.weights)-1] = 0
+		}
 	}
-	if most := slices.Max(known); r.Vocabulary > 0 && int(most) >= r.Vocabulary {
-		return nil, nil, nil, &VocabularyError{begin + slices.Index(known, most), most, r.Vocabulary}
-	}
-	r.weights = r.weights[:0]
-	for range n {
-		r.weights = append(r.weights, 1)
-	}
-	if len(known) == n {
-		r.weights[n-1] = 0
-	}
-	return r.ids[:n], r.ids[1:], r.weights, nil
+	return r.tokens, r.labels, r.weights, nil
 }

@@ -20,6 +20,7 @@ import (
 // Text is the training text. All of it is in memory.
 type Text struct {
 	Bytes []byte
+	Ends  []int  // of each file, in Bytes
 	Name  string // for messages
 	Cut   bool   // there was more text than the limit
 }
@@ -146,6 +147,7 @@ func (t *Text) readFile(path string, most int, want Wanted) error {
 	}
 	t.Cut = content.Len() > room
 	t.Bytes = append(t.Bytes, content.Bytes()[:min(content.Len(), room)]...)
+	t.Ends = append(t.Ends, len(t.Bytes))
 	return nil
 }
 

@@ -53,6 +53,37 @@ func draw(n int, keys ...uint64) int {
 	return int(high)
 }
 
+// Documents are the windows of a training step over whole documents, each drawn by seed, step and number
+// alone (L9). A document that is longer than a limit is cut into pieces. The last token of a document is
+// in no window, because it has no next one.
+type Documents struct {
+	Seed   uint64
+	Step   int64
+	pieces [][2]int // begin and end
+}
+
+// NewDocuments returns the documents that end at the given positions of a text, in pieces of at most
+// longest tokens.
+func NewDocuments(ends []int, longest int, seed uint64) *Documents {
+	d, begin := &Documents{Seed: seed}, 0
+	for _, end := range ends {
+		for ; begin < end-1; begin = min(begin+longest, end-1) {
+			d.pieces = append(d.pieces, [2]int{begin, min(begin+longest, end-1)})
+		}
+		begin = end
+	}
+	return d
+}
+
+// Count returns the number of documents and pieces.
+func (d *Documents) Count() int { return len(d.pieces) }
+
+// Window returns the range of sequence i.
+func (d *Documents) Window(i int) (begin, end int) {
+	p := d.pieces[draw(len(d.pieces), d.Seed, uint64(d.Step), uint64(i), 2)]
+	return p[0], p[1]
+}
+
 // Tiled are adjacent windows of one length over a text, with a shorter last one. If there are
 // more than Most, it uses Most of them, evenly spread.
 type Tiled struct {
