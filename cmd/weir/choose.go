@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -172,7 +173,7 @@ func amount(costs *simulate.Costs, bytes int64) string {
 // costs returns the costs of the stages.
 func (c *chooseCmd) costs() (*simulate.Costs, error) {
 	if c.Costs != "" {
-		costs, err := c.fromFile(c.Stages)
+		costs, err := c.fromFile(cmp.Or(c.Stages, 2*c.Ranks))
 		if err == nil && c.Stages == 0 {
 			if c.Stages = len(costs.Stages); c.Stages == 1 {
 				c.Stages = 2 * c.Ranks

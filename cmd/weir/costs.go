@@ -80,8 +80,7 @@ func (c *costFlags) price(placement schedule.Placement, file *format.File) (*sim
 	return c.uniform(placement)
 }
 
-// fromFile returns the costs in the file. If that is a profile of a model, they are those of the given number of
-// stages, or with 0 those of a stage for each layer.
+// fromFile returns the costs in the file. If that is a profile of a model, they are those of the given number of stages.
 func (c *costFlags) fromFile(stages int) (*simulate.Costs, error) {
 	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--comm": c.Comm, "--far-time": c.FarTime} {
 		if given.Rat != nil {
@@ -177,9 +176,6 @@ func (c *costFlags) fromProfile(r io.Reader, stages int) (*simulate.Costs, error
 	p := &profiled{pieces: pieces}
 	if p.setup, err = pieces.Adapt(fit.Setup{Sequence: seq, Microbatch: c.Sequences}); err != nil {
 		return nil, err
-	}
-	if stages == 0 {
-		stages = pieces.Layers()
 	}
 	if p.cut, err = pieces.Cut(p.setup, c.Layers, stages); err != nil {
 		return nil, err

@@ -97,6 +97,15 @@ func TestLengthFaults(t *testing.T) {
 	}
 }
 
+// weir choose takes two stages a rank of a profile, of which it has no number itself.
+func TestChooseCutsAProfile(t *testing.T) {
+	c := &chooseCmd{Ranks: 4}
+	c.Costs, c.Seq, c.Sequences, c.Teraflops, c.LinkRate = "../../docs/profile/llama-profile.json", 8192, 1, 400, 50e9
+	costs, err := c.costs()
+	require.NoError(t, err)
+	require.Len(t, costs.Stages, 8)
+}
+
 // weir trace --lengths writes costs whose times for each microbatch are those of the run.
 func TestTraceByLength(t *testing.T) {
 	costs, file := lengthFiles(t, rand.New(rand.NewPCG(3, 3)), 8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import heapq
 import weakref
 from collections import Counter, defaultdict
@@ -60,8 +61,9 @@ class Books(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._unwanted: set[int] = set()
         self._work: list[tuple[int, int]] = []  # of the node that runs: a storage, and operations that make it
 
-    def own(self, owned: Iterable[Tensor]) -> None:
+    def own(self, owned: list[Tensor]) -> None:
         """Enters storages that exist before, under the numbers -1, -2 and so on in the order of the tensors."""
+        self._owned = owned  # alive, so that no other storage gets an address of theirs
         for n, t in enumerate(owned):
             self._numbers.setdefault(address(t), -1 - n)
 
@@ -117,6 +119,9 @@ class Books(TorchDispatchMode):  # type: ignore[no-untyped-call]
             a, b = args[:2]
             rows, columns = (a.shape[-2], b.shape[-1])
             self._work.append((number, 2 * rows * columns * a.shape[-1]))
+        copies = _converted(func, args) if number >= 0 else []
+        for copy in copies:
+            self._enter(copy)
         if func is torch.ops.aten._safe_softmax.default:  # which looks for rows without a number
             self._enter(torch.empty_like(args[0][..., :1].expand(*args[0].shape[:-1], args[0].shape[-1] + 1), dtype=torch.bool))
         if self.action == "F":
@@ -169,6 +174,18 @@ class Books(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 before = live if mark[0] == "W" else 0
             found[mark].append(live - before)
         return found
+
+
+def _converted(func: Any, args: Any) -> list[Tensor]:
+    """Returns the copies that an elementwise operator of a CPU makes of operands in another dtype than it computes in."""
+    operands = [t for t in args if isinstance(t, Tensor) and t.dim() > 0]
+    if torch.Tag.pointwise not in func.tags or len(operands) < 2 or any(t.device.type != "cpu" or t.dtype == torch.bool for t in operands):
+        return []
+    computed = functools.reduce(torch.promote_types, (t.dtype for t in operands))
+    if func._schema.is_mutable:
+        operands.append(operands[0])
+    return [torch.empty(t.shape, dtype=computed, device="cpu") for t in operands if t.dtype != computed]
+
 
 class Graph:
     """The graph of a backward, run node by node in the order of PyTorch's engine, which wants the device to be there.

@@ -191,12 +191,10 @@ class Profile:
             raise ProfileError(f'{path}: found no "form": "{FORM}": give a file that weir.profile has written')
         if o.get("schema") != SCHEMA:
             raise ProfileError(f"{path}: found schema {o.get('schema')}, expected {SCHEMA}: write the profile again with this version of weir")
-        kinds = []
-        for k in o["kinds"]:
-            flops, seconds = ({action: _amount(a) for action, a in k.get(name, {}).items()} for name in ("flops", "seconds"))
-            temporary = {action: [_amount(a) for a in each] for action, each in k["temporary"].items()}
-            saved, received, cached, freed, carry, border = (_amount(k[name]) for name in ("saved", "input", "cached", "freed", "carry", "border"))
-            kinds.append(Kind(Parameters(**k["parameters"]), saved, received, cached, freed, carry, border, temporary, flops, seconds))
+        read: dict[str, Any] = {"parameters": lambda v: Parameters(**v), "temporary": lambda v: {action: [_amount(a) for a in each] for action, each in v.items()}}
+        for name in ("flops", "seconds"):
+            read[name] = lambda v: {action: _amount(a) for action, a in v.items()}
+        kinds = [Kind(**{name: read.get(name, _amount)(v) for name, v in k.items()}) for k in o["kinds"]]
         return Profile(
             o["model"], o["settings"], o["fitted"], o["checked"], [Piece(**p) for p in o["pieces"]], kinds,
             [Shared(s["pieces"], _amount(s["saved"])) for s in o.get("shared", [])], [Tied(**t) for t in o.get("tied", [])], _amount(o.get("batch", {})), o.get("notes", []))

@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import traceback
+import types
 import warnings
 from collections import Counter, defaultdict
 from typing import Any, Callable, ContextManager, Iterator
@@ -27,14 +28,10 @@ __all__ = ["ACTIONS", "Model", "Settings", "attend"]
 ACTIONS = ("F", "B", "I", "W")
 _INDEX = re.compile(r"(^|_)(layer|block)?_?(idx|index|id|number)$")  # attributes that only say which layer it is
 _OTHERS = (*(os.path.join(os.path.dirname(os.path.abspath(f)), "") for f in (torch.__file__, __file__)), "<frozen")
-_KERNELS = ("_scaled_dot_product_flash", "_scaled_dot_product_efficient", "_scaled_dot_product_cudnn")
 
 
-class Settings(dict):  # type: ignore[type-arg]
-    """What a profile was asked for, by name: device, capability, attention, autocast and checkpoint."""
-
-    def __getattr__(self, name: str) -> Any:
-        return self[name]
+class Settings(types.SimpleNamespace):
+    """What a profile was asked for: device, capability, attention, autocast and checkpoint."""
 
 
 def attend(kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0, causal: bool = False, scale: float | None = None) -> Tensor:
@@ -122,7 +119,7 @@ class _Attention(TorchFunctionMode):
         super().__init__()
         self.kernel = kernel
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         return (self.attend if func is _CHOSEN else func)(*args, **(kwargs or {}))
 
     def attend(self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, enable_gqa: bool = False) -> Tensor:
@@ -149,8 +146,8 @@ class Model:
         self.fake = _private.FakeTensorMode(allow_non_fake_inputs=True)
         self.names: dict[nn.Module, str] = {}
         self.books = Books()
-        with self.contexts(), torch.device(settings.device), _private.swaps():
-            self.module = self._refusing(lambda: build().train())
+        with self._refusing(), self.contexts(), torch.device(settings.device), _private.swaps():
+            self.module = build().train()
         self.names.update((m, n) for n, m in self.module.named_modules())
         self.layers = _layers(self.module, layers)
         self.pieces = ["before", *(name for name, _ in self.layers), "after"]
@@ -238,7 +235,7 @@ class Model:
             out = self.module(**batch) if isinstance(batch, dict) else self.module(*batch) if isinstance(batch, tuple) else self.module(batch)
             loss = self._loss(out, batch) if self._loss else out if isinstance(out, Tensor) else out.get("loss") if isinstance(out, dict) else getattr(out, "loss", None)
             if not isinstance(loss, Tensor) or loss.numel() != 1:
-                raise ProfileError(f"{'loss' if self._loss else 'the model'} returned {_described(loss if self._loss else out)}, in which no scalar loss is: give loss=, a function of the output and the batch")
+                raise ProfileError(f"{'loss' if self._loss else 'the model'} returned a {type(loss if self._loss else out).__name__}, which is no scalar loss and has none: give loss=, a function of the output and the batch")
             del out
             self._cast = set(self.books.alive)  # with autocast's casts of the weights, which end with it
         if self._next != len(self.layers):
@@ -260,10 +257,7 @@ class Model:
 
         Those that are temporary are lists, with an element for each change of what is alive: the largest counts.
         """
-        return self._refusing(lambda: self._measure(sequences, length))  # type: ignore[no-any-return]
-
-    def _measure(self, sequences: int, length: int) -> dict[Any, Any]:
-        with self.contexts():
+        with self._refusing(), self.contexts():
             loss = self.forward(sequences, length)
             books, roots = self.books, [(loss.grad_fn, [torch.ones_like(loss)])]
             del loss
@@ -384,8 +378,8 @@ class Model:
 
     def forward_only(self, sequences: int, length: int) -> dict[Any, int]:
         """Returns saved, border and operations of the forward of every piece, and finds the first one that trains."""
-        with self.contexts():
-            graph = Graph(self._refusing(lambda: self.forward(sequences, length).grad_fn), self.books)
+        with self._refusing(), self.contexts():
+            graph = Graph(self.forward(sequences, length).grad_fn, self.books)
             self.first = min(graph.piece(node) for node in graph.nodes if not adds(node))
             self.uses = dict(self.books.uses)
             return self._kept()
@@ -406,10 +400,11 @@ class Model:
                 tied.append(Tied(name, pieces, count, trained, size))
         return found, tied
 
-    def _refusing(self, run: Callable[[], Any]) -> Any:
-        """Runs a part of the model. What it cannot do on fake tensors is refused by module and line."""
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """A context for a part of the model. What it cannot do on fake tensors is refused by module and line."""
         try:
-            return run()
+            yield
         except Unlike:
             raise
         except Exception as e:
@@ -423,11 +418,6 @@ class Model:
                 if not file.startswith(_OTHERS):
                     line = f"{os.path.basename(file)}:{at}: "
             raise ProfileError(f"{module}{line}{_reason(e)}") from e
-
-
-def _described(value: Any) -> str:
-    """Returns what a value is, for a message."""
-    return f"a tensor of {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 class Unlike(Exception):

@@ -169,7 +169,7 @@ class _Amounts:
         shared = [Shared(sorted(self._everywhere(key[1])), a) for key, a in self.amounts.items() if key[0] == "shared"]
         notes = ["Workspaces inside kernels are no tensors and are not counted."]
         notes += ["Operators are those of the CPU."] if settings.device == "cpu" else ["The numbers were not compared with a GPU."]
-        plain = {key: "yes" if value is True else value for key, value in settings.items() if value}
+        plain = {key: "yes" if value is True else value for key, value in vars(settings).items() if value}
         return Profile(name, plain, fitted, checked, pieces, kinds, sorted(shared, key=lambda s: s.pieces), tied, self.amounts["batch"], notes)
 
 
