@@ -2,7 +2,7 @@
 
     python compare.py [--device cpu|cuda] [--brief] [MODEL ...]
 
-Small models of transformers run in float32, bfloat16 and autocast, with the model's own attention and with a kernel,
+Small models of transformers, and a module of one's own, run in float32, bfloat16 and autocast, with the model's own attention and with a kernel,
 and with and without checkpoints; each on three microbatches. On a CPU the bytes alive are those that PyTorch's
 profiler reads from the allocator; on a GPU they are those of torch.cuda.memory_stats. Every difference is printed:
 a piece that saves other bytes (up to 64 more are allowed where one sequence is viewed and several are copied), and a
@@ -19,11 +19,12 @@ import itertools
 import os
 import sys
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 import torch  # noqa: E402
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
 from weir.profile import ProfileError, profile
+from weir.profile._measure import alive
 from weir.profile._transformers import from_config
 
 SMALL = dict(hidden_size=64, intermediate_size=160, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=320, max_position_embeddings=4096, pad_token_id=0, bos_token_id=1, eos_token_id=2)
@@ -33,6 +34,7 @@ MODELS = {
     "mixtral": EXPERTS, "qwen3_moe": dict(EXPERTS, decoder_sparse_step=1), "gpt_oss": dict(EXPERTS, sliding_window=64, layer_types=["sliding_attention", "full_attention"] * 2),
     "deepseek_v3": dict(n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, n_group=2, topk_group=1, moe_intermediate_size=48, first_k_dense_replace=1, kv_lora_rank=32, q_lora_rank=32,
                         qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16, num_key_value_heads=4, head_dim=8),
+    "glm4_moe": dict(n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, n_group=2, topk_group=1, moe_intermediate_size=48, first_k_dense_replace=1), "own": None,
 }
 MICROBATCHES = [(1, 256), (2, 128), (1, 97)]
 
@@ -42,6 +44,22 @@ def config(name):
 
     layers = 4 if name == "gpt_oss" else 3
     return CONFIG_MAPPING[name](**({**SMALL, "num_hidden_layers": layers, **MODELS[name]}))
+
+
+def made(name, attention, dtype):
+    """Returns build, batch and loss of weir.profile for a model."""
+    if name != "own":
+        return *from_config(config(name), attention=attention, dtype=dtype), lambda output, batch: output.loss
+    from pipeline import Own, loss_fn
+
+    def build():
+        torch.set_default_dtype(getattr(torch, dtype))
+        try:
+            return Own()
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    return build, lambda k, n: {"ids": torch.zeros(k, n, dtype=torch.long)}, lambda output, batch: loss_fn(output, batch["ids"])
 
 
 class Saved:
@@ -70,27 +88,6 @@ class Saved:
         return [sum(self.kept[i].values()) for i in range(self.pieces)]
 
 
-@contextlib.contextmanager
-def most(device, out):
-    """Appends to out the most bytes that were alive in the context above those at its begin, and those at its end."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-        begun = torch.cuda.memory_stats()["requested_bytes.all.current"]
-        torch.cuda.reset_peak_memory_stats()
-        yield
-        torch.cuda.synchronize()
-        stats = torch.cuda.memory_stats()
-        out += [stats["requested_bytes.all.peak"] - begun, stats["requested_bytes.all.current"] - begun]
-        return
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as p:
-        yield
-    live = peak = 0
-    for e in sorted((e for e in p.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()):
-        live += e.nbytes()
-        peak = max(peak, live)
-    out += [peak, live]
-
-
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("models", nargs="*")
@@ -105,7 +102,9 @@ def main():
         for dtype, attention, checkpoint in settings[4:5] if a.brief else settings:
             if attention == "flash" and (name == "gpt_oss" or a.device == "cuda" and dtype == "float32"):
                 continue  # it has sinks, which no kernel takes; and flash has no float32
-            one = compare(name, dtype, attention, checkpoint, a.device, capability if a.device == "cuda" else "9.0")
+            backend = torch.nn.attention.SDPBackend
+            with torch.nn.attention.sdpa_kernel(backend.MATH if attention == "eager" else backend.FLASH_ATTENTION):
+                one = compare(name, dtype, attention, checkpoint, a.device, capability if a.device == "cuda" else "9.0")
             for what, differs, forward, backward in one:
                 total += 1
                 far = max(abs(forward), abs(backward)) > 0.02
@@ -122,9 +121,9 @@ def main():
 
 def compare(name, dtype, attention, checkpoint, device, capability):
     autocast = "bfloat16" if dtype == "autocast" else None
-    build, batch = from_config(config(name), attention=attention, dtype="float32" if autocast else dtype)
+    build, batch, of = made(name, attention, "float32" if autocast else dtype)
     kernel = "math" if attention == "eager" else attention
-    found = profile(build, batch, seq=256, device=device, attention=kernel, autocast=autocast, checkpoint=checkpoint, capability=capability)
+    found = profile(build, batch, of, seq=256, device=device, attention=kernel, autocast=autocast, checkpoint=checkpoint, capability=capability)
     pieces = [x.name for x in found.pieces]
     with torch.device(device):
         torch.manual_seed(0)
@@ -140,9 +139,13 @@ def compare(name, dtype, attention, checkpoint, device, capability):
             inputs = {key: torch.randint(0, 300, t.shape) for key, t in batch(k, n).items()}
         saved = Saved(model, pieces)
         saved.own |= {t.data_ptr() for t in inputs.values()}
-        cast = (lambda: torch.autocast(device, torch.bfloat16)) if autocast else contextlib.nullcontext
-        with torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda t: t), cast():
-            loss = model(**inputs).loss
+
+        def forward_loss():
+            with torch.autocast(device, torch.bfloat16) if autocast else contextlib.nullcontext():
+                return of(model(**inputs), inputs)
+
+        with torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda t: t):
+            loss = forward_loss()
         real = saved.bytes()
         saved.forward = False
         loss.backward()
@@ -151,9 +154,9 @@ def compare(name, dtype, attention, checkpoint, device, capability):
         del loss
         gc.collect()
         forward, backward = [], []
-        with most(device, forward), cast():
-            loss = model(**inputs).loss
-        with most(device, backward):
+        with alive(device, forward):
+            loss = forward_loss()
+        with alive(device, backward):
             loss.backward()
         del loss
         # What a checkpoint keeps for its layer, hooks do not see, except the layer's input; the allocator does.

@@ -45,7 +45,7 @@ def named(tensor, words, signature):
 
 def main():
     known, found = formulas(), {}
-    for name in MODELS:
+    for name in list(MODELS)[:10]:
         attention = "eager" if name == "gpt_oss" else "flash"
         for autocast in (None, "bfloat16"):
             build, batch = from_config(config(name), attention=attention, dtype="float32" if autocast else "bfloat16")
