@@ -1,21 +1,25 @@
 """From a model to a training pipeline: profiles, chooses a plan, trains with weir.Runner, and compares bytes and time with the forecast.
 
-    python pipeline.py [--ranks 2] [--model own|qwen3_moe|gpt_oss] [--schedule choose|1f1b|zb-v|...]
+    python pipeline.py [--ranks 2] [--stages 4] [--model own|head|qwen3_moe|gpt_oss] [--schedule choose|1f1b|zb-v|...]
 
-Takes the command `weir` from the path, or from the variable WEIR. The ranks are processes on the CPU, over gloo. The bytes of
-a rank are its weights and the most that its allocator has alive in a step, gradients included.
+Takes the command `weir` from the path, or from the variable WEIR. The ranks are processes on the CPU, over gloo, each on a
+core of its own if there are enough. The bytes of a rank are its weights and the most that its allocator has alive in a step,
+gradients included. Two times are measured, as medians of steps: that of a step, and the processor time of the busiest rank,
+which other work on the machine does not change. The model head has a large vocabulary, so that its last stage is long.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
@@ -26,7 +30,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python"), HERE]
 import weir  # noqa: E402
 
 WEIR = os.environ.get("WEIR", "weir")
-LENGTH, MICROBATCHES = 256, 8
+LENGTH, MICROBATCHES, STEPS = 256, 8, 9
 
 
 class Block(nn.Module):
@@ -45,10 +49,10 @@ class Block(nn.Module):
 
 
 class Own(nn.Module):
-    def __init__(self):
+    def __init__(self, vocabulary=320, inner=(1024, 128)):
         super().__init__()
-        self.embed, self.layers = nn.Embedding(320, 128), nn.ModuleList(Block(128, 1024 if i < 4 else 128) for i in range(8))
-        self.norm, self.head = nn.LayerNorm(128), nn.Linear(128, 320, bias=False)
+        self.embed, self.layers = nn.Embedding(vocabulary, 128), nn.ModuleList(Block(128, inner[i // 4]) for i in range(8))
+        self.norm, self.head = nn.LayerNorm(128), nn.Linear(128, vocabulary, bias=False)
 
     def forward(self, ids):
         x = self.embed(ids)
@@ -95,8 +99,8 @@ class Stage(nn.Module):
 
 def make(name):
     """Returns build, batch and loss of weir.profile, and the attention."""
-    if name == "own":
-        return Own, lambda k, n: torch.zeros(k, n, dtype=torch.long), loss_fn, "flash"
+    if name in ("own", "head"):
+        return Own if name == "own" else functools.partial(Own, 16384, (1024, 1024)), lambda k, n: torch.zeros(k, n, dtype=torch.long), loss_fn, "flash"
     from compare import config
 
     from weir.profile._transformers import from_config
@@ -128,8 +132,11 @@ def command(*args):
 
 
 def rank_main(name, cut, plan):
-    """Trains a few steps on this rank, and writes the most bytes of the last one and the seconds of the fastest one."""
+    """Trains a few steps on this rank, and writes the most bytes of the last one and medians of seconds of the steps."""
     torch.set_num_threads(1)
+    rank, cores = int(os.environ["RANK"]), sorted(os.sched_getaffinity(0))
+    if int(os.environ["WORLD_SIZE"]) <= len(cores):
+        os.sched_setaffinity(0, {cores[rank]})
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     model = make(name)[0]().train()
@@ -140,16 +147,16 @@ def rank_main(name, cut, plan):
         spans.append((first, end))
         first = end
     stages = {s: Stage(model, *spans[s]) for s in plan.on(dist.get_rank())}
-    width = model.config.hidden_size if name != "own" else 128
+    width = 128 if isinstance(model, Own) else model.config.hidden_size
     del model
     runner = weir.Runner(plan, stages, loss_fn, shapes=torch.empty(1, LENGTH, width, device="meta"))
     entries = [(ids, ids) for ids in torch.randint(0, 300, (MICROBATCHES, 1, LENGTH))]
     times = []
-    for _ in range(4):
+    for _ in range(STEPS):
         dist.barrier()
-        begun = time.time()
+        begun, busy = time.time(), time.thread_time()
         runner.step(iter(entries))
-        times.append(time.time() - begun)
+        times.append((time.time() - begun, time.thread_time() - busy))
     for stage in stages.values():
         stage.zero_grad(set_to_none=True)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as p:
@@ -160,7 +167,7 @@ def rank_main(name, cut, plan):
         most = max(most, live)
     weights = sum(t.nbytes for stage in stages.values() for t in stage.parameters())
     found = [None] * dist.get_world_size()
-    dist.all_gather_object(found, (weights, most, min(times)))
+    dist.all_gather_object(found, (weights, most, *(statistics.median(t) for t in zip(*times))))
     if dist.get_rank() == 0:
         print(json.dumps(found))
     dist.destroy_process_group()
@@ -170,6 +177,7 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--ranks", type=int, default=2)
     p.add_argument("--model", default="own")
+    p.add_argument("--stages", type=int, help="by default two for each rank")
     p.add_argument("--schedule", default="choose")
     p.add_argument("--worker", nargs=2, metavar=("CUT", "PLAN"), help=argparse.SUPPRESS)
     a = p.parse_args()
@@ -181,7 +189,7 @@ def main():
         model, plan = os.path.join(folder, "model.json"), os.path.join(folder, "plan.json")
         found.save(model)
         layers = len(found.pieces) - 2
-        stages = 2 * a.ranks
+        stages = a.stages or 2 * a.ranks
         equal = [layers // stages + (1 if i < layers % stages else 0) for i in range(stages)]
         costs = ["--costs", model, "--seq", LENGTH, "--teraflops", "0.02"]
         for counts in (balanced(found, stages), equal):
@@ -195,8 +203,8 @@ def main():
             out = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(a.ranks), "--master-port", "29541", __file__,
                                   "--model", a.model, "--worker", json.dumps(counts), plan], check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
             ranks = json.loads(out.strip().split("\n")[-1])
-            print(f"{a.model} on {a.ranks} ranks, layers by stage {counts}: {sim['name']}, forecast {sim['makespan'] / 1e6:.0f} ms, measured {1e3 * max(t for *_, t in ranks):.0f} ms")
-            for rank, (weights, most, _) in enumerate(ranks):
+            print(f"{a.model} on {a.ranks} ranks, layers by stage {counts}: {sim['name']}, forecast {sim['makespan'] / 1e6:.0f} ms, measured {1e3 * max(r[2] for r in ranks):.0f} ms, busiest rank {1e3 * max(r[3] for r in ranks):.0f} ms of a processor")
+            for rank, (weights, most, *_) in enumerate(ranks):
                 static = 2 * weights
                 expected, measured = forecast["per_rank"][rank]["bound"] + static, weights + most
                 print(f"  rank {rank}: forecast {expected:,} bytes, measured {measured:,}: {expected / measured - 1:+.2%}; of a step without gradients {forecast['per_rank'][rank]['bound'] / (most - weights) - 1:+.2%}")

@@ -1,4 +1,4 @@
-"""Forecasts of torchtitan's published runs of Llama 3.1, from a description of the model and from torchtitan's own code: python torchtitan.py
+"""Forecasts of torchtitan's published runs of Llama 3.1, from a description of the model and from torchtitan's own code: python titan.py
 
 Takes torchtitan 0.3.0 and the command `weir` from the path, or from the variable WEIR. The runs are those of torchtitan's
 benchmarks/llama3_h100_202412: the most that was reserved on any rank, in GiB. The pipelines are taken to have 8 microbatches
