@@ -212,14 +212,25 @@ func ParseMode(name string) (Mode, bool) {
 	return Mode(max(i, 0)), i >= 0
 }
 
-var runtimeNames = [numRuntimes]string{"weir", "pytorch"}
+var runtimeNames = [numRuntimes]string{
+	"weir", "pytorch", "pytorch-2.9", "pytorch-2.14", "pytorch-2.14-direction", "pytorch-2.15", "pytorch-2.15-lazy", "pytorch-2.15-edge",
+}
 
-// String returns the name of the runtime: weir or pytorch.
+// String returns the name of the runtime, such as weir, pytorch or pytorch-2.15.
 func (r Runtime) String() string {
 	if int(r) < numRuntimes {
 		return runtimeNames[r]
 	}
 	return "runtime(?)"
+}
+
+// Runtimes returns all runtimes.
+func Runtimes() []Runtime {
+	list := make([]Runtime, numRuntimes)
+	for i := range list {
+		list[i] = Runtime(i)
+	}
+	return list
 }
 
 // ParseRuntime is the inverse of Runtime.String. It returns false if the name is unknown.

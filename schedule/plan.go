@@ -40,11 +40,57 @@ const (
 	// A message goes on the wire when both are posted, and the computation that takes the message
 	// waits for it. Messages from one rank to another, outputs and gradients alike, arrive in the
 	// order in which they were sent, because PyTorch matches sends and receives only by their
-	// order.
+	// order. A posted transfer holds up nothing else, as over gloo.
 	PyTorch
+	// The other runtimes are versions of PyTorch over NCCL, where a transfer that waits for its other
+	// end holds up all that is posted after it in the same [Queue]. PyTorch29 is version 2.9.
+	PyTorch29
+	PyTorch214          // version 2.14
+	PyTorch214Direction // version 2.14 with pipeline_per_direction_p2p
+	PyTorch215          // version 2.15
+	PyTorch215Lazy      // version 2.15 with the backend nccl-lazy
+	PyTorch215Edge      // version 2.15 with pipeline_per_edge_p2p
 
-	numRuntimes = int(PyTorch) + 1
+	numRuntimes = int(PyTorch215Edge) + 1
 )
+
+// Queue says which transfers of a rank run one after another, in the order in which they are posted. In
+// PyTorch these are the operations of one communicator, which share a stream.
+type Queue uint8
+
+const (
+	NoQueue           Queue = iota // a transfer holds up none that could begin before it
+	QueuePerRank                   // all transfers of a rank
+	QueuePerPair                   // the sends and receives between two ranks
+	QueuePerDirection              // of a rank, those of outputs, and those of gradients
+	QueuePerEdge                   // those from one rank to another
+)
+
+// Queue returns the queues of the runtime's transfers. PyTorch 2.9 runs every transfer on the communicator
+// of the whole group (batch_isend_irecv in its _batch_p2p). 2.14 runs it on a communicator of the two ranks,
+// or on one of two of the group (_build_p2p_direction_groups). In 2.15 the group of the backend "nccl" has
+// one stream for all (_warn_if_eager_nccl), that of "nccl-lazy" one for two ranks, and _p2p.py makes a group
+// from each rank to another.
+func (r Runtime) Queue() Queue {
+	switch r {
+	case PyTorch29, PyTorch215:
+		return QueuePerRank
+	case PyTorch214, PyTorch215Lazy:
+		return QueuePerPair
+	case PyTorch214Direction:
+		return QueuePerDirection
+	case PyTorch215Edge:
+		return QueuePerEdge
+	}
+	return NoQueue
+}
+
+// Posts reports whether ranks post transfers and continue, as in all versions of PyTorch.
+func (r Runtime) Posts() bool { return r != Weir }
+
+// Keeps reports whether receive buffers exist for the whole step, for all microbatches, and sent
+// tensors until the end of the step. PyTorch does so before 2.15.
+func (r Runtime) Keeps() bool { return r >= PyTorch29 && r <= PyTorch214Direction }
 
 // Segment is a part of a rank's program: a body that runs Repeat times. Each repeat adds Stride to
 // the microbatches of the previous one. Body contains the actions of the first repeat. A plain list

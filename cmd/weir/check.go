@@ -11,12 +11,13 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/units"
+	"github.com/weir-ml/weir/schedule/waitgraph"
 )
 
 // checkCmd checks a plan.
 type checkCmd struct {
 	source
-	Runtime  string    `help:"What is to run the plan. weir waits at a receive; pytorch posts it and waits in the computation that needs it; torchtitan and automodel run PyTorch's runtime with a compute-only file. A file for one of these three is also checked for what it refuses or runs wrongly. auto is pytorch for PyTorch's CSV, the file's runtime for the text and plan forms, and weir for all others." group:"Plan:" enum:"auto,weir,pytorch,torchtitan,automodel" default:"auto"`
+	Runtime  string    `help:"What is to run the plan. weir waits at a receive; pytorch posts it and waits in the computation that needs it; pytorch-2.9 to pytorch-2.15-edge are versions over NCCL, in which a transfer can hold up others (docs/pytorch.md); torchtitan and automodel run PyTorch's runtime with a compute-only file. A file for one of the last two, or for pytorch, is also checked for what it refuses or runs wrongly. auto is pytorch for PyTorch's CSV, the file's runtime for the text and plan forms, and weir for all others." group:"Plan:" enum:"auto,weir,pytorch,pytorch-2.9,pytorch-2.14,pytorch-2.14-direction,pytorch-2.15,pytorch-2.15-lazy,pytorch-2.15-edge,torchtitan,automodel" default:"auto"`
 	Schedule string    `help:"With --runtime torchtitan or automodel: the name of the schedule that it is given, such as ZBVZeroBubble, which decides what stages a rank has." group:"Plan:" placeholder:"NAME"`
 	Links    linkFlags `embed:"" group:"Links:"`
 	JSON     bool      `help:"Print the outcome as JSON."`
@@ -47,6 +48,9 @@ type outcome struct {
 	LeastBytes *int64               `json:"least_bytes,omitempty"`
 	Links      []check.LinkCapacity `json:"links,omitempty"`
 	Against    *against             `json:"against,omitempty"`
+	// HangsWith has the versions of PyTorch over NCCL with which a valid plan hangs, if NCCL buffers none of
+	// its messages.
+	HangsWith []string `json:"hangs_with,omitempty"`
 	// Uneven says whether replicas may have numbers of microbatches that differ by one.
 	Uneven *bool `json:"uneven_replicas,omitempty"`
 	// Schedules are the names of the schedules with which the trainer of --runtime runs the plan.
@@ -106,7 +110,7 @@ func (c *checkCmd) Run(s *streams) error {
 		if undecided == nil {
 			o.Links = n.links
 		}
-		if inBytes && undecided == nil {
+		if inBytes && undecided == nil && n.least != schedule.Unlimited {
 			o.LinkBytes, o.LeastBytes = capacity, &n.least
 			if invalid && n.least > capacity {
 				found = append(found, fault{File: found[0].File, Code: "note", Text: "Links that hold " + units.Exactly(n.least) + " are enough."})
@@ -125,7 +129,10 @@ func (c *checkCmd) Run(s *streams) error {
 		if err != nil {
 			return err
 		}
-		o.LeastCapacity = &least
+		if least != schedule.Unlimited {
+			o.LeastCapacity = &least
+		}
+		o.HangsWith = hangsWith(plan, &proof)
 	}
 	if o.Valid && file == nil && c.Replicas > 1 && plan.Microbatches > 1 {
 		o.Uneven = c.shareUnevenly(c.Plan, plan)
@@ -149,6 +156,21 @@ func printJSON(w io.Writer, v any) error {
 	out := json.NewEncoder(w)
 	out.SetIndent("", "  ")
 	return out.Encode(v)
+}
+
+// hangsWith returns the versions of PyTorch with which a valid plan hangs.
+func hangsWith(plan *schedule.Plan, proof *check.Proof) (names []string) {
+	if !plan.Runtime.Posts() || proof.Rendezvous() {
+		return nil
+	}
+	for _, runtime := range schedule.Runtimes() {
+		own := *plan
+		own.Runtime = runtime
+		if err := check.Plan(&own); runtime.Queue() != schedule.NoQueue && errors.Is(err, waitgraph.ErrDeadlock) {
+			names = append(names, runtime.String())
+		}
+	}
+	return names
 }
 
 // text describes a valid plan in a line.
@@ -175,6 +197,9 @@ func (o *outcome) text(p *schedule.Plan) string {
 		text += "; safe under rendezvous"
 	default:
 		text += fmt.Sprintf("; links must hold %s", units.Number(*o.LeastCapacity, "message"))
+	}
+	if o.HangsWith != nil {
+		text += "; over NCCL, unless it buffers the messages, hangs with " + strings.Join(o.HangsWith, ", ")
 	}
 	if o.Uneven != nil && *o.Uneven {
 		text += "; replicas may share microbatches unevenly"

@@ -143,11 +143,12 @@ func (c *hangCmd) plans(s *streams) (plans []*schedule.Plan, deadlock string, er
 	if plan.HasTransfers() {
 		return []*schedule.Plan{plan}, deadlock, nil
 	}
+	wanted, given := schedule.ParseRuntime(c.Runtime)
 	for _, runtime := range []schedule.Runtime{schedule.PyTorch, schedule.Weir} {
 		for _, capacity := range []int{0, 1, schedule.Unlimited} {
 			own := *plan
 			own.Runtime = runtime
-			if with, err := lower.Transfers(&own, capacity); err == nil && (c.Runtime == "auto" || c.Runtime == runtime.String()) {
+			if with, err := lower.Transfers(&own, capacity); err == nil && (!given || wanted.Posts() == runtime.Posts()) {
 				plans = append(plans, with)
 			}
 		}

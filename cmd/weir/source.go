@@ -27,7 +27,7 @@ type source struct {
 
 // runtimeFlag holds the flag with the runtime of a plan.
 type runtimeFlag struct {
-	Runtime string `help:"The runtime of the plan: weir, whose ranks wait at a receive, or pytorch, whose ranks post it and wait in the computation that needs it. auto is pytorch for PyTorch's CSV, the file's runtime for the text and plan forms, and weir for all others." group:"Plan:" enum:"auto,weir,pytorch" default:"auto"`
+	Runtime string `help:"The runtime of the plan: weir, whose ranks wait at a receive, or pytorch, whose ranks post it and wait in the computation that needs it; pytorch-2.9 to pytorch-2.15-edge are versions over NCCL, in which a transfer can hold up others (docs/pytorch.md). auto is pytorch for PyTorch's CSV, the file's runtime for the text and plan forms, and weir for all others." group:"Plan:" enum:"auto,weir,pytorch,pytorch-2.9,pytorch-2.14,pytorch-2.14-direction,pytorch-2.15,pytorch-2.15-lazy,pytorch-2.15-edge" default:"auto"`
 }
 
 // read returns the plan for the runtime of the flag, and its file. If the plan is made by
@@ -80,10 +80,10 @@ func (c *timedPlan) provenPlan(s *streams) (*schedule.Plan, *simulate.Costs, err
 		return nil, nil, err
 	}
 	capacity := or(c.Capacity, defaultLinks)
-	if plan.Runtime == schedule.PyTorch {
+	if plan.Runtime.Posts() {
 		capacity = 0
 	}
-	if file != nil && file.Plan.Runtime != plan.Runtime {
+	if file != nil && file.Plan.Runtime.Posts() != plan.Runtime.Posts() {
 		if _, err := prove(file.Plan, file, schedule.Unlimited); err != nil {
 			return nil, nil, err
 		}
@@ -93,7 +93,7 @@ func (c *timedPlan) provenPlan(s *streams) (*schedule.Plan, *simulate.Costs, err
 	} else if _, err := prove(plan, file, plan.Capacity); err != nil {
 		return nil, nil, err
 	}
-	if plan.Placement.Ranks > 1 && !plan.HasTransfers() && c.Capacity != nil {
+	if plan.Placement.Ranks > 1 && !plan.HasTransfers() && (c.Capacity != nil || plan.Runtime.Queue() != schedule.NoQueue) {
 		if plan, err = lower.Transfers(plan, capacity); err != nil {
 			return nil, nil, err
 		}

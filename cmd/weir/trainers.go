@@ -61,7 +61,7 @@ func (c *checkCmd) loaded(file *format.File) (found faults, names []string, err 
 		return nil, nil, usage("--schedule %s: %s knows %s", c.Schedule, c.Runtime, strings.Join(scheduleNames, ", "))
 	case trains && file == nil:
 		return nil, nil, usage("--runtime %s checks a file: weir plan %s --to compute -o FILE writes one", c.Runtime, c.Plan)
-	case file == nil || !trains && c.Runtime != schedule.PyTorch.String():
+	case file == nil || !trains && !strings.HasPrefix(c.Runtime, schedule.PyTorch.String()):
 		return nil, nil, nil
 	}
 	add := func(rank int, text string, args ...any) {

@@ -5,16 +5,31 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
+// Rendezvous reports whether a proved plan runs if every send waits for its receive, and so also in every
+// version of PyTorch.
+func (p *Proof) Rendezvous() bool {
+	return p.checker != nil && (p.checker.rendezvous || !p.checker.Transfers)
+}
+
 // LeastCapacity returns the smallest capacity that links between ranks need for a proved plan to run
 // without deadlock: in messages, or in bytes after ProveBytes. It returns 0 if rendezvous is enough,
-// if the plan sends nothing, or if the plan is invalid. Any larger capacity works as well. It returns an
-// error if the plan is too irregular to decide.
+// if the plan sends nothing, or if the plan is invalid, and schedule.Unlimited if no capacity is enough,
+// because ranks must not wait at their receives, as they do not in PyTorch. Any larger capacity works as
+// well. It returns an error if the plan is too irregular to decide.
 func (p *Proof) LeastCapacity() (int64, error) {
 	c := p.checker
 	if c == nil || !c.Transfers || c.rendezvous || len(c.Faults) > 0 {
 		return 0, nil
 	}
+	if c.mustPost() {
+		return schedule.Unlimited, nil
+	}
 	return c.least(nil), c.Err()
+}
+
+// mustPost reports whether ranks that wait at their receives deadlock on links of any capacity.
+func (c *Checker) mustPost() bool {
+	return c.Plan.Runtime.Posts() && !c.finishes(schedule.Unlimited, nil)
 }
 
 // least returns the smallest capacity with which every rank finishes its program. It is positive.
@@ -57,11 +72,11 @@ type LinkCapacity struct {
 // LinkCapacities divides LeastCapacity among the links. The capacities of all links are lowered together from
 // it until the ranks deadlock. The links at which the ranks of the waiting cycles wait to send keep the last
 // capacity that was enough, and the others are lowered further, down to 0. So the plan runs without
-// deadlock if each link has its capacity. The result is nil if the plan sends nothing or is invalid. The
+// deadlock if each link has its capacity. The result is nil if the plan sends nothing or is invalid, or if no capacity is enough. The
 // error is that of LeastCapacity.
 func (p *Proof) LinkCapacities() ([]LinkCapacity, error) {
 	c := p.checker
-	if c == nil || !c.Transfers || len(c.Faults) > 0 {
+	if c == nil || !c.Transfers || len(c.Faults) > 0 || !c.rendezvous && c.mustPost() {
 		return nil, nil
 	}
 	unit, level := c.unit(), int64(0)

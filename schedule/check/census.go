@@ -213,7 +213,7 @@ func (c *Checker) ruledOut(stage int, kind schedule.Kind) string {
 		return ""
 	case schedule.Offload, schedule.WaitOffload, schedule.Reload:
 		switch {
-		case c.Plan.Runtime == schedule.PyTorch:
+		case c.Plan.Runtime.Posts():
 			return "PyTorch cannot move saved state to far memory"
 		case !c.HasBackward(stage):
 			return "the stage has no backward, so nothing takes its saved state later"

@@ -29,6 +29,9 @@ func Plan(plan *schedule.Plan) error { return Links(plan, schedule.Unlimited) }
 //     microbatch retires once on each rank, with its last action there, and the numbers in flight
 //     do not exceed those that Windows, Outgoing and Entries declare.
 //
+// In a plan for PyTorch, ranks wait in the computations that take messages and at waits for sends. With a
+// limited capacity, Links requires that the plan also runs if they wait at sends and receives.
+//
 // A nil error is a proof for every repeat of every segment. If the segments take the microbatches
 // in order, the cost depends on the size of the segments, not on the number of microbatches.
 // Otherwise Links visits every action.

@@ -18,56 +18,25 @@ func (c *Checker) checkPairing() {
 			uneven[link] = uneven[link] || c.uneven[e]
 		}
 	}
-	sends, receives := c.traffic(l)
-	for i := range sends {
+	traffic := passes.Split(c.Plan.Programs, 2*len(l.From), func(a schedule.Action) int { // by link, its sends and its receives
+		e := passes.Edge(a)
+		switch {
+		case e < 0 || !c.allows(a.Stage(), a.Kind()):
+			return -1
+		case a.Kind() == schedule.RecvF || a.Kind() == schedule.RecvB:
+			return 2*l.Of[e] + 1
+		}
+		return 2 * l.Of[e]
+	})
+	for i := range l.From {
 		if !uneven[i] && c.compared <= c.Allowance {
-			c.pair(passes.NewCursor(sends[i], 0), passes.NewCursor(receives[i], 0), func(receive schedule.Action) schedule.Action {
+			c.pair(passes.NewCursor(traffic[2*i], 0), passes.NewCursor(traffic[2*i+1], 0), func(receive schedule.Action) schedule.Action {
 				return passes.Sent(passes.Edge(receive), int64(receive.Microbatch()))
 			}, func(receive, got, wants schedule.Action) {
 				c.fault(findAction(c.Plan, l.To[i], receive), Pairing, "", "receives %v, which rank %d sent before %v; send and receive in the same order.", got, l.From[i], wants)
 			})
 		}
 	}
-}
-
-// traffic returns, by link, the program of the sending rank reduced to the link's sends and the
-// program of the receiving rank reduced to the link's receives.
-func (c *Checker) traffic(l passes.Links) (sends, receives [][]schedule.Segment) {
-	sends, receives = make([][]schedule.Segment, len(l.From)), make([][]schedule.Segment, len(l.From))
-	segments, bodies := 0, 0
-	sending, receiving := make([][2]int, len(l.From)), make([][2]int, len(l.From)) // by link: the numbers, from 1, of the last segment and body that contributed an action
-	for _, program := range c.Plan.Programs {
-		for _, s := range program {
-			segments++
-			for _, inner := range s.Inside() {
-				bodies++
-				for _, a := range inner.Body {
-					e := passes.Edge(a)
-					if e < 0 || !c.allows(a.Stage(), a.Kind()) {
-						continue
-					}
-					i := l.Of[e]
-					reduced, last := &sends[i], &sending[i]
-					if a.Kind() == schedule.RecvF || a.Kind() == schedule.RecvB {
-						reduced, last = &receives[i], &receiving[i]
-					}
-					if last[0] != segments {
-						*reduced = append(*reduced, schedule.Segment{Repeat: s.Repeat, Stride: s.Stride})
-					}
-					segment := &(*reduced)[len(*reduced)-1]
-					if s.Inner != nil {
-						if last[1] != bodies {
-							segment.Inner = append(segment.Inner, schedule.Segment{Repeat: inner.Repeat, Stride: inner.Stride})
-						}
-						segment = &segment.Inner[len(segment.Inner)-1]
-					}
-					*last = [2]int{segments, bodies}
-					segment.Body = append(segment.Body, a.WithDrop(0).WithJoin(false))
-				}
-			}
-		}
-	}
-	return sends, receives
 }
 
 // maxCrossed is the maximum number of faults that pair reports for one link.

@@ -9,7 +9,8 @@ import (
 // checkProgress proves that the ranks do not deadlock if each link has the capacity. It runs
 // all ranks together and checks only dependencies between ranks. It tries rendezvous first, because
 // a plan that finishes under rendezvous finishes with any capacity: if each send moves to immediately
-// before its receive, the same run is possible on links that hold one message.
+// before its receive, the same run is possible on links that hold one message, and in the queues of every
+// version of PyTorch.
 func (c *Checker) checkProgress(capacity int64) {
 	if len(c.Plan.Programs) == 1 {
 		return
@@ -20,6 +21,10 @@ func (c *Checker) checkProgress(capacity int64) {
 			c.visited = max(c.visited, v.machine.Visited)
 			return
 		}
+	}
+	if capacity < 0 && c.Transfers && c.Plan.Runtime.Posts() && len(c.Faults) == 0 {
+		c.checkPosted()
+		return
 	}
 	v := c.run(capacity, nil)
 	c.visited = max(c.visited, v.machine.Visited)

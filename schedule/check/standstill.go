@@ -17,8 +17,10 @@ type Standstill struct {
 
 // Faults returns a fault for each waiting cycle or, if there is no cycle, for a path of waiting ranks
 // that ends at a finished rank.
-func (s *Standstill) Faults() (list []Fault) {
-	waiting := s.waiting()
+func (s *Standstill) Faults() []Fault { return faults(s.waiting()) }
+
+// faults is Faults for the ranks that wait.
+func faults(waiting []waitgraph.Waiting) (list []Fault) {
 	for first := true; len(waiting) > 0; first = false {
 		cycle := waitgraph.FindCycle(waiting)
 		if !first && !waitgraph.IsCycle(cycle) {

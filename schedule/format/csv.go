@@ -216,7 +216,7 @@ func refuseCSV(plan *schedule.Plan, format Format) error {
 // refuseQueues returns an error if PyTorch would match sends and receives differently than the plan does.
 // PyTorch matches those between two ranks by order alone. An invalid plan is not refused.
 func refuseQueues(plan *schedule.Plan, format Format) error {
-	if plan.Runtime == schedule.PyTorch || check.Plan(plan) != nil {
+	if plan.Runtime.Posts() || check.Plan(plan) != nil {
 		return nil
 	}
 	shared := *plan

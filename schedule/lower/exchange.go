@@ -46,7 +46,7 @@ func (v *lowering) dispatch(rank int) {
 
 // postsReceives reports whether receives are posted as soon as their messages are sent. In that
 // case, sends are dispatched in rank order.
-func (v *lowering) postsReceives() bool { return v.capacity == 0 && v.plan.Runtime == schedule.PyTorch }
+func (v *lowering) postsReceives() bool { return v.capacity == 0 && v.plan.Runtime.Posts() }
 
 // room reports whether a link has room for a message now. If the link is full, room lets the
 // receiver take the oldest message if possible: immediately if the receiver is between two

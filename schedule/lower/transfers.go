@@ -72,10 +72,15 @@ func Computations(plan *schedule.Plan) *schedule.Plan {
 }
 
 // For returns the plan for the given runtime. If the plan has transfers for another runtime, For
-// replaces them with transfers for the given runtime and capacity.
+// replaces them with transfers for the given runtime and capacity, unless both are versions of PyTorch.
 func For(runtime schedule.Runtime, plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if plan.Runtime == runtime {
 		return plan, nil
+	}
+	if plan.Runtime.Posts() && runtime.Posts() {
+		moved := *plan
+		moved.Runtime = runtime
+		return &moved, nil
 	}
 	if !plan.HasTransfers() {
 		return move(plan, runtime), nil
@@ -100,7 +105,7 @@ func move(plan *schedule.Plan, to schedule.Runtime) *schedule.Plan {
 // transfers.
 func transfer(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	lowered := withoutDrops(plan)
-	if has := plan.Kinds(); plan.Runtime == schedule.PyTorch && has[schedule.ReduceGrad] && !has[schedule.WaitReduce] {
+	if has := plan.Kinds(); plan.Runtime.Posts() && has[schedule.ReduceGrad] && !has[schedule.WaitReduce] {
 		lowered = lowered.Flat()
 		for rank, program := range lowered.Programs {
 			lowered.Programs[rank] = withWaits(program)

@@ -3,22 +3,24 @@ package simulate
 import (
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
 // actionCost describes how the simulation runs an action of one kind on one stage. Mailbox 0 means no
 // mailbox.
 type actionCost struct {
 	op         operation
-	awaitBox   int   // the mailbox of the parcel that the action waits for
-	waitsFor   int   // the kind of the wait for this parcel
-	reloadBox  int   // the mailbox of copies from far memory, one of which may be the state that the action takes
-	gatherBox  int   // the mailbox of gathered weights
-	peer       int   // the rank that sends the awaited parcel
-	link       int   // the link on which the action sends or receives
-	sendBox    int   // the mailbox for the action's message or receipt
-	postBox    int   // the mailbox of posted transfers of this kind; awaitBox is the mailbox of their other ends
-	receiptBox int   // the mailbox for a copy of the message's parcel, which the sender's wait takes
-	offset     int64 // the key of the action's parcel minus the key of the action
+	awaitBox   int    // the mailbox of the parcel that the action waits for
+	waitsFor   int    // the kind of the wait for this parcel
+	reloadBox  int    // the mailbox of copies from far memory, one of which may be the state that the action takes
+	gatherBox  int    // the mailbox of gathered weights
+	link       int    // the link on which the action sends or receives
+	sendBox    int    // the mailbox for the action's message or receipt
+	postBox    int    // the queue of the posted transfer; in that of a send, awaitBox is the queue of its receive
+	queues     [2]int // of a posted transfer: the queues of its send and of its receive
+	end        int64  // of a posted transfer: twice the index of the send in actionCosts, plus 1 for the receive
+	receiptBox int    // the mailbox for a copy of the message's parcel, which the sender's wait takes
+	offset     int64  // the key of the action's parcel minus the key of the action
 
 	time      int64 // the time for which the action occupies the rank
 	recompute int64 // the part of time spent on recomputation
@@ -54,8 +56,6 @@ type route struct {
 	latency  int64
 	messages int // the mailbox of messages in flight, in a plan with transfers
 	receipts int // the mailbox of receipts, each of which frees a slot; 0 if the link is unlimited
-	// postedSends and postedReceives are the mailboxes of posted transfers, in a plan for PyTorch.
-	postedSends, postedReceives int
 }
 
 // costOf returns the cost of an action.
@@ -109,6 +109,14 @@ func (s *simulation) prepare() {
 	for link := range s.routes {
 		s.newRoute(link)
 	}
+	var queues passes.Queues
+	var queueBoxes []int // by queue: the mailbox of its posted transfers
+	if s.posts() {
+		queues = passes.NewQueues(s.outline, &s.links)
+		for range queues.Rank {
+			queueBoxes = append(queueBoxes, s.mailbox())
+		}
+	}
 	for i := range s.passages {
 		passage := &s.passages[i]
 		if !passage.crosses {
@@ -122,7 +130,7 @@ func (s *simulation) prepare() {
 		wire := s.wireTime(s.costs.Link(route.from, route.to).PerMiB, passage.carries, passage.from)
 		switch {
 		case s.posts():
-			s.postedTransfer(passage, link, wire)
+			s.postedTransfer(passage, link, wire, queues.Of[passage.edge], queueBoxes)
 		case s.transfers:
 			s.transfer(passage, link, wire)
 		default:
@@ -139,9 +147,9 @@ func (s *simulation) prepare() {
 		s.offloads()
 	}
 	s.replicate()
-	s.ranks, s.linkStates = make([]simRank, p.Ranks), make([]simLink, len(s.routes))
+	s.ranks, s.linkStates = make([]simRank, p.Ranks), make([]simLink, len(s.routes)+len(queues.Rank))
 	for rank := range s.ranks {
-		s.ranks[rank].cursor = &s.machine.Ranks[rank]
+		s.ranks[rank].cursor, s.ranks[rank].rank = &s.machine.Ranks[rank], rank
 	}
 	for i := range s.linkStates {
 		s.linkStates[i].slots = s.capacity
@@ -217,7 +225,6 @@ func (s *simulation) newRoute(link int) {
 	r.latency = s.costs.Link(r.from, r.to).Latency
 	switch {
 	case s.posts():
-		r.postedSends, r.postedReceives = s.mailbox(), s.mailbox()
 	case s.transfers:
 		r.messages = s.mailbox()
 		if s.capacity != schedule.Unlimited {
@@ -235,7 +242,7 @@ func (s *simulation) implyTransfer(p *passage, link int, wire wire) {
 		d := &s.actionCosts[tableIndex(p.from, kind)]
 		d.link, d.sendBox, d.offset, d.wire = link, box, int64(p.to-p.from), wire
 		d = &s.actionCosts[tableIndex(p.to, kind)]
-		d.awaitBox, d.peer = box, s.routes[link].from
+		d.awaitBox = box
 	}
 }
 
@@ -245,30 +252,32 @@ func (s *simulation) transfer(p *passage, link int, wire wire) {
 	receipts := 0
 	if p.waits {
 		receipts = s.mailbox()
-		s.actionCosts[tableIndex(p.from, p.wait)] = actionCost{op: opAwait, awaitBox: receipts, peer: route.to, offset: offset}
+		s.actionCosts[tableIndex(p.from, p.wait)] = actionCost{op: opAwait, awaitBox: receipts, offset: offset}
 	}
 	s.actionCosts[tableIndex(p.from, p.send)] = actionCost{op: opSend, link: link, sendBox: route.messages, offset: offset, wire: wire}
-	s.actionCosts[tableIndex(p.to, p.receive)] = actionCost{op: opReceive, awaitBox: route.messages, peer: route.from, link: link, sendBox: receipts, wire: wire}
+	s.actionCosts[tableIndex(p.to, p.receive)] = actionCost{op: opReceive, awaitBox: route.messages, link: link, sendBox: receipts, wire: wire}
 }
 
 // posts reports whether the plan has transfers and no rank waits at them.
-func (s *simulation) posts() bool { return s.transfers && s.plan.Runtime == schedule.PyTorch }
+func (s *simulation) posts() bool { return s.transfers && s.plan.Runtime.Posts() }
 
 // postedTransfer sets the costs of the transfers of a message if ranks do not wait at transfers: the
 // computation that reads the message waits for it, and the sender's wait, if the plan has one.
-func (s *simulation) postedTransfer(p *passage, link int, wire wire) {
-	box, route := s.mailbox(), s.routes[link]
+func (s *simulation) postedTransfer(p *passage, link int, wire wire, queues [2]int, boxes []int) {
+	box := s.mailbox()
 	for _, kind := range p.kinds {
-		d := &s.actionCosts[tableIndex(p.to, kind)]
-		d.awaitBox, d.peer = box, route.from
+		s.actionCosts[tableIndex(p.to, kind)].awaitBox = box
 	}
 	offset, receipts := int64(p.to-p.from), 0
 	if p.waits {
 		receipts = s.mailbox()
-		s.actionCosts[tableIndex(p.from, p.wait)] = actionCost{op: opAwait, awaitBox: receipts, peer: route.to, offset: offset}
+		s.actionCosts[tableIndex(p.from, p.wait)] = actionCost{op: opAwait, awaitBox: receipts, offset: offset}
 	}
-	s.actionCosts[tableIndex(p.from, p.send)] = actionCost{op: opPost, awaitBox: route.postedReceives, link: link, postBox: route.postedSends, sendBox: box, receiptBox: receipts, offset: offset, wire: wire}
-	s.actionCosts[tableIndex(p.to, p.receive)] = actionCost{op: opPost, awaitBox: route.postedSends, link: link, postBox: route.postedReceives, sendBox: box, receiptBox: receipts, wire: wire}
+	send := tableIndex(p.from, p.send)
+	d := actionCost{op: opPost, link: link, queues: queues, postBox: boxes[queues[0]], awaitBox: boxes[queues[1]], sendBox: box, receiptBox: receipts, offset: offset, wire: wire, end: 2 * int64(send)}
+	s.actionCosts[send] = d
+	d.postBox, d.offset, d.end = d.awaitBox, 0, d.end+1
+	s.actionCosts[tableIndex(p.to, p.receive)] = d
 }
 
 // mailbox adds a mailbox and returns its index.

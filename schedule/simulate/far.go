@@ -12,7 +12,7 @@ func (s *simulation) offloads() {
 			wire := s.wireTime(s.costs.FarPerMiB, offloadedBytes, stage)
 			set := func(kind schedule.Kind, d actionCost) { s.actionCosts[tableIndex(stage, kind)] = d }
 			set(schedule.Offload, actionCost{op: opCopy, link: out, sendBox: outbox, wire: wire})
-			set(schedule.WaitOffload, actionCost{op: opAwait, awaitBox: outbox, waitsFor: waitCopied, peer: rank})
+			set(schedule.WaitOffload, actionCost{op: opAwait, awaitBox: outbox, waitsFor: waitCopied})
 			set(schedule.Reload, actionCost{op: opCopy, link: back, sendBox: inbox, wire: wire})
 			for _, kind := range [...]schedule.Kind{schedule.B, schedule.I} {
 				s.actionCosts[tableIndex(stage, kind)].reloadBox = inbox

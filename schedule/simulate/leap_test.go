@@ -71,7 +71,7 @@ func TestLeaps(t *testing.T) {
 		}
 		capacity := rapid.SampledFrom([]int{schedule.Unlimited, 0, 1, 2, 3, 40, 500}).Draw(t, "capacity")
 		if rapid.Bool().Draw(t, "PyTorch") {
-			p.Runtime = schedule.PyTorch
+			p.Runtime = schedule.Runtime(rapid.IntRange(1, int(schedule.PyTorch215Edge)).Draw(t, "runtime"))
 		}
 		if ranks > 1 && rapid.Bool().Draw(t, "transfers") {
 			if p, err = lower.Transfers(p, capacity); err != nil {

@@ -9,34 +9,40 @@ import (
 
 // transmit puts a message on the wire as soon as its link is free.
 func (s *simulation) transmit(r *simRank, d *actionCost, key int64) {
-	s.deliver(d, parcel{key: key, ready: r.clock, cause: r.cursor.Position, causeEnd: r.clock})
+	s.deliver(d, parcel{key: key, ready: r.clock, cause: r.now()}, d.link, d.link)
 }
 
-// deliver puts a parcel that is ready on the wire as soon as its link is free, and into its mailbox if
-// actions wait for it.
-func (s *simulation) deliver(d *actionCost, p parcel) {
-	link := &s.linkStates[d.link]
+// now returns the rank's next action, at the present time, as a cause.
+func (r *simRank) now() cause { return cause{r.rank, r.cursor.Position, r.clock} }
+
+// before returns the action before the rank's next one as a cause.
+func (r *simRank) before() cause { return cause{r.rank, r.cursor.Position - 1, r.clock} }
+
+// deliver puts a parcel that is ready on the wire as soon as its link, or the queue of each end, is free, and
+// into its mailboxes.
+func (s *simulation) deliver(d *actionCost, p parcel, lines ...int) {
 	p.departure = p.ready
-	if s.later(link.freeAt, p.ready) {
-		p.departure = link.freeAt
-	} else {
-		link.cause, link.causeEnd = p.cause, p.causeEnd
+	for _, i := range lines {
+		if link := &s.linkStates[i]; s.later(link.freeAt, p.departure) {
+			p.departure, p.cause = link.freeAt, link.cause
+		}
 	}
-	link.freeAt = p.departure + s.wireOf(d, p.key)
-	p.arrival = link.freeAt + s.routes[d.link].latency
-	p.ready, p.cause, p.causeEnd = p.arrival, link.cause, link.causeEnd
-	if d.sendBox != 0 {
-		s.boxes[d.sendBox].put(p)
+	free := p.departure + s.wireOf(d, p.key)
+	for _, i := range lines {
+		s.linkStates[i].freeAt, s.linkStates[i].cause = free, p.cause
 	}
-	if d.receiptBox != 0 { // for the sender, to which a post of the receiver is that of its peer
-		p.cause = ownPost - p.cause
-		s.boxes[d.receiptBox].put(p)
+	p.arrival = free + s.routes[d.link].latency
+	p.ready = p.arrival
+	for _, box := range [...]int{d.sendBox, d.receiptBox} {
+		if box != 0 {
+			s.boxes[box].put(p)
+		}
 	}
 }
 
 // send sends a message as soon as the link has a free slot. It returns false if the rank must wait.
 // With capacity 0, the send ends together with its receive, which has put the message on the wire.
-func (s *simulation) send(r *simRank, rank int, d *actionCost, key int64) bool {
+func (s *simulation) send(r *simRank, d *actionCost, key int64) bool {
 	link, route := &s.linkStates[d.link], &s.routes[d.link]
 	switch {
 	case s.capacity == schedule.Unlimited:
@@ -47,7 +53,7 @@ func (s *simulation) send(r *simRank, rank int, d *actionCost, key int64) bool {
 		if receipt == nil {
 			return false
 		}
-		s.wait(r, rank, route.to, receipt)
+		s.wait(r, receipt)
 		s.boxes[route.receipts].take()
 	}
 	if s.capacity != 0 {
@@ -66,9 +72,9 @@ func (s *simulation) offered(r *simRank, d *actionCost) (p parcel, ok bool) {
 	if !more || send.op != opSend || send.link != d.link || s.boxes[route.receipts].first() != nil {
 		return p, false
 	}
-	p = parcel{key: keyOf(a) + send.offset, departure: from.clock, cause: from.cursor.Position - 1, causeEnd: from.clock}
+	p = parcel{key: keyOf(a) + send.offset, departure: from.clock, cause: from.before()}
 	if s.later(r.clock, p.departure) {
-		p.departure, p.cause = r.clock, itself
+		p.departure, p.cause = r.clock, r.before()
 	}
 	p.arrival = p.departure + s.wireOf(d, p.key) + route.latency
 	p.ready = p.arrival
@@ -100,8 +106,8 @@ func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *actionC
 	if s.capacity != 0 {
 		s.boxes[d.awaitBox].take()
 	}
-	s.wait(r, rank, route.from, &message)
-	message.ready, message.cause, message.causeEnd = r.clock, r.cursor.Position, r.clock
+	s.wait(r, &message)
+	message.ready, message.cause = r.clock, r.now()
 	if route.receipts != 0 {
 		s.boxes[route.receipts].put(message)
 	}
@@ -111,33 +117,44 @@ func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *actionC
 	return true
 }
 
-// postTransfer posts a send or a receive. The message goes on the wire when both ends are posted and
-// the link is free. Until then, the end posted first stays in its mailbox, with the message's mailbox
-// in its departure field instead of a time. If both ends are posted at the same time, the critical
-// path continues at the receive.
-func (s *simulation) postTransfer(r *simRank, d *actionCost, key int64) {
-	posted, sends := parcel{key: key, departure: int64(d.sendBox), ready: r.clock, cause: r.cursor.Position, causeEnd: r.clock}, int64(1)
-	if d.postBox == s.routes[d.link].postedReceives {
-		posted.cause, sends = ownPost-r.cursor.Position, 0
-	}
-	other := s.boxes[d.awaitBox].first()
-	if other == nil {
-		s.boxes[d.postBox].put(posted)
-		return
-	}
-	if other.key != key || other.departure != posted.departure {
-		s.fault = s.refusal()
-		return
-	}
-	if s.later(other.ready+sends, posted.ready) {
-		posted = *other
-	}
-	s.boxes[d.awaitBox].take()
-	s.deliver(d, posted)
+// post posts a send or a receive: it puts the end into its queue, with the number of the message's kind
+// instead of a time in its departure field.
+func (s *simulation) post(r *simRank, d *actionCost, key int64) {
+	s.boxes[d.postBox].put(parcel{key: key, departure: d.end, ready: r.clock, cause: r.now()})
+	s.meet(d.postBox)
 }
 
-// wait advances the clock of the rank to the time at which the parcel of a peer is ready.
-func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
+// meet puts messages on the wire while the first end in a queue belongs to the same message as the first end
+// in the queue of its peer. Each message that leaves may let others in both queues begin. If both ends are
+// posted at the same time, the critical path continues at the receive.
+func (s *simulation) meet(box int) {
+	for first := s.boxes[box].first(); first != nil && s.fault == nil; first = s.boxes[box].first() {
+		d := &s.actionCosts[first.departure/2]
+		send, receive := s.boxes[d.postBox].first(), s.boxes[d.awaitBox].first()
+		if send == nil || receive == nil || send.departure/2 != receive.departure/2 {
+			return
+		}
+		if send.key != receive.key {
+			s.fault = s.refusal()
+			return
+		}
+		p := *receive
+		if s.later(send.ready, receive.ready) {
+			p = *send
+		}
+		s.boxes[d.postBox].take()
+		s.boxes[d.awaitBox].take()
+		s.deliver(d, p, len(s.routes)+d.queues[0], len(s.routes)+d.queues[1])
+		if box == d.postBox {
+			s.meet(d.awaitBox)
+		} else {
+			s.meet(d.postBox)
+		}
+	}
+}
+
+// wait advances the clock of the rank to the time at which a parcel is ready.
+func (s *simulation) wait(r *simRank, p *parcel) {
 	if !s.later(p.ready, r.clock) {
 		return
 	}
@@ -149,7 +166,7 @@ func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
 		r.waits[waitWire] += p.arrival - since
 	}
 	if s.recordsDelays {
-		s.delay(r, rank, peer, p)
+		s.delays[r.rank] = append(s.delays[r.rank], delay{position: r.cursor.Position, end: p.ready, cause: p.cause})
 	}
 	r.clock = p.ready
 }

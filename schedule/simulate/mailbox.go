@@ -8,9 +8,7 @@ type parcel struct {
 	departure int64 // the time at which the parcel goes on the wire
 	arrival   int64 // the time at which the parcel arrives
 	ready     int64 // the time at which a waiting rank can continue
-	// For the critical path: the position of the sender's action that determines the time of the
-	// parcel, and the end of that action.
-	cause, causeEnd int64
+	cause     cause // for the critical path: the action that determines the time of the parcel
 }
 
 // keyOf returns the stage and microbatch of an action as one number, with the stage in the lower

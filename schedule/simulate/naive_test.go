@@ -34,7 +34,8 @@ type naive struct {
 	messages map[[3]int]*naiveMessage   // by sending stage, receiving stage and microbatch
 	sent     map[[3]int][]*naiveMessage // by sending rank, receiving rank and direction: all messages so far
 	taken    map[[3]int]int             // the number of these messages that have been received
-	posted   map[[3]int][2][][3]int     // by link of a PyTorch plan: the sends and the receives whose other end is not posted
+	posted   map[[3]int][]naiveEnd      // by queue of a PyTorch plan: the posted ends whose messages have not begun
+	lines    map[[3]int]int64           // by queue: the time at which its last message has been transmitted
 
 	lanes    map[[2]int]int64      // by rank and lane (0 offloads, 1 reloads, 2 reductions, 3 gathers): the time at which it is free
 	gathered map[int]*naiveMessage // by stage: gathered weights for which no computation has waited
@@ -58,7 +59,7 @@ type naiveWait struct {
 }
 
 func runNaive(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*naive, error) {
-	n := &naive{plan: plan, costs: costs, capacity: capacity, messages: map[[3]int]*naiveMessage{}, sent: map[[3]int][]*naiveMessage{}, taken: map[[3]int]int{}, posted: map[[3]int][2][][3]int{}, lanes: map[[2]int]int64{}, gathered: map[int]*naiveMessage{}, reduced: map[int]*naiveMessage{}}
+	n := &naive{plan: plan, costs: costs, capacity: capacity, messages: map[[3]int]*naiveMessage{}, sent: map[[3]int][]*naiveMessage{}, taken: map[[3]int]int{}, posted: map[[3]int][]naiveEnd{}, lines: map[[3]int]int64{}, lanes: map[[2]int]int64{}, gathered: map[int]*naiveMessage{}, reduced: map[int]*naiveMessage{}}
 	ranks := plan.Placement.Ranks
 	for rank := range ranks {
 		n.lists = append(n.lists, slices.Collect(plan.All(rank)))
@@ -222,25 +223,56 @@ func (n *naive) needs(a schedule.Action) (key [3]int, remote bool) {
 }
 
 // posts reports whether ranks post their transfers without waiting.
-func (n *naive) posts() bool { return n.transfers && n.plan.Runtime == schedule.PyTorch }
+func (n *naive) posts() bool { return n.transfers && n.plan.Runtime.Posts() }
 
-// post posts an end of the message with a key: 0 is the send, 1 the receive.
-func (n *naive) post(end int, key [3]int) {
-	p := n.plan.Placement
-	link := [3]int{p.Rank[key[0]], p.Rank[key[1]]}
-	ends := n.posted[link]
-	ends[end] = append(ends[end], key)
-	for len(ends[0]) > 0 && len(ends[1]) > 0 {
-		if ends[0][0] != ends[1][0] {
-			panic("the test's own plans receive in order")
-		}
-		n.transmit(ends[0][0])
-		ends[0], ends[1] = ends[0][1:], ends[1][1:]
-	}
-	n.posted[link] = ends
+// naiveEnd is an end of the message with a key: 0 is the send, 1 the receive.
+type naiveEnd struct {
+	end int
+	key [3]int
 }
 
-func (n *naive) transmit(key [3]int) {
+// queue returns what names the queue of an end.
+func (n *naive) queue(e naiveEnd) [3]int {
+	p, back := n.plan.Placement, 0
+	own, peer := p.Rank[e.key[e.end]], p.Rank[e.key[1-e.end]]
+	if e.key[1] < e.key[0] {
+		back = 1
+	}
+	switch n.plan.Runtime {
+	case schedule.PyTorch29, schedule.PyTorch215:
+		return [3]int{own}
+	case schedule.PyTorch214, schedule.PyTorch215Lazy:
+		return [3]int{own, peer}
+	case schedule.PyTorch214Direction:
+		return [3]int{own, back}
+	}
+	return [3]int{own, peer, e.end}
+}
+
+// post posts an end, and transmits the messages both of whose ends are the first in their queues.
+func (n *naive) post(posted naiveEnd) {
+	at := n.queue(posted)
+	n.posted[at] = append(n.posted[at], posted)
+	for again := true; again; {
+		again = false
+		for _, list := range n.posted {
+			if len(list) == 0 || list[0].end == 1 {
+				continue
+			}
+			send := n.queue(list[0])
+			receive := n.queue(naiveEnd{1, list[0].key})
+			if other := n.posted[receive]; len(other) > 0 && other[0] == (naiveEnd{1, list[0].key}) {
+				n.posted[send], n.posted[receive], again = list[1:], other[1:], true
+				free := n.transmit(list[0].key, max(n.now, n.lines[send], n.lines[receive]))
+				n.lines[send], n.lines[receive] = free, free
+			}
+		}
+	}
+}
+
+// transmit sends a message over its link, not before the given time, and returns the time at which the
+// link becomes free.
+func (n *naive) transmit(key [3]int, wire int64) int64 {
 	p, c := n.plan.Placement, n.stage(key[0], key[2])
 	latency, perMiB, bytes, dir := n.costs.Latency, n.costs.PerMiB, c.Output, 0
 	if key[1] < key[0] {
@@ -254,17 +286,17 @@ func (n *naive) transmit(key [3]int) {
 	}
 	duration := (bytes*perMiB + 1<<20 - 1) / (1 << 20)
 	link := [3]int{from, to, dir}
-	if n.plan.Runtime == schedule.PyTorch {
+	if n.plan.Runtime.Posts() && n.plan.Runtime != schedule.PyTorch214Direction {
 		link[2] = 0
 	}
-	wire := n.now
-	if before := n.sent[link]; len(before) > 0 {
+	if before := n.sent[link]; len(before) > 0 && !n.posts() {
 		last := before[len(before)-1]
 		wire = max(wire, last.there-latency)
 	}
 	m := &naiveMessage{key: key, wire: wire, there: wire + duration + latency, received: -1}
 	n.messages[key] = m
 	n.sent[link] = append(n.sent[link], m)
+	return wire + duration
 }
 
 // step runs the next action of a free rank if it can run now.
@@ -303,7 +335,7 @@ func (n *naive) step(rank int) bool {
 			key[1], link[2] = s-1, 1
 		}
 		if n.posts() {
-			n.post(0, key)
+			n.post(naiveEnd{0, key})
 			return done(nil)
 		}
 		link[1] = p.Rank[key[1]]
@@ -318,7 +350,7 @@ func (n *naive) step(rank int) bool {
 		if n.capacity > 0 && len(n.sent[link]) >= n.capacity {
 			freed = n.sent[link][len(n.sent[link])-n.capacity]
 		}
-		n.transmit(key)
+		n.transmit(key, n.now)
 		return done(freed)
 	case schedule.RecvF, schedule.RecvB:
 		key, dir := [3]int{s - 1, s, mb}, 0
@@ -326,7 +358,7 @@ func (n *naive) step(rank int) bool {
 			key[0], dir = s+1, 1
 		}
 		if n.posts() {
-			n.post(1, key)
+			n.post(naiveEnd{1, key})
 			return done(nil)
 		}
 		link := [3]int{p.Rank[key[0]], rank, dir}
@@ -406,7 +438,7 @@ func (n *naive) meet(rank, peer int, key [3]int) bool {
 	if other.Kind() != kind || other.Stage() != key[1] || other.Microbatch() != key[2] {
 		return false
 	}
-	n.transmit(key)
+	n.transmit(key, n.now)
 	m := n.messages[key]
 	m.received = m.there
 	for _, r := range []int{rank, peer} {
@@ -483,7 +515,7 @@ func (n *naive) compute(rank int) bool {
 				continue
 			}
 			if !n.transfers && crosses(n.plan, a.Stage(), to) {
-				n.transmit([3]int{a.Stage(), to, a.Microbatch()})
+				n.transmit([3]int{a.Stage(), to, a.Microbatch()}, n.now)
 			}
 		}
 	}

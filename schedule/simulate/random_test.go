@@ -21,7 +21,7 @@ import (
 func drawRanks(t *rapid.T, transfers bool, runtime schedule.Runtime) *schedule.Plan {
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	p, _ := plantest.Grow(rng, plantest.Features{Ranks: 4, Depth: 5, Microbatches: 8, Copies: true, Transfers: transfers, Runtime: runtime,
-		Collectives: transfers && runtime == schedule.PyTorch})
+		Collectives: transfers && runtime.Posts()})
 	for _, program := range p.Programs {
 		for _, segment := range program {
 			joinSome(segment.Body, rng)
@@ -31,6 +31,7 @@ func drawRanks(t *rapid.T, transfers bool, runtime schedule.Runtime) *schedule.P
 		p.Facts = make([]schedule.Facts, p.Placement.Stages())
 		for s := range p.Facts {
 			p.Facts[s].Frozen = s < len(p.Frozen) && p.Frozen[s]
+			p.Facts[s].Split = true
 			p.Facts[s].Recomputes = rapid.Bool().Draw(t, "recomputes")
 		}
 	}
@@ -57,7 +58,7 @@ func joinSome(body []schedule.Action, rng *rand.Rand) {
 // the naive simulation.
 func TestSimulateAgainstNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		runtime := schedule.Runtime(rapid.IntRange(0, 1).Draw(t, "PyTorch"))
+		runtime := schedule.Runtime(rapid.IntRange(0, int(schedule.PyTorch215Edge)).Draw(t, "runtime"))
 		transfers, capacities := rapid.Bool().Draw(t, "transfers"), []int{schedule.Unlimited}
 		if transfers {
 			capacities = []int{schedule.Unlimited, 0, 1, 2, 3}
@@ -74,7 +75,7 @@ func TestSimulateAgainstNaive(t *testing.T) {
 func drawReplicated(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 	has := p.Kinds()
 	drawn := has[schedule.Unshard] || has[schedule.ReduceGrad] || has[schedule.ZeroGrad]
-	if drawn || p.Runtime == schedule.PyTorch && p.HasTransfers() { // its waits for sends and for reductions go together
+	if drawn || p.Runtime.Posts() && p.HasTransfers() { // its waits for sends and for reductions go together
 		return p
 	}
 	var err error
@@ -112,7 +113,7 @@ func drawOffloaded(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 		away[s] = rapid.Uint64Range(0, 1).Draw(t, "away")
 	}
 	overlap := rapid.IntRange(0, 3).Draw(t, "overlap")
-	if p.Runtime == schedule.PyTorch {
+	if p.Runtime.Posts() {
 		return p // the plan has nothing to offload
 	}
 	offloaded, err := lower.Offload(p, away, overlap)

@@ -25,7 +25,7 @@ func (s *simulation) replicate() {
 			box := 0
 			if s.outline.Includes(stage, schedule.WaitReduce) {
 				box = s.mailbox()
-				set(schedule.WaitReduce, actionCost{op: opAwait, awaitBox: box, waitsFor: waitReduced, peer: rank})
+				set(schedule.WaitReduce, actionCost{op: opAwait, awaitBox: box, waitsFor: waitReduced})
 			}
 			set(schedule.ReduceGrad, actionCost{op: opCopy, link: reduces, sendBox: box, wire: wire{time: s.costs.exchange(s.costs.Reduced(stage))}})
 			if !s.outline.Includes(stage, schedule.Unshard) {

@@ -35,7 +35,7 @@ type simulation struct {
 	// The state. If an awaited parcel is not the first in its mailbox, the parcels before it move to
 	// overtaken, and remain there until an action takes them.
 	ranks      []simRank
-	linkStates []simLink // by route
+	linkStates []simLink // by route, and then by queue
 	boxes      []mailbox
 	overtaken  map[overtakenKey]parcel
 
@@ -56,6 +56,7 @@ type simulation struct {
 // simRank is the state of a rank.
 type simRank struct {
 	cursor               *passes.Cursor
+	rank                 int
 	clock, previousClock int64 // the current time; if repeats are skipped, also the time at the end of the last period
 	busy                 int64 // the time spent in computations so far
 	first, last          int64
@@ -65,11 +66,11 @@ type simRank struct {
 	started              bool
 }
 
-// simLink is the state of a route.
+// simLink is the state of a route, or of a queue of transfers.
 type simLink struct {
-	freeAt          int64 // the time at which the link becomes free
-	slots           int   // the number of free slots for messages
-	cause, causeEnd int64 // for the critical path: the position and the end of the action whose message began the current busy interval
+	freeAt int64 // the time at which the link becomes free
+	slots  int   // the number of free slots for messages
+	cause  cause // for the critical path: the action whose message began the current busy interval
 }
 
 // overtakenKey identifies an overtaken parcel by its mailbox and its key.
@@ -149,16 +150,16 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 	}
 	r, d := &s.ranks[rank], s.costOf(a)
 	if d.op == opCompute {
-		if d.awaitBox != 0 && !s.await(r, rank, d, keyOf(a)) {
+		if d.awaitBox != 0 && !s.await(r, d, keyOf(a)) {
 			return false
 		}
 		if d.reloadBox != 0 { // a rank takes copies in the order in which it started them
 			if p := s.boxes[d.reloadBox].first(); p != nil && !s.later(p.key, keyOf(a)) && !s.later(keyOf(a), p.key) {
-				s.takeFirst(r, rank, rank, d.reloadBox, waitCopied)
+				s.takeFirst(r, d.reloadBox, waitCopied)
 			}
 		}
 		for d.gatherBox != 0 && s.boxes[d.gatherBox].first() != nil {
-			s.takeFirst(r, rank, rank, d.gatherBox, waitGathered)
+			s.takeFirst(r, d.gatherBox, waitGathered)
 		}
 		if a.Joined() {
 			r.pair = a
@@ -175,7 +176,7 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 		end := s.linkStates[d.link].freeAt
 		copied = Interval{end - s.wireOf(d, keyOf(a)), end}
 	case opSend:
-		if !s.send(r, rank, d, keyOf(a)+d.offset) {
+		if !s.send(r, d, keyOf(a)+d.offset) {
 			return false
 		}
 	case opReceive:
@@ -183,9 +184,9 @@ func (s *simulation) Step(rank int, a schedule.Action) bool {
 			return false
 		}
 	case opPost:
-		s.postTransfer(r, d, keyOf(a)+d.offset)
+		s.post(r, d, keyOf(a)+d.offset)
 	case opAwait:
-		if !s.await(r, rank, d, keyOf(a)+d.offset) {
+		if !s.await(r, d, keyOf(a)+d.offset) {
 			return false
 		}
 	}
@@ -226,19 +227,18 @@ func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *actionC
 
 // await waits for the parcel with the key and takes it. It reports false if the parcel has not been
 // sent.
-func (s *simulation) await(r *simRank, rank int, d *actionCost, key int64) bool {
+func (s *simulation) await(r *simRank, d *actionCost, key int64) bool {
 	if s.find(d.awaitBox, key) == nil {
 		return false
 	}
-	s.takeFirst(r, rank, d.peer, d.awaitBox, d.waitsFor)
+	s.takeFirst(r, d.awaitBox, d.waitsFor)
 	return true
 }
 
-// takeFirst waits for the first parcel in a mailbox, which is from the peer, and takes it. The wait is
-// counted under its kind unless it precedes the rank's first computation.
-func (s *simulation) takeFirst(r *simRank, rank, peer, box, kind int) {
+// takeFirst waits for the first parcel in a mailbox and takes it. The wait is counted under its kind unless it precedes the rank's first computation.
+func (s *simulation) takeFirst(r *simRank, box, kind int) {
 	before := r.clock
-	s.wait(r, rank, peer, s.boxes[box].first())
+	s.wait(r, s.boxes[box].first())
 	s.boxes[box].take()
 	if r.started {
 		r.waits[kind] += r.clock - before

@@ -26,9 +26,9 @@ import (
 // wait until the message has been received. With capacity 0, a message goes on the wire when both its
 // send and its receive have been reached, and both end when the message arrives. In a PyTorch plan
 // no rank waits at a send or a receive, regardless of the capacity: a message goes on the wire when
-// its send and its receive have been reached, and the computation that takes the message waits until
-// it arrives, as does the wait for its send. All messages from one rank to another share one link in
-// such a plan. In a plan without transfers, every result is sent to the rank that needs it as soon as
+// its send and its receive have been reached and are the first in their queues ([schedule.Queue]), and leaves
+// both queues when it has been transmitted. The computation that takes the message waits until it arrives,
+// as does the wait for its send. Without queues, all messages from one rank to another share one link. In a plan without transfers, every result is sent to the rank that needs it as soon as
 // it is available, and links are unlimited regardless of the capacity.
 //
 // OFFLOAD and RELOAD start a copy of the stage's offloaded bytes. Each rank has one lane to far
@@ -138,6 +138,9 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) 
 		o.Allowance = maxSimulated
 	}
 	s.machine, s.links = passes.NewRoundRobin(&o, 0, 0), passes.NewLinks(&o)
+	if queue := plan.Runtime.Queue(); queue == schedule.QueuePerRank || queue == schedule.QueuePerDirection {
+		s.machine = passes.NewQueued(&o, nil, 0)
+	}
 	s.maxTime = min(maxCost, maxTotal/2/max(actions, 1))
 	s.passages = s.newPassages()
 	if !s.survey() {
@@ -160,7 +163,11 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) 
 
 // refusal returns the error for a plan that cannot be simulated: the error of [check.Links], if any.
 func (s *simulation) refusal() error {
-	if err := check.Links(s.plan, s.capacity); err != nil {
+	capacity := s.capacity
+	if s.posts() {
+		capacity = schedule.Unlimited
+	}
+	if err := check.Links(s.plan, capacity); err != nil {
 		return err
 	}
 	return diagnostic.Errorf(check.ErrInvalidPlan, "the plan has an action that cannot be simulated")

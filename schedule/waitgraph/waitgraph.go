@@ -21,6 +21,7 @@ type Waiting struct {
 	With     schedule.Action // the action joined with Action, or 0; either of the two may wait
 	For      schedule.Action // the action for which the rank waits
 	ForRank  int             // the rank of For
+	Behind   schedule.Action // the transfer that stands in front, in the queue of Action or of For, or 0
 }
 
 // FindCycle returns a waiting cycle among the ranks that cannot continue, which may be listed in any
@@ -89,7 +90,11 @@ func DescribeCycle(cycle []Waiting) string {
 			fmt.Fprintf(&b, " and so on for %d more ranks;", len(cycle)-i)
 			break
 		}
-		fmt.Fprintf(&b, " rank %d is at action %d, %s, and waits for %v of rank %d;", w.Rank, w.Position, w.actions("joined with"), w.For, w.ForRank)
+		fmt.Fprintf(&b, " rank %d is at action %d, %s, and waits for %v of rank %d", w.Rank, w.Position, w.actions("joined with"), w.For, w.ForRank)
+		if w.Behind != 0 {
+			fmt.Fprintf(&b, ", with %v in front in the queue", w.Behind)
+		}
+		b.WriteByte(';')
 	}
 	if IsCycle(cycle) {
 		fmt.Fprintf(&b, " %s.", remedy(cycle))
@@ -133,6 +138,9 @@ func remedy(cycle []Waiting) string {
 		if wanted := previous(i).For; w.With != 0 && (wanted == w.Action || wanted == w.With) {
 			return fmt.Sprintf("remove the join of %s, because a joined pair starts only when both actions can run", w.actions("and"))
 		}
+	}
+	if i := slices.IndexFunc(cycle, func(w Waiting) bool { return w.Behind != 0 }); i >= 0 {
+		return fmt.Sprintf("post what is needed first before %v, or give each direction a queue, as PyTorch's pipeline_per_edge_p2p does", cycle[i].Behind)
 	}
 	text := "put the awaited action before the action at which its rank waits"
 	for i, w := range cycle {

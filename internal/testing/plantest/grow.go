@@ -94,7 +94,7 @@ func Grow(rng *rand.Rand, f Features) (*schedule.Plan, int) {
 	g.addsReductions = f.Collectives && rng.IntN(3) == 0
 	g.accumulates = g.addsReductions && rng.IntN(2) == 0
 	g.addsWaits = g.addsWaits || g.accumulates
-	g.retires = g.addsWaits && f.Runtime == schedule.PyTorch
+	g.retires = g.addsWaits && f.Runtime.Posts()
 	g.grow()
 	p.Programs = listed(g.programs)
 	return p, capacity

@@ -14,6 +14,7 @@ func Judge(p *schedule.Plan, capacity int, rng *rand.Rand) string {
 	if fault := j.missing(); fault != "" {
 		return fault
 	}
+	j.posts = p.Runtime.Posts() && j.transfers && capacity == schedule.Unlimited
 	for moved := true; moved; {
 		moved = false
 		for _, rank := range rng.Perm(len(j.lists)) {
@@ -41,6 +42,9 @@ type judge struct {
 	done      map[schedule.Action]bool
 	links     map[[3]int][]schedule.Action // sends in flight, by sender, receiver and direction
 	taken     map[schedule.Action]bool
+	posts     bool                         // a rank does not wait at a transfer
+	posted    map[string][]schedule.Action // by link and direction of transfer: what is posted
+	queues    map[[4]int][]schedule.Action // by what queue names: the posted transfers that are not complete
 
 	// By stage:
 	gathered, sharded        map[int]bool
@@ -54,7 +58,7 @@ type judge struct {
 
 func newJudge(p *schedule.Plan, capacity int) *judge {
 	return &judge{
-		p: p, capacity: capacity, lists: Lists(p), done: map[schedule.Action]bool{}, links: map[[3]int][]schedule.Action{}, taken: map[schedule.Action]bool{},
+		p: p, capacity: capacity, lists: Lists(p), done: map[schedule.Action]bool{}, links: map[[3]int][]schedule.Action{}, posted: map[string][]schedule.Action{}, queues: map[[4]int][]schedule.Action{}, taken: map[schedule.Action]bool{},
 		gathered: map[int]bool{}, sharded: map[int]bool{}, reduces: map[int]bool{}, unreduced: map[int]bool{}, wholeGradients: map[int]bool{}, reducing: map[int]bool{}, quantizes: map[int]bool{},
 	}
 }
@@ -92,7 +96,7 @@ func (j *judge) missing() string {
 			case a.Joined() && (i+1 == len(list) || list[i+1].Joined() || !kind.Compute() || !list[i+1].Kind().Compute()):
 				return fmt.Sprint(a, " is joined without a partner")
 			}
-			j.retires = j.retires || j.p.Runtime == schedule.PyTorch && (kind == schedule.WaitF || kind == schedule.WaitB || kind == schedule.WaitReduce)
+			j.retires = j.retires || j.p.Runtime.Posts() && (kind == schedule.WaitF || kind == schedule.WaitB || kind == schedule.WaitReduce)
 			reduces = reduces || kind == schedule.ReduceGrad || kind == schedule.ZeroGrad || kind == schedule.WaitReduce
 			switch kind {
 			case schedule.SendF, schedule.RecvF, schedule.SendB, schedule.RecvB:
@@ -204,6 +208,20 @@ func (j *judge) readiness(rank int, a schedule.Action) (blocked, broken bool) {
 			blocked, broken = blocked || !local, broken || local
 		}
 	}
+	if j.posts {
+		wanted := a
+		switch {
+		case kind == schedule.F && stage > 0 && j.crosses(stage-1):
+			wanted = schedule.Act(schedule.SendF, stage-1, mb)
+		case (kind == schedule.B || kind == schedule.I) && j.crosses(stage):
+			wanted = schedule.Act(schedule.SendB, stage+1, mb)
+		case kind == schedule.WaitF:
+			wanted = schedule.Act(schedule.SendF, stage, mb)
+		case kind == schedule.WaitB:
+			wanted = schedule.Act(schedule.SendB, stage, mb)
+		}
+		return blocked || wanted != a && !j.taken[wanted], broken
+	}
 	switch kind {
 	case schedule.SendF, schedule.SendB:
 		link := j.link(a)
@@ -228,7 +246,8 @@ func isReceive(a schedule.Action) bool {
 	return a.Kind() == schedule.RecvF || a.Kind() == schedule.RecvB
 }
 
-// link returns the link of a send or a receive. PyTorch sends outputs and gradients in one queue.
+// link returns the link of a send or a receive. PyTorch sends outputs and gradients over one, unless each
+// direction has a communicator.
 func (j *judge) link(a schedule.Action) (link [3]int) {
 	rank := j.p.Placement.Rank
 	switch s := a.Stage(); a.Kind() {
@@ -241,7 +260,7 @@ func (j *judge) link(a schedule.Action) (link [3]int) {
 	case schedule.RecvB:
 		link = [3]int{rank[s+1], rank[s], 1}
 	}
-	if j.p.Runtime == schedule.PyTorch {
+	if j.p.Runtime.Posts() && j.p.Runtime != schedule.PyTorch214Direction {
 		link[2] = 0
 	}
 	return link
@@ -255,10 +274,67 @@ func sendOf(a schedule.Action) schedule.Action {
 	return schedule.Act(schedule.SendB, a.Stage()+1, a.Microbatch())
 }
 
+// queue returns what names the queue of a transfer.
+func (j *judge) queue(a schedule.Action) (queue [4]int) {
+	link, end := j.link(a), 0
+	if isReceive(a) {
+		end = 1
+	}
+	queue[0] = link[end]
+	switch j.p.Runtime {
+	case schedule.PyTorch214, schedule.PyTorch215Lazy:
+		queue[1] = link[1-end]
+	case schedule.PyTorch214Direction:
+		if a.Kind() == schedule.SendB || a.Kind() == schedule.RecvB {
+			queue[1] = 1
+		}
+	case schedule.PyTorch, schedule.PyTorch215Edge:
+		queue[1], queue[2] = link[1-end], end
+	}
+	return queue
+}
+
+// post posts a transfer, and completes the transfers whose two ends are the first in their queues.
+func (j *judge) post(a schedule.Action) string {
+	link := j.link(a)
+	ends := [2]string{fmt.Sprint("sends ", link), fmt.Sprint("receives ", link)}
+	end := 0
+	if isReceive(a) {
+		end = 1
+	}
+	j.posted[ends[end]] = append(j.posted[ends[end]], a)
+	if i := len(j.posted[ends[end]]) - 1; i < len(j.posted[ends[1-end]]) {
+		send, receive := j.posted[ends[0]][i], j.posted[ends[1]][i]
+		if sendOf(receive) != send {
+			return fmt.Sprint(receive, " gets ", send)
+		}
+	}
+	j.queues[j.queue(a)] = append(j.queues[j.queue(a)], a)
+	for again := true; again; {
+		again = false
+		for key, list := range j.queues {
+			if len(list) == 0 || !isReceive(list[0]) {
+				continue
+			}
+			send := sendOf(list[0])
+			other := j.queues[j.queue(send)]
+			if len(other) > 0 && other[0] == send {
+				j.taken[send], again = true, true
+				j.queues[key], j.queues[j.queue(send)] = list[1:], other[1:]
+			}
+		}
+	}
+	return ""
+}
+
 // apply runs an action that is ready, and returns the fault if it is invalid.
 func (j *judge) apply(a schedule.Action) string {
 	stage, kind := a.Stage(), a.Kind()
 	a = Bare(a)
+	if j.posts && kind >= schedule.SendF && kind <= schedule.RecvB {
+		j.done[a] = true
+		return j.post(a)
+	}
 	switch kind {
 	case schedule.SendF, schedule.SendB:
 		link := j.link(a)

@@ -62,7 +62,7 @@ type clockVisitor interface {
 // NewClock returns a clock for a visitor with the given numbers of sets and queues.
 func NewClock(o *Outline, sets, queues int) Clock {
 	ranks := len(o.Plan.Programs)
-	c := Clock{Machine: newMachine(o, sets, o.Allowance/8), Duties: make([]Duty, ranks), Queues: make([]Queue, queues), pace: make([]int, ranks)}
+	c := Clock{Machine: newMachine(o, o.Plan.Programs, sets, o.Allowance/8), Duties: make([]Duty, ranks), Queues: make([]Queue, queues), pace: make([]int, ranks)}
 	c.settleRounds = min(ranks/8, 8)
 	longest := 0 // rounds
 	for rank, program := range o.Plan.Programs {

@@ -3,7 +3,7 @@ package passes
 import "github.com/weir-ml/weir/schedule"
 
 // Links contains the links between ranks. A link leads from one rank to another and delivers messages
-// in order. It carries outputs or gradients, or both in PyTorch plans.
+// in order. It carries outputs or gradients, or both in PyTorch plans unless these have a queue each.
 //
 // An edge leaves a stage in one direction: edge 2s carries the outputs of stage s, and edge 2s+1
 // carries the gradients that it sends back. Several edges may share a link.
@@ -24,7 +24,7 @@ func NewLinks(o *Outline) Links {
 		}
 		from, to := o.Plan.Placement.Rank[stage], o.Plan.Placement.Rank[peer]
 		key := [3]int{from, to, edge % 2}
-		if o.Plan.Runtime == schedule.PyTorch {
+		if r := o.Plan.Runtime; r.Posts() && r.Queue() != schedule.QueuePerDirection {
 			key[2] = 0
 		}
 		i, ok := known[key]

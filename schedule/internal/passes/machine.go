@@ -3,6 +3,7 @@ package passes
 import (
 	"math"
 
+	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
@@ -22,13 +23,13 @@ type Machine struct {
 // fewRepeats is the number of repeats of a segment up to which periods do not save time.
 const fewRepeats = 3
 
-// newMachine returns a machine with all ranks at their first actions, and with the given number of
-// sets and limit of work.
-func newMachine(o *Outline, sets int, workLimit int64) Machine {
-	ranks := len(o.Plan.Programs)
+// newMachine returns a machine with all ranks at the first actions of their programs, and with the given
+// number of sets and limit of work.
+func newMachine(o *Outline, programs [][]schedule.Segment, sets int, workLimit int64) Machine {
+	ranks := len(programs)
 	m := Machine{Sets: repeats.NewSets(sets, workLimit), Ranks: make([]Cursor, ranks), outline: o, periodStarts: make([]int64, ranks), directions: make([]int8, ranks)}
 	m.engine = repeats.NewEngine(m.Sets)
-	for rank, program := range o.Plan.Programs {
+	for rank, program := range programs {
 		m.Ranks[rank] = NewCursor(program, 0)
 		m.periodStarts[rank] = -1
 		for _, s := range program {

@@ -81,7 +81,7 @@ func NewOutline(plan *schedule.Plan) Outline {
 	o.Marked = o.Marked || drops != 0
 	o.Accumulates = kinds>>schedule.ZeroGrad&1 == 1
 	o.Reduces = kinds&(1<<schedule.ReduceGrad|1<<schedule.WaitReduce) != 0 || o.Accumulates
-	o.Retires = plan.Runtime == schedule.PyTorch && kinds&(1<<schedule.WaitF|1<<schedule.WaitB|1<<schedule.WaitReduce) != 0
+	o.Retires = plan.Runtime.Posts() && kinds&(1<<schedule.WaitF|1<<schedule.WaitB|1<<schedule.WaitReduce) != 0
 	o.Quantizes = kinds>>schedule.Quantize&1 == 1 || drops&WeightBits != 0
 	o.Offloads = kinds&(1<<schedule.Offload|1<<schedule.WaitOffload|1<<schedule.Reload) != 0 || drops&schedule.DropFar != 0
 	return o

@@ -50,12 +50,7 @@ const (
 
 // NewRoundRobin returns a machine for a visitor with the given numbers of sets and counts.
 func NewRoundRobin(o *Outline, sets, counts int) RoundRobin {
-	ranks := len(o.Plan.Programs)
-	r := RoundRobin{
-		Machine: newMachine(o, sets, o.Allowance), Counts: make([]int64, counts), Limits: make([]int64, counts), roomMargin: make([]int64, counts),
-		stops: slices.Repeat([]int64{math.MaxInt64}, ranks), lengths: make([]int64, ranks),
-		peers: make([][]int, ranks), waits: make([]bool, ranks),
-	}
+	r := newRoundRobin(o, o.Plan.Programs, sets, counts)
 	join := func(rank, peer int) {
 		if !slices.Contains(r.peers[rank], peer) {
 			r.peers[rank] = append(r.peers[rank], peer)
@@ -69,6 +64,26 @@ func NewRoundRobin(o *Outline, sets, counts int) RoundRobin {
 		}
 	}
 	return r
+}
+
+// NewQueued returns a machine that also runs the given queues, after the ranks. A rank or queue may wait for
+// any other, because queues of several ranks can wait for each other.
+func NewQueued(o *Outline, queues [][]schedule.Segment, sets int) RoundRobin {
+	r := newRoundRobin(o, slices.Concat(o.Plan.Programs, queues), sets, 0)
+	all := make([]int, len(r.Ranks))
+	for i := range all {
+		all[i], r.peers[i] = i, all
+	}
+	return r
+}
+
+func newRoundRobin(o *Outline, programs [][]schedule.Segment, sets, counts int) RoundRobin {
+	ranks := len(programs)
+	return RoundRobin{
+		Machine: newMachine(o, programs, sets, o.Allowance), Counts: make([]int64, counts), Limits: make([]int64, counts), roomMargin: make([]int64, counts),
+		stops: slices.Repeat([]int64{math.MaxInt64}, ranks), lengths: make([]int64, ranks),
+		peers: make([][]int, ranks), waits: make([]bool, ranks),
+	}
 }
 
 // Run runs the ranks until none can continue or the limit of work is reached. It skips repeats.
