@@ -184,7 +184,7 @@ def _exact(values: dict[tuple[int, int], int], fitted: list[int], odd: int = 0) 
         for a in (several, dataclasses.replace(one, several=several)):
             off = {(k, n): a.at(*[n] * k) - value for (k, n), value in values.items()}
             least = min(0, *off.values())
-            if all(abs(d) <= _COPY for d in off.values()) and all(x > -1e-6 for f in (a, several) for x in (f.token, f.square, f.longest, f.longest_square, f.tiled, f.tiled_square)):
+            if all(abs(d) <= (0 if odd else _COPY) for d in off.values()) and all(x > -1e-6 for f in (a, several) for x in (f.token, f.square, f.longest, f.longest_square, f.tiled, f.tiled_square)):
                 a.constant -= least
                 if a.several:
                     a.several.constant -= least
