@@ -130,7 +130,13 @@ func (c *fitCmd) refused(err error) error {
 // read reads the description of the model: a file, or Megatron-LM's flags on the command line.
 func (c *fitCmd) read(s *streams) (*fit.Config, error) {
 	if len(c.Config) > 1 || strings.HasPrefix(c.Config[0], "--") {
-		config, err := fit.Read(strings.NewReader(strings.Join(c.Config, " ")), c.Set)
+		words := slices.Clone(c.Config)
+		for i, word := range words {
+			if strings.ContainsAny(word, "|()") { // a layout, which the shell has taken out of its quotes
+				words[i] = "'" + word + "'"
+			}
+		}
+		config, err := fit.Read(strings.NewReader(strings.Join(words, " ")), c.Set)
 		return config, c.refused(err)
 	}
 	file, err := s.open(c.Config[0])
@@ -238,6 +244,11 @@ func (c *fitCmd) request(s *streams, read *fit.Config) (*fit.Request, error) {
 func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule.Plan, error) {
 	if c.Ranks == nil && read.Ranks > 0 {
 		c.Ranks = &read.Ranks
+	}
+	if c.Layers != nil || c.Best || c.Stages != nil && *c.Stages != len(read.Cut) {
+		setup.FurtherStage = 0 // of another cut
+	} else {
+		c.Layers = read.Cut
 	}
 	if c.Schedule == "" {
 		if c.Schedule = "1f1b"; read.VirtualStages > 1 {

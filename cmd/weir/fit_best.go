@@ -85,6 +85,6 @@ func (c *fitCmd) write(s *streams, r *fit.Request, cut []int, plan *schedule.Pla
 	if r.Setup.Further {
 		further = r.Model.MTP
 	}
-	fmt.Fprintln(s.out, fit.MegatronLayout(cut, further))
+	fmt.Fprintln(s.out, fit.MegatronLayout(cut, further, r.Setup.FurtherStage))
 	return nil
 }

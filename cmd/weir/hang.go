@@ -22,7 +22,7 @@ import (
 
 // hangCmd says why a job hangs.
 type hangCmd struct {
-	Dumps       []string `arg:"" name:"dump|process" predictor:"file" help:"Dumps of PyTorch's flight recorder, pickled or in JSON: files, folders, patterns, .tar and .tar.gz archives. Or the number of a process of a running job of Weir, as weir status lists them."`
+	Dumps       []string `arg:"" name:"dump|process" predictor:"file" help:"Dumps of PyTorch's flight recorder, pickled or in JSON: files, folders, patterns, .tar and .tar.gz archives. Or what ncclras -f json of NCCL 2.28.7 and later has printed. Or the number of a process of a running job of Weir, as weir status lists them."`
 	Plan        string   `help:"Plan file that the job runs, in any form that weir reads." placeholder:"FILE" xor:"plan"`
 	Schedule    string   `help:"Schedule that the job runs, by name, with --stages and --microbatches, in place of --plan." placeholder:"NAME" xor:"plan"`
 	planFlags   `group:"Plan:"`
@@ -55,6 +55,11 @@ func (c *hangCmd) Run(s *streams) error {
 			return c.live(s, process)
 		}
 	}
+	if len(c.Dumps) == 1 {
+		if handled, err := c.ras(s); handled || err != nil {
+			return err
+		}
+	}
 	set, err := flightrec.Read(c.Dumps...)
 	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
 		return err
@@ -84,6 +89,34 @@ func (c *hangCmd) Run(s *streams) error {
 		report.Fit.Deadlock = deadlock
 	}
 	return c.print(s, report)
+}
+
+// ras reports on the output of ncclras, if the file is one.
+func (c *hangCmd) ras(s *streams) (handled bool, err error) {
+	if info, err := os.Stat(c.Dumps[0]); err != nil || !info.Mode().IsRegular() || info.Size() > maxDescription {
+		return false, nil // flightrec reports what cannot be read
+	}
+	text, err := os.ReadFile(c.Dumps[0])
+	if err != nil || !hang.IsRAS(text) {
+		return false, err
+	}
+	if c.Plan+c.Schedule != "" {
+		return true, usage("%s is from ncclras, which counts collectives alone: leave out the plan", c.Dumps[0])
+	}
+	ras, wrong := hang.ReadRAS(text)
+	if wrong != nil {
+		return true, unreadable{{File: c.Dumps[0], Text: fmt.Sprint(wrong)}}
+	}
+	report := ras.Report()
+	if c.JSON {
+		err = printJSON(s.out, report)
+	} else {
+		_, err = io.WriteString(s.text, report.Text())
+	}
+	if err == nil && report.Found() {
+		err = errShown
+	}
+	return true, err
 }
 
 // print prints a report, and draws it if --output is given.

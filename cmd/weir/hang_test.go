@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -127,4 +128,34 @@ func tarOf(t *testing.T, files int) []byte {
 	}
 	require.NoError(t, w.Close())
 	return out.Bytes()
+}
+
+// The output of ncclras is judged by itself; the text is the sample in NCCL's docs/userguide/source/troubleshooting/ras.rst.
+func TestHangOfRAS(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ras.json")
+	const sample = `{
+  "nccl_version": "2.29.1", "cuda_runtime_version": 13000, "cuda_driver_version": 13000, "timestamp": "2025-12-19 13:06:53", "communicators_count": 1,
+  "communicators": [{
+    "hash": "0xae94423cfbb2ef4a", "secondary_hash": "0xb7e7187447156001:0xb8242ed28a71381e", "size": 2, "ranks_count": 1, "missing_ranks_count": 1,
+    "ranks": [{
+      "rank": 0, "host": "172.16.64.245", "pid": 1524344, "cuda_dev": 0, "nvml_dev": 0,
+      "status": {"init_state": 0, "async_error": 0, "finalize_called": false, "destroy_flag": false, "abort_flag": false},
+      "collective_counts": {"Broadcast": 0, "Reduce": 0, "AllGather": 0, "ReduceScatter": 0, "AllReduce": 0}
+    }],
+    "missing_ranks": [{"rank": 1, "host": "172.16.64.245", "pid": 1524345, "cuda_dev": 1, "nvml_dev": 1, "status": {"unresponsive": true, "considered_dead": false}}]
+  }],
+  "ras": {"collection_time_sec": 0.000, "timeouts_count": 0}
+}
+`
+	require.NoError(t, os.WriteFile(file, []byte(sample), 0o644))
+	stdout, stderr, status := weir("", "hang", file)
+	require.Equal(t, 1, status, stderr)
+	require.Contains(t, stdout, "no answer from: process 1524345 on 172.16.64.245, GPU 1, does not answer\n")
+	_, stderr, status = weir("", "hang", file, "--schedule", "1f1b")
+	require.Equal(t, 2, status)
+	require.Contains(t, stderr, "leave out the plan")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(sample, `"size"`, `"sizes"`, 1)), 0o644))
+	_, stderr, status = weir("", "hang", file)
+	require.Equal(t, 2, status)
+	require.Contains(t, stderr, "sizes")
 }

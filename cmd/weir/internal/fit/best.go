@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
@@ -181,7 +180,7 @@ func (s *Search) price(t *trial) (err error) {
 		return err
 	}
 	t.costs = &simulate.Costs{Unit: "ns", Latency: int64(1e9*float64(hidden)/s.Bandwidth) + 10_000, Stages: make([]simulate.StageCosts, t.stages)}
-	for stage, parts := range s.Model.stages(t.cut, t.setup.Further) {
+	for stage, parts := range s.Model.stages(t.cut, &t.setup) {
 		c := &t.costs.Stages[stage]
 		for _, one := range each[:len(parts)] {
 			c.F, c.I, c.W = c.F+one.F, c.I+one.I, c.W+one.W
@@ -316,7 +315,7 @@ func (s *Search) choose(ctx context.Context, t *trial) (options []Option, err er
 	var profile *layout.Profile
 	if s.FarRate != 0 {
 		shares = append(shares, 0.5, 1)
-		if profile, err = s.Model.profile(&t.setup, s.Model.stages(t.cut, t.setup.Further)); err != nil {
+		if profile, err = s.Model.profile(&t.setup, s.Model.stages(t.cut, &t.setup)); err != nil {
 			return nil, err
 		}
 	}
@@ -410,23 +409,4 @@ func (s *Search) options(ctx context.Context, t *trial, r *choose.Request, share
 		}
 	}
 	return options, nil
-}
-
-// MegatronLayout writes a cut as Megatron-LM's --pipeline-model-parallel-layout: E, t, m and L are
-// the embedding, a layer, a layer that predicts further tokens, and the loss. The stages are in
-// the order of the model.
-func MegatronLayout(cut []int, further int) string {
-	text := "E"
-	for stage, layers := range cut {
-		if stage > 0 {
-			text += "|"
-		}
-		switch {
-		case layers == 1:
-			text += "t"
-		case layers > 1:
-			text += fmt.Sprintf("t*%d", layers)
-		}
-	}
-	return text + strings.Repeat("m", further) + "L"
 }

@@ -131,7 +131,7 @@ func TestBest(t *testing.T) {
 }
 
 func TestMegatronLayout(t *testing.T) {
-	require.Equal(t, "Et*4|t*3|t|t*2L", fit.MegatronLayout([]int{4, 3, 1, 2}, 0))
-	require.Equal(t, "E|t*3|mL", fit.MegatronLayout([]int{0, 3, 0}, 1))
-	require.Equal(t, "EtL", fit.MegatronLayout([]int{1}, 0))
+	require.Equal(t, "Et*4|t*3|t|t*2L", fit.MegatronLayout([]int{4, 3, 1, 2}, 0, 0))
+	require.Equal(t, "E|t*3|mL", fit.MegatronLayout([]int{0, 3, 0}, 1, 0))
+	require.Equal(t, "EtL", fit.MegatronLayout([]int{1}, 0, 0))
 }

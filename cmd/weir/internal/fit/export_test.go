@@ -11,7 +11,7 @@ func CutLayers(parts []simulate.StageCosts, layers, stages int) []int {
 func Composed(m *Model, s Setup, cut []int) ([][]Layer, Sizes) {
 	s = s.withDefaults()
 	var stages [][]Layer
-	for _, parts := range m.stages(cut, false) {
+	for _, parts := range m.stages(cut, &Setup{}) {
 		var layers []Layer
 		for _, p := range parts {
 			layers = append(layers, s.layer(m, p, Recompute{}))

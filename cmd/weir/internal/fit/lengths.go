@@ -27,7 +27,7 @@ func (s *Search) ByLength(stages int, cut []int) (*simulate.Costs, []int, error)
 		}
 		cut = typical.cut
 	}
-	cut, err := cutOf(s.Model.Layers, cut, stages)
+	cut, err := cutOf(s.Model.Layers, cut, stages, 0)
 	if err != nil {
 		return nil, nil, err
 	}

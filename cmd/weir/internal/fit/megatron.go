@@ -106,6 +106,7 @@ func (v *values) flags() (*Config, error) {
 	v.megatronExperts(&m)
 	c := &Config{Model: m, Ranks: v.wholeOr("pipeline-model-parallel-size", 1), GlobalBatch: v.wholeOr("global-batch-size", 0)}
 	v.megatronSetup(c)
+	v.megatronLayout(c)
 	return v.finish(c, "--", megatronHarmless)
 }
 

@@ -440,7 +440,7 @@ func (p *Pieces) Costs(s Setup, cut []int, speed, bandwidth float64, vary bool) 
 // short as possible. Errors wrap ErrSetup.
 func (p *Pieces) Cut(s Setup, given []int, stages int) ([]int, error) {
 	if given != nil || stages < 1 || stages-2 > p.Layers() {
-		return cutOf(p.Layers(), given, stages)
+		return cutOf(p.Layers(), given, stages, 0)
 	}
 	s = s.withDefaults()
 	each := make([]simulate.StageCosts, len(p.Pieces))

@@ -90,17 +90,17 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	switch {
 	case r.Pieces != nil:
 		if err = r.Setup.Validate(r.Pieces.shape(&r.Setup)); err == nil {
-			out.Cut, err = cutOf(r.Pieces.Layers(), r.Cut, r.Plan.Placement.Depth())
+			out.Cut, err = cutOf(r.Pieces.Layers(), r.Cut, r.Plan.Placement.Depth(), 0)
 		}
 		if err == nil {
 			profile, err = r.Pieces.Profile(r.Setup, out.Cut)
 		}
 	case r.Model != nil:
 		if err = errors.Join(r.Model.Validate(), r.Setup.Validate(r.Model)); err == nil {
-			out.Cut, err = cutOf(r.Model.Layers, r.Cut, r.Plan.Placement.Depth())
+			out.Cut, err = cutOf(r.Model.Layers, r.Cut, r.Plan.Placement.Depth(), r.Setup.FurtherStage)
 		}
 		if err == nil {
-			parts = r.Model.stages(out.Cut, r.Setup.Further)
+			parts = r.Model.stages(out.Cut, &r.Setup)
 		}
 	}
 	if err == nil && profile == nil {
@@ -165,8 +165,8 @@ func (m *Model) profile(s *Setup, parts [][]Part) (*layout.Profile, error) {
 }
 
 // cutOf checks a cut of all layers, or makes an even one: stages in the middle of the model take the remainder,
-// since the ends have the embedding and the head.
-func cutOf(all int, cut []int, stages int) ([]int, error) {
+// since the ends have the embedding and the head. The stage of the further layers may have no other ones.
+func cutOf(all int, cut []int, stages, furtherStage int) ([]int, error) {
 	if cut == nil {
 		if stages-2 > all {
 			return nil, diagnostic.Errorf(ErrSetup, "%d layers do not suffice for %d stages, of which only the first and the last may have none: take fewer ranks, or fewer stages a rank", all, stages)
@@ -179,7 +179,7 @@ func cutOf(all int, cut []int, stages int) ([]int, error) {
 	}
 	sum := 0
 	for stage, layers := range cut {
-		ends := stage == 0 || stage == len(cut)-1
+		ends := stage == 0 || stage == len(cut)-1 || stage == furtherStage
 		if sum += layers; layers < 0 || layers > maxLayers || layers == 0 && !ends {
 			return nil, diagnostic.Errorf(ErrSetup, "stage %d has %d layers: give each one or more, or 0 at the ends", stage, layers)
 		}
@@ -191,8 +191,8 @@ func cutOf(all int, cut []int, stages int) ([]int, error) {
 }
 
 // stages returns the parts of every stage of a cut.
-func (m *Model) stages(cut []int, further bool) [][]Part {
-	parts := m.Parts(further)
+func (m *Model) stages(cut []int, s *Setup) [][]Part {
+	parts := m.Parts(s.Further)
 	stages := make([][]Part, len(cut))
 	next := 1
 	for stage, layers := range cut {
@@ -201,7 +201,12 @@ func (m *Model) stages(cut []int, further bool) [][]Part {
 	}
 	last := len(cut) - 1
 	stages[0] = slices.Insert(stages[0], 0, parts[0])
-	stages[last] = append(stages[last], parts[next:]...)
+	rest := parts[next:] // the further layers and the head
+	if at := s.FurtherStage; at > 0 && at < last {
+		head := len(rest) - 1
+		stages[at], rest = append(stages[at], rest[:head]...), rest[head:]
+	}
+	stages[last] = append(stages[last], rest...)
 	return stages
 }
 

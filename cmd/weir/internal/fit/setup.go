@@ -34,6 +34,7 @@ type Setup struct {
 	UnfusedAttention bool  // attention keeps its scores, as without FlashAttention
 	Unfused          bool  // weight gradients are computed into buffers of their own, then added
 	Further          bool  // layers that predict further tokens are trained
+	FurtherStage     int   // the stage that has them; 0 is the last one
 	Allowance        int64 // bytes for memory outside of tensors
 }
 

@@ -23,6 +23,8 @@ type Config struct {
 	Setup Setup
 	// Ranks, VirtualStages and GlobalBatch come from Megatron's flags; 0 if they are absent.
 	Ranks, VirtualStages, GlobalBatch int
+	// Cut is the number of layers of each stage in Megatron's layout; nil without one.
+	Cut []int
 	// Unread names keys and flags that may change memory and are not supported.
 	Unread []string
 	// Assumed names what the description leaves open and what was taken for it, such as
