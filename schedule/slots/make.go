@@ -182,13 +182,18 @@ func (c *coloring) run() error {
 		engine.Forget()
 		c.born, c.ended = c.born[:0], c.ended[:0]
 		for c.repeat = 0; c.repeat < c.segment.Repeat; c.repeat++ {
+			alive := len(c.live)
 			for _, a := range c.segment.Body {
 				c.visit(a, int64(a.Microbatch()+c.repeat*c.segment.Stride))
 			}
 			if c.births > maxBirths {
 				return diagnostic.Errorf(ErrPlan, "rank %d of %q has more than %d tensors that do not repeat: use fewer microbatches", c.rank, c.plan.Name, maxBirths)
 			}
-			if c.segment.Repeat > 3 {
+			switch {
+			case len(c.live) != alive: // no period has begun, or it will not recur
+				engine.Forget()
+				c.born, c.ended = c.born[:0], c.ended[:0]
+			case c.segment.Repeat > 3:
 				if engine.Look(c); engine.Began() {
 					c.beginPeriod()
 				}

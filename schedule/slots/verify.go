@@ -50,8 +50,16 @@ func Walk(t *Table, variant int, plan *schedule.Plan, visit func(Life)) []Fault 
 	if t.Hold != Taken && t.Hold != Last {
 		v.fault(-1, -1, "hold is %q: it is %q or %q", t.Hold, Taken, Last)
 	}
-	v.expand()
 	list := steps(plan, t.Hold)
+	v.written = map[class]bool{}
+	for stage := range list {
+		for kind := range list[stage] {
+			for _, b := range list[stage][kind].births {
+				v.written[b.class] = true
+			}
+		}
+	}
+	v.expand()
 	for rank := range plan.Programs {
 		v.run(rank, list)
 	}
@@ -63,6 +71,7 @@ type verification struct {
 	table   *Table
 	plan    *schedule.Plan
 	variant *Variant
+	written map[class]bool // the classes of the plan
 	slots   map[rankClass]map[int64]assigned
 	visit   func(Life)
 	faults  []Fault
@@ -111,10 +120,12 @@ func (v *verification) expand() {
 				v.fault(p.Rank, -1, "pool %d has a run of %d microbatches from %d and %d slots", a.Pool, r.Count, r.Microbatch, len(r.Slots))
 				continue
 			}
-			if p.Stage != nil && *p.Stage != r.Stage || p.Direction != "" && p.Direction != r.Direction {
-				v.fault(p.Rank, -1, "pool %d has a run of stage %d, %s, which is not one of its own", a.Pool, r.Stage, r.Direction)
-			}
 			of := rankClass{p.Rank, class{p.Tensor, r.Direction, r.Stage}}
+			own := r.Stage >= 0 && r.Stage < v.plan.Placement.Stages() && v.plan.Placement.Rank[r.Stage] == p.Rank && v.written[of.class]
+			if !own || p.Stage != nil && *p.Stage != r.Stage || p.Direction != "" && p.Direction != r.Direction {
+				v.fault(p.Rank, -1, "pool %d has a run of stage %d, %s, which is not one of its own", a.Pool, r.Stage, r.Direction)
+				continue
+			}
 			if v.slots[of] == nil {
 				v.slots[of] = map[int64]assigned{}
 			}
