@@ -18,6 +18,7 @@ import gc
 import itertools
 import os
 import sys
+import weakref
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 import torch  # noqa: E402
@@ -63,7 +64,7 @@ def made(name, attention, dtype):
 
 
 class Saved:
-    """Counts what each piece saves of real tensors, on its own: by the address of a storage."""
+    """Counts what each piece saves of real tensors, on its own: by the address of a storage, while a node holds it."""
 
     def __init__(self, model, pieces):
         self.own = {t.untyped_storage().data_ptr() for t in [*model.parameters(), *model.buffers()]}
@@ -79,13 +80,13 @@ class Saved:
         self.piece = piece if self.forward else self.piece
 
     def pack(self, t):
-        s = t.untyped_storage()
+        s, packed = t.untyped_storage(), t.detach()
         if s.data_ptr() not in self.own:
-            self.kept[self.piece][s.data_ptr()] = s.nbytes()
-        return t.detach() if t.requires_grad else t
+            self.kept[self.piece].setdefault((s.data_ptr(), s.nbytes()), []).append(weakref.ref(packed))
+        return packed
 
     def bytes(self):
-        return [sum(self.kept[i].values()) for i in range(self.pieces)]
+        return [sum(n for (_, n), held in self.kept[i].items() if any(one() is not None for one in held)) for i in range(self.pieces)]
 
 
 def main():
