@@ -183,7 +183,9 @@ func TestFaults(t *testing.T) {
 			wait := time.Duration(random.Int64N(int64(2 * time.Second)))
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
-				results.add(i, f.happens(t, wait).Seconds())
+				took := f.happens(t, wait).Seconds()
+				t.Logf("%.1f s", took)
+				results.add(i, took)
 			})
 		}
 	}

@@ -83,7 +83,7 @@ func (b *buffer) String() string {
 func (j *job) train(flags ...string) []string {
 	folder, err := programs()
 	require.NoError(j, err)
-	return slices.Concat([]string{filepath.Join(folder, "train"), "-data", filepath.Join(folder, "text"), "-steps", "60", "-microbatches", "4",
+	return slices.Concat([]string{filepath.Join(folder, "train"), "-data", filepath.Join(folder, "text"), "-steps", "30", "-microbatches", "4",
 		"-seq", "16", "-width", "8", "-layers", "2", "-heads", "2", "-warmup", "1", "-tied", "-evaluate", "0"}, j.flags, flags)
 }
 

@@ -38,8 +38,7 @@ func (c *Config) open(ctx context.Context, address string) (net.Listener, error)
 	if err != nil {
 		return nil, err
 	}
-	cfg := net.ListenConfig{Control: c.limitBackoff} // accepted connections inherit it
-	cfg.SetMultipathTCP(false)                       // its sockets ignore the limit, and no rank dials with it
+	var cfg net.ListenConfig
 	listener, err := cfg.Listen(ctx, network, rest)
 	if errors.Is(err, syscall.EINVAL) && network == "unix" {
 		err = fmt.Errorf("%w: the path has %d bytes, but the path of a socket has at most 107, or 103 on some systems: give a shorter path", err, len(rest))
@@ -102,6 +101,7 @@ func (d *acceptor) acceptConn(raw net.Conn) {
 	if raw.SetDeadline(time.Now().Add(handshake)) != nil {
 		return
 	}
+	d.cfg.limitBackoff(raw)
 	conn := raw
 	if d.cfg.TLS != nil {
 		conn = tls.Server(raw, d.cfg.TLS)

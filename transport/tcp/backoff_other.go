@@ -2,7 +2,7 @@
 
 package tcp
 
-import "syscall"
+import "net"
 
 // limitBackoff does nothing on this system.
-func (c *Config) limitBackoff(_, _ string, _ syscall.RawConn) error { return nil }
+func (c *Config) limitBackoff(net.Conn) {}

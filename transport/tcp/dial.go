@@ -21,10 +21,13 @@ func (c *Config) dial(ctx context.Context, address string) (net.Conn, error) {
 		return nil, err
 	}
 	quarter := max(c.Silence/4, time.Second)
-	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: quarter, Interval: quarter, Count: 3}, Control: c.limitBackoff}
+	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: quarter, Interval: quarter, Count: 3}}
 	conn, err := dialer.DialContext(ctx, network, rest)
-	if err != nil || c.TLS == nil {
-		return conn, err
+	if err != nil {
+		return nil, err
+	}
+	if c.limitBackoff(conn); c.TLS == nil {
+		return conn, nil
 	}
 	return tls.Client(conn, c.TLS), nil
 }
