@@ -122,6 +122,7 @@ func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runne
 		Plan: o.RunnerPlan(), Replicas: o.RunnerReplicas(),
 		World: runner.World[kernels.Buffer]{
 			Capacity: o.Capacity,
+			Sums:     o.Sums,
 			Stall:    -1, // an action of a large model may take long; a deadlock ends at once
 		},
 	}

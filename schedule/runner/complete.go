@@ -10,6 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/transport"
 )
 
 // complete sets the fields that are derived from others. It returns an error if the stages cannot be
@@ -62,6 +63,14 @@ func receiving[T any](spaces []memory.Space[T]) func(from, to int, h T) (T, erro
 		}
 	}
 	return func(from, to int, h T) (T, error) { return receivers[to].Receive(spaces[from], h) }
+}
+
+// sum returns the function that sums a handle of a rank, or nil if World.Sums is not set.
+func (c *Config[T]) sum() func(rank int, h T) (uint32, error) {
+	if !c.World.Sums {
+		return nil
+	}
+	return func(rank int, h T) (uint32, error) { return transport.SumOf(c.Spaces[rank].(transport.Codec[T]), h) }
 }
 
 // declared calls names with the spec of every stage and returns the results without duplicates, in

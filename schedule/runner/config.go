@@ -152,6 +152,10 @@ type World[T any] struct {
 	Copy     func(from, to int, h T) (T, error)
 	Capacity int
 	Stall    time.Duration
+	// Sums compares the checksum of what a rank of this process receives from another one with that of what was
+	// sent, and likewise of gradients and weights that replicas read; a difference fails the step with an error
+	// that wraps transport.ErrSum. The spaces must implement transport.Codec. A Transport has a setting of its own.
+	Sums bool
 }
 
 // Replicas configures data-parallel replicas of the pipeline, which share the batch of a step and

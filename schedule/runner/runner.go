@@ -44,7 +44,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	ends := cfg.World.Transport
 	if total := cfg.total(); ends == nil && total > 1 {
 		var err error
-		r.links, err = local.New(local.Config[T]{Ranks: total, Capacity: cfg.World.Capacity, Copy: cfg.World.Copy, Stall: cfg.World.Stall})
+		r.links, err = local.New(local.Config[T]{Ranks: total, Capacity: cfg.World.Capacity, Copy: cfg.World.Copy, Sum: cfg.sum(), Stall: cfg.World.Stall})
 		if err != nil {
 			return nil, err
 		}

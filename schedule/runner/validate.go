@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/local"
 )
 
@@ -103,14 +104,19 @@ func (c *Config[T]) checkSpaces(f *faults) {
 			}
 		}
 	}
+	for i, space := range c.Spaces {
+		if _, sums := space.(transport.Codec[T]); w.Sums && !sums {
+			f.add("World.Sums is set, and the space of rank %d has no bytes to sum: give one that implements transport.Codec", w.First+i)
+		}
+	}
 	total := c.total()
 	if w.First < 0 || w.First+len(c.Spaces) > total {
 		f.add("Spaces are of ranks %d to %d, but World.Ranks is %d in each of %d replicas: set it to the number of ranks of the pipeline in all processes", w.First, w.First+len(c.Spaces)-1, w.Ranks, c.Replicas.count())
 	}
 	switch {
 	case w.Transport != nil:
-		if w.Copy != nil || w.Capacity != 0 || w.Stall != 0 {
-			f.add("World.Transport replaces Copy, Capacity and Stall: leave them unset")
+		if w.Copy != nil || w.Capacity != 0 || w.Stall != 0 || w.Sums {
+			f.add("World.Transport replaces Copy, Capacity, Stall and Sums: leave them unset")
 		}
 	case total > len(c.Spaces) && len(c.Spaces) > 0:
 		f.add("%d of %d ranks are in this process and World.Transport is nil: it must link them to the others", len(c.Spaces), total)

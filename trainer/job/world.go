@@ -82,7 +82,7 @@ func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func
 		return nil, fmt.Errorf("%w: correct it, or give -launcher none", err)
 	}
 	w := &World{process: place.Rank, Processes: place.Size, say: say}
-	w.meeting = tcp.Config{Address: cmp.Or(o.Transport, place.Address), Token: place.Token, Insecure: o.Insecure, Capacity: o.Capacity}
+	w.meeting = tcp.Config{Address: cmp.Or(o.Transport, place.Address), Token: place.Token, Insecure: o.Insecure, Sums: o.Sums, Capacity: o.Capacity}
 	if o.Transport == "launcher" {
 		w.meeting.Address = place.Address
 	}

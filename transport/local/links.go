@@ -26,6 +26,9 @@ type Config[T any] struct {
 	// buffer of class Transfer. Copy runs on rank to's goroutine. Rank from continues to run, but
 	// does not change or release h.
 	Copy func(from, to int, h T) (T, error)
+	// Sum returns the checksum of h, a handle of a rank. If it is set, every copy is compared with its original, and
+	// so is every range of exposed memory; a difference is an error that wraps transport.ErrSum.
+	Sum func(rank int, h T) (uint32, error)
 	// Stall is the time after which a step ends with a *transport.StallError, if a rank waits and no
 	// rank begins an action: 0 means five minutes, and a negative value no limit. A deadlock always
 	// ends the step immediately.
@@ -298,12 +301,27 @@ func (e *Endpoint[T]) copy(link *link[T], lent, to []T) (err error) {
 		l.wake(link.from)
 	}()
 	for i, h := range lent {
+		sum := uint32(0)
+		if l.cfg.Sum != nil {
+			if sum, err = l.cfg.Sum(link.from, h); err != nil {
+				return err
+			}
+		}
 		if to[i], err = l.cfg.Copy(link.from, e.rank, h); err != nil {
 			return err
 		}
 		if l.comparable && any(to[i]) == any(h) && any(h) != any(*new(T)) {
 			to[i] = *new(T) // it belongs to the sender
 			return fmt.Errorf("%w: World.Copy returned the handle of rank %d: return a copy, of class Transfer, in the space of rank %d", ErrNoCopy, link.from, e.rank)
+		}
+		if l.cfg.Sum != nil {
+			made, err := l.cfg.Sum(e.rank, to[i])
+			if err == nil {
+				err = transport.Compare(made, sum)
+			}
+			if err != nil {
+				return fmt.Errorf("local: receiving from rank %d: %w", link.from, err)
+			}
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package local_test
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -36,7 +37,11 @@ func newLinks(t testing.TB, ranks, capacity int, stall time.Duration) *local.Lin
 func subject(change func(*local.Endpoint[number]) transport.Transport[number]) transporttest.Subject[number] {
 	return transporttest.Subject[number]{
 		New: func(ranks, capacity int) ([]transport.Transport[number], func() error, error) {
-			links, err := local.New(local.Config[number]{Ranks: ranks, Capacity: capacity, Copy: copyNumber})
+			cfg := local.Config[number]{Ranks: ranks, Capacity: capacity, Copy: copyNumber}
+			if ranks%2 == 0 {
+				cfg.Sum = func(_ int, h number) (uint32, error) { return math.Float32bits(float32(*h)), nil }
+			}
+			links, err := local.New(cfg)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -74,6 +79,30 @@ func TestLinksRefuse(t *testing.T) {
 	require.ErrorIs(t, end.Begin(t.Context(), nil), transport.ErrClosed)
 	_, err = end.Exchange(t.Context(), nil)
 	require.ErrorIs(t, err, transport.ErrClosed)
+}
+
+// TestSums: a copy, or a read of exposed memory, that differs from its original is an error.
+func TestSums(t *testing.T) {
+	sum := func(_ int, h number) (uint32, error) { return math.Float32bits(float32(*h)), nil }
+	for _, change := range []float64{0, 1} {
+		links, err := local.New(local.Config[number]{Ranks: 2, Capacity: 1, Sum: sum, Copy: func(_, _ int, h number) (number, error) { return num(*h + change), nil }})
+		require.NoError(t, err)
+		var ranks sync.WaitGroup
+		for rank := range 2 {
+			ranks.Go(func() {
+				end, h := links.Rank(rank), []number{num(2)}
+				assert.NoError(t, end.Begin(t.Context(), nil))
+				if rank == 0 {
+					assert.NoError(t, end.Send(t.Context(), 1, transport.Tag{}, h))
+					return
+				}
+				err := end.Recv(t.Context(), 0, transport.Tag{}, h)
+				assert.Equal(t, change != 0, errors.Is(err, transport.ErrSum), "%v", err)
+			})
+		}
+		ranks.Wait()
+		require.NoError(t, links.Close())
+	}
 }
 
 // TestACopyThatFailsEndsTheReceive fails on the second of three tensors: the receiver owns the

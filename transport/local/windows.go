@@ -24,7 +24,15 @@ func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offs
 		if t := turns.Of(ctx); t != nil { // others may run while this rank reads
 			t.Wait(nil)
 		}
+		if l.cfg.Sum == nil {
+			copy(dst, b)
+			return nil
+		}
+		sum := transport.Sum(b)
 		copy(dst, b)
+		if err := transport.Compare(transport.Sum(dst), sum); err != nil {
+			return fmt.Errorf("local: reading %v from rank %d: %w", tag, from, err)
+		}
 		return nil
 	}))
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,6 +41,10 @@ type Config struct {
 	// Facts are values that must be equal on all ranks, such as the model, plan, flags and version.
 	// Join compares them and names the first difference.
 	Facts []Fact
+	// Sums adds a checksum to every message, to every range of exposed memory and to every exchange. The sender makes it from the
+	// bytes that it reads, and the receiver from the bytes that it has written; a difference ends the step with an
+	// error that wraps transport.ErrSum. All ranks must set it alike.
+	Sums bool
 	// Capacity is the number of messages that a link can hold between send and receipt: 0 means a
 	// rendezvous, and schedule.Unlimited means no limit.
 	Capacity int
@@ -132,6 +137,9 @@ func (c Config) complete() Config {
 		return cmp.Or(d, standard)
 	}
 	c.Meeting = cmp.Or(c.Meeting, defaultMeeting)
+	if c.Sums {
+		c.Facts = append(slices.Clone(c.Facts), Fact{Name: "checksums", Value: "on"})
+	}
 	c.Silence, c.Stall = timeout(c.Silence, defaultSilence), timeout(c.Stall, defaultStall)
 	return c
 }

@@ -80,6 +80,9 @@ func Join[T any](ctx context.Context, cfg Config, codec transport.Codec[T]) (*En
 		return nil, errors.New("tcp: the context or the codec of Join is nil: pass context.Background() if there is no other context, and the device of the rank as the codec")
 	}
 	e := &Endpoint[T]{cfg: cfg.complete(), codec: codec, sending: map[direction]*sendEnd[T]{}, receiving: map[direction]*recvEnd{}, waits: make([]time.Duration, cfg.Ranks)}
+	if cfg.Sums {
+		e.codec = transport.Summed(codec)
+	}
 	e.servedConns, e.idle = map[net.Conn]int64{}, map[int][]net.Conn{}
 	e.waiter = messages.NewWaiter(&e.mu)
 	e.stepContext, e.cancelStep = context.WithCancelCause(context.Background())

@@ -70,7 +70,7 @@ func Parse(data []byte, token string) {
 		_, _ = owner.Write(data)
 		_ = owner.Close()
 	}()
-	_ = request(reader, 1, transport.Tag{Content: transport.Weights}, 0, make([]byte, 3), new(atomic.Int64))
+	_ = request(reader, 1, transport.Tag{Content: transport.Weights}, 0, make([]byte, 3), false, new(atomic.Int64))
 	_ = reader.Close()
 }
 

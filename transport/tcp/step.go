@@ -52,7 +52,11 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 	if err := e.endCause(&w); err != nil {
 		return nil, err
 	}
-	e.postToHub(frame{exchange, e.epoch, append([]byte{}, mine...)})
+	mine = append([]byte{}, mine...)
+	if e.cfg.Sums {
+		mine = binary.LittleEndian.AppendUint32(mine, transport.Sum(mine))
+	}
+	e.postToHub(frame{exchange, e.epoch, mine})
 	if e.done {
 		ctx = context.Background()
 	}
@@ -64,7 +68,20 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 	}
 	all := e.exchanged
 	e.exchanged = nil
-	return all, err
+	if !e.cfg.Sums || err != nil {
+		return all, err
+	}
+	for rank, sent := range all {
+		n := len(sent) - 4
+		if n < 0 {
+			return nil, fmt.Errorf("tcp: the exchange with rank %d: %w: there is none", rank, transport.ErrSum)
+		}
+		if err := transport.Compare(transport.Sum(sent[:n]), binary.LittleEndian.Uint32(sent[n:])); err != nil {
+			return nil, fmt.Errorf("tcp: the exchange with rank %d: %w", rank, err)
+		}
+		all[rank] = sent[:n]
+	}
+	return all, nil
 }
 
 // Abort ends the step on all ranks. It waits until rank 0 has determined the first cause.

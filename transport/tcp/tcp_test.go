@@ -112,7 +112,7 @@ func subject(t testing.TB, address func(testing.TB) string) transporttest.Subjec
 		New: func(ranks, capacity int) ([]transport.Transport[number], func() error, error) {
 			at := address(t)
 			return transports(join(t.Context(), ranks, func(int) tcp.Config {
-				return tcp.Config{Address: at, Capacity: capacity, Token: "a job"}
+				return tcp.Config{Address: at, Capacity: capacity, Token: "a job", Sums: ranks%2 == 0}
 			}))
 		},
 		Kill:    func(end transport.Transport[number]) { end.(*tcp.Endpoint[number]).Kill() },

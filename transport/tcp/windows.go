@@ -17,7 +17,7 @@ import (
 var _ transport.Windows = (*Endpoint[int])(nil)
 
 // A request for exposed memory consists of a message header with the tag, the reader's epoch, and the
-// range. The answer is one byte followed by the bytes of the range, or a different byte followed by
+// range. The answer is one byte followed by the bytes of the range, and their checksum if Config.Sums is set, or a different byte followed by
 // the length and the text of an error. Until the owner can answer, it sends beats.
 const (
 	requestBytes = messageHeader + 3*8
@@ -68,7 +68,7 @@ func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offs
 	}
 	if err == nil {
 		alive := context.AfterFunc(getting, func() { closeNow(conn) })
-		err = request(timedConn{conn, e.pauses}, epoch, tag, offset, dst, &e.bytesRead)
+		err = request(timedConn{conn, e.pauses}, epoch, tag, offset, dst, e.cfg.Sums, &e.bytesRead)
 		if alive() && err == nil && e.keep(from, conn, epoch) {
 			return nil
 		}
@@ -76,6 +76,9 @@ func (e *Endpoint[T]) Get(ctx context.Context, from int, tag transport.Tag, offs
 	}
 	if err == nil || errors.Is(err, transport.ErrWindow) {
 		return err
+	}
+	if errors.Is(err, transport.ErrSum) {
+		return fmt.Errorf("tcp: reading %v from rank %d: %w", tag, from, err)
 	}
 	cause, stop := context.WithTimeout(getting, min(e.cfg.Silence, 2*time.Second)) // the cause arrives on the control connection
 	defer stop()
@@ -119,8 +122,8 @@ func (c countedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// request asks for a range and reads it. It adds the number of bytes that it has read of it to count.
-func request(conn net.Conn, epoch int64, tag transport.Tag, offset int64, dst []byte, count *atomic.Int64) error {
+// request asks for a range and reads it, followed by its checksum if sums is set. It adds the number of bytes that it has read of it to count.
+func request(conn net.Conn, epoch int64, tag transport.Tag, offset int64, dst []byte, sums bool, count *atomic.Int64) error {
 	b := appendHeader(make([]byte, 0, requestBytes), tag, 0)
 	for _, n := range [...]int64{epoch, offset, int64(len(dst))} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
@@ -135,8 +138,13 @@ func request(conn net.Conn, epoch int64, tag transport.Tag, offset int64, dst []
 	}
 	switch b[0] {
 	case served:
-		_, err := io.ReadFull(countedConn{conn, count}, dst)
-		return err
+		if _, err := io.ReadFull(countedConn{conn, count}, dst); err != nil || !sums {
+			return err
+		}
+		if _, err := io.ReadFull(conn, b[:4]); err != nil {
+			return err
+		}
+		return transport.Compare(transport.Sum(dst), binary.LittleEndian.Uint32(b))
 	case refused:
 		if _, err := io.ReadFull(conn, b[:4]); err != nil {
 			return err
@@ -184,6 +192,9 @@ func (e *Endpoint[T]) serve(conn *beating) error {
 			_, err := conn.Write([]byte{served})
 			if err == nil {
 				_, err = conn.Write(exposed)
+			}
+			if err == nil && e.cfg.Sums {
+				_, err = conn.Write(binary.LittleEndian.AppendUint32(b[:0], transport.Sum(exposed)))
 			}
 			return err
 		})
