@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/choose"
@@ -180,6 +181,20 @@ func TestPlans(t *testing.T) {
 		t.Logf("not held by PyTorch's runtime: %s, because %s", name, notHeld[name])
 	}
 	t.Log(strings.TrimSpace(string(out)))
+}
+
+// TestRandomPlans runs random plans, also broken ones, in PyTorch's own runtime: what completes, hangs or trains
+// with other gradients is what check says.
+func TestRandomPlans(t *testing.T) {
+	plans := 40
+	if *testkit.Long {
+		plans = 1000
+	}
+	run := python(t, "random_plans.py", "--plans", strconv.Itoa(plans))
+	run.Env = append(run.Env, "WEIR="+command(t))
+	out, err := run.CombinedOutput()
+	t.Log(strings.TrimSpace(string(out)))
+	require.NoError(t, err)
 }
 
 // TestGrowth measures a step of 64 microbatches under weir.schedule: less than 1 KiB for each, where one tensor

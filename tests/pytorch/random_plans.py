@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""Runs random plans in PyTorch's own runtime, and compares what happens with what weir says.
+
+    WEIR=weir python3 tests/pytorch/random_plans.py [--plans 40] [--seed 1]
+
+Two and four processes over gloo train with plans in PyTorch's CSV: random orders of random placements, with receives posted
+at random places before the computations that need them and waits at random places after; and such plans broken in one place.
+`weir check --runtime pytorch` says of each whether it is valid, deadlocks, or pairs messages wrongly. A valid plan must give
+the losses and gradients of the model without a pipeline; a plan that deadlocks must still hang after --limit seconds; one
+with wrong pairs must hang or give other gradients; and one that lacks or misplaces an action must fail, hang, or give others.
+"""
+
+import argparse
+import collections
+import datetime
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../python/tests")]
+
+import run_plan
+import torch
+import torch.distributed as dist
+from ranks import CONTEXT
+from torch.distributed.pipelining import schedules
+
+WAITS = hasattr(schedules, "WAIT_SEND_F")  # from 2.15 on a plan has a wait for each send
+BREAKS = ("nothing", "nothing", "nothing", "receives", "waits", "early", "late", "swap")
+
+
+def grow(rng):
+    """Returns a random plan that is valid if no rank waits at a transfer: a list of actions for each rank."""
+    ranks, each = rng.choice((2, 2, 4)), rng.choice((1, 2, 2))
+    stages, microbatches = ranks * each, rng.randint(1, 5)
+    place = [s % ranks if rng.random() < 0.5 else min(s % (2 * ranks), 2 * ranks - 1 - s % (2 * ranks)) for s in range(stages)]
+    if sorted(place) != sorted(list(range(ranks)) * each):
+        place = [s % ranks for s in range(stages)]
+    split = rng.random() < 0.5
+    rows = [[] for _ in range(ranks)]
+    done, queues, todo, waits = set(), collections.defaultdict(list), [], [[] for _ in range(ranks)]
+    for s in range(stages):
+        for m in range(microbatches):
+            todo += [(s, "F", m)] + ([(s, "I", m), (s, "W", m)] if split else [(s, "B", m)])
+    back = "I" if split else "B"
+
+    def needs(action):
+        s, kind, m = action
+        list_ = [] if kind == "F" else [(s, back if kind == "W" else "F", m)]
+        if kind == "F" and s == stages - 1 and m > 0:  # PyTorch finds the loss of a microbatch by its place in this order
+            list_.append((s, "F", m - 1))
+        if kind == "F" and s > 0:
+            list_.append((s - 1, "F", m))
+        if kind in "IB" and s < stages - 1:
+            list_.append((s + 1, back, m))
+        return list_
+
+    def receive(source, target):
+        key = queues[source, target].pop(0)
+        rows[target].append("{}{}{}".format(*key))
+        done.add(key)
+
+    eager = rng.random()
+    while todo:
+        action = rng.choice(todo)
+        s, kind, m = action
+        rank = place[s]
+        ready = True
+        for need in needs(action):
+            source = place[need[0]]
+            if need not in done:
+                ready = False
+            elif source != rank:
+                key = (s, "RECV_F" if kind == "F" else "RECV_B", m)
+                while ready and key not in done:
+                    receive(source, rank)
+        if not ready:
+            continue
+        if rng.random() < eager:  # one of the messages that have been sent to the rank is received now
+            for source in rng.sample(range(ranks), ranks):
+                if queues[source, rank]:
+                    receive(source, rank)
+                    break
+        todo.remove(action)
+        done.add(action)
+        rows[rank].append(f"{s}{kind}{m}")
+        if kind in "IB" and rng.random() < 0.5 or kind == "W":
+            rows[rank] += waits[rank]
+            waits[rank] = []
+        to = s + 1 if kind == "F" else s - 1
+        if kind != "W" and 0 <= to < stages and place[to] != rank:
+            letter = "F" if kind == "F" else "B"
+            rows[rank].append(f"{s}SEND_{letter}{m}")
+            queues[rank, place[to]].append((to, "RECV_" + letter, m))
+    for (source, target), left in queues.items():
+        while left:
+            receive(source, target)
+    return rows
+
+
+def with_waits(rows, rng):
+    """Adds a wait for each send, a random number of computations after it, or at the end."""
+    result = []
+    for row in rows:
+        pending, out = [], []
+        for action in row:
+            out.append(action)
+            if "SEND" in action:
+                pending.append([rng.randint(2, 12), action.replace("SEND", "WAIT_SEND")])
+            for wait in pending:
+                wait[0] -= 1
+            out += [name for left, name in pending if left == 0]
+            pending = [wait for wait in pending if wait[0] > 0]
+        result.append(out + [name for _, name in pending])
+    return result
+
+
+def spoil(rows, how, rng):
+    """Breaks a plan in one place, or moves receives to the front."""
+    rank = rng.randrange(len(rows))
+    row = rows[rank]
+    receives = [i for i, action in enumerate(row) if "RECV" in action]
+    if how == "receives":  # all move forward, in the same order
+        for row in rows:
+            for i in [i for i, action in enumerate(row) if "RECV" in action]:
+                first = next((k + 1 for k in range(i - 1, -1, -1) if "RECV" in row[k]), 0)
+                row.insert(rng.randint(first, i), row.pop(i))
+    elif how == "early" and receives:  # one moves to the front, past other receives
+        row.insert(0, row.pop(rng.choice(receives)))
+    elif how == "late" and len(receives) > 1:
+        i, k = rng.sample(receives, 2)
+        row[i], row[k] = row[k], row[i]
+    elif how == "swap":
+        i = rng.randrange(max(len(row) - 1, 1))
+        row[i : i + 2] = reversed(row[i : i + 2])
+    elif how == "waits":  # a wait directly after its send
+        for i in range(len(row) - 1, -1, -1):
+            if "SEND" in row[i] and "WAIT" not in row[i] and row[i].replace("SEND", "WAIT_SEND") in row:
+                row.remove(row[i].replace("SEND", "WAIT_SEND"))
+                row.insert(i + 1, row[i].replace("SEND", "WAIT_SEND"))
+
+
+def expected(path, rows):
+    """Returns what weir says of a plan."""
+    command = [os.environ.get("WEIR", "weir"), "check", path, "--from", "comms" if WAITS else "comms-2.6", "--runtime", "pytorch", "--json"]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
+    if found["valid"]:
+        return "same"
+    codes = {fault.get("code") for fault in found["faults"]}
+    return "hangs" if codes == {"deadlock"} else "wrong"
+
+
+def worker(rank, ranks, folder, tasks, results, limit):
+    """Runs plans until one hangs."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=60))
+    sys.stderr = open(os.devnull, "w")  # PyTorch prints the whole schedule of a step that fails
+    import logging
+
+    logging.disable(logging.CRITICAL)
+    while (path := tasks.get()) is not None:
+        try:
+            outcome = run_plan.train(run_plan.load(path), rank)
+        except Exception as e:
+            outcome = f"{type(e).__name__}: {e}"[:200]
+        results.put((rank, outcome if isinstance(outcome, str) else (outcome[0], {s: [g.tolist() for g in gs] for s, gs in outcome[1].items() if None not in gs})))
+        if isinstance(outcome, str):
+            return
+
+
+class Group:
+    """The processes for one number of ranks, made anew after a plan that did not end."""
+
+    def __init__(self, ranks, limit):
+        self.ranks, self.limit, self.processes = ranks, limit, []
+
+    def start(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.tasks, self.results = [CONTEXT.Queue() for _ in range(self.ranks)], CONTEXT.Queue()
+        self.processes = [CONTEXT.Process(target=worker, args=(r, self.ranks, self.folder.name, self.tasks[r], self.results, self.limit), daemon=True) for r in range(self.ranks)]
+        for process in self.processes:
+            process.start()
+
+    def stop(self):
+        for process in self.processes:
+            process.kill()
+            process.join()
+        self.processes = []
+
+    def run(self, path):
+        """Returns what each rank has returned, or None for a rank that did not end."""
+        limit = self.limit if self.processes else self.limit + 20  # the first plan also waits for the processes
+        if not self.processes:
+            self.start()
+        for queue in self.tasks:
+            queue.put(path)
+        found, deadline = {}, time.monotonic() + limit
+        while len(found) < self.ranks and time.monotonic() < deadline:
+            try:
+                rank, outcome = self.results.get(timeout=0.1)
+                found[rank] = outcome
+                if isinstance(outcome, str):  # the others may wait for this rank
+                    break
+                deadline = min(deadline, time.monotonic() + self.limit)
+            except Exception:
+                pass
+        if len(found) < self.ranks or any(isinstance(f, str) for f in found.values()):
+            self.stop()
+        return found
+
+
+def happened(path, found, ranks):
+    """Names what has happened, and the error of a rank that failed."""
+    failed = [f for f in found.values() if isinstance(f, str)]
+    if failed:
+        return "fails", failed[0]
+    if len(found) < ranks:
+        return "hangs", ""
+    plan = run_plan.load(path)
+    want_losses, want = run_plan.sequential(plan.stages, plan.microbatches)
+    losses = [loss for one, _ in found.values() for loss in one]
+    gradients = {s: g for _, one in found.values() for s, g in one.items()}
+    if len(gradients) < plan.stages or len(losses) < plan.microbatches:
+        return "differs", ""
+    worst = max([abs(a - b) for a, b in zip(sorted(losses), sorted(want_losses))] + [(torch.tensor(a) - b).abs().max().item() for s, w in enumerate(want) for a, b in zip(gradients[s], w)])
+    return ("same" if worst < 1e-5 else "differs"), ""
+
+
+ALLOWED = {"same": {"same"}, "hangs": {"hangs"}, "wrong": {"differs", "hangs", "fails"}}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--plans", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=4)
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    table, bad = collections.Counter(), []
+    groups = {ranks: Group(ranks, options.limit) for ranks in (2, 4)}
+    with tempfile.TemporaryDirectory() as folder:
+        plans = []
+        while len(plans) < options.plans:
+            how = rng.choice(BREAKS)
+            rows = grow(rng)
+            rows = with_waits(rows, rng) if WAITS else rows
+            spoil(rows, how, rng)
+            last = max(int(action.partition("F")[0]) for row in rows for action in row if action.replace("F", "").isdigit())
+            order = [int(action.partition("F")[2]) for row in rows for action in row if action.startswith(f"{last}F")]
+            if order != sorted(order):
+                continue
+            path = f"{folder}/{len(plans)}.csv"
+            with open(path, "w") as file:
+                file.writelines(",".join(row) + "\n" for row in rows)
+            plans.append((path, len(rows), how, expected(path, rows)))
+        plans.sort(key=lambda plan: plan[3] != "same")  # those that end the processes come last
+        for path, ranks, how, want in plans:
+            got, error = happened(path, groups[ranks].run(path), ranks)
+            table[how, want, got] += 1
+            if got not in ALLOWED[want]:
+                with open(path) as file:
+                    bad.append(f"{os.path.basename(path)} ({how}): weir says {want}, PyTorch: {got} {error}\n{file.read()}")
+    for group in groups.values():
+        group.stop()
+    print(f"PyTorch {torch.__version__}, seed {options.seed}: {options.plans} plans, {len(bad)} not as weir says")
+    for (how, want, got), n in sorted(table.items()):
+        print(f"  {how:9} weir: {want:6} PyTorch: {got:8} {n}")
+    print("\n".join(bad[:5]))
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
