@@ -47,7 +47,7 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	}
 	fmt.Fprintf(people, "Medians over %s microbatches of up to %d %ss; sizes of one of %[2]d %[3]ss.\n\n",
 		units.Count(int64(measuredSteps*min(opts.Microbatches, measuredMicrobatches))), opts.sequence, opts.unit())
-	if err := errors.Join(err, costs.Table(people, measured, names)); err != nil {
+	if err := errors.Join(err, costs.Table(people, measured.AtSize(lengths.Of(opts.sequence)), names)); err != nil {
 		return err
 	}
 	if n := opts.relays(); n > 0 {
@@ -58,7 +58,7 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 		ranks = max(len(names)/2, 1)
 	}
 	if opts.lengths {
-		_, err = fmt.Fprintf(people, "\nTo train with them:  go run ./examples/train -lengths -pack %d -costs %s, and the flags of the model\n", 2*opts.sequence, file)
+		_, err = fmt.Fprintf(people, "\nTo train with them:  go run ./examples/train -lengths -pack %d -costs %s, and the flags of the model and of the plan\n", 2*opts.sequence, file)
 		return err
 	}
 	_, err = fmt.Fprintf(people, "\nTo choose a plan:  go run ./cmd/weir choose --costs %s --ranks %d --microbatches %d -o best.json\nTo train with it:  go run ./examples/train -plan best.json, and the flags of the model\n", file, ranks, opts.Microbatches)

@@ -38,7 +38,7 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 		shape(nulls, "longest", t.opts.longest()), shape(nulls, "half as long", (t.opts.longest()+1)/2), shape(nulls, "shortest", 1),
 	}
 	microbatches, train := t.opts.Microbatches, t.train
-	if t.opts.pack > 0 {
+	if t.packing.packer != nil {
 		microbatches, train = len(t.packing.next.packs), t.packing.next.source
 	}
 	t.profile, err = model.Record(ctx, dry, microbatches, shapes...)

@@ -153,8 +153,8 @@ func (o *options) validate() error {
 	if w, h := o.model.Width, o.model.Heads; w > 0 && h > 0 {
 		refuse(w%h != 0, "-width %d does not divide into -heads %d: take -width %d or -width %d", w, h, max(w/h, 1)*h, (w/h+1)*h)
 	}
-	if o.emitCosts != "" && o.Ranks > 1 && !o.Given("plan") && !o.Given("stages") {
-		o.Stages = 2 * o.Ranks // most plans need two stages per rank
+	if o.emitCosts != "" && o.Ranks > 1 && !o.lengths && !o.Given("plan") && !o.Given("stages") {
+		o.Stages = 2 * o.Ranks // most plans need two stages per rank, and weir choose is next
 	}
 	parts := o.model.Layers + 2
 	faults = append(faults, o.Validate(parts))

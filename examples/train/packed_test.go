@@ -28,10 +28,17 @@ func TestPackedDocuments(t *testing.T) {
 	packed := []string{"-pack", "64", "-costs", costs, "-packer", "arrival"}
 	want := run().WeightsSHA256
 	require.Equal(t, want, run(packed...).WeightsSHA256)
-	require.Equal(t, want, run(append(packed, "-ranks", "2", "-plan", "zb-v")...).WeightsSHA256)
+	require.Equal(t, want, run(append(packed, "-ranks", "2", "-plan", "zb-v", "-sums")...).WeightsSHA256)
 
-	ordered := []string{"-pack", "64", "-costs", costs, "-ranks", "2", "-plan", "1f1b"}
-	status, _, out, errs := runTiny(t, append(flags, ordered...)...)
+	measured := filepath.Join(t.TempDir(), "measured.json")
+	status, _, out, errs := runTiny(t, slices.Concat(flags, []string{"-ranks", "2", "-emit-costs", measured, "-run", ""})...)
+	require.Zero(t, status, errs)
+	require.NotRegexp(t, `(?m)^0 .* 0 B .* 0 B .* 0 B .* 0 B `, out, "the sizes are of the longest sequence")
+	status, _, _, errs = runTiny(t, slices.Concat(flags, []string{"-pack", "64", "-emit-profile", filepath.Join(t.TempDir(), "profile.json"), "-run", ""})...)
+	require.Zero(t, status, errs)
+
+	ordered := []string{"-pack", "64", "-costs", measured, "-ranks", "2", "-plan", "1f1b"}
+	status, _, out, errs = runTiny(t, append(flags, ordered...)...)
 	require.Zero(t, status, errs)
 	require.Regexp(t, `packed  [0-9.]+ microbatches a step; forecast [0-9.]+[µm]?s a step and a peak of [0-9.]+ [KM]iB, measured`, out)
 	require.NotContains(t, out, want)
