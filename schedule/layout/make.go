@@ -176,8 +176,8 @@ func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error)
 
 // layOut lays out the memory of a rank, and its far memory if it offloads.
 func (p *Memory) layOut(ctx context.Context, rank int) error {
-	if err := ctx.Err(); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	r := &p.Ranks[rank]
 	if err := p.layOutSpace(ctx, rank, false, r); err != nil || !offloads(p.plan.Programs[rank]) {

@@ -8,5 +8,10 @@
 // suite compares numbers, errors and books with the expected ones. A violation is printed with
 // its seed and with the smallest scenario that shows it.
 //
-// A Job is a run over transport/tcp and a network in memory.
+// A Job is a run over transport/tcp and a network in memory, which may heal at a random time after the
+// first fault.
+//
+// Marks name rare states, such as an abort that meets an abort. The suite observes them in its hooks,
+// transports and network. A sweep prints how often it has reached each, and a long one fails if it has
+// never reached one. A step must end within a bounded virtual time after its last fault.
 package sim

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,7 +29,9 @@ type Job struct {
 	Seed                                            uint64
 	Ranks, Microbatches, Steps, Capacity, LookAhead int
 	Schedule                                        string
-	Copies                                          bool
+	Copies, Sums                                    bool
+	Window                                          int           // of a connection, in bytes
+	Heals                                           time.Duration // after the first fault, the network heals and faults end; 0 means never
 	Faults                                          []JobFault
 }
 
@@ -60,7 +63,16 @@ func drawJob(seed uint64) Job {
 	if j.Schedule == "dualpipev" {
 		j.Microbatches *= 2 * j.Ranks
 	}
-	for range r.IntN(3) {
+	faults := r.IntN(3)
+	more := rand.New(rand.NewPCG(seed, 6))
+	j.Sums, j.Window = more.IntN(3) == 0, 1<<(8+more.IntN(8))
+	if more.IntN(4) == 0 {
+		faults += 1 + more.IntN(6)
+	}
+	if more.IntN(2) == 0 {
+		j.Heals = time.Duration(more.Int64N(int64(2 * silence)))
+	}
+	for range faults {
 		j.Faults = append(j.Faults, JobFault{jobKind(r.IntN(int(numJobKinds))), r.IntN(j.Ranks), r.IntN(1 << (2 + r.IntN(8)))})
 	}
 	return j
@@ -78,6 +90,11 @@ type job struct {
 	cancels []context.CancelCauseFunc
 	ends    []*tcp.Endpoint[T]
 	runners []*runner.Runner[T]
+
+	marks    *marks
+	joined   int       // number of ranks that have joined
+	aborting int       // number of ranks in Abort
+	faulted  time.Time // when the last fault has happened, or the step has begun, or the network has healed
 }
 
 const silence = 10 * time.Second
@@ -90,8 +107,13 @@ func (j *job) happen(rank, now int, atAction bool, w *wire) {
 			continue
 		}
 		f.At = -1
+		if len(j.fired) == 0 && j.Heals > 0 {
+			time.AfterFunc(j.Heals, j.heal)
+		}
 		j.fired = append(j.fired, *f)
 		j.lost[rank] = j.lost[rank] || f.Kind < severs
+		j.faulted, j.net.delays = time.Now(), 0
+		j.markFault(f)
 		switch f.Kind {
 		case dies:
 			j.net.kill(rank)
@@ -121,6 +143,19 @@ func (j *job) happen(rank, now int, atAction bool, w *wire) {
 	}
 }
 
+// heal ends the faults of the job.
+func (j *job) heal() {
+	n := j.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if slices.Contains(n.silent, true) || len(n.parted) > 0 {
+		j.marks.add(healsBefore, j.Heals < silence)
+		j.marks.add(healsAfter, j.Heals > silence)
+	}
+	j.faulted, n.delays, j.Job.Faults = time.Now(), 0, nil
+	n.heal()
+}
+
 // each calls a function for all ranks at once, and waits.
 func (j *job) each(do func(rank int)) {
 	var all sync.WaitGroup
@@ -132,17 +167,23 @@ func (j *job) each(do func(rank int)) {
 
 // begin joins all ranks and makes their runners, on a network without connections.
 func (j *job) begin() []error {
-	n := newNetwork(j.Job.Seed, j.Job.Ranks)
+	n := newNetwork(j.Job.Seed, j.Job.Ranks, j.Window)
 	j.net, j.actions, j.lost, j.fired = n, make([]int, j.Job.Ranks), make([]bool, j.Job.Ranks), nil
-	j.earlier = 0
+	j.earlier, j.joined, j.faulted = 0, 0, time.Now()
+	n.mark = j.marks.add
 	n.fault = func(rank int, w *wire) { j.happen(rank, n.writes[rank], false, w) }
 	j.ends, j.runners, j.cancels = make([]*tcp.Endpoint[T], j.Job.Ranks), make([]*runner.Runner[T], j.Job.Ranks), make([]context.CancelCauseFunc, j.Job.Ranks)
 	errs := make([]error, j.Job.Ranks)
 	j.each(func(rank int) {
 		j.ends[rank], errs[rank] = tcp.Join(context.Background(), tcp.Config{
 			Rank: rank, Ranks: j.Job.Ranks, Address: "sim:0", Token: "secret", Capacity: j.Job.Capacity, Silence: silence,
-			Network: host{n, rank},
+			Network: host{n, rank}, Sums: j.Sums,
 		}, j.devs[rank].Host)
+		if errs[rank] == nil {
+			n.mu.Lock()
+			j.joined++
+			n.mu.Unlock()
+		}
 	})
 	found, _ := schedule.Find(j.Job.Schedule)
 	for rank := range j.Job.Ranks {
@@ -152,7 +193,7 @@ func (j *job) begin() []error {
 		j.runners[rank], errs[rank] = runner.New(runner.Config[T]{
 			Stages: j.model.Stages(), Spaces: runner.Spaces[T](j.devs[rank]), FirstStep: j.number,
 			Plan:  runner.Plan{Placement: j.placement, Rule: found.Rule, LookAhead: j.Job.LookAhead},
-			World: runner.World[T]{Ranks: j.Job.Ranks, First: rank, Transport: func(int) transport.Transport[T] { return j.ends[rank] }},
+			World: runner.World[T]{Ranks: j.Job.Ranks, First: rank, Transport: func(int) transport.Transport[T] { return &post{j.ends[rank], j, rank} }},
 			Hooks: runner.Hooks{Action: func(int, schedule.Action) {
 				n.mu.Lock()
 				defer n.mu.Unlock()
@@ -191,7 +232,10 @@ func (j *job) settle(ctx context.Context, rank int) error {
 }
 
 // step runs a step on all ranks.
-func (j *job) step() []ending {
+func (j *job) step() ([]ending, error) {
+	j.net.mu.Lock()
+	j.faulted, j.net.delays = time.Now(), 0
+	j.net.mu.Unlock()
 	endings := make([]ending, j.Job.Ranks)
 	contexts := make([]context.Context, j.Job.Ranks)
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Hour, errStuck)
@@ -219,7 +263,12 @@ func (j *job) step() []ending {
 		}
 		e.returned = true
 	})
-	return endings
+	j.net.mu.Lock()
+	defer j.net.mu.Unlock()
+	if took, most := time.Since(j.faulted), time.Minute+j.net.delays; took > most {
+		return endings, fmt.Errorf("the step has ended %v after its last fault (%v), not within %v (L8)", took, j.fired, most)
+	}
+	return endings, nil
 }
 
 // wrongStep returns the violation of a step, and whether the job is over.
@@ -237,7 +286,7 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 	}()
 	// A rank whose link has ended waits two seconds for rank 0 to report the cause. If rank 0 is
 	// silent too, which the rank detects later, it reports the link.
-	unsaid := j.net.silent[0] && slices.Contains(j.lost[1:], true)
+	unsaid := slices.ContainsFunc(j.fired, func(f JobFault) bool { return f.Kind == hushed && f.Rank == 0 }) && slices.Contains(j.lost[1:], true)
 	quiet := !slices.ContainsFunc(j.fired, func(f JobFault) bool { return f.Kind >= severs && f.Kind != drags })
 	for rank := range endings {
 		e := &endings[rank]
@@ -247,6 +296,7 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 		}
 		lost, is := errors.AsType[*tcp.LostError](reason)
 		over = over || is
+		j.marks.add(toldLost, is && lost.Rank == rank)
 		switch {
 		case e.undone != nil && !j.lost[rank]:
 			return true, fmt.Errorf("rank %d has done the step, and an exchange ends with %w (L8)", rank, e.undone)
@@ -290,7 +340,7 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 // runJob runs a job, then starts it again and runs a step without faults.
 func runJob(s Job, sum *jobTally) (err error) {
 	s.Faults = slices.Clone(s.Faults)
-	j := &job{Job: s, world: &world{Scenario: Scenario{Ranks: s.Ranks, Copies: s.Copies, Transformer: true}, number: 1, m: s.Microbatches, training: true, dry: true}}
+	j := &job{Job: s, world: &world{Scenario: Scenario{Ranks: s.Ranks, Copies: s.Copies, Transformer: true}, number: 1, m: s.Microbatches, training: true, dry: true}, marks: &sum.Marks}
 	found, _ := schedule.Find(s.Schedule)
 	for _, n := range []int{s.Ranks, 2 * s.Ranks} {
 		if j.placement, err = found.Place(s.Ranks, n); err == nil {
@@ -323,14 +373,17 @@ func runJob(s Job, sum *jobTally) (err error) {
 			}
 		}
 		for step := 0; step < s.Steps && !over && err == nil; step++ {
-			over, err = j.wrongStep(j.step())
+			endings, late := j.step()
+			over, err = j.wrongStep(endings)
+			err = cmp.Or(err, late)
 			sum.Steps++
+			sum.Microbatches += int64(s.Microbatches)
 		}
 		if over && err == nil {
 			sum.Over++
 		}
 		j.close()
-		sum.Faults += len(j.fired)
+		sum.Faults += int64(len(j.fired))
 		if err != nil || again == 0 && len(j.fired) == 0 {
 			return err
 		}
@@ -339,7 +392,10 @@ func runJob(s Job, sum *jobTally) (err error) {
 }
 
 // jobTally sums up jobs.
-type jobTally struct{ Jobs, Steps, Over, Faults int }
+type jobTally struct {
+	Jobs, Steps, Over, Faults, Microbatches int64
+	Marks                                   marks
+}
 
 // TestJobs runs the jobs of consecutive seeds.
 func TestJobs(t *testing.T) {
@@ -375,5 +431,6 @@ func TestJobs(t *testing.T) {
 		next++
 	}
 	text, _ := json.Marshal(sum)
-	t.Logf("next %d, %s", next, text)
+	t.Logf("next %d, %s, %.0f microbatches a second", next, text, float64(sum.Microbatches)/time.Since(began).Seconds())
+	sum.Marks.report(t, jobMarks, sum.Jobs)
 }

@@ -26,6 +26,9 @@ type network struct {
 	parted  map[[2]int]bool // pairs of ranks, the lower one first, between which no data passes
 	dead    []bool
 	fault   func(rank int, w *wire) // called for every write, under the lock
+	mark    func(mark, bool)        // also under the lock
+	window  int                     // the maximum number of bytes in flight in a direction of a connection
+	delays  time.Duration           // the sum of all delays
 }
 
 // wire is a connection between two ranks.
@@ -55,21 +58,30 @@ type piece struct {
 	data []byte // nil means the end
 }
 
-// window is the maximum number of bytes in flight.
-const window = 32 << 10
-
-func newNetwork(seed uint64, ranks int) *network {
-	n := &network{random: rand.New(rand.NewPCG(seed, 3)), doors: map[string]*listener{}, parted: map[[2]int]bool{}, writes: make([]int, ranks), silent: make([]bool, ranks), dead: make([]bool, ranks)}
+func newNetwork(seed uint64, ranks, window int) *network {
+	n := &network{window: window, random: rand.New(rand.NewPCG(seed, 3)), doors: map[string]*listener{}, parted: map[[2]int]bool{}, writes: make([]int, ranks), silent: make([]bool, ranks), dead: make([]bool, ranks)}
 	n.changed = sync.NewCond(&n.mu)
 	return n
 }
 
 // delay returns the delay of a piece: mostly short, sometimes long.
 func (n *network) delay() time.Duration {
+	d := time.Duration(1 + n.random.IntN(1e6))
 	if n.random.IntN(32) == 0 {
-		return time.Duration(1 + n.random.IntN(1e9))
+		d = time.Duration(1 + n.random.IntN(1e9))
 	}
-	return time.Duration(1 + n.random.IntN(1e6))
+	n.delays += d
+	return d
+}
+
+// heal ends what keeps data from passing. Data that was sent before arrives.
+func (n *network) heal() {
+	clear(n.silent)
+	clear(n.parted)
+	for _, w := range n.wires {
+		w.late = 0
+	}
+	n.changed.Broadcast()
 }
 
 // kill ends a process and its connections. Data that it has written may be lost.
@@ -151,14 +163,17 @@ func (h host) Dial(ctx context.Context, at string) (net.Conn, error) {
 	defer n.mu.Unlock()
 	d := n.doors[at]
 	if d != nil && n.cutOff(rank, d.rank) {
-		n.mu.Unlock()
-		<-ctx.Done()
-		n.mu.Lock()
+		n.mark(dialsCut, true)
+		defer context.AfterFunc(ctx, n.wake)()
+		for n.cutOff(rank, d.rank) && ctx.Err() == nil {
+			n.changed.Wait()
+		}
 	}
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case d == nil || d.closed || n.dead[rank]:
+		n.mark(dialsDead, d != nil && n.dead[d.rank])
 		return nil, syscall.ECONNREFUSED
 	}
 	there, back := &pipe{}, &pipe{}
@@ -251,6 +266,7 @@ func (e *end) Write(p []byte) (int, error) {
 	e.n.fault(e.rank, e.wire)
 	for sent := 0; ; {
 		if err := e.over(1); err != nil {
+			e.n.mark(resetInWrite, sent > 0 && e.in.reset)
 			return sent, err
 		}
 		if other := e.other(); other.closed {
@@ -259,12 +275,13 @@ func (e *end) Write(p []byte) (int, error) {
 		if sent == len(p) {
 			return sent, nil
 		}
-		if room := window - e.out.bytes; room > 0 {
+		if room := e.n.window - e.out.bytes; room > 0 {
 			k := 1 + e.n.random.IntN(min(len(p)-sent, room))
 			e.send(append([]byte{}, p[sent:sent+k]...))
 			sent += k
 			continue
 		}
+		e.n.mark(bothWindowsFull, e.in.bytes >= e.n.window)
 		e.n.changed.Wait()
 	}
 }
@@ -277,6 +294,7 @@ func (e *end) other() *end {
 }
 
 func (e *end) send(data []byte) {
+	e.n.delays += e.wire.late
 	at := time.Now().Add(e.n.delay() + e.wire.late)
 	if at.Before(e.out.last) {
 		at = e.out.last

@@ -68,7 +68,7 @@ var planted = []struct{ name, file, old, new string }{
 	{"a lost rank is not broadcast", "transport/tcp/hub.go",
 		"	h.broadcast(frame{kind: lost,", "	if off {\n		return\n	}\n	h.broadcast(frame{kind: lost,"},
 	{"a silent rank is not lost", "transport/tcp/control.go",
-		"time.Now().Add(a.silence)); err != nil {", "time.Now().Add(a.silence)); err != nil && !off || off && a.SetReadDeadline(time.Time{}) != nil {"},
+		"time.Now().Add(a.pauses.silence)); err != nil {", "time.Now().Add(a.pauses.silence)); err != nil && !off || off && a.SetReadDeadline(time.Time{}) != nil {"},
 	{"a send does not wake the receiver", "transport/local/links.go",
 		"	l.watch.moves++\n	l.wake(to)\n", "	l.watch.moves++\n	if !off {\n		l.wake(to)\n	}\n"},
 }

@@ -55,6 +55,7 @@ const (
 var (
 	errPlanted   = errors.New("a planted error")
 	errCancelled = errors.New("a planted cancellation")
+	errFlip      = errors.New("a planted flip of a bit in flight")
 )
 
 // stall is the timeout of the stall detection.
@@ -79,19 +80,31 @@ type world struct {
 	dry       bool               // during a dry run of the stages
 	nulls     []*kernels.Null    // of the dry run
 	profile   *layout.Profile    // if memory is planned
+	sides     []*farSide         // by rank, if saved state is offloaded
+	failures  int                // the number of steps in a row that have failed
 
 	// State of the current step.
-	step, m  int
-	training bool
-	events   int
-	before   int // events of the last step that had no fault
-	fired    []kind
-	late     bool // a fault after the exchange of its rank
-	outputs  []output
-	unseen   bool // a rank hung while all others may wait for a stream, for which stalls are not detected
-	cancels  []context.CancelCauseFunc
-	farFired atomic.Bool // the planted fault of far memory has happened
-	found    error       // the first violation
+	step, m   int
+	order     [][]int // of the microbatches, by replica; nil is the runner's
+	training  bool
+	events    int
+	before    int // events of the last step that had no fault
+	fired     []kind
+	late      bool // a fault after the exchange of its rank
+	outputs   []output
+	unseen    bool // a rank hung while all others may wait for a stream, for which stalls are not detected
+	cancels   []context.CancelCauseFunc
+	farFired  atomic.Bool  // the planted fault of far memory has happened
+	found     error        // the first violation
+	faulted   time.Time    // when the last fault has happened, or the step has begun
+	hanging   int          // number of ranks that hang
+	failed    bool         // on a rank
+	closed    bool         // an exchange has succeeded
+	over      atomic.Bool  // on all ranks
+	preparing bool         // Prepare runs beside the step
+	inRule    func()       // called by the rule in Prepare
+	watched   []watched    // by rank
+	flight    map[link]int // number of messages sent, and not yet received
 
 	tally *tally
 }
@@ -108,6 +121,7 @@ type tally struct {
 	Replicated                                                int64 // microbatches of several replicas
 	Offloaded, Far                                            int64 // steps that offloaded, and faults of far memory
 	Fired                                                     [numKinds]int64
+	Marks                                                     marks
 }
 
 // device is a host whose allocations and operations on gradients are events.
@@ -158,7 +172,7 @@ func (w *world) event(at place) error {
 	w.events++
 	for i := range w.Faults {
 		f := &w.Faults[i]
-		if f.Step != w.step || f.At < 0 || w.events < w.before*f.At/1000 || at == atPeak && w.count() > 1 {
+		if f.Step != w.step || f.At < 0 || w.events < w.before*f.At/1000 || at == atPeak && w.count() > 1 || f.Kind == flips && (at != atCopy || !w.Sums) {
 			continue // every replica must see the update of a step that counts
 		}
 		return w.fail(at, f)
@@ -178,6 +192,8 @@ func (w *world) fail(at place, f *Fault) error {
 	f.At = -1
 	w.fired = append(w.fired, what)
 	w.late = w.late || at == atPeak
+	w.faulted = time.Now()
+	w.markFault(at, what)
 	switch what {
 	case returns:
 		if at == atSource && f.Step%2 == 0 {
@@ -192,9 +208,13 @@ func (w *world) fail(at place, f *Fault) error {
 		w.cancels[w.clerk.random.IntN(len(w.cancels))](errCancelled)
 	case hangs:
 		w.unseen = w.unseen || at == atSource && w.Stream
+		w.hanging++
 		w.clerk.sleep(3 * stall)
+		w.hanging--
 	case slow:
 		w.clerk.sleep(stall / 8)
+	case flips:
+		return errFlip
 	}
 	return nil
 }
@@ -475,8 +495,10 @@ func (w *world) end(o output) error {
 
 // put fills an entry.
 func (w *world) put(dev kernels.Compute, e batchctx.Entry[T], index int) error {
-	if !w.dry && e.Rank()/w.Ranks != index%w.count() {
-		w.violated("rank %d of %d replicas is asked for microbatch %d", e.Rank(), w.count(), index)
+	if !w.dry {
+		if replica := e.Rank() / w.Ranks; w.order == nil && replica != index%w.count() || w.order != nil && !slices.Contains(w.order[replica], index) {
+			w.violated("rank %d of %d replicas is asked for microbatch %d", e.Rank(), w.count(), index)
+		}
 	}
 	if w.Transformer {
 		w.putTokens(dev, e, index)
@@ -515,13 +537,22 @@ func (w *world) copy(from, to int, b T) (T, error) {
 	if w.dry {
 		return kernels.Transfer(w.nulls[to], w.nulls[from], b)
 	}
-	if err := w.event(atCopy); err != nil {
-		return T{}, err
+	w.watched[from].copied++
+	defer func() { w.watched[from].copied-- }()
+	planted := w.event(atCopy)
+	if planted != nil && planted != errFlip {
+		return T{}, planted
 	}
 	made, err := kernels.Transfer(w.devs[to].Host, w.devs[from].Host, b)
 	if err == nil {
 		w.clerk.pause()
 		_, err = w.devs[from].Lend(b)
+	}
+	if err == nil && planted == errFlip {
+		var bits []byte
+		if bits, err = w.devs[to].View(made); err == nil {
+			bits[0] ^= 1
+		}
 	}
 	if err != nil && !errors.Is(err, memory.ErrOutOfMemory) {
 		w.violated("rank %d ended a buffer while rank %d copied it (L4): %w", from, to, err)
@@ -592,16 +623,29 @@ func (w *world) config(devs []kernels.Compute, first int) runner.Config[T] {
 		Losses:    []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 		FirstStep: 1,
 		Plan:      runner.Plan{Placement: w.placement, LookAhead: w.LookAhead, Rule: w.randomOrder},
-		World:     runner.World[T]{Capacity: w.Capacity, Copy: w.copy, Stall: stall},
+		World:     runner.World[T]{Capacity: w.Capacity, Copy: w.copy, Stall: stall, Sums: w.Sums && !w.dry},
 		Hooks: runner.Hooks{
-			Action:     func(int, schedule.Action) { _ = w.event(atHook) },
+			Action: func(rank int, action schedule.Action) {
+				w.markAction(rank, action)
+				_ = w.event(atHook)
+			},
 			Microbatch: func(*memory.Sample) { _ = w.event(atHook) },
-			Failed:     func(int, error, iter.Seq[memory.Info]) { w.clerk.pause() },
-			Peak:       func(int, iter.Seq[memory.PeakOwner]) { _ = w.event(atPeak) },
+			Failed: func(int, error, iter.Seq[memory.Info]) {
+				w.failed = true
+				w.clerk.pause()
+			},
+			Peak: func(int, iter.Seq[memory.PeakOwner]) { _ = w.event(atPeak) },
 		},
 	}
 	if found, err := schedule.Find(w.Schedule); err == nil {
 		cfg.Plan.Rule = found.Rule
+	}
+	rule := cfg.Plan.Rule
+	cfg.Plan.Rule = func(p schedule.Params) (*schedule.Plan, error) {
+		if w.preparing {
+			w.inRule()
+		}
+		return rule(p)
 	}
 	for _, dev := range devs {
 		space := dev.(memory.Space[T])
@@ -628,7 +672,8 @@ func (w *world) config(devs []kernels.Compute, first int) runner.Config[T] {
 	cfg.Memory.Profile = w.profile
 	if w.Far && w.Planned {
 		cfg.Memory.Offload = runner.Offload{Share: 1, Range: func(rank int) (memory.Range, error) {
-			return &farSide{Range: far.Heap(), w: w, rank: rank}, nil
+			w.sides[rank] = &farSide{Range: far.Heap(), w: w, rank: rank}
+			return w.sides[rank], nil
 		}}
 	}
 	return cfg
@@ -638,9 +683,10 @@ func (w *world) config(devs []kernels.Compute, first int) runner.Config[T] {
 // that waits for a copy keeps its turn, so turns do not depend on the lanes.
 type farSide struct {
 	memory.Range
-	w             *world
-	rank          int
-	writes, reads int
+	w                *world
+	rank             int
+	writes, reads    int
+	writing, reading atomic.Bool // a copy runs
 }
 
 func (f *farSide) planted(copies int) bool {
@@ -658,6 +704,8 @@ func (f *farSide) delay() {
 }
 
 func (f *farSide) WriteAt(p []byte, off int64) (int, error) {
+	f.writing.Store(true)
+	defer f.writing.Store(false)
 	f.delay()
 	if f.writes++; f.planted(f.writes) {
 		return 0, errPlanted
@@ -666,6 +714,8 @@ func (f *farSide) WriteAt(p []byte, off int64) (int, error) {
 }
 
 func (f *farSide) ReadAt(p []byte, off int64) (int, error) {
+	f.reading.Store(true)
+	defer f.reading.Store(false)
 	f.delay()
 	n, err := f.Range.ReadAt(p, off)
 	if f.reads++; f.planted(-f.reads) {
@@ -688,12 +738,12 @@ func (w *world) build() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errRefused, err)
 	}
-	w.Planned = w.Planned && !w.Bare
+	w.Planned, w.Sums = w.Planned && !w.Bare, w.Sums && !w.Bare
 	if found, none := schedule.Find(w.Schedule); none == nil && !found.Ascends { // whose bits differ (L9)
 		w.Transformer = false
 	}
 	if w.Transformer {
-		w.Outputs, w.Frozen = false, 0
+		w.Outputs, w.Frozen, w.Ordered = false, 0, false // the order changes bits (L9)
 	}
 	devs := make([]kernels.Compute, w.Ranks)
 	if w.Planned {
@@ -767,7 +817,11 @@ func (w *world) runnersOn(devs []kernels.Compute) error {
 	if w.Apart = w.Apart && w.total() > 1; !w.Apart && w.count() == 1 {
 		return w.add(w.config(devs, 0), devs)
 	}
-	links, err := local.New(local.Config[T]{Ranks: w.total(), Capacity: w.Capacity, Copy: w.copy, Stall: stall})
+	cfg := local.Config[T]{Ranks: w.total(), Capacity: w.Capacity, Copy: w.copy, Stall: stall}
+	if w.Sums {
+		cfg.Sum = func(rank int, h T) (uint32, error) { return transport.SumOf(w.devs[rank].Host, h) }
+	}
+	links, err := local.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -817,14 +871,19 @@ type station struct {
 }
 
 func (s *station) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
+	own := &s.w.watched[s.rank]
 	s.w.clerk.pause()
+	own.exchanging = true
 	all, err := s.Endpoint.Exchange(ctx, mine)
+	own.exchanging, s.w.closed = false, s.w.closed || err == nil
 	s.w.clerk.pause()
 	return all, err
 }
 
 func (s *station) Abort(cause error) {
+	s.w.watched[s.rank].aborting = true
 	s.w.clerk.pause()
+	s.w.markAbort(s.rank)
 	s.Endpoint.Abort(cause)
 	s.w.aborted[s.rank] = true
 }
@@ -834,9 +893,13 @@ func (s *station) Get(ctx context.Context, from int, tag transport.Tag, offset i
 		return s.Endpoint.Get(ctx, from, tag, offset, dst)
 	}
 	if err := s.w.event(atGet); err != nil {
+		s.w.markRead(s.rank, tag.Content, err, failsInReduction, failsInGather)
 		return err
 	}
+	s.w.watched[from].read++
 	err := s.Endpoint.Get(ctx, from, tag, offset, dst)
+	s.w.watched[from].read--
+	s.w.markRead(s.rank, tag.Content, err, lostInReduction, lostInGather)
 	if err == nil && s.w.aborted[from] {
 		s.w.violated("rank %d has read %v from rank %d, whose Abort has returned", s.rank, tag, from)
 	}
@@ -857,7 +920,10 @@ func (w *world) run() ([]ending, error) {
 	m := w.microbatches(w.step)
 	w.before = w.before * m / max(w.m, 1)
 	w.m, w.events, w.fired, w.late, w.unseen = m, 0, nil, false, false
+	w.hanging, w.failed, w.closed, w.faulted, w.flight = 0, false, false, time.Now(), map[link]int{}
+	w.watched = make([]watched, w.total())
 	w.aborted, w.counts = make([]bool, w.total()), make([]int, w.placement.Depth()*m)
+	w.order = w.drawOrder()
 	w.training = w.Evaluations>>w.step&1 == 0
 	endings := make([]ending, len(w.runners))
 	w.cancels = nil
@@ -867,7 +933,16 @@ func (w *world) run() ([]ending, error) {
 		contexts, w.cancels = append(contexts, ctx), append(w.cancels, cancel)
 		defer cancel(nil)
 	}
-	done, left := make(chan struct{}), make(chan int, len(w.runners))
+	done, left, prepared := make(chan struct{}), make(chan int, len(w.runners)), make(chan struct{}, 1)
+	if w.over.Store(false); w.Prepares {
+		r := rand.New(rand.NewPCG(w.Seed, 200+uint64(w.step)))
+		w.clerk.Go(func() {
+			w.prepare(r)
+			prepared <- struct{}{}
+		})
+	} else {
+		prepared <- struct{}{}
+	}
 	for i, r := range w.runners {
 		go func() {
 			e := &endings[i]
@@ -878,10 +953,14 @@ func (w *world) run() ([]ending, error) {
 			if w.total() == 1 {
 				w.clerk.Begin(0)
 			}
+			source := w.source[i]
+			if w.order != nil {
+				source = runner.InOrder(source, w.order)
+			}
 			if w.training {
-				e.result, e.err = r.Step(contexts[i], w.m, w.source[i])
+				e.result, e.err = r.Step(contexts[i], w.m, source)
 			} else {
-				e.result, e.err = r.Evaluate(contexts[i], w.m, w.source[i])
+				e.result, e.err = r.Evaluate(contexts[i], w.m, source)
 			}
 			e.returned = true
 		}()
@@ -890,10 +969,16 @@ func (w *world) run() ([]ending, error) {
 		for range w.runners {
 			<-left
 		}
+		w.over.Store(true)
+		<-prepared
 		close(done)
 	}()
 	err := w.clerk.serve(done)
+	if took, most := time.Since(w.faulted), 4*stall+time.Duration(w.events)*time.Millisecond; err == nil && took > most {
+		err = fmt.Errorf("the step has ended %v after its last fault (%v), not within %v (L8)", took, w.fired, most)
+	}
 	if w.farFired.Swap(false) {
+		w.mark(farFails, len(w.fired) > 0)
 		w.fired = append(w.fired, returns)
 		w.tally.Far++
 	}
@@ -914,6 +999,7 @@ func (w *world) wrong(endings []ending) error {
 			return err
 		}
 	}
+	w.markEnd(endings, well)
 	if w.training && (well > 0 || w.late) {
 		w.number++
 	}
@@ -932,7 +1018,7 @@ func (w *world) wrong(endings []ending) error {
 	}
 	if well == len(endings) {
 		for _, f := range w.fired {
-			if (f < cancels || f == hangs && !w.unseen && w.total() > 1 && len(w.fired) == 1) && !w.late { // the others wait
+			if (f < cancels || f == flips || f == hangs && !w.unseen && w.total() > 1 && len(w.fired) == 1) && !w.late { // the others wait
 				return fmt.Errorf("the step has succeeded in spite of its faults: %v", w.fired)
 			}
 		}
@@ -998,6 +1084,10 @@ func (w *world) wrongError(e *ending) error {
 			}
 		case cancels:
 			if errors.Is(reported, errCancelled) {
+				return nil
+			}
+		case flips:
+			if errors.Is(reported, transport.ErrSum) {
 				return nil
 			}
 		case hangs:
@@ -1116,7 +1206,10 @@ func Run(t *testing.T, s Scenario, sum *tally) (trace uint64, found error) {
 	}()
 	goroutines := 0
 	if s.count() > 1 {
-		goroutines = 2
+		goroutines = 2 * s.Ranks * s.count()
+	}
+	if s.Prepares {
+		goroutines++
 	}
 	synctest.Test(t, func(*testing.T) { trace, found = run(s, sum, goroutines) })
 	return trace, found
@@ -1124,6 +1217,7 @@ func Run(t *testing.T, s Scenario, sum *tally) (trace uint64, found error) {
 
 func run(s Scenario, sum *tally, goroutines int) (trace uint64, err error) {
 	w := &world{Scenario: s, tally: sum, clerk: newClerk(s.Seed, s.Policy, s.Ranks*s.count(), goroutines), before: 20 * s.Stages * s.count(), m: 1, number: 1}
+	w.sides = make([]*farSide, w.total())
 	w.Faults = slices.Clone(s.Faults)
 	for rank := range w.total() {
 		w.devs = append(w.devs, &device{hosts[rank], w})

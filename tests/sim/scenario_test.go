@@ -28,6 +28,9 @@ type Scenario struct {
 	Transformer   bool // instead of toys
 	Outputs       bool // evaluations return their outputs
 	Varies        bool // the number of microbatches increases from step to step
+	Sums          bool // of messages and exposed memory
+	Ordered       bool // the microbatches of a step have a random order, and the replicas random shares
+	Prepares      bool // another step is prepared beside each step
 	Far           bool // saved state is offloaded to far memory, if memory is planned
 	// FarFault is the number of the copy that fails, counted on rank |FarFault| mod Ranks over the
 	// run: of copies to far memory if it is positive, of copies back if it is negative. 0 means none.
@@ -54,6 +57,7 @@ const (
 	cancels
 	hangs // for longer than the stall detection allows, ignoring the context
 	slow  // for a shorter time than the stall detection allows
+	flips // a bit changes in a copy between ranks
 	numKinds
 )
 
@@ -83,7 +87,7 @@ func draw(seed uint64) Scenario {
 		}
 	}
 	for range r.IntN(4) {
-		f := Fault{r.IntN(s.Steps), r.IntN(1000), kind(r.IntN(int(numKinds)))}
+		f := Fault{r.IntN(s.Steps), r.IntN(1000), kind(r.IntN(int(flips)))}
 		switch r.IntN(6) {
 		case 0:
 			f.At = 1000 - r.IntN(30) // near the end of a step
@@ -105,7 +109,45 @@ func draw(seed uint64) Scenario {
 			s.Microbatches += s.Replicas - 1 - (s.Microbatches+s.Replicas-1)%s.Replicas
 		}
 	}
+	s.extend()
 	return s
+}
+
+// extend draws the features and faults that do not depend on others.
+func (s *Scenario) extend() {
+	r := rand.New(rand.NewPCG(s.Seed, 5))
+	s.Sums, s.Ordered = r.IntN(3) == 0, !s.Stream && r.IntN(3) == 0
+	s.Prepares = s.Microbatches <= 64 && r.IntN(4) == 0
+	if r.IntN(4) == 0 { // many faults
+		for range 1 + r.IntN(12) {
+			s.Faults = append(s.Faults, Fault{r.IntN(s.Steps), r.IntN(1000), kind(r.IntN(int(flips)))})
+		}
+	}
+	if s.Sums && s.Ranks > 1 && r.IntN(4) == 0 {
+		s.Faults = append(s.Faults, Fault{r.IntN(s.Steps), r.IntN(900), flips})
+	}
+	if s.Replicas > 1 && s.Microbatches <= 64 && r.IntN(8) == 0 {
+		s.Planned, s.Far, s.FarFault = true, true, max(r.IntN(101)-50, -40)
+	}
+}
+
+// drawOrder returns an order of the microbatches of the current step, dealt to the replicas, or nil.
+func (w *world) drawOrder() [][]int {
+	if !w.Ordered {
+		return nil
+	}
+	r := rand.New(rand.NewPCG(w.Seed, 100+uint64(w.step)))
+	all, order := r.Perm(w.m), make([][]int, w.count())
+	for replica := range order {
+		left := w.count() - replica // with this one
+		n := (len(all) + left - 1) / left
+		if w.Schedule == "" && left > 1 { // any order of any number is a plan
+			n = 1 + r.IntN(len(all)-left+1)
+		}
+		order[replica], all = all[:n], all[n:]
+	}
+	order[len(order)-1] = append(order[len(order)-1], all...)
+	return order
 }
 
 // lengthen changes a scenario to replicas with short pipelines and long steps.

@@ -52,7 +52,8 @@ func smaller(s Scenario) []Scenario {
 	for _, flag := range []func(*Scenario) *bool{
 		func(c *Scenario) *bool { return &c.Apart }, func(c *Scenario) *bool { return &c.Recompute },
 		func(c *Scenario) *bool { return &c.Stream }, func(c *Scenario) *bool { return &c.Planned },
-		func(c *Scenario) *bool { return &c.Far },
+		func(c *Scenario) *bool { return &c.Far }, func(c *Scenario) *bool { return &c.Prepares },
+		func(c *Scenario) *bool { return &c.Ordered }, func(c *Scenario) *bool { return &c.Sums },
 		func(c *Scenario) *bool { return &c.Bare }, func(c *Scenario) *bool { return &c.Varies },
 		func(c *Scenario) *bool { return &c.Transformer }, func(c *Scenario) *bool { return &c.Copies }, func(c *Scenario) *bool { return &c.Outputs },
 	} {

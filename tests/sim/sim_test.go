@@ -75,6 +75,10 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	p.save(t, began, before)
+	t.Logf("%.0f microbatches a second", float64(p.Tally.Microbatches)/p.Seconds)
+	if !*longs {
+		p.Tally.Marks.report(t, seedMarks, p.Tally.Runs)
+	}
 }
 
 // report reports a violation and the smallest scenario that shows a violation.

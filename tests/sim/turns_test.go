@@ -42,10 +42,10 @@ type seat struct {
 	taken  bool        // by a goroutine
 }
 
-// newClerk returns a clerk for a number of ranks, each of which may start a number of goroutines. It
+// newClerk returns a clerk for a number of ranks, which may start a number of goroutines. It
 // belongs to the bubble that creates it.
 func newClerk(seed uint64, p policy, ranks, goroutines int) *clerk {
-	c := &clerk{random: rand.New(rand.NewPCG(seed, 1)), policy: p, seats: make([]seat, ranks*(1+goroutines)), ranks: ranks, current: -1, trace: 14695981039346656037}
+	c := &clerk{random: rand.New(rand.NewPCG(seed, 1)), policy: p, seats: make([]seat, ranks+goroutines), ranks: ranks, current: -1, trace: 14695981039346656037}
 	for i := range c.seats {
 		c.seats[i].turn = make(chan struct{}, 1)
 	}
