@@ -3,6 +3,7 @@ package draw
 // Front is a rank's progress in a step that hangs. The actions that begin at Time or later have not run.
 type Front struct {
 	Time    int64
+	Name    string // of the rank; "" means its number in the plan
 	Blamed  bool   // the step waits for this rank
 	Explain string // for messages: the action at which the rank waits, and the reason
 }

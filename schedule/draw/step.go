@@ -65,6 +65,9 @@ func (s *Step) row(i int) (name, note string, stages []int) {
 		return s.Rows[i].Name, s.Rows[i].Note, s.Plan.Placement.On(s.Rows[i].Rank)
 	}
 	stages = s.Plan.Placement.On(i)
+	if i < len(s.Front) && s.Front[i].Name != "" {
+		return s.Front[i].Name, stageList(stages), stages
+	}
 	return fmt.Sprintf("rank %d", i), stageList(stages), stages
 }
 

@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/weir-ml/weir/schedule/draw"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -61,7 +62,7 @@ func (r *Report) pictures(most int) (list []picture, err error) {
 				position++
 			}
 			step.Front = append(step.Front, draw.Front{
-				Time: step.FrontAt(place, position), Blamed: blamed(rank), Explain: units.Ranks([]int{rank}) + ", " + p.String(),
+				Time: step.FrontAt(place, position), Blamed: blamed(rank), Name: units.Ranks([]int{rank}), Explain: units.Ranks([]int{rank}) + ", " + p.String(),
 			})
 		}
 		var svg bytes.Buffer
@@ -77,7 +78,7 @@ func (r *Report) pictures(most int) (list []picture, err error) {
 const mostPictures = 8
 
 var page = template.Must(template.New("page").Parse(`<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>weir hang</title>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1"><title>weir hang</title>
 <style>
 :root{color-scheme:light dark}
 body{font:15px/1.5 system-ui,sans-serif;margin:2em;max-width:100em}
@@ -103,5 +104,5 @@ func (r *Report) HTML(w io.Writer) error {
 	if err := r.Write(&text); err != nil {
 		return err
 	}
-	return page.Execute(w, map[string]any{"Verdict": r.Summary(), "Pictures": pictures, "Text": text.String()})
+	return page.Execute(w, map[string]any{"Verdict": r.Summary(), "Pictures": pictures, "Text": strings.TrimLeft(strings.TrimPrefix(text.String(), r.Summary()), "\n")})
 }
