@@ -94,7 +94,7 @@ func TestPageOfAFailedRun(t *testing.T) {
 		if title == "" {
 			continue
 		}
-		require.Len(t, page.Timeline.Rows, 1)
+		require.Len(t, page.Timeline.Rows, 3, "each rank has its lane")
 		var text bytes.Buffer
 		require.NoError(t, page.Write(&text))
 		require.Contains(t, text.String(), "planted &lt;cause&gt;")

@@ -138,18 +138,21 @@ func (r *Run) timeline() *report.Timeline {
 			}
 			color := report.Blue
 			switch a.Action.Kind() {
-			case schedule.B, schedule.I:
+			case schedule.B: // the colours of package draw
 				color = report.Orange
+			case schedule.I:
+				color = report.Aqua
 			case schedule.W:
-				color = report.Green
+				color = report.Yellow
 			}
 			row.Spans = append(row.Spans, report.Span{
 				Start: (a.Start - from).Seconds(), End: (a.End - from).Seconds(), Label: a.Action.String(), Color: color,
 			})
 		}
-		if row.Spans != nil {
-			t.Rows = append(t.Rows, row)
-		}
+		t.Rows = append(t.Rows, row)
+	}
+	if !slices.ContainsFunc(t.Rows, func(row report.TimelineRow) bool { return row.Spans != nil }) {
+		t.Rows = nil
 	}
 	return t
 }
