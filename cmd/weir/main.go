@@ -51,10 +51,18 @@ type streams struct {
 
 func main() {
 	stdout := io.Writer(os.Stdout)
+	var bold *terminal.Bold
 	if terminal.Columns(os.Stdout) > 0 { // Files must not control a terminal either when they are shown on one.
-		stdout = terminal.Writer(os.Stdout)
+		if bold = terminal.NewBold(os.Stdout); bold != nil {
+			stdout = bold
+		}
+		stdout = terminal.Writer(stdout)
 	}
-	os.Exit(run(os.Args[1:], os.Stdin, stdout, os.Stderr))
+	status := run(os.Args[1:], os.Stdin, stdout, os.Stderr)
+	if bold != nil {
+		_ = bold.Flush() // the command has ended, and its errors were checked
+	}
+	os.Exit(status)
 }
 
 // Exit statuses of all commands.

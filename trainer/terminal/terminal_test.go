@@ -52,3 +52,19 @@ func TestWriter(t *testing.T) {
 type broken struct{ err error }
 
 func (b broken) Write([]byte) (int, error) { return 0, b.err }
+
+func TestBold(t *testing.T) {
+	t.Setenv("NO_COLOR", "")
+	t.Setenv("TERM", "xterm")
+	var out bytes.Buffer
+	bold := terminal.NewBold(&out)
+	for _, part := range []string{"Usa", "ge: x\nFlags:\n  a:\n", "Two words:\n\nno end:"} {
+		n, err := bold.Write([]byte(part))
+		require.NoError(t, err)
+		require.Equal(t, len(part), n)
+	}
+	require.NoError(t, bold.Flush())
+	require.Equal(t, "Usage: x\n\x1b[1mFlags:\x1b[0m\n  a:\n\x1b[1mTwo words:\x1b[0m\n\nno end:", out.String())
+	t.Setenv("NO_COLOR", "1")
+	require.Nil(t, terminal.NewBold(&out))
+}
