@@ -21,13 +21,13 @@ import (
 type slotsCmd struct {
 	timedPlan
 	With       []string `help:"Another plan that never runs in the same step, such as one for another size of a group: a file, or a schedule with the same flags. Each pool has the slots of the plan that needs the most." placeholder:"PLAN"`
-	Evaluation bool     `help:"The same for the forwards of the plan alone."`
+	Evaluation bool     `help:"The same for the forwards of its stages alone, in depth-first order, as Weir evaluates a plan file."`
 	Pool       string   `help:"What shares a pool: each stage and direction has one, each direction, or the rank." enum:"stage,direction,rank" default:"rank"`
 	Hold       string   `help:"How long a stage holds what it was given: taken is until the computation that takes it; last until its last computation for the microbatch, as autograd does. auto is last for a plan of PyTorch." enum:"auto,taken,last" default:"auto"`
-	Against    string   `help:"Compare with this plan, or with this output of --json: the exit status is 1 if a pool needs more slots." placeholder:"OLD"`
-	Verify     string   `help:"Verify this output of --json, of any planner, in place of assigning slots." placeholder:"FILE"`
+	Against    string   `help:"Compare with this plan, or with this output of --json: the exit status is 1 if a pool needs more slots." placeholder:"OLD" xor:"output"`
+	Verify     string   `help:"Verify this output of --json, of any planner, in place of assigning slots." placeholder:"FILE" xor:"output"`
 	JSON       bool     `help:"Print the slots as JSON."`
-	Output     string   `help:"Draw what each slot holds in the course of a step, as a picture or as a page that zooms: FILE.svg or FILE.html." short:"o" placeholder:"FILE"`
+	Output     string   `help:"Draw what each slot holds in the course of a step, as a picture or as a page that zooms: FILE.svg or FILE.html." short:"o" placeholder:"FILE" xor:"output"`
 }
 
 // Help returns the text that is printed below the flags.
@@ -245,7 +245,7 @@ func (c *slotsCmd) compare(s *streams, now *slots.Table) error {
 		err = jsonfile.Write(s.out, out)
 	} else {
 		fmt.Fprintf(s.text, "%s, before %d\n", units.Number(out.Now, "slot"), out.Was)
-		if out.SendsNow != out.SendsWas {
+		if out.SendsNow != out.SendsWas && min(out.SendsNow, out.SendsWas) > 0 { // both are known
 			fmt.Fprintf(s.text, "  unreleased sends of a rank: %d, before %d\n", out.SendsNow, out.SendsWas)
 		}
 		for _, m := range out.Changes {

@@ -18,6 +18,8 @@ func TestSlots(t *testing.T) {
 	write("table.json", table)
 	write("wrong.json", strings.Replace(table, `"slots":[0,1`, `"slots":[1,1`, 1))
 	write("broken.json", strings.Replace(table, `"pools"`, `"pool"`, 1))
+	write("wider.json", strings.Replace(table, `"slots":2}`, `"slots":9}`, 1))
+	write("unsimulated.json", strings.Replace(table, `"sends": 1,`, "", 1))
 	plan, _, status := weir("", "plan", "zb-v", "--forward-only", "--capacity", "0", "--to", "plan", "--runtime", "pytorch")
 	require.Equal(t, good, status)
 	write("plan.json", plan)
@@ -32,6 +34,8 @@ func TestSlots(t *testing.T) {
 		{"zb-v --runtime pytorch --verify table.json", atFault, "it has 2 plans, and the command line names 1"},
 		{"zb-v --runtime pytorch --evaluation --verify wrong.json", atFault, "wrong.json: rank 0, action "},
 		{"zb-v --runtime pytorch --evaluation --verify wrong.json --json", atFault, `"rank": 0`},
+		{"zb-v --runtime pytorch --evaluation --verify wider.json", atFault, "pool 0 has 9 slots, and the plans need 2"},
+		{"zb-v --runtime pytorch --evaluation --against table.json -o picture.svg", misused, "can't be used together"},
 		{"zb-v --runtime pytorch --evaluation --verify broken.json", misused, "broken.json:"},
 		{"zb-v --runtime pytorch --evaluation --against broken.json", misused, "broken.json:"},
 		{"zb-v --runtime pytorch --evaluation --verify nothing.json", misused, "nothing.json"},
@@ -51,6 +55,9 @@ func TestSlots(t *testing.T) {
 		require.Equal(t, c.status, status, "%s: %s", c.args, stderr)
 		require.Contains(t, stdout+stderr, c.says, c.args)
 	}
+	stdout, _, status := weir("", "slots", "zb-v", "--runtime", "pytorch", "--evaluation", "--against", "unsimulated.json")
+	require.Equal(t, good, status)
+	require.NotContains(t, stdout, "unreleased sends") // the file does not say how many it has
 	page, err := os.ReadFile("page.html")
 	require.NoError(t, err)
 	require.Contains(t, string(page), `"name":"received 0"`)

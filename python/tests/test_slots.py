@@ -60,7 +60,8 @@ def test_faults(tmp_path):
     plan.write_text(weir("plan", "zb-v", "--ranks", "2", "--microbatches", "6", "--to", "plan"))
     text, read = weir("slots", str(plan), "--json"), checker.read(str(plan))
     for change, says in (
-        (lambda t: t["pools"][0].update(slots=0), "and the variant needs"),
+        (lambda t: t["pools"][0].update(slots=0), "and the plans need"),
+        (lambda t: t["pools"][0].update(slots=99), "has 99 slots, and the plans need"),
         (lambda a: a["variants"][0]["assignments"][0].update(slots=9), "9 slots, and"),
         (lambda a: a["variants"][0]["assignments"][0].update(at=99), "alive at action 99"),
         (lambda a: a["variants"][0]["assignments"][0]["runs"].pop(), "has no slot"),

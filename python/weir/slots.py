@@ -86,10 +86,12 @@ def faults(slots: dict[str, Any], variant: int, plan: dict[str, Any]) -> Iterato
     """Iterates over what is wrong with a variant of the slots, in words."""
     slot_of: dict[tuple[Any, ...], tuple[int, int]] = {}
     assignments = slots["variants"][variant]["assignments"]
+    for i, pool in enumerate(slots["pools"]):
+        needs = max((a["slots"] for v in slots["variants"] for a in v["assignments"] if a["pool"] == i), default=0)
+        if pool["slots"] != needs:
+            yield f"pool {i} has {pool['slots']} slots, and the plans need {needs}"
     for i, a in enumerate(assignments):
         pool = slots["pools"][a["pool"]]
-        if a["slots"] > pool["slots"]:
-            yield f"pool {a['pool']} has {pool['slots']} slots, and the variant needs {a['slots']}"
         for run in a["runs"]:
             if pool.get("stage", run["stage"]) != run["stage"] or pool.get("direction", run["direction"]) != run["direction"]:
                 yield f"pool {a['pool']} has a run of stage {run['stage']}, {run['direction']}"

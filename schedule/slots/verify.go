@@ -102,6 +102,19 @@ func (v *verification) fault(rank int, position int64, format string, args ...an
 // expand turns the runs of the variant into slots by microbatch.
 func (v *verification) expand() {
 	v.slots = map[rankClass]map[int64]assigned{}
+	needs := make([]int, len(v.table.Pools))
+	for _, variant := range v.table.Variants {
+		for _, a := range variant.Assignments {
+			if a != nil && a.Pool >= 0 && a.Pool < len(needs) {
+				needs[a.Pool] = max(needs[a.Pool], a.Slots)
+			}
+		}
+	}
+	for i, p := range v.table.Pools {
+		if p.Slots != needs[i] {
+			v.fault(p.Rank, -1, "pool %d has %d slots, and the plans need %d", i, p.Slots, needs[i])
+		}
+	}
 	used := make([]bool, len(v.table.Pools))
 	for i, a := range v.variant.Assignments {
 		if a == nil || a.Pool < 0 || a.Pool >= len(v.table.Pools) || used[a.Pool] {
@@ -110,9 +123,6 @@ func (v *verification) expand() {
 		}
 		used[a.Pool] = true
 		p := &v.table.Pools[a.Pool]
-		if a.Slots > p.Slots {
-			v.fault(p.Rank, -1, "pool %d has %d slots, and the variant needs %d", a.Pool, p.Slots, a.Slots)
-		}
 		for _, r := range a.Runs {
 			most := v.plan.Microbatches
 			fits := r.Count >= 1 && r.Count <= most && max(r.Stride, -r.Stride) < most && len(r.Slots) > 0 && r.Microbatch >= 0 && r.Microbatch < most
