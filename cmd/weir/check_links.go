@@ -24,7 +24,7 @@ type linkFlags struct {
 	Seq          int    `help:"With --costs or --config, if bytes depend on it: tokens of a sequence." placeholder:"N"`
 	Sequences    int    `help:"With --seq: sequences of a microbatch." default:"1" placeholder:"N"`
 	Lengths      string `help:"In place of --seq: a file with the lengths of the sequences of each microbatch in tokens, a microbatch a line." placeholder:"FILE" predictor:"file"`
-	Against      string `help:"Another plan, made or read with the same flags: a link that needs more here than there is reported, with exit status 1." placeholder:"SCHEDULE|FILE" predictor:"plan"`
+	Against      string `help:"Another plan, made or read with the same flags: a link that needs more here than there is reported, with exit status 1. Receives of a schedule given by name are as with --link-bytes." placeholder:"SCHEDULE|FILE" predictor:"plan"`
 }
 
 // against is the result of a comparison with another plan.
@@ -57,12 +57,12 @@ func needs(plan *schedule.Plan, sizes check.Sizes) (n linkNeeds, err error) {
 	return n, err
 }
 
-// place adds to the flags what --link-bytes and --lengths imply for a schedule given by name.
+// place adds to the flags what --link-bytes, --against and --lengths imply for a schedule given by name.
 func (c *checkCmd) place() error {
 	if _, err := schedule.Find(c.Plan); err != nil {
 		return nil
 	}
-	if c.Links.LinkBytes > 0 && c.Capacity == nil {
+	if (c.Links.LinkBytes > 0 || c.Links.Against != "") && c.Capacity == nil {
 		c.Capacity = new(schedule.Unlimited)
 	}
 	priced := pricedPlan{source: c.source, costFlags: costFlags{Lengths: c.Links.Lengths}}
@@ -77,10 +77,10 @@ func (c *linkFlags) sizes(s *streams, plan *schedule.Plan, file *format.File) (c
 	switch {
 	case c.LinkBytes == 0 && (given || c.Seq > 0 || c.Lengths != ""):
 		return check.Sizes{}, usage("the sizes of messages are for --link-bytes: give it, or leave them out")
+	case (c.LinkBytes > 0 || c.Against != "") && plan.Placement.Ranks > 1 && !plan.HasTransfers():
+		return check.Sizes{}, usage("%s has computations alone, which need no links: weir convert adds transfers (--to comms, --to plan)", plan.Name)
 	case c.LinkBytes == 0:
 		return check.Sizes{}, nil
-	case plan.Placement.Ranks > 1 && !plan.HasTransfers():
-		return check.Sizes{}, usage("--link-bytes: %s has computations alone: weir convert adds transfers (--to comms, --to plan)", plan.Name)
 	case c.MessageBytes > 0 && (c.Costs != "" || c.Config != "") || c.Costs != "" && c.Config != "":
 		return check.Sizes{}, usage("give one of --message-bytes, --costs and --config")
 	case c.MessageBytes > 0:
@@ -142,6 +142,9 @@ func (c *checkCmd) compare(s *streams, plan *schedule.Plan, n linkNeeds) (*again
 	name := c.Links.Against
 	old := *c
 	old.Plan = name
+	if err := old.place(); err != nil {
+		return nil, err
+	}
 	other, file, err := old.read(s, runtimeFlag{c.Runtime})
 	if err != nil {
 		return nil, usage("--against %s: %s", name, plain(err))
