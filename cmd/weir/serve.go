@@ -32,6 +32,7 @@ func (serveCmd) Help() string {
 func (c *serveCmd) Run(s *streams) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	fmt.Fprintln(s.text, "building this command for browsers; that takes a minute at first, and seconds later")
 	if c.Output != "" {
 		return site.Write(ctx, c.Output, "")
 	}

@@ -127,3 +127,9 @@ def test_plan_calls_the_command(tmp_path, monkeypatch):
     fake(tmp_path, '[ "$1" = --version ] && echo weir v0.1.0 && exit; echo "weir: no such plan" >&2; exit 1')
     with pytest.raises(PlanError, match="^weir: no such plan$"):
         weir.plan("1f1b")
+
+
+def test_version_of_the_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not hasattr(weir, "__version__"), "a clone has none"
+    monkeypatch.setattr("importlib.metadata.version", {"weir-ml": "1.2.3"}.__getitem__)
+    assert weir.__version__ == "1.2.3"

@@ -35,4 +35,11 @@ def __getattr__(name: str) -> Any:
     if name in ("Profile", "ProfileError", "profile"):  # which imports the tools that it uses, for a second
         module: Any = importlib.import_module(".profile", __name__)
         return module if name == "profile" else getattr(module, name)
+    if name == "__version__":  # of the installed distribution; a clone has none
+        from importlib import metadata
+
+        try:
+            return metadata.version("weir-ml")
+        except metadata.PackageNotFoundError:
+            pass
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
