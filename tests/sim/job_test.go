@@ -30,6 +30,7 @@ type Job struct {
 	Ranks, Microbatches, Steps, Capacity, LookAhead int
 	Schedule                                        string
 	Copies, Sums                                    bool
+	Replicas, Shard                                 int           // of pipelines, whose ranks Ranks counts
 	Window                                          int           // of a connection, in bytes
 	Heals                                           time.Duration // after the first fault, the network heals and faults end; 0 means never
 	Faults                                          []JobFault
@@ -60,11 +61,15 @@ func drawJob(seed uint64) Job {
 	all := slices.DeleteFunc(schedule.Schedules(), func(s schedule.Schedule) bool { return !s.Ascends })
 	j := Job{Seed: seed, Ranks: 2 + r.IntN(3), Microbatches: 1 + r.IntN(6), Steps: 1 + r.IntN(3), Capacity: r.IntN(4) - 1, LookAhead: r.IntN(3), Copies: r.IntN(4) == 0}
 	j.Schedule = all[r.IntN(len(all))].Name
+	faults := r.IntN(3)
+	more := rand.New(rand.NewPCG(seed, 6))
+	if j.Replicas = 1; more.IntN(3) == 0 {
+		j.Replicas, j.Shard = []int{0, 1, 2, 3, 2 + 2*more.IntN(2)}[j.Ranks], more.IntN(4)
+		j.Microbatches += j.Replicas - 1
+	}
 	if j.Schedule == "dualpipev" {
 		j.Microbatches *= 2 * j.Ranks
 	}
-	faults := r.IntN(3)
-	more := rand.New(rand.NewPCG(seed, 6))
 	j.Sums, j.Window = more.IntN(3) == 0, 1<<(8+more.IntN(8))
 	if more.IntN(4) == 0 {
 		faults += 1 + more.IntN(6)
@@ -177,7 +182,7 @@ func (j *job) begin() []error {
 	j.each(func(rank int) {
 		j.ends[rank], errs[rank] = tcp.Join(context.Background(), tcp.Config{
 			Rank: rank, Ranks: j.Job.Ranks, Address: "sim:0", Token: "secret", Capacity: j.Job.Capacity, Silence: silence,
-			Network: host{n, rank}, Sums: j.Sums,
+			Network: host{n, rank}, Sums: j.Sums, Pipeline: j.world.Ranks,
 		}, j.devs[rank].Host)
 		if errs[rank] == nil {
 			n.mu.Lock()
@@ -192,8 +197,9 @@ func (j *job) begin() []error {
 		}
 		j.runners[rank], errs[rank] = runner.New(runner.Config[T]{
 			Stages: j.model.Stages(), Spaces: runner.Spaces[T](j.devs[rank]), FirstStep: j.number,
-			Plan:  runner.Plan{Placement: j.placement, Rule: found.Rule, LookAhead: j.Job.LookAhead},
-			World: runner.World[T]{Ranks: j.Job.Ranks, First: rank, Transport: func(int) transport.Transport[T] { return &post{j.ends[rank], j, rank} }},
+			Plan:     runner.Plan{Placement: j.placement, Rule: found.Rule, LookAhead: j.Job.LookAhead},
+			Replicas: runner.Replicas{Count: j.Job.Replicas, Shard: j.Job.Shard},
+			World:    runner.World[T]{Ranks: j.world.Ranks, First: rank, Transport: func(int) transport.Transport[T] { return &post{j.ends[rank], j, rank} }},
 			Hooks: runner.Hooks{Action: func(int, schedule.Action) {
 				n.mu.Lock()
 				defer n.mu.Unlock()
@@ -340,10 +346,10 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 // runJob runs a job, then starts it again and runs a step without faults.
 func runJob(s Job, sum *jobTally) (err error) {
 	s.Faults = slices.Clone(s.Faults)
-	j := &job{Job: s, world: &world{Scenario: Scenario{Ranks: s.Ranks, Copies: s.Copies, Transformer: true}, number: 1, m: s.Microbatches, training: true, dry: true}, marks: &sum.Marks}
+	j := &job{Job: s, world: &world{Scenario: Scenario{Ranks: s.Ranks / s.Replicas, Replicas: s.Replicas, Shard: s.Shard, Copies: s.Copies, Transformer: true}, number: 1, m: s.Microbatches, training: true, dry: true}, marks: &sum.Marks}
 	found, _ := schedule.Find(s.Schedule)
-	for _, n := range []int{s.Ranks, 2 * s.Ranks} {
-		if j.placement, err = found.Place(s.Ranks, n); err == nil {
+	for _, n := range []int{j.world.Ranks, 2 * j.world.Ranks} {
+		if j.placement, err = found.Place(j.world.Ranks, n); err == nil {
 			break
 		}
 	}

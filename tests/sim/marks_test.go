@@ -61,6 +61,7 @@ var (
 	twoLost           = of(&jobMarks, "two ranks are lost")
 	lostInAbort       = of(&jobMarks, "a rank is lost in an abort")
 	lostInExchange    = of(&jobMarks, "a peer is lost in an exchange")
+	lostInRead        = of(&jobMarks, "a peer is lost in a reduction or a gather")
 	lostInTransfer    = of(&jobMarks, "a peer is lost in a transfer")
 	jobAborts         = of(&jobMarks, "an abort meets an abort")
 	withdraws         = of(&jobMarks, "a context ends while its rank begins")
@@ -197,8 +198,8 @@ func (s *station) Recv(ctx context.Context, from int, tag transport.Tag, h []T) 
 	return err
 }
 
-// prepare prepares a step of another number of microbatches at a random event of the current step, and
-// may end the context of that call.
+// prepare prepares a step of another number of microbatches at a random event of the current step. It
+// may end the context of that call, or of the step.
 func (w *world) prepare(r *rand.Rand) {
 	at := 1 + r.IntN(max(w.before, 1))
 	w.clerk.Wait(func() bool { return w.events >= at || w.over.Load() })
@@ -208,8 +209,12 @@ func (w *world) prepare(r *rand.Rand) {
 		for range r.IntN(8) {
 			w.clerk.pause()
 		}
-		if r.IntN(2) == 0 {
-			w.mark(prepareCancelled, !w.over.Load())
+		switch n := r.IntN(4); {
+		case w.over.Load():
+		case n == 0 && w.step < w.Steps:
+			_ = w.fail(atHook, &Fault{Kind: cancels})
+		case n < 3:
+			w.mark(prepareCancelled, true)
 			cancel(errCancelled)
 		}
 	}
@@ -265,6 +270,12 @@ func (p *post) Send(ctx context.Context, to int, tag transport.Tag, h []T) error
 
 func (p *post) Recv(ctx context.Context, from int, tag transport.Tag, h []T) error {
 	return p.transferred(p.Endpoint.Recv(ctx, from, tag, h))
+}
+
+func (p *post) Get(ctx context.Context, from int, tag transport.Tag, offset int64, dst []byte) error {
+	err := p.Endpoint.Get(ctx, from, tag, offset, dst)
+	p.j.mark(lostInRead, errors.As(err, new(*tcp.LostError)))
+	return err
 }
 
 func (p *post) transferred(err error) error {

@@ -172,12 +172,24 @@ func (w *world) event(at place) error {
 	w.events++
 	for i := range w.Faults {
 		f := &w.Faults[i]
-		if f.Step != w.step || f.At < 0 || w.events < w.before*f.At/1000 || at == atPeak && w.count() > 1 || f.Kind == flips && (at != atCopy || !w.Sums) {
-			continue // every replica must see the update of a step that counts
+		if w.due(f, at) {
+			return w.fail(at, f)
 		}
-		return w.fail(at, f)
 	}
 	return nil
+}
+
+// due reports whether a fault happens at the current event.
+func (w *world) due(f *Fault, at place) bool {
+	switch {
+	case f.Step != w.step || f.At < 0 || f.Kind == flips && (at != atCopy || !w.Sums):
+		return false
+	case at == atPeak && w.count() > 1: // every replica must see the update of a step that counts
+		return false
+	case f.At > 1000:
+		return at == atPeak
+	}
+	return w.events >= w.before*f.At/1000
 }
 
 // fail triggers a fault, once.

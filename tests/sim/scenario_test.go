@@ -44,7 +44,7 @@ type Scenario struct {
 // Fault is a fault of a step.
 type Fault struct {
 	Step int
-	At   int // the event at which it occurs, in thousandths of the number of events of the previous step
+	At   int // the event at which it occurs, in thousandths of the number of events of the previous step; above 1000 it is Hooks.Peak
 	Kind kind
 }
 
@@ -118,10 +118,17 @@ func (s *Scenario) extend() {
 	r := rand.New(rand.NewPCG(s.Seed, 5))
 	s.Sums, s.Ordered = r.IntN(3) == 0, !s.Stream && r.IntN(3) == 0
 	s.Prepares = s.Microbatches <= 64 && r.IntN(4) == 0
-	if r.IntN(4) == 0 { // many faults
+	if r.IntN(4) == 0 { // many faults, perhaps simultaneous
+		step, at, together := r.IntN(s.Steps), r.IntN(1000), r.IntN(2) == 0
 		for range 1 + r.IntN(12) {
-			s.Faults = append(s.Faults, Fault{r.IntN(s.Steps), r.IntN(1000), kind(r.IntN(int(flips)))})
+			if !together {
+				step, at = r.IntN(s.Steps), r.IntN(1000)
+			}
+			s.Faults = append(s.Faults, Fault{step, at, kind(r.IntN(int(flips)))})
 		}
+	}
+	if r.IntN(8) == 0 {
+		s.Faults = append(s.Faults, Fault{r.IntN(s.Steps), 1001, kind(r.IntN(int(flips)))})
 	}
 	if s.Sums && s.Ranks > 1 && r.IntN(4) == 0 {
 		s.Faults = append(s.Faults, Fault{r.IntN(s.Steps), r.IntN(900), flips})
@@ -141,7 +148,7 @@ func (w *world) drawOrder() [][]int {
 	for replica := range order {
 		left := w.count() - replica // with this one
 		n := (len(all) + left - 1) / left
-		if w.Schedule == "" && left > 1 { // any order of any number is a plan
+		if (w.Schedule == "gpipe" || w.Schedule == "1f1b") && left > 1 { // replicas reduce in one order
 			n = 1 + r.IntN(len(all)-left+1)
 		}
 		order[replica], all = all[:n], all[n:]
