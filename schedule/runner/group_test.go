@@ -274,7 +274,7 @@ func TestSeveralRanksSayWhatIsWrong(t *testing.T) {
 		"World.Transport returned nil for rank 0": func(c *runner.Config[number]) {
 			c.World = runner.World[number]{Transport: func(int) transport.Transport[number] { return nil }}
 		},
-		"did you mean 1f1b?":                    func(c *runner.Config[number]) { c.Schedule = "1F1B" },
+		"did you mean 1f1b?":                    func(c *runner.Config[number]) { c.Schedule = "1f1" },
 		"Plan.Rule is set":                      func(c *runner.Config[number]) { c.Plan.Rule = schedule.GPipe },
 		"zb-v does not run 2 stages on 2 ranks": func(c *runner.Config[number]) { c.Schedule = "zb-v" },
 		"a placement of 2 copies in 3": func(c *runner.Config[number]) {

@@ -48,6 +48,7 @@ func TestInOrder(t *testing.T) {
 		{2, runner.InOrder(source, [][]int{{0}, {1}}), "an order of 2 microbatches for 2 replicas, but the step has 2 for 1"},
 		{2, runner.InOrder(source, [][]int{{1, 1}}), "the order of replica 0 has microbatch 1: an order of 2 microbatches has each of 0 to 1 once"},
 		{2, runner.InOrder(source, [][]int{{0, 2}}), "the order of replica 0 has microbatch 2"},
+		{1, runner.InOrder[number](nil, [][]int{{0}}), "the source is nil"},
 		{1, runner.PerRank(runner.InOrder(source, [][]int{{0}})), "an InOrder within another source"},
 		{1, runner.InOrder(runner.Stream(func(context.Context) (int, error) { return 0, nil }, func(int, batchctx.Entry[number]) error { return nil }), [][]int{{0}}), "InOrder of a Stream"},
 	} {

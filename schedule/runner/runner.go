@@ -218,8 +218,6 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		return nil, ErrClosed
 	case r.cfg.dry != nil:
 		return nil, errDry
-	case source == nil:
-		return nil, errors.New("runner: the source is nil")
 	case mode == schedule.Training && len(r.workers[0].params.owners) > 0 && r.workers[0].losses.objective < 0:
 		return nil, ErrNoObjective
 	}

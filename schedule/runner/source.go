@@ -41,6 +41,9 @@ type multiRank interface {
 
 // share sets the ranks' source for the next step.
 func (r *Runner[T]) share(source Source[T], b *batch) error {
+	if source == nil {
+		return errors.New("runner: the source is nil")
+	}
 	if s, ok := source.(multiRank); ok {
 		if err := s.begin(r.cfg.World.First, len(r.workers), b); err != nil {
 			return err
