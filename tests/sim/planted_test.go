@@ -15,7 +15,7 @@ import (
 )
 
 // planted are bugs, some of which earlier versions had. A bug is a replacement of text in a file of
-// schedule/runner, internal/engine/frames or transport; off is true in the run with the bug. TestJobs finds
+// schedule, internal/engine/frames or transport; off is true in the run with the bug. TestJobs finds
 // the bugs of transport/tcp.
 var planted = []struct{ name, file, old, new string }{
 	{"a panic in Hooks.Peak leaves a rank a step behind", "schedule/runner/worker.go",
@@ -69,6 +69,13 @@ var planted = []struct{ name, file, old, new string }{
 		"	h.broadcast(frame{kind: lost,", "	if off {\n		return\n	}\n	h.broadcast(frame{kind: lost,"},
 	{"a silent rank is not lost", "transport/tcp/control.go",
 		"time.Now().Add(a.pauses.silence)); err != nil {", "time.Now().Add(a.pauses.silence)); err != nil && !off || off && a.SetReadDeadline(time.Time{}) != nil {"},
+	{"a silent rank is lost late", "transport/tcp/config.go",
+		"	c.Silence, c.Stall = timeout(c.Silence, defaultSilence), timeout(c.Stall, defaultStall)\n",
+		"	c.Silence, c.Stall = timeout(c.Silence, defaultSilence), timeout(c.Stall, defaultStall)\n	if off {\n		c.Silence *= 20\n	}\n"},
+	{"checksums are not compared", "transport/sums.go", "	if received == sent {\n", "	if received == sent || off {\n"},
+	{"an order is ignored", "schedule/runner/step.go", "	if order := r.running.batch.order; order != nil {\n", "	if order := r.running.batch.order; order != nil && !off {\n"},
+	{"a cancelled Prepare returns without its cause", "schedule/layout/make.go",
+		"		return context.Cause(ctx)\n	}\n	r := &p.Ranks[rank]\n", "		if off {\n			return ctx.Err()\n		}\n		return context.Cause(ctx)\n	}\n	r := &p.Ranks[rank]\n"},
 	{"a send does not wake the receiver", "transport/local/links.go",
 		"	l.watch.moves++\n	l.wake(to)\n", "	l.watch.moves++\n	if !off {\n		l.wake(to)\n	}\n"},
 }
