@@ -320,7 +320,7 @@ func (e *Endpoint[T]) copy(link *link[T], lent, to []T) (err error) {
 				err = transport.Compare(made, sum)
 			}
 			if err != nil {
-				return fmt.Errorf("local: receiving from rank %d: %w", link.from, err)
+				return err
 			}
 		}
 	}
