@@ -100,7 +100,7 @@ func (s *simulation) timeOf(d *actionCost, a schedule.Action) int64 {
 func (s *simulation) prepare() {
 	p := s.plan.Placement
 	s.actionCosts, s.holdings = make([]actionCost, p.Stages()*schedule.NumKinds), make([]holding, p.Stages()*schedule.NumKinds)
-	s.crossings = make([][]crossing, len(s.holdings))
+	s.crossings, s.kept = make([][]crossing, len(s.holdings)), make([][]buffer, p.Ranks)
 	s.mailbox() // mailbox 0 means no mailbox
 	for stage := range p.Stages() {
 		s.computations(stage)
@@ -122,9 +122,7 @@ func (s *simulation) prepare() {
 		if !passage.crosses {
 			continue
 		}
-		if !passage.waits {
-			s.crossBuffers(passage)
-		}
+		s.crossBuffers(passage)
 		link := s.links.Of[passage.edge]
 		route := &s.routes[link]
 		wire := s.wireTime(s.costs.Link(route.from, route.to).PerMiB, passage.carries, passage.from)

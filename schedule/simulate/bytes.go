@@ -117,20 +117,28 @@ type crossing struct {
 }
 
 // crossBuffers adds the buffers of a message to the crossings if the plan does not wait for its sends,
-// or has no sends.
+// or has no sends, or if the runtime keeps them for the whole step.
 func (s *simulation) crossBuffers(p *passage) {
 	add := func(stage int, kind schedule.Kind, c crossing) {
 		i := tableIndex(stage, kind)
 		s.crossings[i] = append(s.crossings[i], c)
 	}
-	sent, received := s.buffers[p.from][p.sent], s.buffers[p.to][p.received]
-	if s.transfers {
-		add(p.from, p.send, crossing{sent, false})
-		return
-	}
-	for _, kind := range p.kinds {
-		add(p.from, kind, crossing{sent, false})
-		add(p.to, kind, crossing{received, true})
+	sent, received := &s.buffers[p.from][p.sent], &s.buffers[p.to][p.received]
+	switch {
+	case s.transfers && s.plan.Runtime.Keeps():
+		for _, kind := range p.kinds {
+			add(p.from, kind, crossing{*sent, true})
+		}
+		rank := s.plan.Placement.Rank[p.to]
+		s.kept[rank] = append(s.kept[rank], *received)
+		*sent, *received = buffer{}, buffer{}
+	case s.transfers && !p.waits:
+		add(p.from, p.send, crossing{*sent, false})
+	case !s.transfers:
+		for _, kind := range p.kinds {
+			add(p.from, kind, crossing{*sent, false})
+			add(p.to, kind, crossing{*received, true})
+		}
 	}
 }
 
@@ -169,6 +177,17 @@ type level struct {
 func (s *simulation) level(rank int, report *RankReport) level {
 	l := level{s: s, copies: s.copies, reloaded: s.reloaded[rank], stageIndex: s.outline.Place, bytes: s.costs.ResidentOf(s.plan.Placement, rank), report: report}
 	l.classes[memory.Resident] = l.bytes
+	for _, b := range s.kept[rank] {
+		bytes := s.bytes(b.size, b.stage, 0) * int64(s.plan.Microbatches)
+		if s.sizes != nil {
+			bytes = 0
+			for microbatch := range s.plan.Microbatches {
+				bytes += s.bytes(b.size, b.stage, microbatch)
+			}
+		}
+		l.classes[b.class] += bytes
+		l.bytes += bytes
+	}
 	report.Peak, report.Classes, report.PeakPosition = l.bytes, l.classes, -1
 	return l
 }

@@ -2,6 +2,7 @@ package simulate_test
 
 import (
 	"errors"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -629,6 +630,20 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 			on[a.Stage()] = true
 		}
 	}
+	kept := func(b buffer) bool { // until the end of the step
+		message := b.class == memory.Transfer || b.what == "output" && crosses(n.plan, b.stage, b.stage+1) || b.what == "gradient" && crosses(n.plan, b.stage, b.stage-1)
+		return message && n.transfers && n.plan.Runtime.Keeps()
+	}
+	for s, home := range n.plan.Placement.Rank {
+		for mb := range n.plan.Microbatches {
+			if in := (buffer{memory.Transfer, "input", s, mb}); home == rank && kept(in) && crosses(n.plan, s-1, s) {
+				live[in] = n.stage(s-1, mb).Output
+			}
+			if in := (buffer{memory.Transfer, "gradient in", s, mb}); home == rank && kept(in) && crosses(n.plan, s+1, s) {
+				live[in] = n.stage(s+1, mb).Gradient
+			}
+		}
+	}
 	sum := func() (classes memory.ByClass) {
 		classes[memory.Resident] = resident
 		for b, bytes := range live {
@@ -653,7 +668,11 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 			born := func(class memory.Class, what string, stage int, bytes int64) {
 				live[buffer{class, what, stage, mb}] = bytes
 			}
-			dies := func(class memory.Class, what string, stage int) { dead = append(dead, buffer{class, what, stage, mb}) }
+			dies := func(class memory.Class, what string, stage int) {
+				if b := (buffer{class, what, stage, mb}); !kept(b) {
+					dead = append(dead, b)
+				}
+			}
 			frozen := s < len(n.plan.Frozen) && n.plan.Frozen[s]
 			before, behind := !p.First(s), !p.Last(s)
 			switch a.Kind() {
@@ -779,6 +798,7 @@ func (n *naive) bytes(rank int, r *simulate.RankReport) {
 		}
 		i += len(group) - 1
 	}
+	maps.DeleteFunc(live, func(b buffer, _ int64) bool { return kept(b) })
 	if len(live)+len(far) > 0 {
 		panic("a buffer never dies")
 	}

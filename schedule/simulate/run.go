@@ -25,6 +25,7 @@ type simulation struct {
 	buffers     [][effects.NumPlaces]buffer // by stage: the buffers of the stage's inputs, outputs and gradients
 	holdings    []holding                   // by stage and kind
 	crossings   [][]crossing                // by stage and kind
+	kept        [][]buffer                  // by rank: the receive buffers, one for each microbatch, that exist for the whole step
 	sizes       []lengths.Size              // by microbatch; nil if all microbatches have the same costs
 	reloaded    [][]repeats.Runs            // by rank; see level
 	copies      []weightCopies              // by stage: the copies of weights; nil if the plan makes none
