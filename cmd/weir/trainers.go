@@ -81,6 +81,21 @@ func (c *checkCmd) loaded(file *format.File) (found faults, names []string, err 
 	} else if csv && file.Plan.Mode == schedule.ForwardOnly {
 		add(-1, "found no backward, expected one for every forward: PyTorch loads plans for training alone.")
 	}
+	if last := place.Stages() - 1; csv && place.Copies <= 1 {
+		position, before := int64(0), -1
+		for a := range file.Plan.All(place.Rank[last]) {
+			if a.Stage() == last && a.Kind() == schedule.F {
+				if mb := a.Microbatch(); mb < before {
+					line, column := file.Place(place.Rank[last], position)
+					found = append(found, fault{File: file.Name, Line: line, Column: column, Text: fmt.Sprintf(
+						"found %v after %v, expected ascending microbatches: PyTorch finds the loss of a microbatch by its place among the forwards of the last stage.", a, schedule.Act(schedule.F, last, before))})
+					break
+				}
+				before = a.Microbatch()
+			}
+			position++
+		}
+	}
 	if !trains || len(found) > 0 {
 		return found, nil, nil
 	}

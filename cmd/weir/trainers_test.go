@@ -54,6 +54,7 @@ func TestTrainers(t *testing.T) {
 		{dump, "pytorch", "1:9: found a reduction, expected F, B, I or W"},
 		{plan("compute dualpipe"), "pytorch", "1:1: found two copies of the model, expected one"},
 		{plan("compute 1f1b --forward-only"), "pytorch", "1:1: found no backward, expected one for every forward"},
+		{"0F0,0F1,0B0,0B1\n1F1,1F0,1B0,1B1\n", "pytorch", "2:5: found 1F0 after 1F1, expected ascending microbatches"},
 	} {
 		stdout, stderr, status := weir(test.file, append(strings.Fields("check - --runtime"), strings.Fields(test.flags)...)...)
 		if want, ok := strings.CutPrefix(test.want, "ok: "); ok {

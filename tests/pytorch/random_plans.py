@@ -6,8 +6,9 @@
 Two and four processes over gloo train with plans in PyTorch's CSV: random orders of random placements, with receives posted
 at random places before the computations that need them and waits at random places after; and such plans broken in one place.
 `weir check --runtime pytorch` says of each whether it is valid, deadlocks, or pairs messages wrongly. A valid plan must give
-the losses and gradients of the model without a pipeline; a plan that deadlocks must still hang after --limit seconds; one
-with wrong pairs must hang or give other gradients; and one that lacks or misplaces an action must fail, hang, or give others.
+the losses and gradients of the model without a pipeline; a plan that deadlocks must hang, so that no thread of its
+processes runs for --limit seconds; and one with wrong pairs, or with an action that lacks or is misplaced, must fail, hang or
+give other gradients.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import collections
 import datetime
 import json
 import os
+import queue as queues
 import random
 import subprocess
 import sys
@@ -30,11 +32,12 @@ from ranks import CONTEXT
 from torch.distributed.pipelining import schedules
 
 WAITS = hasattr(schedules, "WAIT_SEND_F")  # from 2.15 on a plan has a wait for each send
-BREAKS = ("nothing", "nothing", "nothing", "receives", "waits", "early", "late", "swap")
+BREAKS = ("nothing",) * 5 + ("receives",) * 3 + ("waits",) * 3 + ("early", "late", "swap", "swap", "order")
 
 
-def grow(rng):
-    """Returns a random plan that is valid if no rank waits at a transfer: a list of actions for each rank."""
+def grow(rng, ascending):
+    """Returns a random plan that is valid if no rank waits at a transfer: a list of actions for each rank. The forwards
+    of the last stage ascend, or are in any order."""
     ranks, each = rng.choice((2, 2, 4)), rng.choice((1, 2, 2))
     stages, microbatches = ranks * each, rng.randint(1, 5)
     place = [s % ranks if rng.random() < 0.5 else min(s % (2 * ranks), 2 * ranks - 1 - s % (2 * ranks)) for s in range(stages)]
@@ -51,7 +54,7 @@ def grow(rng):
     def needs(action):
         s, kind, m = action
         list_ = [] if kind == "F" else [(s, back if kind == "W" else "F", m)]
-        if kind == "F" and s == stages - 1 and m > 0:  # PyTorch finds the loss of a microbatch by its place in this order
+        if ascending and kind == "F" and s == stages - 1 and m > 0:
             list_.append((s, "F", m - 1))
         if kind == "F" and s > 0:
             list_.append((s - 1, "F", m))
@@ -144,7 +147,7 @@ def spoil(rows, how, rng):
                 row.insert(i + 1, row[i].replace("SEND", "WAIT_SEND"))
 
 
-def expected(path, rows):
+def expected(path):
     """Returns what weir says of a plan."""
     command = [os.environ.get("WEIR", "weir"), "check", path, "--from", "comms" if WAITS else "comms-2.6", "--runtime", "pytorch", "--json"]
     found = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
@@ -154,7 +157,7 @@ def expected(path, rows):
     return "hangs" if codes == {"deadlock"} else "wrong"
 
 
-def worker(rank, ranks, folder, tasks, results, limit):
+def worker(rank, ranks, folder, tasks, results):
     """Runs plans until one hangs."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=60))
@@ -180,8 +183,8 @@ class Group:
 
     def start(self):
         self.folder = tempfile.TemporaryDirectory()
-        self.tasks, self.results = [CONTEXT.Queue() for _ in range(self.ranks)], CONTEXT.Queue()
-        self.processes = [CONTEXT.Process(target=worker, args=(r, self.ranks, self.folder.name, self.tasks[r], self.results, self.limit), daemon=True) for r in range(self.ranks)]
+        self.tasks, self.results = [CONTEXT.SimpleQueue() for _ in range(self.ranks)], CONTEXT.Queue()
+        self.processes = [CONTEXT.Process(target=worker, args=(r, self.ranks, self.folder.name, self.tasks[r], self.results), daemon=True) for r in range(self.ranks)]
         for process in self.processes:
             process.start()
 
@@ -191,23 +194,35 @@ class Group:
             process.join()
         self.processes = []
 
+    def asleep(self):
+        """Reports whether no thread of the processes runs, or waits for a processor."""
+        for process in self.processes:
+            for thread in os.listdir(f"/proc/{process.pid}/task"):
+                try:
+                    with open(f"/proc/{process.pid}/task/{thread}/stat") as file:
+                        if file.read().rpartition(")")[2].split()[0] != "S":
+                            return False
+                except OSError:  # the thread has ended
+                    return False
+        return True
+
     def run(self, path):
         """Returns what each rank has returned, or None for a rank that did not end."""
-        limit = self.limit if self.processes else self.limit + 20  # the first plan also waits for the processes
         if not self.processes:
             self.start()
         for queue in self.tasks:
             queue.put(path)
-        found, deadline = {}, time.monotonic() + limit
-        while len(found) < self.ranks and time.monotonic() < deadline:
+        found, awake = {}, time.monotonic()
+        while len(found) < self.ranks and time.monotonic() < awake + self.limit:
             try:
-                rank, outcome = self.results.get(timeout=0.1)
-                found[rank] = outcome
-                if isinstance(outcome, str):  # the others may wait for this rank
-                    break
-                deadline = min(deadline, time.monotonic() + self.limit)
-            except Exception:
-                pass
+                rank, outcome = self.results.get(timeout=0.03)
+            except queues.Empty:
+                if not self.asleep():
+                    awake = time.monotonic()
+                continue
+            found[rank], awake = outcome, time.monotonic()
+            if isinstance(outcome, str):  # the others may wait for this rank
+                break
         if len(found) < self.ranks or any(isinstance(f, str) for f in found.values()):
             self.stop()
         return found
@@ -236,37 +251,37 @@ ALLOWED = {"same": {"same"}, "hangs": {"hangs"}, "wrong": {"differs", "hangs", "
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--plans", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no other 50 plans after this time")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--limit", type=float, default=4)
+    parser.add_argument("--limit", type=float, default=0.5, help="seconds for which all processes of a plan that hangs sleep")
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    table, bad = collections.Counter(), []
+    table, bad, began = collections.Counter(), [], time.monotonic()
     groups = {ranks: Group(ranks, options.limit) for ranks in (2, 4)}
     with tempfile.TemporaryDirectory() as folder:
-        plans = []
-        while len(plans) < options.plans:
-            how = rng.choice(BREAKS)
-            rows = grow(rng)
-            rows = with_waits(rows, rng) if WAITS else rows
-            spoil(rows, how, rng)
-            last = max(int(action.partition("F")[0]) for row in rows for action in row if action.replace("F", "").isdigit())
-            order = [int(action.partition("F")[2]) for row in rows for action in row if action.startswith(f"{last}F")]
-            if order != sorted(order):
-                continue
-            path = f"{folder}/{len(plans)}.csv"
-            with open(path, "w") as file:
-                file.writelines(",".join(row) + "\n" for row in rows)
-            plans.append((path, len(rows), how, expected(path, rows)))
-        plans.sort(key=lambda plan: plan[3] != "same")  # those that end the processes come last
-        for path, ranks, how, want in plans:
-            got, error = happened(path, groups[ranks].run(path), ranks)
-            table[how, want, got] += 1
-            if got not in ALLOWED[want]:
-                with open(path) as file:
-                    bad.append(f"{os.path.basename(path)} ({how}): weir says {want}, PyTorch: {got} {error}\n{file.read()}")
+        left = options.plans
+        while left > 0 and time.monotonic() < began + options.seconds:
+            plans = []
+            for i in range(min(left, 50)):
+                how = rng.choice(BREAKS)
+                rows = grow(rng, how != "order")
+                rows = with_waits(rows, rng) if WAITS else rows
+                spoil(rows, how, rng)
+                path = f"{folder}/{i}.csv"
+                with open(path, "w") as file:
+                    file.writelines(",".join(row) + "\n" for row in rows)
+                plans.append((path, len(rows), how, expected(path)))
+            left -= len(plans)
+            plans.sort(key=lambda plan: plan[3] != "same")  # those that end the processes come last
+            for path, ranks, how, want in plans:
+                got, error = happened(path, groups[ranks].run(path), ranks)
+                table[how, want, got] += 1
+                if got not in ALLOWED[want]:
+                    with open(path) as file:
+                        bad.append(f"{how}: weir says {want}, PyTorch: {got} {error}\n{file.read()}")
     for group in groups.values():
         group.stop()
-    print(f"PyTorch {torch.__version__}, seed {options.seed}: {options.plans} plans, {len(bad)} not as weir says")
+    print(f"PyTorch {torch.__version__}, seed {options.seed}: {table.total()} plans in {time.monotonic() - began:.0f} s, {len(bad)} not as weir says")
     for (how, want, got), n in sorted(table.items()):
         print(f"  {how:9} weir: {want:6} PyTorch: {got:8} {n}")
     print("\n".join(bad[:5]))
