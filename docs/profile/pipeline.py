@@ -1,14 +1,18 @@
 """From a model to a training pipeline: profiles, chooses a plan, trains with weir.Runner, and compares bytes and time with the forecast.
 
-    python pipeline.py [--ranks 2] [--stages 4] [--model own|head|qwen3_moe|gpt_oss] [--schedule choose|1f1b|zb-v|...]
+    python pipeline.py [--ranks 2] [--stages 4] [--model own|head|qwen3_moe|gpt_oss] [--schedule choose|1f1b|zb-v|...] [--steps 9]
 
 Takes the command `weir` from the path, or from the variable WEIR. The ranks are processes on the CPU, over gloo, each on a
 core of its own if there are enough. The bytes of a rank are its weights and the most that its allocator has alive in a step,
-gradients included. Two times are measured, as medians of steps: that of a step, and the processor time of the busiest rank,
-which other work on the machine does not change. The model head has a large vocabulary, so that its last stage is long.
+gradients included. The forecast counts the gradients of all weights from the beginning of the step, and the temporary bytes
+of W beside all that F and I kept. Here a gradient appears with the first W of its stage, and each weight of a W frees what it
+has used. So the most bytes are also given with all gradients from the beginning, and the forecast without what is temporary
+in W. Two times are measured, as medians of steps: that of a step, and the processor time of the busiest rank, which other
+work on the machine does not change. The model head has a large vocabulary, so that its last stage is long.
 """
 
 import argparse
+import copy
 import functools
 import itertools
 import json
@@ -30,7 +34,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python"), HERE]
 import weir  # noqa: E402
 
 WEIR = os.environ.get("WEIR", "weir")
-LENGTH, MICROBATCHES, STEPS = 256, 8, 9
+LENGTH, MICROBATCHES = 256, 8
 
 
 class Block(nn.Module):
@@ -131,7 +135,7 @@ def command(*args):
     return subprocess.run([WEIR, *map(str, args)], check=True, capture_output=True, text=True).stdout
 
 
-def rank_main(name, cut, plan):
+def rank_main(name, cut, plan, steps):
     """Trains a few steps on this rank, and writes the most bytes of the last one and medians of seconds of the steps."""
     torch.set_num_threads(1)
     rank, cores = int(os.environ["RANK"]), sorted(os.sched_getaffinity(0))
@@ -152,7 +156,7 @@ def rank_main(name, cut, plan):
     runner = weir.Runner(plan, stages, loss_fn, shapes=torch.empty(1, LENGTH, width, device="meta"))
     entries = [(ids, ids) for ids in torch.randint(0, 300, (MICROBATCHES, 1, LENGTH))]
     times = []
-    for _ in range(STEPS):
+    for _ in range(steps):
         dist.barrier()
         begun, busy = time.time(), time.thread_time()
         runner.step(iter(entries))
@@ -161,13 +165,24 @@ def rank_main(name, cut, plan):
         stage.zero_grad(set_to_none=True)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as p:
         runner.step(iter(entries))
-    live = most = 0
-    for e in sorted((e for e in p.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()):
-        live += e.nbytes()
-        most = max(most, live)
+    gradients = {t.grad.untyped_storage().data_ptr(): t.grad.nbytes for stage in stages.values() for t in stage.parameters()}
+    changes, events = [], list(p.profiler.kineto_results.experimental_event_tree())
+    while events:
+        e = events.pop()
+        events += e.children
+        if hasattr(e.extra_fields, "alloc_size"):
+            changes.append((e.start_time_ns, e.extra_fields.alloc_size, e.extra_fields.ptr))
+    changes.sort()
+    born = {ptr: i for i, (_, n, ptr) in enumerate(changes) if n > 0 and ptr in gradients}
+    live = most = full = 0
+    missing = sum(gradients.values())
+    for i, (_, n, ptr) in enumerate(changes):
+        live += n
+        missing -= gradients[ptr] if born.get(ptr) == i else 0
+        most, full = max(most, live), max(full, live + missing)
     weights = sum(t.nbytes for stage in stages.values() for t in stage.parameters())
     found = [None] * dist.get_world_size()
-    dist.all_gather_object(found, (weights, most, *(statistics.median(t) for t in zip(*times))))
+    dist.all_gather_object(found, (weights, most, full, *(statistics.median(t) for t in zip(*times))))
     if dist.get_rank() == 0:
         print(json.dumps(found))
     dist.destroy_process_group()
@@ -179,35 +194,42 @@ def main():
     p.add_argument("--model", default="own")
     p.add_argument("--stages", type=int, help="by default two for each rank")
     p.add_argument("--schedule", default="choose")
+    p.add_argument("--steps", type=int, default=9, help="steps whose times are measured; bytes are those of one more")
     p.add_argument("--worker", nargs=2, metavar=("CUT", "PLAN"), help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.worker:
-        return rank_main(a.model, json.loads(a.worker[0]), a.worker[1])
+        return rank_main(a.model, json.loads(a.worker[0]), a.worker[1], a.steps)
     build, batch, loss, attention = make(a.model)
     found = weir.profile(build, batch, loss, seq=LENGTH, device="cpu", attention=attention)
     with tempfile.TemporaryDirectory() as folder:
-        model, plan = os.path.join(folder, "model.json"), os.path.join(folder, "plan.json")
+        model, plan, bare = (os.path.join(folder, name) for name in ("model.json", "plan.json", "bare.json"))
         found.save(model)
+        without = copy.deepcopy(found)
+        for kind in without.kinds:
+            kind.temporary["W"] = []
+        without.save(bare)
         layers = len(found.pieces) - 2
         stages = a.stages or 2 * a.ranks
         equal = [layers // stages + (1 if i < layers % stages else 0) for i in range(stages)]
         costs = ["--costs", model, "--seq", LENGTH, "--teraflops", "0.02"]
-        for counts in (balanced(found, stages), equal):
+        for counts in [best] if (best := balanced(found, stages)) == equal else [best, equal]:
             given = [*costs, "--layers", ",".join(map(str, counts))]
             if a.schedule == "choose":
                 command("choose", "--ranks", a.ranks, "--stages", stages, "--microbatches", MICROBATCHES, *given, "-o", plan)
             else:
                 command("plan", a.schedule, "--ranks", a.ranks, "--stages", stages, "--microbatches", MICROBATCHES, "--to", "plan", "-o", plan)
             forecast = json.loads(command("mem", "plan", plan, *given, "--json"))
+            least = json.loads(command("mem", "plan", plan, *given, "--costs", bare, "--json"))
             sim = json.loads(command("sim", plan, *given, "--json"))
             out = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(a.ranks), "--master-port", "29541", __file__,
-                                  "--model", a.model, "--worker", json.dumps(counts), plan], check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
+                                  "--model", a.model, "--steps", str(a.steps), "--worker", json.dumps(counts), plan], check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
             ranks = json.loads(out.strip().split("\n")[-1])
-            print(f"{a.model} on {a.ranks} ranks, layers by stage {counts}: {sim['name']}, forecast {sim['makespan'] / 1e6:.0f} ms, measured {1e3 * max(r[2] for r in ranks):.0f} ms, busiest rank {1e3 * max(r[3] for r in ranks):.0f} ms of a processor")
-            for rank, (weights, most, *_) in enumerate(ranks):
+            print(f"{a.model} on {a.ranks} ranks, layers by stage {counts}: {sim['name']}, forecast {sim['makespan'] / 1e6:.0f} ms, measured {1e3 * max(r[3] for r in ranks):.0f} ms, busiest rank {1e3 * max(r[4] for r in ranks):.0f} ms of a processor")
+            for rank, (weights, most, full, *_) in enumerate(ranks):
                 static = 2 * weights
                 expected, measured = forecast["per_rank"][rank]["bound"] + static, weights + most
-                print(f"  rank {rank}: forecast {expected:,} bytes, measured {measured:,}: {expected / measured - 1:+.2%}; of a step without gradients {forecast['per_rank'][rank]['bound'] / (most - weights) - 1:+.2%}")
+                print(f"  rank {rank}: forecast {expected:,} bytes, measured {measured:,}: {expected / measured - 1:+.2%}; with all gradients from the beginning {weights + full:,}: {expected / (weights + full) - 1:+.2%}; "
+                      f"forecast without temporaries of W {least['per_rank'][rank]['bound'] + static:,}")
 
 
 if __name__ == "__main__":
