@@ -292,7 +292,8 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 	}()
 	// A rank whose link has ended waits two seconds for rank 0 to report the cause. If rank 0 is
 	// silent too, which the rank detects later, it reports the link.
-	unsaid := slices.ContainsFunc(j.fired, func(f JobFault) bool { return f.Kind == hushed && f.Rank == 0 }) && slices.Contains(j.lost[1:], true)
+	hub := slices.ContainsFunc(j.fired, func(f JobFault) bool { return f.Kind == hushed && f.Rank == 0 })
+	unsaid := hub && slices.Contains(j.lost[1:], true)
 	quiet := !slices.ContainsFunc(j.fired, func(f JobFault) bool { return f.Kind >= severs && f.Kind != drags })
 	for rank := range endings {
 		e := &endings[rank]
@@ -316,7 +317,7 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 				well++
 			}
 		case j.lost[rank]: // it may return any error
-		case is && !j.lost[lost.Rank]:
+		case is && !j.lost[lost.Rank] && (!hub || j.Heals == 0): // rank 0 does not know that it is cut off, and may say so later
 			return true, fmt.Errorf("rank %d says that rank %d is lost, after %v: %w", rank, lost.Rank, j.fired, reason)
 		case !is && !unsaid && !fired(disconnects, 0) && (quiet || len(j.fired) == j.earlier):
 			return true, fmt.Errorf("rank %d has ended with %v (%v), after %v", rank, reason, e.panicked, j.fired)
