@@ -303,7 +303,6 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 		}
 		lost, is := errors.AsType[*tcp.LostError](reason)
 		over = over || is
-		j.marks.add(toldLost, is && lost.Rank == rank)
 		switch {
 		case e.undone != nil && !j.lost[rank]:
 			return true, fmt.Errorf("rank %d has done the step, and an exchange ends with %w (L8)", rank, e.undone)

@@ -72,7 +72,6 @@ var (
 	dialsCut          = of(&jobMarks, "a rank connects to one that is cut off")
 	healsBefore       = of(&jobMarks, "a network heals before the silence limit")
 	healsAfter        = of(&jobMarks, "a network heals after the silence limit")
-	toldLost          = of(&jobMarks, "a rank is told that it is lost")
 	silentLink        = of(&jobMarks, "a link between ranks that both reach rank 0 is silent")
 )
 
