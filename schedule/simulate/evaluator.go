@@ -93,7 +93,7 @@ type change struct {
 // [schedule.ErrParams]. The lengths of the costs do not matter.
 func NewEvaluator(plan *schedule.Plan, costs *Costs, capacity int) (*Evaluator, error) {
 	refused := func(what string) (*Evaluator, error) {
-		return nil, diagnostic.Errorf(schedule.ErrParams, "the plan has %s: evaluate it with Run", what)
+		return nil, diagnostic.Errorf(schedule.ErrParams, "%q has %s: take another schedule, or simulate one order of it with Run", plan.Name, what)
 	}
 	for kind, has := range plan.Kinds() {
 		if k := schedule.Kind(kind); has && !k.Compute() && (k < schedule.SendF || k > schedule.WaitB) {

@@ -75,3 +75,15 @@ func TestRAS(t *testing.T) {
 	require.ErrorContains(t, fault, "timeouts")
 	require.False(t, hang.IsRAS([]byte(`{"version": "2.10"}`)))
 }
+
+// What has no communicators, or other numbers of them than it says, is no answer.
+func TestRASWithoutCommunicators(t *testing.T) {
+	for text, want := range map[string]string{
+		ras(): "found no communicator",
+		`{"nccl_version": "2.30.7", "communicators": []}`:                               "found no communicator",
+		strings.Replace(ras(communicator("a", 0, 1, 1)), `_count": 1`, `_count": 2`, 1): "expected communicators_count 2",
+	} {
+		_, fault := hang.ReadRAS([]byte(text))
+		require.ErrorContains(t, fault, want)
+	}
+}
