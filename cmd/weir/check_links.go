@@ -81,6 +81,8 @@ func (c *linkFlags) sizes(s *streams, plan *schedule.Plan, file *format.File) (c
 		return check.Sizes{}, usage("%s has computations alone, which need no links: weir convert adds transfers (--to comms, --to plan)", plan.Name)
 	case c.LinkBytes == 0:
 		return check.Sizes{}, nil
+	case plan.Runtime.Queue() != schedule.NoQueue:
+		return check.Sizes{}, usage("--link-bytes is for ranks that wait at their receives, and the transfers of %v have queues: give one of --link-bytes and --runtime", plan.Runtime)
 	case c.MessageBytes > 0 && (c.Costs != "" || c.Config != "") || c.Costs != "" && c.Config != "":
 		return check.Sizes{}, usage("give one of --message-bytes, --costs and --config")
 	case c.MessageBytes > 0:

@@ -46,6 +46,7 @@ func TestCheckLinkBytes(t *testing.T) {
 		{"--link-bytes 64MiB --costs " + byLength + " --seq 8192", "links must hold 64.0 MiB", 0},
 		{"--link-bytes 64MiB --config ../../docs/fit/llama-3-8b.json --seq 8192", "links must hold 64.0 MiB", 0}, // 8,192 x 4,096 in bfloat16
 
+		{"--link-bytes 64MiB --message-bytes 1MiB --runtime pytorch-2.15", "the transfers of pytorch-2.15 have queues", 2},
 		{"--link-bytes 64MiB", "give the sizes of messages", 2},
 		{"--message-bytes 1MiB", "the sizes of messages are for --link-bytes", 2},
 		{"--link-bytes 64MiB --costs " + byLength, "no lengths are given", 2},
