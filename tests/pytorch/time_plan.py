@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Measures the makespan of a plan in PyTorch, with stages that sleep instead of computing.
 
-    python3 tests/pytorch/time_plan.py --costs costs.json best.csv
+    python3 tests/pytorch/time_plan.py --costs costs.json best.csv [...]
 
 Each rank is a process over gloo. Every stage sleeps for the time that it computes
 according to the costs of weir, and sends as many bytes as they state. The makespan of a step
-lasts from the first start of a computation on any rank to the last end on any. It prints the
-median and the minimum of the steps in the unit of the costs, like weir sim: other work on the
-machine only makes a step longer.
+lasts from the first start of a computation on any rank to the last end on any. It prints for each
+file the median and the minimum of the steps in the unit of the costs, like weir sim: other work on
+the machine only makes a step longer.
 
 With --traces FOLDER every rank writes the records of torch.profiler for the last three steps
 to the folder, for weir trace. Every action is annotated, "PP:2F7".
@@ -20,9 +20,9 @@ costs of stage 0 must have no i: PyTorch runs all of its backward in W.
 import argparse
 import contextlib
 import json
+import multiprocessing
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -49,7 +49,7 @@ def run(args):
     import run_plan
 
     costs, second = read_costs(args.costs)
-    plan = run_plan.load(args.file)
+    plan = run_plan.load(args.files[0])
     busy = []
 
     def work(cost):
@@ -129,24 +129,36 @@ def main():
     parser.add_argument("--rank", type=int)
     parser.add_argument("--folder")
     parser.add_argument("--summary", action="store_true")
-    parser.add_argument("file")
+    parser.add_argument("files", nargs="+")
     args = parser.parse_args()
     if args.rank is not None:
         run(args)
         return
-    if not args.summary:
-        args.folder = tempfile.mkdtemp()
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        with open(args.file) as file:
+    if args.summary:
+        show(args)
+        return
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    import torch.distributed.pipelining  # noqa: F401, once, before the ranks are forked
+
+    for path in args.files:
+        args.folder, args.files = tempfile.mkdtemp(), [path]
+        with open(path) as file:
             ranks = len(file.read().splitlines())
-        command = [sys.executable, __file__, "--costs", args.costs, "--steps", str(args.steps), "--folder", args.folder, args.file]
-        if args.traces:
-            command += ["--traces", args.traces]
-        started = [subprocess.Popen(command + ["--rank", str(rank)]) for rank in range(ranks)]
-        if any([process.wait() for process in started]):
+        started = []
+        for args.rank in range(ranks):
+            started.append(multiprocessing.get_context("fork").Process(target=run, args=(args,)))
+            started[-1].start()
+        for process in started:
+            process.join()
+        if any(process.exitcode for process in started):
             sys.exit(1)
+        show(args)
+
+
+def show(args):
     measured = makespans(args)
-    print(f"{statistics.median(measured):.0f} {measured[0]:.0f}")
+    print(f"{statistics.median(measured):.0f} {measured[0]:.0f}", flush=True)
 
 
 if __name__ == "__main__":
