@@ -381,7 +381,7 @@ func TestOneMakespan(t *testing.T) {
 	require.NotEqual(t, both["pytorch"], both["weir"])
 	_, stderr, status := weir("", "sim", "1f1b", "--runtime", "jax")
 	require.Equal(t, misused, status)
-	require.Contains(t, stderr, `must be one of "auto","weir","pytorch" but got "jax"`)
+	require.Contains(t, stderr, `"pytorch-2.15-edge" but got "jax"`)
 }
 
 // A compute-only file read as one with transfers is recognized.
@@ -650,10 +650,10 @@ func TestErrors(t *testing.T) {
 		require.Empty(t, stdout)
 		require.Equal(t, test.status, status, test.args)
 	}
-	_, stderr, status := weir("", "plan", "zbv")
+	_, stderr, status := weir("", "plan", "zb-vv")
 	require.Equal(t, 2, status)
-	require.Contains(t, stderr, `weir: there is no schedule "zbv"; did you mean zb-v?`)
-	_, again, status := weir("", "sim", "zbv")
+	require.Contains(t, stderr, `weir: there is no schedule "zb-vv"; did you mean zb-v?`)
+	_, again, status := weir("", "sim", "zb-vv")
 	require.Equal(t, 2, status)
 	require.Equal(t, strings.TrimSuffix(stderr, "\n")+"; there is no file of that name either\n", again)
 }

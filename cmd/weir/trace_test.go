@@ -143,7 +143,7 @@ func TestTraceStatus(t *testing.T) {
 		{file, misused, "expected an object"},
 		{"../../docs/trace --ranks-per-host -1", misused, "give 1 or more"},
 		{"../../docs/trace --plan zb-v", misused, "zb-v"},
-		{"../../docs/trace --plan zbv", misused, "zbv"},
+		{"../../docs/trace --plan zbw", misused, "zbw"},
 		{"../../docs/trace/rank1.json.gz --plan 1f1b", misused, "give a plan file"},
 		{"../../docs/trace --pipeline 4", misused, "there are 1 parallel pipelines"},
 		{"../../docs/trace -o " + folder + "/none/page.html", misused, "none"},

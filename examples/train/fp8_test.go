@@ -155,7 +155,7 @@ func TestRateOfAWideModel(t *testing.T) {
 
 // A checkpoint from before -fp8, -products or -tokens existed is one in float32 over text.
 func TestFP8OlderCheckpoint(t *testing.T) {
-	require.Equal(t, map[string]string{"fp8": float32s, "fp8-attention": "false", "products": "float32", "tokens": "", "vocabulary": "256"}, older)
+	require.Equal(t, map[string]string{"fp8": float32s, "fp8-attention": "false", "products": "float32", "tokens": "", "vocabulary": "256", "lengths": "false", "pack": "0", "packer": "weir"}, older)
 	for name := range older {
 		require.Contains(t, deciding, name)
 	}

@@ -45,7 +45,7 @@ func TestBadInput(t *testing.T) {
 		{"stages", []string{"-data", text, "-stages", "9"}, "-stages 9 is more than -layers 2 has parts for: take at most 4"},
 		{"too large", []string{"-data", text, "-width", "1000000"}, "use a smaller -width or -seq, or fewer -layers"},
 		{"size of logits", []string{"-keep-logits", "-2"}, "or -1 for none"},
-		{"plan", []string{"-plan", "zbv"}, `there is no schedule "zbv"; did you mean zb-v?`},
+		{"plan", []string{"-plan", "zb-vv"}, `there is no schedule "zb-vv"; did you mean zb-v?`},
 		{"group", []string{"-plan", "breadth-first", "-group", "2"}, "-plan breadth-first has no groups: leave out -group 2"},
 		{"group on ranks", []string{"-ranks", "2", "-group", "2"}, "has no groups: leave out -group 2"},
 		{"cap", []string{"-cap", "2"}, "has a bound of its own in flight: leave out -cap 2"},
