@@ -17,8 +17,8 @@ var _ planning.Planner = (*Profile)(nil)
 const searchNodes = 200_000
 
 // Plan lays out the memory of a step of a runner. The plan that it returns is a *Memory. If the shapes of
-// the microbatches are given and a rank has so many allocations that their layout would take seconds, it
-// is that of the envelope of these shapes, whose repeats are equal.
+// the microbatches are given and a rank has so many allocations that their layout would take seconds, Plan
+// lays out the envelope of these shapes instead, which repeats.
 func (t *Profile) Plan(ctx context.Context, step *planning.Step) (planning.Plan, error) {
 	cfg := Config{
 		LookAhead: step.LookAhead, Shapes: step.Shapes, Envelope: step.Shapes == nil, Replicas: step.Replicas,

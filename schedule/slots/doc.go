@@ -19,7 +19,7 @@
 //	gradients  B, I         WAIT_B of the send; if the previous stage is on the same rank, as a received
 //	                        gradient of that stage
 //
-// A rank without a WAIT for a send holds what it has sent until the end of its program. Saved state that
+// If the program has no WAIT for a send, the rank holds the sent tensor until the program ends. Saved state that
 // moves to far memory keeps its slot. A stage has no saved state if it has no backward.
 //
 // [Hold] decides when an input or a gradient that was given to a stage dies. With [Taken], it dies at the

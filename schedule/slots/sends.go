@@ -58,8 +58,8 @@ func LeastSends(plan *schedule.Plan, costs *simulate.Costs) (int, error) {
 	return most, nil
 }
 
-// sendOf returns the send whose message is on its way until the action: the send itself, or that of a
-// receive. It returns 0 for other actions.
+// sendOf returns a send without its drops, or the send that a receive belongs to. It returns 0 for other
+// actions.
 func sendOf(a schedule.Action) schedule.Action {
 	switch a.Kind() {
 	case schedule.SendF, schedule.SendB:

@@ -4,8 +4,8 @@
 // [New] makes the parameters on a device and splits the model's parts over any number of stages,
 // even if there are more stages than parts; [NewOn] puts each stage on its own device. The entry
 // parts of [Parts] have one element per token. A microbatch is one sequence of up to
-// Config.Context tokens, or several that lie one after another (Model.Sequences); its length may
-// differ from that of others. The objective is the loss
+// Config.Context tokens, or several that lie one after another (Model.Sequences); microbatches may
+// have different lengths. The objective is the loss
 // [LossName]. It records the sum over tokens of weight times the negative log-likelihood of the
 // label, in nats, and the sum of the weights.
 //

@@ -167,8 +167,8 @@ func (o *outcomes) String() string {
 
 // TestFaults trains on several hosts with the faults of the table. The job goes on, or every process
 // ends in time with an error that names the cause and no other; then it is started again. The weights
-// are those of one process without a fault. Seconds are those of the job if it goes on, and those from
-// the fault to the end of the last process, or of the process that is suspended, if it ends.
+// must equal the weights that one process computes without a fault. The seconds measure the whole job if it goes
+// on. If it ends, they measure the time from the fault to the end of the last process, or of the suspended one.
 func TestFaults(t *testing.T) {
 	if !*testkit.Long {
 		t.Skip("takes minutes: run it with -long")

@@ -183,8 +183,8 @@ func TestPlans(t *testing.T) {
 	t.Log(strings.TrimSpace(string(out)))
 }
 
-// TestRandomPlans runs random plans, also broken ones, in PyTorch's own runtime: what completes, hangs or trains
-// with other gradients is what check says.
+// TestRandomPlans runs random plans, valid and broken, in PyTorch's own runtime. Each must complete, hang, fail or
+// train with wrong gradients as check says.
 func TestRandomPlans(t *testing.T) {
 	plans := 40
 	if *testkit.Long {

@@ -74,7 +74,7 @@ func (n *network) delay() time.Duration {
 	return d
 }
 
-// heal ends what keeps data from passing. Data that was sent before arrives.
+// heal ends all partitions and stalls of the network. Data that was sent before arrives.
 func (n *network) heal() {
 	clear(n.silent)
 	clear(n.parted)

@@ -274,7 +274,7 @@ func sendOf(a schedule.Action) schedule.Action {
 	return schedule.Act(schedule.SendB, a.Stage()+1, a.Microbatch())
 }
 
-// queue returns what names the queue of a transfer.
+// queue returns the key of the queue that a transfer waits in.
 func (j *judge) queue(a schedule.Action) (queue [4]int) {
 	link, end := j.link(a), 0
 	if isReceive(a) {
