@@ -13,8 +13,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/trainer/launch"
 )
+
+func TestMain(m *testing.M) { testkit.RunWaiting(m) }
 
 // writer is an io.Writer.
 type writer func(line []byte) (int, error)

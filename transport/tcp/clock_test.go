@@ -2,7 +2,6 @@ package tcp_test
 
 import (
 	"crypto/tls"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,11 +17,9 @@ import (
 // that it has. A rank whose clock is outside of the time of the certificates neither connects nor joins,
 // and its error says why.
 func TestClockJumps(t *testing.T) {
+	t.Parallel()
 	const day = 24 * time.Hour
-	folder := filepath.Join(t.TempDir(), "certs")
-	require.NoError(t, tcp.WriteCerts(folder, time.Hour))
-	right, err := tcp.LoadTLS(folder)
-	require.NoError(t, err)
+	right := certificates(t)
 	var ahead atomic.Int64
 	jumping := right.Clone()
 	jumping.Time = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ml/weir/transport/transporttest"
 )
 
-// proxy forwards the connections of a listener in small pieces with delays, so that links
-// overtake each other. It can hold all data, or close the connections.
+// proxy forwards the connections of a listener in pieces of a byte to 4 KiB with delays, so that
+// links overtake each other. It can hold all data, or close the connections.
 type proxy struct {
 	listener net.Listener
 	all      sync.WaitGroup
@@ -65,9 +65,9 @@ func newProxy(t testing.TB, near, far string) *proxy {
 func (p *proxy) pipe(from, to net.Conn) {
 	defer from.Close()
 	defer to.Close()
-	buffer := make([]byte, 64)
+	buffer := make([]byte, 4<<10)
 	for {
-		n, err := from.Read(buffer[:1+rand.IntN(len(buffer))])
+		n, err := from.Read(buffer[:1+rand.IntN(1<<rand.IntN(13))])
 		if rand.IntN(4) == 0 {
 			time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
 		}
@@ -185,6 +185,7 @@ func TestALinkThroughACrowd(t *testing.T) {
 // If the network of a rank is cut, or blocks all data, all ranks end within the allowed silence,
 // and name the rank.
 func TestANetworkThatFails(t *testing.T) {
+	t.Parallel()
 	recv := func(end *tcp.Endpoint[number], from int) error {
 		return end.Recv(t.Context(), from, transport.Tag{Stage: 1}, make([]number, 1))
 	}
@@ -202,6 +203,7 @@ func TestANetworkThatFails(t *testing.T) {
 		"held in a window": {func(p *proxy) { p.held.Lock() }, get, "1REDUCE_GRAD"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			ends, proxies, err := proxied(t, 2, 1, 3*time.Second)
 			require.NoError(t, err)
 			errs := make([]error, 2)

@@ -182,25 +182,34 @@ func FuzzBytes(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, data []byte) { tcp.Parse(data, "t") })
 }
 
-// With certificates a job conforms; without them, or with another job's, no rank joins.
+// certificates returns those of a new job.
+func certificates(t *testing.T) *tls.Config {
+	folder := filepath.Join(t.TempDir(), "certs")
+	require.NoError(t, tcp.WriteCerts(folder, time.Hour))
+	require.Error(t, tcp.WriteCerts(folder, time.Hour), "it is there")
+	c, err := tcp.LoadTLS(folder)
+	require.NoError(t, err)
+	return c
+}
+
+// No rank joins without certificates, or with another job's.
+func TestOtherCertificates(t *testing.T) {
+	for name, second := range map[string]*tls.Config{"another job's": certificates(t), "none": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at, ours := freePort(t), certificates(t)
+			errs := meet(t, tcp.Config{Ranks: 2, Address: at, TLS: ours, Meeting: time.Second},
+				tcp.Config{Rank: 1, Ranks: 2, Address: at, TLS: second, Meeting: time.Second})
+			require.ErrorIs(t, errs[0], tcp.ErrMissing)
+			require.Error(t, errs[1])
+			require.NotContains(t, errs[1].Error(), "it has joined")
+		})
+	}
+}
+
+// With certificates a job conforms.
 func TestCertificates(t *testing.T) {
-	load := func() *tls.Config {
-		folder := filepath.Join(t.TempDir(), "certs")
-		require.NoError(t, tcp.WriteCerts(folder, time.Hour))
-		require.Error(t, tcp.WriteCerts(folder, time.Hour), "it is there")
-		c, err := tcp.LoadTLS(folder)
-		require.NoError(t, err)
-		return c
-	}
-	ours, theirs := load(), load()
-	for name, second := range map[string]*tls.Config{"another job's": theirs, "none": nil} {
-		at := freePort(t)
-		errs := meet(t, tcp.Config{Ranks: 2, Address: at, TLS: ours, Meeting: time.Second},
-			tcp.Config{Rank: 1, Ranks: 2, Address: at, TLS: second, Meeting: time.Second})
-		require.ErrorIs(t, errs[0], tcp.ErrMissing, name)
-		require.Error(t, errs[1], name)
-		require.NotContains(t, errs[1].Error(), "it has joined")
-	}
+	ours := certificates(t)
 	near, far := net.Pipe()
 	conn := tls.Client(near, ours)
 	go func() { _ = tls.Server(far, ours).Handshake() }()

@@ -25,6 +25,8 @@ import (
 	"github.com/weir-ml/weir/transport/transporttest"
 )
 
+func TestMain(m *testing.M) { testkit.RunWaiting(m) }
+
 // number is a tensor of one element.
 type number *float64
 
