@@ -47,13 +47,19 @@ var examples = []struct{ command, lines string }{
 // printHelp prints the help of a command with its examples first.
 func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	if command := ctx.Selected(); command != nil {
-		for _, example := range examples {
-			if strings.TrimPrefix(command.Path(), "weir ") == example.command {
-				command.Detail = "For example:\n\n\t" + strings.ReplaceAll(example.lines, "\n", "\n\t") + "\n\n" + command.Detail
-			}
-		}
+		command.Detail = withExamples(command)
 	}
 	return kong.DefaultHelpPrinter(options, ctx)
+}
+
+// withExamples returns the text below the usage of a command, with its examples first.
+func withExamples(command *kong.Node) string {
+	for _, example := range examples {
+		if strings.TrimPrefix(command.Path(), "weir ") == example.command {
+			return "For example:\n\n\t" + strings.ReplaceAll(example.lines, "\n", "\n\t") + "\n\n" + command.Detail
+		}
+	}
+	return command.Detail
 }
 
 // wholeNumbers decodes numbers for flags of integers. They may have underscores, and an exponent: 1_000_000 and 1e6.

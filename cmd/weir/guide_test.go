@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -33,6 +34,28 @@ func TestExamples(t *testing.T) {
 			_, stderr, status := weir("", strings.Fields(line)[1:]...)
 			require.Less(t, status, misused, "%s: %s", line, stderr)
 		}
+	}
+}
+
+// The manual page has every command with its examples and flags, and no line that is a request by accident.
+func TestManual(t *testing.T) {
+	manual, _, status := weir("", "help", "--man")
+	require.Equal(t, good, status)
+	parser, err := kong.New(&commands{}, kong.Vars{"schedules": "", "version": "", "offload": ""})
+	require.NoError(t, err)
+	for _, command := range parser.Model.Leaves(true) {
+		require.Contains(t, manual, "\n.SS "+roff.Replace(command.Path()))
+		for _, flag := range command.Flags {
+			if !flag.Hidden {
+				require.Contains(t, manual, "\n.B "+roff.Replace(flag.String()))
+			}
+		}
+	}
+	for _, example := range examples {
+		require.Contains(t, manual, roff.Replace(example.lines))
+	}
+	for _, request := range regexp.MustCompile(`(?m)^['.]\S*`).FindAllString(manual, -1) {
+		require.Contains(t, []string{".TH", ".SH", ".SS", ".PP", ".TP", ".B", ".I", ".RS", ".RE", ".nf", ".fi"}, request)
 	}
 }
 

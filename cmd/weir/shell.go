@@ -18,10 +18,15 @@ import (
 // helpCmd shows the help of a command, as the flag --help does, or explains an error.
 type helpCmd struct {
 	Command []string `arg:"" optional:"" help:"The command, such as mem plan; or an error of the library, by its name (ErrLeak), its text or an excerpt; or errors, for their names."`
+	Man     bool     `help:"Print the manual page of all commands: weir help --man | man -l -"`
 }
 
 // Run prints the help.
 func (c *helpCmd) Run(s *streams, parser *kong.Kong) error {
+	if c.Man {
+		writeManual(s.out, parser)
+		return nil
+	}
 	text := strings.Join(c.Command, " ")
 	explained := explain(text)
 	first := func(n *kong.Node) bool { return n.Name == c.Command[0] }
@@ -50,12 +55,19 @@ func (completionCmd) Help() string {
 
 // Run prints the script.
 func (c *completionCmd) Run(ctx *kong.Context) error {
-	if c.Shell == "zsh" { // The script calls compdef, which a .zshrc without compinit lacks.
-		if _, err := fmt.Fprintln(ctx.Stdout, "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }"); err != nil {
-			return err
-		}
+	if c.Shell != "zsh" {
+		return (&kongcompletion.Completion{Shell: c.Shell, Code: true}).Run(ctx)
 	}
-	return (&kongcompletion.Completion{Shell: c.Shell, Code: true}).Run(ctx)
+	// The script calls compdef, which a .zshrc without compinit lacks.
+	if _, err := fmt.Fprintln(ctx.Stdout, "#compdef weir\n(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }"); err != nil {
+		return err
+	}
+	if err := (&kongcompletion.Completion{Shell: c.Shell, Code: true}).Run(ctx); err != nil {
+		return err
+	}
+	// As a function of that name, which zsh loads at the first completion, it also completes.
+	_, err := fmt.Fprintln(ctx.Stdout, `[[ $funcstack[1] != _weir ]] || ${_comps[weir]}`)
+	return err
 }
 
 // complete answers a shell's request for completions, and then exits.

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -21,7 +22,10 @@ import (
 	"time"
 )
 
-const summary = "Pipeline schedules and memory lifetimes for training: made, proven, simulated, drawn, and explained."
+const (
+	maintainer = "The Weir authors <weir@localhost>"
+	summary    = "Pipeline schedules and memory lifetimes for training: made, proven, simulated, drawn, and explained."
+)
 
 // file is a file of an archive, or a folder if its name ends in a slash.
 type file struct {
@@ -54,26 +58,72 @@ func (r *release) tarball(files []file) ([]byte, error) {
 	return packed.Bytes(), err
 }
 
+// zipped returns a zip archive.
+func (r *release) zipped(files []file) ([]byte, error) {
+	var packed bytes.Buffer
+	w := zip.NewWriter(&packed)
+	for _, f := range files {
+		header := &zip.FileHeader{Name: f.name, Method: zip.Deflate, Modified: r.made}
+		header.SetMode(f.mode)
+		part, err := w.CreateHeader(header)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := part.Write(f.content); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return packed.Bytes(), err
+}
+
 // deb returns a Debian package: an ar archive of a version, a control and a data archive.
-func (r *release) deb(processor string, program, license []byte) ([]byte, error) {
-	data, err := r.tarball([]file{
-		{"./", 0o755, nil}, {"./usr/", 0o755, nil}, {"./usr/bin/", 0o755, nil}, {"./usr/bin/weir", 0o755, program},
-		{"./usr/share/", 0o755, nil}, {"./usr/share/doc/", 0o755, nil}, {"./usr/share/doc/weir/", 0o755, nil},
-		{"./usr/share/doc/weir/copyright", 0o644, license},
-	})
+func (r *release) deb(processor string, program []byte, e *extras) ([]byte, error) {
+	changes := fmt.Sprintf("weir (%s) unstable; urgency=medium\n\n  * The changes are in https://%s/blob/%s/CHANGELOG.md\n\n -- %s  %s\n",
+		r.number(), mainModule, r.version, maintainer, r.made.Format(time.RFC1123Z))
+	copyright := fmt.Sprintf("The Weir authors wrote this package, whose source is https://%s.\n\nCopyright: The Weir authors\n\n"+
+		"Its license is the Apache License, version 2.0, in /usr/share/common-licenses/Apache-2.0.\nThe program contains the following modules.\n\n%s", mainModule, e.notices)
+	files := []file{{"usr/bin/weir", 0o755, program}, {"usr/share/doc/weir/copyright", 0o644, []byte(copyright)}}
+	for name, content := range map[string][]byte{"doc/weir/changelog.gz": []byte(changes), "man/man1/weir.1.gz": e.manual} {
+		var small bytes.Buffer
+		w, err := gzip.NewWriterLevel(&small, gzip.BestCompression)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(content); err != nil {
+			return nil, err
+		}
+		if err := w.Close(); err != nil {
+			return nil, err
+		}
+		files = append(files, file{"usr/share/" + name, 0o644, small.Bytes()})
+	}
+	for shell, name := range map[string]string{"bash": "bash-completion/completions/weir", "zsh": "zsh/vendor-completions/_weir", "fish": "fish/vendor_completions.d/weir.fish"} {
+		files = append(files, file{"usr/share/" + name, 0o644, e.completions[shell]})
+	}
+	size, folders := 0, map[string]file{"./": {"./", 0o755, nil}}
+	for i, f := range files {
+		for folder := path.Dir(f.name); folder != "."; folder = path.Dir(folder) {
+			folders["./"+folder+"/"] = file{"./" + folder + "/", 0o755, nil}
+		}
+		files[i].name, size = "./"+f.name, size+len(f.content)
+	}
+	files = append(files, slices.Collect(maps.Values(folders))...)
+	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
+	data, err := r.tarball(files)
 	if err != nil {
 		return nil, err
 	}
 	control, err := r.tarball([]file{{"./", 0o755, nil}, {"./control", 0o644, fmt.Appendf(nil, `Package: weir
 Version: %s
 Architecture: %s
-Maintainer: The Weir authors <weir@localhost>
+Maintainer: %s
 Installed-Size: %d
 Section: science
 Priority: optional
 Homepage: https://%s
 Description: %s
-`, r.number(), processor, (len(program)+len(license))>>10, mainModule, summary)}})
+`, r.number(), processor, maintainer, size>>10, mainModule, summary)}})
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +221,7 @@ Description-Content-Type: text/markdown; charset=UTF-8
 }
 
 // wheel returns a package for pip, with the binary as a script and the package for PyTorch.
-func (r *release) wheel(tags []string, name string, program []byte, modules []file, metadata, license, parts []byte) ([]byte, error) {
+func (r *release) wheel(tags []string, name string, program []byte, modules []file, metadata, parts []byte, e *extras) ([]byte, error) {
 	info := fmt.Sprintf("weir_ml-%s.dist-info/", r.number())
 	wheel := "Wheel-Version: 1.0\nGenerator: weir\nRoot-Is-Purelib: false\n"
 	for _, tag := range tags {
@@ -179,9 +229,10 @@ func (r *release) wheel(tags []string, name string, program []byte, modules []fi
 	}
 	files := append(slices.Clone(modules),
 		file{fmt.Sprintf("weir_ml-%s.data/scripts/%s", r.number(), name), 0o755, program},
-		file{info + "licenses/LICENSE", 0o644, license},
+		file{info + "licenses/LICENSE", 0o644, e.license},
+		file{info + "licenses/NOTICES", 0o644, e.notices},
 		file{info + "sboms/weir.cdx.json", 0o644, parts},
-		file{info + "METADATA", 0o644, metadata},
+		file{info + "METADATA", 0o644, bytes.Replace(metadata, []byte("File: LICENSE\n"), []byte("File: LICENSE\nLicense-File: NOTICES\n"), 1)},
 		file{info + "WHEEL", 0o644, []byte(wheel)},
 	)
 	var record bytes.Buffer
@@ -190,21 +241,7 @@ func (r *release) wheel(tags []string, name string, program []byte, modules []fi
 		fmt.Fprintf(&record, "%s,sha256=%s,%d\n", f.name, base64.RawURLEncoding.EncodeToString(sum[:]), len(f.content))
 	}
 	fmt.Fprintf(&record, "%sRECORD,,\n", info)
-	var packed bytes.Buffer
-	w := zip.NewWriter(&packed)
-	for _, f := range append(files, file{info + "RECORD", 0o644, record.Bytes()}) {
-		header := &zip.FileHeader{Name: f.name, Method: zip.Deflate, Modified: r.made}
-		header.SetMode(f.mode)
-		part, err := w.CreateHeader(header)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := part.Write(f.content); err != nil {
-			return nil, err
-		}
-	}
-	err := w.Close()
-	return packed.Bytes(), err
+	return r.zipped(append(files, file{info + "RECORD", 0o644, record.Bytes()}))
 }
 
 // bill returns the parts of a binary, a software bill of materials in CycloneDX's JSON, from the

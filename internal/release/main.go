@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,7 +86,11 @@ func run(output, tag string, chosen []string) error {
 	if err := r.proxy(); err != nil {
 		return err
 	}
-	license, err := os.ReadFile(filepath.Join(r.source, "LICENSE"))
+	binary, err := r.build(scratch, runtime.GOOS+"/"+runtime.GOARCH)
+	if err != nil {
+		return err
+	}
+	e, err := r.extras(binary)
 	if err != nil {
 		return err
 	}
@@ -98,7 +103,7 @@ func run(output, tag string, chosen []string) error {
 		return err
 	}
 	metadata := r.metadata(description)
-	sources, err := r.sdist(modules, metadata, license)
+	sources, err := r.sdist(modules, metadata, e.license)
 	if err != nil {
 		return err
 	}
@@ -106,9 +111,12 @@ func run(output, tag string, chosen []string) error {
 		return err
 	}
 	for _, platform := range chosen {
-		if err := r.packages(platform, scratch, modules, metadata, license); err != nil {
+		if err := r.packages(platform, scratch, modules, metadata, e); err != nil {
 			return fmt.Errorf("%s: %w", platform, err)
 		}
+	}
+	if err := r.recipes(chosen); err != nil {
+		return err
 	}
 	if err := r.page(filepath.Join(scratch, "page")); err != nil {
 		return err
@@ -119,18 +127,29 @@ func run(output, tag string, chosen []string) error {
 // number returns the version without its v.
 func (r *release) number() string { return r.version[1:] }
 
-// packages builds the command for a platform, and writes its packages. Wheels have the modules and the metadata.
-func (r *release) packages(platform, scratch string, modules []file, metadata, license []byte) error {
+// build builds the command for a platform, unless that is done, and returns the binary.
+func (r *release) build(scratch, platform string) (string, error) {
 	system, processor, _ := strings.Cut(platform, "/")
-	name := "weir"
+	binary := filepath.Join(scratch, system, processor, "weir")
 	if system == "windows" {
-		name += ".exe"
+		binary += ".exe"
 	}
-	binary := filepath.Join(scratch, name)
+	if _, err := os.Stat(binary); err == nil {
+		return binary, nil
+	}
 	env := []string{"GOOS=" + system, "GOARCH=" + processor, "CGO_ENABLED=0"}
-	if _, err := command(r.source, env, "go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", binary, "./cmd/weir"); err != nil {
+	_, err := command(r.source, env, "go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", binary, "./cmd/weir")
+	return binary, err
+}
+
+// packages writes the packages of the command for a platform. Wheels have the modules and the metadata.
+func (r *release) packages(platform, scratch string, modules []file, metadata []byte, e *extras) error {
+	system, processor, _ := strings.Cut(platform, "/")
+	binary, err := r.build(scratch, platform)
+	if err != nil {
 		return err
 	}
+	name := filepath.Base(binary)
 	program, err := os.ReadFile(binary)
 	if err != nil {
 		return err
@@ -143,15 +162,19 @@ func (r *release) packages(platform, scratch string, modules []file, metadata, l
 	if err := r.write(base+".cdx.json", parts); err != nil {
 		return err
 	}
-	archive, err := r.tarball([]file{{name, 0o755, program}, {"LICENSE", 0o644, license}})
+	pack, ending := r.tarball, ".tar.gz"
+	if system == "windows" {
+		pack, ending = r.zipped, ".zip"
+	}
+	archive, err := pack(append([]file{{name, 0o755, program}}, e.files()...))
 	if err != nil {
 		return err
 	}
-	if err := r.write(base+".tar.gz", archive); err != nil {
+	if err := r.write(base+ending, archive); err != nil {
 		return err
 	}
 	if system == "linux" {
-		deb, err := r.deb(processor, program, license)
+		deb, err := r.deb(processor, program, e)
 		if err != nil {
 			return err
 		}
@@ -160,7 +183,7 @@ func (r *release) packages(platform, scratch string, modules []file, metadata, l
 		}
 	}
 	tags := platforms[platform]
-	wheel, err := r.wheel(tags, name, program, modules, metadata, license, parts)
+	wheel, err := r.wheel(tags, name, program, modules, metadata, parts, e)
 	if err != nil {
 		return err
 	}

@@ -28,14 +28,15 @@ var (
 	sample  = &release{version: "v1.2.3", made: time.Unix(1_700_000_000, 0).UTC()}
 	program = []byte("\x7fELF, or so")
 	license = []byte("do as you like\n")
+	beside  = &extras{license, []byte("# Weir\n"), []byte("Go\n"), []byte(".TH WEIR 1\n"), map[string][]byte{"bash": []byte("complete\n")}}
 )
 
 // A Debian package is an ar archive whose members begin at even offsets, and its data have every
 // folder before the files in it.
 func TestDeb(t *testing.T) {
-	deb, err := sample.deb("amd64", program, license)
+	deb, err := sample.deb("amd64", program, beside)
 	require.NoError(t, err)
-	again, err := sample.deb("amd64", program, license)
+	again, err := sample.deb("amd64", program, beside)
 	require.NoError(t, err)
 	require.Equal(t, deb, again)
 
@@ -58,6 +59,11 @@ func TestDeb(t *testing.T) {
 	require.Contains(t, control["./control"], "Package: weir\nVersion: 1.2.3\nArchitecture: amd64\n")
 	data := unpack(t, members["data.tar.gz"])
 	require.Equal(t, string(program), data["./usr/bin/weir"])
+	require.Equal(t, "complete\n", data["./usr/share/bash-completion/completions/weir"])
+	for _, name := range []string{"man/man1/weir.1.gz", "doc/weir/changelog.gz"} {
+		_, err := gzip.NewReader(strings.NewReader(data["./usr/share/"+name]))
+		require.NoError(t, err, name)
+	}
 }
 
 // unpack returns the files of an archive, and fails if one precedes its folder.
@@ -84,7 +90,7 @@ func unpack(t *testing.T, packed []byte) map[string]string {
 // RECORD has the checksum and the size of every other file of a wheel, and the program can be
 // run after it is unpacked.
 func TestWheel(t *testing.T) {
-	wheel, err := sample.wheel([]string{"one", "two"}, "weir", program, []file{{"weir/py.typed", 0o644, nil}}, sample.metadata([]byte("# Weir\n")), license, []byte("{}"))
+	wheel, err := sample.wheel([]string{"one", "two"}, "weir", program, []file{{"weir/py.typed", 0o644, nil}}, sample.metadata([]byte("# Weir\n")), []byte("{}"), beside)
 	require.NoError(t, err)
 	packed, err := zip.NewReader(bytes.NewReader(wheel), int64(len(wheel)))
 	require.NoError(t, err)
@@ -133,7 +139,7 @@ func TestWheelRequiresTestedPyTorch(t *testing.T) {
 	require.NoError(t, err)
 	tested := regexp.MustCompile(`(?m)^TESTED = "([\d.]+)", `).FindSubmatch(module)
 	require.NotNil(t, tested)
-	wheel, err := sample.wheel([]string{"one"}, "weir", program, nil, sample.metadata(nil), license, nil)
+	wheel, err := sample.wheel([]string{"one"}, "weir", program, nil, sample.metadata(nil), nil, beside)
 	require.NoError(t, err)
 	packed, err := zip.NewReader(bytes.NewReader(wheel), int64(len(wheel)))
 	require.NoError(t, err)
@@ -143,6 +149,31 @@ func TestWheelRequiresTestedPyTorch(t *testing.T) {
 	metadata, err := io.ReadAll(r)
 	require.NoError(t, err)
 	require.Contains(t, string(metadata), fmt.Sprintf("Requires-Dist: torch>=%s; ", tested[1]))
+}
+
+// The notices have the license of Go, and of each module that the command contains.
+func TestNotices(t *testing.T) {
+	notices, err := (&release{source: "../.."}).notices()
+	require.NoError(t, err)
+	require.Contains(t, string(notices), "Go\n\nCopyright 2009 The Go Authors")
+	require.Regexp(t, `\ngithub.com/alecthomas/kong v[\d.]+\n\nCopyright `, string(notices))
+	require.NotContains(t, string(notices), mainModule)
+}
+
+// The recipes name the archives of the release, the formula with their checksums.
+func TestRecipes(t *testing.T) {
+	r := &release{version: "v1.2.3", output: t.TempDir()}
+	for _, platform := range []string{"linux_amd64", "darwin_arm64"} {
+		require.NoError(t, r.write("weir_1.2.3_"+platform+".tar.gz", []byte(platform)))
+	}
+	require.NoError(t, r.recipes([]string{"linux/amd64", "darwin/arm64", "windows/amd64"}))
+	formula, err := os.ReadFile(filepath.Join(r.output, "weir.rb"))
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(string(formula), "url "))
+	require.Regexp(t, `on_macos do\n *on_arm do\n *url "\S*/v1.2.3/weir_1.2.3_darwin_arm64.tar.gz"\n *sha256 "`+fmt.Sprintf("%x", sha256.Sum256([]byte("darwin_arm64"))), string(formula))
+	recipe, err := os.ReadFile(filepath.Join(r.output, "Dockerfile"))
+	require.NoError(t, err)
+	require.Contains(t, string(recipe), "ADD weir_1.2.3_linux_${TARGETARCH}.tar.gz ")
 }
 
 // The bill of materials names each module that is in the binary, with its checksum. A binary of

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+)
+
+// extras are the files that packages have beside the program.
+type extras struct {
+	license, readme []byte
+	notices         []byte // the licenses of the modules that the program contains
+	manual          []byte
+	completions     map[string][]byte // a script by shell
+}
+
+// extras takes the manual page and the scripts from the program, which must run here.
+func (r *release) extras(binary string) (*extras, error) {
+	license, err1 := os.ReadFile(filepath.Join(r.source, "LICENSE"))
+	readme, err2 := os.ReadFile(filepath.Join(r.source, "README.md"))
+	notices, err3 := r.notices()
+	manual, err4 := command("", nil, binary, "help", "--man")
+	if err := cmp.Or(err1, err2, err3, err4); err != nil {
+		return nil, err
+	}
+	e := &extras{license: license, readme: readme, notices: notices, manual: []byte(manual), completions: map[string][]byte{}}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		script, err := command("", nil, binary, "completion", shell)
+		if err != nil {
+			return nil, err
+		}
+		e.completions[shell] = []byte(strings.ReplaceAll(script, binary, "weir"))
+	}
+	return e, nil
+}
+
+// files returns the extras as an archive has them.
+func (e *extras) files() []file {
+	return []file{
+		{"LICENSE", 0o644, e.license}, {"NOTICES", 0o644, e.notices}, {"README.md", 0o644, e.readme}, {"weir.1", 0o644, e.manual},
+		{"completions/", 0o755, nil}, {"completions/weir.bash", 0o644, e.completions["bash"]},
+		{"completions/_weir", 0o644, e.completions["zsh"]}, {"completions/weir.fish", 0o644, e.completions["fish"]},
+	}
+}
+
+// notices returns the licenses of Go and of the modules of the command.
+func (r *release) notices() ([]byte, error) {
+	printed, err := command(r.source, nil, "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}\t{{.Dir}}{{end}}", "./cmd/weir")
+	if err != nil {
+		return nil, err
+	}
+	root, err := command(r.source, nil, "go", "env", "GOROOT")
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	seen := map[string]bool{"": true}
+	for line := range strings.Lines("Go\t" + root + printed) {
+		name, folder, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		if seen[name] || strings.HasPrefix(name, mainModule) {
+			continue
+		}
+		seen[name] = true
+		var found []string
+		for _, name := range []string{"LICENSE*", "COPYING*", "NOTICE*"} {
+			matches, err := filepath.Glob(filepath.Join(folder, name))
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, matches...)
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("%s has no license in %s", name, folder)
+		}
+		for _, license := range found {
+			content, err := os.ReadFile(license)
+			if err != nil {
+				return nil, err
+			}
+			fmt.Fprintf(&text, "%s\n\n%s\n\n", name, bytes.TrimSpace(content))
+		}
+	}
+	return text.Bytes(), nil
+}
+
+//go:embed recipes
+var recipes embed.FS
+
+// recipes writes a formula for Homebrew and a recipe for containers. Both take the archives of the release.
+func (r *release) recipes(chosen []string) error {
+	type archive struct{ Name, System, Processor, Sum string }
+	var archives []archive
+	for _, platform := range chosen {
+		system, processor, _ := strings.Cut(platform, "/")
+		name := fmt.Sprintf("weir_%s_%s_%s.tar.gz", r.number(), system, processor)
+		for _, line := range r.sums {
+			if sum, found := strings.CutSuffix(line, "  "+name+"\n"); found {
+				archives = append(archives, archive{name, map[string]string{"darwin": "macos"}[system], map[string]string{"amd64": "intel", "arm64": "arm"}[processor], sum})
+			}
+		}
+	}
+	for i := range archives {
+		archives[i].System = cmp.Or(archives[i].System, "linux")
+	}
+	for _, name := range []string{"weir.rb", "Dockerfile"} {
+		var text bytes.Buffer
+		made := map[string]any{"Summary": summary, "Module": mainModule, "Version": r.version, "Number": r.number(), "Archives": archives}
+		if err := template.Must(template.ParseFS(recipes, "recipes/"+name)).Execute(&text, made); err != nil {
+			return err
+		}
+		if err := r.write(name, text.Bytes()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
