@@ -9,7 +9,7 @@
 // instead.
 //
 // An [Allocator] accepts the same requests and returns the same addresses, relative to the driver's, and
-// [Allocator.Snapshot] returns its history in PyTorch's form. docs/snapshots.md lists the histories from
+// [Allocator.Snapshot] returns its history in PyTorch's form. docs/dev/measurements.md lists the histories from
 // real PyTorch with which it was compared.
 //
 // Not simulated are private pools of CUDA graphs, garbage_collection_threshold, rounding to divisions of

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// A stage of the tables of docs/replicas.md has half a billion parameters, in bfloat16 with float32
+// A stage of the tables of docs/dev/measurements.md has half a billion parameters, in bfloat16 with float32
 // gradients, a float32 copy and AdamW's moments; a third of a microbatch takes 11 ms on it. A link
 // between ranks is free, and 8 replicas are connected at one of two rates.
 var documented = simulate.Costs{
@@ -45,9 +45,9 @@ func step(t *testing.T, plan *schedule.Plan, replicas, level, gathered int, perM
 	return report
 }
 
-// TestDocumentedReplicas checks the simulated tables of docs/replicas.md.
+// TestDocumentedReplicas checks the simulated tables of docs/dev/measurements.md.
 func TestDocumentedReplicas(t *testing.T) {
-	text, err := os.ReadFile("../../docs/replicas.md")
+	text, err := os.ReadFile("../../docs/dev/measurements.md")
 	require.NoError(t, err)
 	row := func(format string, args ...any) {
 		line := fmt.Sprintf(format, args...)

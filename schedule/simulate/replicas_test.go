@@ -32,7 +32,7 @@ func unshards(t *testing.T, p *schedule.Plan) (counts []int64) {
 	return counts
 }
 
-// TestUnshards checks the table of docs/replicas.md, which was computed independently from PyTorch's
+// TestUnshards checks the table of docs/dev/measurements.md, which was computed independently from PyTorch's
 // rule: gather the next stages of the rank and release all others.
 func TestUnshards(t *testing.T) {
 	for _, c := range []struct {

@@ -117,7 +117,7 @@ func TestOffloadKeepsBits(t *testing.T) {
 }
 
 // TestOffloadShares requires at every share that both memories have the planned peaks, and that the
-// near peak falls as the share rises. With -v it prints the table of docs/offload.md: first the
+// near peak falls as the share rises. With -v it prints the table of docs/dev/measurements.md: first the
 // largest peak of a rank without offloading and without weights; then, for each share, the largest
 // peak and the sum of the peaks, as percentages of those without offloading, and the largest far
 // peak.

@@ -116,8 +116,6 @@ func document(t *testing.T) []byte {
 		fmt.Fprintf(&b, "\n## %s\n\n%s %s\n\n![%s on 4 ranks](schedules/%s.svg)\n\n", f.name, f.rule, f.notes, f.name, f.name)
 		fmt.Fprintf(&b, "Published: time lost %s; peak %s. From: %s.\n", f.published(), f.peak, f.source)
 	}
-	b.WriteString(zeroBubbleIntroduction)
-	zeroBubbleRows(t, &b)
 	return []byte(strings.ReplaceAll(b.String(), " \n", "\n"))
 }
 
@@ -130,7 +128,7 @@ func (f *form) published() string {
 
 const introduction = "# The schedules\n\n" +
 	"To find the best schedule for your costs, let `weir choose` try them all; to see one, run `weir draw NAME -o NAME.svg`. " +
-	"This page compares them at equal costs. Every figure comes from the simulator, and `tests/published` checks it against the published formula on 4, 8 and 16 ranks; `go test ./tests/published -update` writes this page.\n\n" +
+	"This page compares them at equal costs. Every figure comes from the simulator and equals the published formula (`tests/published`).\n\n" +
 	"There are P ranks with V stages each, and M microbatches. F, I and W are the times of a forward, an input gradient and a weight gradient on a rank; B = I + W; F&B is that of an overlapped forward and backward. " +
 	"The makespan is the time from the first start to the last end over all ranks; the span is the longest such time on one rank. Time lost is the makespan minus the busiest rank's work; a bubble is the fraction of the makespan or span beyond that work. " +
 	"A peak counts microbatches in flight on the fullest rank, in units of what one saves over all stages of the rank.\n\n" +
