@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // A checkpoint is little-endian and consists of magic, the version, the recipe as text preceded
@@ -66,7 +68,7 @@ func (s *State) checkHead(data, head []byte) error {
 		return fmt.Errorf("%w: these %d bytes are not a checkpoint of a state", ErrState, len(data))
 	}
 	if v := data[len(magic)]; v != version {
-		return fmt.Errorf("%w: a checkpoint of version %d, expected %d", ErrState, v, version)
+		return fmt.Errorf("%w: a checkpoint of version %d, expected %d: %s", ErrState, v, version, diagnostic.OtherVersion)
 	}
 	length := binary.LittleEndian.Uint32(data[fixed-4:])
 	if rest := data[fixed:]; uint64(length)+8 > uint64(len(rest)) {

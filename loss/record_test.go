@@ -145,8 +145,8 @@ func TestUnmarshalRefuses(t *testing.T) {
 		want string
 	}{
 		{"empty", func(b []byte) []byte { return nil }, "0 bytes, the header alone has 16"},
-		{"magic", func(b []byte) []byte { b[0] = 'X'; return b }, `starts with "XLR\x01", expected "WLR\x01" (version 1)`},
-		{"version", func(b []byte) []byte { b[3] = 2; return b }, `starts with "WLR\x02", expected "WLR\x01" (version 1)`},
+		{"magic", func(b []byte) []byte { b[0] = 'X'; return b }, `starts with "XLR\x01", expected "WLR\x01" (version 1): run the same build on all ranks`},
+		{"version", func(b []byte) []byte { b[3] = 2; return b }, `starts with "WLR\x02", expected "WLR\x01" (version 1): run the same build on all ranks`},
 		{"huge count", func(b []byte) []byte { binary.LittleEndian.PutUint32(b[4:], 1<<31); return b }, "2147483648 cells, at most 16384 are allowed"},
 		{"the most cells", func(b []byte) []byte { binary.LittleEndian.PutUint32(b[4:], loss.MaxDefs); return b }, "2856 bytes for 16384 cells, expected 9306128"},
 		{"short", func(b []byte) []byte { return b[:len(b)-1] }, "2855 bytes for 5 cells, expected 2856"},

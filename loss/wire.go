@@ -75,7 +75,7 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 		return fmt.Errorf("%w: %d bytes, the header alone has %d", ErrFormat, len(b), headerSize)
 	}
 	if string(b[:3]) != "WLR" || b[3] != version {
-		return fmt.Errorf("%w: starts with %q, expected \"WLR\\x01\" (version %d)", ErrFormat, b[:4], version)
+		return fmt.Errorf("%w: starts with %q, expected \"WLR\\x01\" (version %d): run the same build on all ranks", ErrFormat, b[:4], version)
 	}
 	n, shape := binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint64(b[8:])
 	if n > MaxDefs {

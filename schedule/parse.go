@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // ParseText reads the text form that WriteText writes. Lines may be broken between any two words,
@@ -41,7 +43,10 @@ func ParseTextAt(r io.Reader, at func(offset int)) (*Plan, error) {
 func (s *scanner) header(p *Plan) {
 	s.keyword("weir")
 	s.keyword("plan")
-	s.number("the version of the form,", textVersion, textVersion, "")
+	if s.word != strconv.Itoa(textVersion) {
+		s.fail("expected %d, the version of the form: %s", textVersion, diagnostic.OtherVersion)
+	}
+	s.next()
 	s.keyword("name")
 	name, err := strconv.Unquote(s.word)
 	if err != nil || !strings.HasPrefix(s.word, `"`) {

@@ -152,7 +152,7 @@ func TestTextErrors(t *testing.T) {
 	require.NoError(t, err)
 	for _, test := range []struct{ from, to, fault string }{
 		{"weir", "wier", `line 1:1: found "wier", expected weir`},
-		{"plan 1", "plan 2", `line 1:11: found "2", expected the version of the form, from 1 to 1`},
+		{"plan 1", "plan 2", `line 1:11: found "2", expected 1, the version of the form: read it with the version of Weir that wrote it, or write it again with this one`},
 		{`"n"`, "n", `line 2:6: found "n", expected a name in double quotes`},
 		{`"n"`, "`n`", "line 2:6: found \"`n`\", expected a name in double quotes"},
 		{`"n"`, `"n`, `line 2:6: found "\"n", expected a name in double quotes`},

@@ -388,7 +388,7 @@ func TestReadFaults(t *testing.T) {
 		{"missing", edit(`"rank":0,`, ``), "{", "expected the minimal form (no schema) with all its fields, found none of these: rank"},
 		{"all missing", `{}`, "{", "expected the minimal form (no schema) with all its fields, found none of these: step rank microbatch allocated reserved peak"},
 		{"twice", edit(`"rank":0`, `"rank":0,"rank":5`), `"rank":5`, `found "rank", which is there already: give it once`},
-		{"other schema", editFull(`"schema":1`, `"schema":2`), "2,", "expected schema 1, found 2"},
+		{"other schema", editFull(`"schema":1`, `"schema":2`), "2,", "expected schema 1, found 2: read it with the version of Weir that wrote it, or write it again with this one"},
 		{"schema and no more", `{"schema":1}`, "{", "expected schema 1 with all its fields, found none of these: time step rank microbatch stage action live peak reserved excess growth weight wait_data classes"},
 		{"action", editFull(`"B"`, `33`), "33", "expected action, a string, found 33"},
 		{"weight", editFull(`11.5`, `"11.5"`), `"11.5"`, `expected weight, a number, found "11.5"`},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/memory"
 )
 
@@ -141,7 +142,7 @@ func value(m member, to any) error {
 		n, err := integer(m, math.MaxInt)
 		*to = int(n)
 		if err == nil && m.key == "schema" && n != schema {
-			return expected(m.column, "schema 1", n)
+			return &Error{Column: m.column, Text: fmt.Sprintf("expected schema %d, found %d: %s", schema, n, diagnostic.OtherVersion)}
 		}
 		return err
 	case *int64:

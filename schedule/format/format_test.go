@@ -435,7 +435,7 @@ func TestErrors(t *testing.T) {
 		{format.JSON, "", `1:1: found the end of the text, expected more of the plan`},
 		{format.JSON, "[]", `1:1: found [, expected an object, {`},
 		{format.JSON, "{\n \"schema\": 1", `2:12: found schema 1, expected 2: weir convert OLD --to plan -o NEW converts the file`},
-		{format.JSON, "{\n \"schema\": 3", `2:12: found 3, expected the schema as a whole number from 1 to 2`},
+		{format.JSON, "{\n \"schema\": 3", `2:12: found schema 3, expected 2: read it with the version of Weir that wrote it, or write it again with this one`},
 		{format.JSON, "{\"schema\": 2,\n}", `2:1: found "}", expected the name of a field, in quotes`},
 		{format.JSON, "{\"schema\": 2,\n\"schema\": 2}", `2:1: found "schema", which is there already: give it once`},
 		{format.JSON, "{\"schema\": 2,\n\"shape\": 1}", `2:1: found an unknown field "shape", expected schema, name, mode,`},

@@ -2,12 +2,14 @@ package format
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/internal/formats/jsonfile"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -235,8 +237,10 @@ func (r *jsonReader) checkLengths() {
 
 // readSchema reads the schema. Other versions are refused, except for the old one if the options allow it.
 func (r *jsonReader) readSchema() {
-	r.schema = r.number("the schema", oldSchema, jsonSchema)
-	if r.schema == oldSchema && !r.old {
+	switch r.schema = r.number("the schema", oldSchema, math.MaxInt32); {
+	case r.schema > jsonSchema:
+		r.fail("found schema %d, expected %d: %s", r.schema, jsonSchema, diagnostic.OtherVersion)
+	case r.schema == oldSchema && !r.old:
 		r.fail("found schema %d, expected %d: weir convert OLD --to plan -o NEW converts the file", oldSchema, jsonSchema)
 	}
 }

@@ -2,14 +2,11 @@ package checkpoint_test
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -206,34 +203,6 @@ func TestPieces(t *testing.T) {
 	_, err = checkpoint.Open(dir)
 	require.ErrorIs(t, err, checkpoint.ErrDamaged)
 	require.ErrorContains(t, err, damaged+": it is missing")
-}
-
-// A manifest of version 1, which has no pieces, is read.
-func TestVersion1(t *testing.T) {
-	dir := t.TempDir()
-	save(t, dir, 7, 3)
-	path := filepath.Join(dir, "step-0000000007", "manifest.json")
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	rewrite := func(version string) {
-		other := regexp.MustCompile(`("version": )2`).ReplaceAll(text, []byte("${1}"+version))
-		other = regexp.MustCompile(`("sha256": ")[0-9a-f]{64}`).ReplaceAll(other, []byte("${1}"+strings.Repeat("0", 64)))
-		// The shards have a digest of their own in the field of the same name.
-		for _, digest := range regexp.MustCompile(`"sha256": "([0-9a-f]{64})`).FindAllSubmatch(text, -1)[1:] {
-			other = bytes.Replace(other, []byte(`   "sha256": "`+strings.Repeat("0", 64)), []byte(`   "sha256": "`+string(digest[1])), 1)
-		}
-		sum := sha256.Sum256(other)
-		other = bytes.Replace(other, []byte(strings.Repeat("0", 64)), []byte(hex.EncodeToString(sum[:])), 1)
-		require.NoError(t, os.WriteFile(path, other, 0o666))
-	}
-	rewrite("1")
-	_, first, err := read(dir)
-	require.NoError(t, err)
-	require.Equal(t, float32(3), first)
-	rewrite("3")
-	_, _, err = read(dir)
-	require.ErrorIs(t, err, checkpoint.ErrVersion)
-	require.ErrorContains(t, err, "has version 3, this program reads 1 and 2")
 }
 
 func TestRefusals(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
@@ -128,7 +129,7 @@ func readManifest(folder string) (*manifest, error) {
 	case head.Format != format:
 		return nil, damaged(path, "its format is %.40q, expected %q", head.Format, format)
 	case head.Version != 1 && head.Version != version:
-		return nil, fmt.Errorf("%w: %s has version %d, this program reads 1 and %d", ErrVersion, path, head.Version, version)
+		return nil, fmt.Errorf("%w: %s has version %d, this program reads 1 and %d: %s", ErrVersion, path, head.Version, version, diagnostic.OtherVersion)
 	}
 	m := &manifest{}
 	if json.Unmarshal(text, m) != nil {

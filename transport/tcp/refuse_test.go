@@ -1,6 +1,7 @@
 package tcp_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -83,6 +84,37 @@ func TestJoinRefuses(t *testing.T) {
 			})
 		})
 	}
+}
+
+// newer dials connections whose greeting has the next version of the protocol.
+type newer struct{ *pipes }
+
+type newerConn struct{ net.Conn }
+
+func (n newer) Dial(ctx context.Context, address string) (net.Conn, error) {
+	conn, err := n.pipes.Dial(ctx, address)
+	return newerConn{conn}, err
+}
+
+func (c newerConn) Write(b []byte) (int, error) {
+	if bytes.HasPrefix(b, []byte("WEIR")) {
+		b[4]++
+	}
+	return c.Conn.Write(b)
+}
+
+// TestAnotherProtocol refuses a rank with another version of the protocol. Both ranks name both versions.
+func TestAnotherProtocol(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := &pipes{}
+		cfg := func(rank int, through tcp.Network) tcp.Config {
+			return tcp.Config{Rank: rank, Ranks: 2, Token: "a", Network: through, Address: "pipe:0", Listen: fmt.Sprint("pipe:", rank), Meeting: 4 * time.Second}
+		}
+		for rank, err := range meet(t, cfg(0, network), cfg(1, newer{network})) {
+			require.ErrorIs(t, err, []error{tcp.ErrMissing, tcp.ErrRefused}[rank])
+			require.ErrorContains(t, err, "rank 0 speaks version 6 of the protocol, this rank version 7: run the same build everywhere")
+		}
+	})
 }
 
 // TestALateRankIsToldWhy joins a rank after another one has contradicted rank 0.

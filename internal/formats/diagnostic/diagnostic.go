@@ -15,6 +15,9 @@ type Error struct {
 	Err          error  // the fault
 }
 
+// OtherVersion is the remedy for a file whose format has another number than what this version reads.
+const OtherVersion = "read it with the version of Weir that wrote it, or write it again with this one"
+
 // Errorf returns an error of a kind without a position. The format is that of fmt.Errorf.
 func Errorf(kind error, format string, args ...any) error {
 	return &Error{Kind: kind, Err: fmt.Errorf(format, args...)}

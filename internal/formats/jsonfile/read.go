@@ -45,7 +45,7 @@ func (f *Form) Read(r io.Reader, v any, schema *int) error {
 	}
 	_ = Members(text, "", func(name string, offset int, value []byte) *Fault { // another schema explains any fault
 		if name == "schema" && string(value) != strconv.Itoa(f.Schema) {
-			fault = found(offset, shorten(string(value)), "the schema %d", f.Schema)
+			fault = found(offset, shorten(string(value)), "the schema %d: %s", f.Schema, diagnostic.OtherVersion)
 		}
 		return nil
 	})
