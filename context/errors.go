@@ -16,9 +16,9 @@ var (
 	ErrTaken = frames.ErrTaken
 	// ErrUntaken is returned after a backward that did not take a tensor saved for it.
 	ErrUntaken = frames.ErrUntaken
-	// ErrAway is returned by Take for a slot whose contents are in far memory. The plan must reload
+	// ErrOffloaded is returned by Take for a slot whose contents are in far memory. The plan must reload
 	// them before the action that takes them.
-	ErrAway = frames.ErrAway
+	ErrOffloaded = frames.ErrOffloaded
 	// ErrEmpty is returned by Take for a slot that holds nothing.
 	ErrEmpty = frames.ErrEmpty
 	// ErrOccupied is returned by Save and Put for a place that is in use.

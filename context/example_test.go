@@ -31,7 +31,7 @@ func Example() {
 		})
 	run, _ := runner.New(runner.Config[number]{
 		Stages: []stages.Stage[number]{stage},
-		Spaces: runner.Spaces[number](memory.NewCollected[number](nil, func(number) int64 { return 8 })),
+		Spaces: runner.Spaces[number](memory.NewGCSpace[number](nil, func(number) int64 { return 8 })),
 		Losses: []loss.Def{{Name: "sum", Reduction: loss.Mean, Objective: true}},
 	})
 	_, err := run.Step(context.Background(), 1, runner.Indexed(func(_ context.Context, e batchctx.Entry[number]) error {

@@ -24,8 +24,8 @@ const (
 	AtWeight   = frames.AtWeight
 )
 
-// Taker is the action that takes a saved tensor.
-type Taker = frames.Taker
+// Consumer is the action that takes a saved tensor.
+type Consumer = frames.Consumer
 
 // ByBackward is the stage's first backward action: B, or I if the plan splits the backward. A recompute
 // takes it there too. ByWeight is the stage's W, or its B if the plan does not split the backward. ByBoth

@@ -25,7 +25,7 @@ type (
 //
 // The methods return no errors. A method that cannot succeed does not return: it records the error and
 // panics, which unwinds to the runner, which ends the step with this error and releases everything.
-// Deferred calls run. They may still call Release, Drop, Yield, Abandon, Access, SetAccess, Step, Seed,
+// Deferred calls run. They may still call Release, Drop, Unhold, ReleaseAfterFailure, Access, SetAccess, Step, Seed,
 // Pass and Index. The step ends even if the stage recovers the panic.
 type Microbatch[T any] frames.View[T]
 
@@ -62,7 +62,7 @@ func (m Microbatch[T]) Release(h T) { m.view().release(h) }
 // number that a plan uses.
 func (m Microbatch[T]) Index() int {
 	c := m.view().LiveOrFailed()
-	return c.Frames.Index(c.Item)
+	return c.Frames.Index(c.BatchIndex)
 }
 
 // AtMost returns n, a number of elements that depends on values, such as the number of tokens for
@@ -109,8 +109,8 @@ func (m Microbatch[T]) Retain(h T) T {
 func (m Microbatch[T]) Save(s Slot, h T) {
 	c := m.live()
 	by := ByBackward
-	if i, declared := c.Access.Slots.At(int(s) - 1); declared && i < len(c.Declared.Takers) {
-		by = c.Declared.Takers[i]
+	if i, declared := c.Access.Slots.At(int(s) - 1); declared && i < len(c.Declared.Consumers) {
+		by = c.Declared.Consumers[i]
 	}
 	if c.Kind == frames.InBackwardInput && c.Access.Pass != Recompute {
 		by = ByWeight
@@ -118,8 +118,8 @@ func (m Microbatch[T]) Save(s Slot, h T) {
 	m.SaveFor(by, s, h)
 }
 
-// SaveFor is Save with an explicit taker, so that a forward can save for W.
-func (m Microbatch[T]) SaveFor(by Taker, s Slot, h T) {
+// SaveFor is Save with an explicit consumer, so that a forward can save for W.
+func (m Microbatch[T]) SaveFor(by Consumer, s Slot, h T) {
 	c := m.live()
 	slot, name := m.slot(s)
 	if c.Access.Discard || c.Access.Pass == Eval {
@@ -142,7 +142,7 @@ func (m Microbatch[T]) SaveFor(by Taker, s Slot, h T) {
 	if slot.Optional = c.Access.Frozen; slot.Optional {
 		by = ByBackward
 	}
-	slot.Taker = by
+	slot.Consumer = by
 	if taken.State == frames.Lent { // released after h is held: they may be the same tensor
 		m.Check(c.Drop(&taken, effects.Saved))
 	}
@@ -170,11 +170,11 @@ func (m Microbatch[T]) Take(s Slot) T {
 	case slot.State == frames.Lent || slot.State == frames.Dropped:
 		m.view().refuse(ErrTaken, "slot %q: take once and keep the handle for the call", name)
 	case slot.State > frames.Lent:
-		m.view().refuse(ErrAway, "slot %q: the plan must reload it before %v", name, c.Kind)
+		m.view().refuse(ErrOffloaded, "slot %q: the plan must reload it before %v", name, c.Kind)
 	case slot.State == frames.Empty:
 		m.view().refuse(ErrEmpty, "slot %q: Save it in every forward", name)
-	case !slot.Taker.TakenIn(c.Kind):
-		m.view().refuse(ErrMisplaced, "Take in %v from slot %q, which was saved for another action (%v): take it there", c.Kind, name, slot.Taker)
+	case !slot.Consumer.TakenIn(c.Kind):
+		m.view().refuse(ErrMisplaced, "Take in %v from slot %q, which was saved for another action (%v): take it there", c.Kind, name, slot.Consumer)
 	}
 	slot.State = frames.Lent
 	return slot.Handle
@@ -186,7 +186,7 @@ func (m Microbatch[T]) Move(s Slot) T {
 	h := m.Take(s)
 	slot, name := m.slot(s)
 	m.refuseShared(slot, name)
-	_, err := m.view().Call().Frames.Yield(h)
+	_, err := m.view().Call().Frames.Unhold(h)
 	slot.End()
 	m.Check(err)
 	return h
@@ -194,10 +194,10 @@ func (m Microbatch[T]) Move(s Slot) T {
 
 // End releases a slot's tensor before the end of the action, to free memory. The action must have taken
 // the slot, or be allowed to take it.
-func (m Microbatch[T]) End(s Slot) {
+func (m Microbatch[T]) ReleaseSaved(s Slot) {
 	c := m.live()
 	slot, name := m.slot(s)
-	if slot.State != frames.Lent && !(slot.State == frames.Full && c.Kind != frames.InForward && slot.Taker.TakenIn(c.Kind)) {
+	if slot.State != frames.Lent && !(slot.State == frames.Full && c.Kind != frames.InForward && slot.Consumer.TakenIn(c.Kind)) {
 		m.view().refuse(ErrMisplaced, "End of slot %q, which holds no tensor that this action may take", name)
 	}
 	m.refuseShared(slot, name)
@@ -206,7 +206,7 @@ func (m Microbatch[T]) End(s Slot) {
 
 // refuseShared refuses to end a slot in I that W takes as well.
 func (m Microbatch[T]) refuseShared(slot *frames.Cell[T], name string) {
-	if m.view().Call().Kind == frames.InBackwardInput && slot.Taker == frames.ByBoth {
+	if m.view().Call().Kind == frames.InBackwardInput && slot.Consumer == frames.ByBoth {
 		m.view().refuse(ErrMisplaced, "the end of slot %q in I, which is also for W: Take it in both, and end it in W", name)
 	}
 }
@@ -252,7 +252,7 @@ func (m Microbatch[T]) noteRecord(i int, weighed bool) {
 }
 
 // LossCell replaces Loss for a loss whose value is on the rank's device, so that no goroutine waits for
-// the value before step end (L3). It returns the device's cells (loss.Cells), borrowed for the call, and
+// the value before step end (L3). It returns the device's cells (loss.DeviceCells), borrowed for the call, and
 // the index of the cell to which the stage adds its loss. It returns the zero T if the stage must call
 // Loss instead, because the device has no cells, the loss is a Min or a Max, or this call records no
 // losses.
@@ -379,18 +379,18 @@ func (m Microbatch[T]) SetAccess(a Access) { m.view().LiveOrFailed().SetAccess(f
 // holds tensors between stages, until Drop. The decorator must call Drop on every path out of its call.
 func (m Microbatch[T]) Hold(h T) { m.Check(m.live().Pass(h)) }
 
-// Yield reverses Hold: the decorator owns the reference again.
-func (m Microbatch[T]) Yield(h T) {
-	_, err := m.view().LiveOrFailed().Frames.Yield(h)
+// Unhold reverses Hold: the decorator owns the reference again.
+func (m Microbatch[T]) Unhold(h T) {
+	_, err := m.view().LiveOrFailed().Frames.Unhold(h)
 	m.view().FailOnce(err)
 }
 
 // Drop releases a tensor that Hold has handed over.
 func (m Microbatch[T]) Drop(h T) { m.view().FailOnce(m.view().LiveOrFailed().DropPassed(h)) }
 
-// Abandon releases a reference after a failed call. held says whether the reference was handed over with
-// Hold; if not, the stage owns it. Abandon never fails, because the step reports the first error.
-func (m Microbatch[T]) Abandon(h T, held bool) {
+// ReleaseAfterFailure releases a reference after a failed call. held says whether the reference was handed over with
+// Hold; if not, the stage owns it. ReleaseAfterFailure never fails, because the step reports the first error.
+func (m Microbatch[T]) ReleaseAfterFailure(h T, held bool) {
 	c := m.view().LiveOrFailed()
 	if held {
 		_ = c.DropPassed(h)

@@ -40,7 +40,7 @@ func newRig(t *testing.T) *rig {
 			InputGradient: true, WeightCopies: []frames.WeightCopy{{Name: "w", At: frames.AtForward}, {Name: "w", At: frames.AtBackward}},
 		}},
 	})
-	r.Begin(5, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, EntryWindow: 1, Wanted: []uint64{0b11}})
+	r.Begin(5, frames.Train, frames.Extent{Plan: &schedule.Plan{StageWindows: []int{1}}, EntryWindow: 1, Wanted: []uint64{0b11}})
 	require.NoError(t, r.Open(0, 0, nil))
 	return r
 }
@@ -74,7 +74,7 @@ func TestKeysAreOfTheirOwnStage(t *testing.T) {
 		"Save":       {frames.InForward, func(mb view, key int) { mb.Save(batchctx.Slot(key), memory.Handle{}) }},
 		"SaveFor":    {frames.InForward, func(mb view, key int) { mb.SaveFor(batchctx.ByWeight, batchctx.Slot(key), memory.Handle{}) }},
 		"Take":       {frames.InBackward, func(mb view, key int) { mb.Take(batchctx.Slot(key)) }},
-		"End":        {frames.InBackward, func(mb view, key int) { mb.End(batchctx.Slot(key)) }},
+		"End":        {frames.InBackward, func(mb view, key int) { mb.ReleaseSaved(batchctx.Slot(key)) }},
 		"Loss":       {frames.InForward, func(mb view, key int) { mb.Loss(batchctx.Loss(key), 1, 1) }},
 		"LossSeed":   {frames.InBackward, func(mb view, key int) { mb.LossSeed(batchctx.Loss(key)) }},
 		"Grad":       {frames.InBackward, func(mb view, key int) { mb.Grad(batchctx.Param(key)) }},
@@ -148,8 +148,8 @@ func TestCallsOnAFailedMicrobatch(t *testing.T) { // L8
 	require.NoError(t, r.failure(func() { mb.Hold(held) }))
 	require.ErrorIs(t, r.failure(func() { mb.Must(own, errPlanted) }), errPlanted)
 	require.ErrorIs(t, r.failure(func() { mb.Retain(own) }), errPlanted)
-	mb.Abandon(own, false)
-	mb.Abandon(held, true)
+	mb.ReleaseAfterFailure(own, false)
+	mb.ReleaseAfterFailure(held, true)
 	mb.Release(own) // already released: the first failure is reported
 	require.EqualValues(t, 64, r.arena.Live(), "the gradient")
 	require.ErrorIs(t, r.End(nil), errPlanted)

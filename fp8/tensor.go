@@ -203,7 +203,7 @@ func drop(mb MB, half *kernels.Buffer) {
 
 // Save moves the tensor's only half to a slot, for the action that takes it. On error the tensor
 // is unchanged.
-func (t *Tensor) Save(to MB, by batchctx.Taker, slot batchctx.Slot) error {
+func (t *Tensor) Save(to MB, by batchctx.Consumer, slot batchctx.Slot) error {
 	if err := t.alive(); err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func newPlace(t *testing.T) *place {
 		require.NoError(t, host.Close())
 	})
 	f := frames.New(frames.Config[kernels.Buffer]{Space: host, Stages: []*frames.Declaration[kernels.Buffer]{{Name: "stage", Slots: []string{"0", "1", "2", "3", "4", "5", "6", "7"}}}})
-	f.Begin(0, batchctx.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}})
+	f.Begin(0, batchctx.Train, frames.Extent{Plan: &schedule.Plan{StageWindows: []int{1}}})
 	require.NoError(t, f.Open(0, 0, nil))
 	return &place{host, f}
 }

@@ -52,7 +52,7 @@ func TestBuffersAllocateNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		x, _ := b.Alloc(0, kernels.Float32, 1000)
 		_, _ = b.Hold(x)
-		_, _ = b.Yield(x)
+		_, _ = b.Unhold(x)
 		_, _ = b.Release(x)
 	}))
 }

@@ -3,7 +3,7 @@ package kernels
 import (
 	"reflect"
 
-	"github.com/weir-ml/weir/internal/arithmetic/product"
+	"github.com/weir-ml/weir/internal/arithmetic/gemm"
 	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
@@ -25,7 +25,7 @@ const NullEvents = nullEvents
 // ProductParts returns the number of parts into which the given number of threads divides a
 // product, and whether the parts are rows.
 func ProductParts(op MatMul, threads int) (parts int, byRows bool) {
-	x := multiplication{crew: &crew{pool: &Pool{threads: threads}}, m: op.M, n: op.N, k: op.K, b: product.Matrix{Trans: op.TransB}}
+	x := multiplication{crew: &crew{pool: &Pool{threads: threads}}, m: op.M, n: op.N, k: op.K, b: gemm.Matrix{Trans: op.TransB}}
 	x.cut()
 	return x.parts, x.byRows
 }

@@ -16,10 +16,10 @@ const attentionTile = 64
 // follow their query are thus never computed.
 const diagonalStep = 16
 
-// MostHeadDim returns the target's limit for a Null. The host has no limit.
-func (h *host) MostHeadDim() int {
+// MaxHeadDim returns the target's limit for a Null. The host has no limit.
+func (h *host) MaxHeadDim() int {
 	if limit, ok := h.target.(HeadLimit); ok {
-		return limit.MostHeadDim()
+		return limit.MaxHeadDim()
 	}
 	return math.MaxInt
 }

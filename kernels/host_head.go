@@ -3,7 +3,7 @@ package kernels
 import (
 	"math"
 
-	"github.com/weir-ml/weir/internal/arithmetic/product"
+	"github.com/weir-ml/weir/internal/arithmetic/gemm"
 	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
@@ -95,8 +95,8 @@ func (h *host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 // logits computes a tokens×cols tile of logits, which begins at token t0 and at row v0 of the
 // table.
 func (h *host) logits(v *headViews, logits []float32, t0, tokens, v0, cols, width int) {
-	x := product.Matrix{Data: v.x[t0*width:], Stride: width}
-	table := product.Matrix{Data: v.table[v0*width:], Stride: width, Trans: true}
+	x := gemm.Matrix{Data: v.x[t0*width:], Stride: width}
+	table := gemm.Matrix{Data: v.table[v0*width:], Stride: width, Trans: true}
 	h.product.multiply(tokens, cols, width, x, table, logits, cols, false)
 }
 
@@ -183,8 +183,8 @@ func (h *host) HeadLossBackward(op HeadLossBackward) error {
 				launch(h, &h.operations.softmaxGrad, t, partsOf(tokens*cols))
 			}
 			if v.dx != nil {
-				grad := product.Matrix{Data: logits, Stride: cols}
-				table := product.Matrix{Data: v.table[v0*op.Width:], Stride: op.Width}
+				grad := gemm.Matrix{Data: logits, Stride: cols}
+				table := gemm.Matrix{Data: v.table[v0*op.Width:], Stride: op.Width}
 				h.product.multiply(tokens, op.Width, cols, grad, table, v.dx[t0*op.Width:], op.Width, v0 > 0)
 			}
 			if v.dtable != nil {
@@ -209,8 +209,8 @@ func (h *host) headTable(dtable, grad, x []float32, out []bool, cols, width int,
 		for to = from; to < len(out) && !out[to]; to++ {
 		}
 		if to > from {
-			grads := product.Matrix{Data: grad[from*cols:], Stride: cols, Trans: true}
-			rows := product.Matrix{Data: x[from*width:], Stride: width}
+			grads := gemm.Matrix{Data: grad[from*cols:], Stride: cols, Trans: true}
+			rows := gemm.Matrix{Data: x[from*width:], Stride: width}
 			h.product.multiply(cols, width, to-from, grads, rows, dtable, width, accumulate)
 			accumulate = true
 		}

@@ -1,6 +1,6 @@
 package kernels
 
-import "github.com/weir-ml/weir/internal/arithmetic/product"
+import "github.com/weir-ml/weir/internal/arithmetic/gemm"
 
 // MatMul computes the product on the device's threads. A multiplication and its addition round
 // once with AVX2, AVX512 and NEON, and twice with Portable. If nothing overflows, the error is at
@@ -8,8 +8,8 @@ import "github.com/weir-ml/weir/internal/arithmetic/product"
 func (h *host) MatMul(op MatMul) error {
 	c := h.call("MatMul")
 	c.dimensions("M N K", op.M, op.N, op.K)
-	a := product.Matrix{Data: c.floats("A", op.A, size(op.M, op.K)), Stride: op.K, Trans: op.TransA}
-	b := product.Matrix{Data: c.floats("B", op.B, size(op.K, op.N)), Stride: op.N, Trans: op.TransB}
+	a := gemm.Matrix{Data: c.floats("A", op.A, size(op.M, op.K)), Stride: op.K, Trans: op.TransA}
+	b := gemm.Matrix{Data: c.floats("B", op.B, size(op.K, op.N)), Stride: op.N, Trans: op.TransB}
 	to := c.floats("C", op.C, size(op.M, op.N))
 	bias := c.optional("Bias", op.Bias, op.N)
 	c.apart("C", op.C, op.A, op.B, op.Bias)

@@ -103,7 +103,7 @@ func (h *host) Quantize(op Quantize) error {
 		t.rule.Scale = t.scale[0]
 	case m.Scaling == float8.PerTensor:
 		most := float32(math.Ldexp(float64(m.Format.Greatest()), -op.Margin))
-		t.rule.Scale = max(leastScale, float8.ScaleOf(h.amax(t, parts), most, op.Epsilon, !op.AnyScale))
+		t.rule.Scale = max(minScale, float8.ScaleOf(h.amax(t, parts), most, op.Epsilon, !op.AnyScale))
 	case m.Scaling == float8.NV16:
 		t.rule.Scale = float8.TensorNV(h.amax(t, parts))
 	}
@@ -125,8 +125,8 @@ func (h *host) Quantize(op Quantize) error {
 	return nil
 }
 
-// leastScale is the smallest scale that a tensor may have. Its reciprocal is a normal number.
-const leastScale = 0x1p-126
+// minScale is the smallest scale that a tensor may have. Its reciprocal is a normal number.
+const minScale = 0x1p-126
 
 // amax returns the greatest magnitude of the source.
 func (h *host) amax(t quantizeTask, parts int) float32 {

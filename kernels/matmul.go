@@ -1,15 +1,15 @@
 package kernels
 
-import "github.com/weir-ml/weir/internal/arithmetic/product"
+import "github.com/weir-ml/weir/internal/arithmetic/gemm"
 
 // multiplication is a matrix product on a device's threads: C is divided by rows or by columns,
-// and each part is a product of its own. Package product guarantees that this does not change a
+// and each part is a product of its own. Package gemm guarantees that this does not change a
 // single bit.
 type multiplication struct {
 	crew *crew
 
 	m, n, k    int
-	a, b       product.Matrix
+	a, b       gemm.Matrix
 	c          []float32
 	ldc        int
 	accumulate bool
@@ -21,12 +21,12 @@ type multiplication struct {
 
 // multiply computes c = a·b or c += a·b. a is m×k, b is k×n, and c is m×n with ldc
 // elements between rows.
-func (x *multiplication) multiply(m, n, k int, a, b product.Matrix, c []float32, ldc int, accumulate bool) {
+func (x *multiplication) multiply(m, n, k int, a, b gemm.Matrix, c []float32, ldc int, accumulate bool) {
 	x.m, x.n, x.k, x.a, x.b = m, n, k, a, b
 	x.c, x.ldc, x.accumulate = c, ldc, accumulate
 	x.cut()
 	x.crew.run(x, x.parts)
-	x.a, x.b, x.c, x.bias = product.Matrix{}, product.Matrix{}, nil, nil
+	x.a, x.b, x.c, x.bias = gemm.Matrix{}, gemm.Matrix{}, nil, nil
 }
 
 // cut chooses the parts. Each part reads all of the operand that is not divided. A part with few

@@ -61,7 +61,7 @@ var (
 func NewNull(target Compute) *Null {
 	n := &Null{host: host{target: target}, serials: map[memory.Handle]uint64{}}
 	config := n.ShadowConfig()
-	config.Pages = memory.Unpaged{}
+	config.Pages = memory.NopPager{}
 	arena, err := memory.NewArena(config)
 	if err != nil {
 		arena, n.refused = new(memory.Arena), fmt.Errorf("kernels: null of %s: %w", target.Name(), err)
@@ -169,14 +169,14 @@ func (n *Null) Release(b Buffer) (freed int64, err error) {
 	return freed, err
 }
 
-// Leave combines Yield and Release.
-func (n *Null) Leave(b Buffer) (yielded, freed int64, class memory.Class, err error) {
-	if yielded, err = n.space.Yield(b); err != nil {
+// UnholdAndRelease combines Unhold and Release.
+func (n *Null) UnholdAndRelease(b Buffer) (unheld, freed int64, class memory.Class, err error) {
+	if unheld, err = n.space.Unhold(b); err != nil {
 		return 0, 0, 0, err
 	}
 	class = n.arena.Class(b.Handle)
 	freed, err = n.Release(b)
-	return yielded, freed, class, err
+	return unheld, freed, class, err
 }
 
 // released records the release of a buffer.

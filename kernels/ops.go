@@ -92,7 +92,7 @@ type CausalAttentionBackward struct {
 // HeadLimit is an optional interface for devices that limit the number of elements per attention
 // head. It allows a model with wider heads to be rejected when it is built.
 type HeadLimit interface {
-	MostHeadDim() int
+	MaxHeadDim() int
 }
 
 // Attention provides tiled causal self-attention.
@@ -173,7 +173,7 @@ type CrossEntropy interface {
 // LossCells is an optional interface for devices that queue their work: the device sums the
 // losses itself, so that no goroutine waits for a loss (L3).
 type LossCells interface {
-	loss.Cells[Buffer]
+	loss.DeviceCells[Buffer]
 	// AddHeadLoss is like HeadLoss, except that, instead of returning a microbatch's two sums, it
 	// adds them to a cell exactly, as loss.Ledger.Record does. If cell is the zero Cell, as in a
 	// recompute, it discards them.

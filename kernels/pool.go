@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-ml/weir/internal/arithmetic/cpufeature"
-	"github.com/weir-ml/weir/internal/arithmetic/product"
+	"github.com/weir-ml/weir/internal/arithmetic/gemm"
 	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
@@ -127,12 +127,12 @@ type task interface {
 // worker is the state of a thread while it computes a part.
 type worker struct {
 	index   int // 0 for the caller, less than the pool's number of threads for a helper; no two workers of an operation share an index
-	product *product.Product
+	product *gemm.Multiplier
 	vector  vector.Set
 }
 
 func newWorker(index int) *worker {
-	return &worker{index: index, product: product.New(vector.Portable)}
+	return &worker{index: index, product: gemm.New(vector.Portable)}
 }
 
 // use selects the instruction set with which w computes.

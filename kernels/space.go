@@ -20,7 +20,7 @@ type space struct {
 	// reads it without the lock.
 	table   sync.Mutex
 	alone   bool            // no other goroutine looks up buffers, so calls within a step take no lock
-	settled []memory.Handle // scratch of Settle
+	settled []memory.Handle // scratch of ResolveOrder
 	loans   int             // views that a Transfer is reading; guarded by table
 }
 
@@ -29,7 +29,7 @@ type space struct {
 // one byte. The error wraps memory.ErrOutOfMemory if the buffer does not fit, and
 // ErrShape if n or t is invalid.
 func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
-	if n < 0 || n > mostElements || t > Uint8 {
+	if n < 0 || n > maxElements || t > Uint8 {
 		return Buffer{}, impossible("Alloc", t, n)
 	}
 	s.lock()
@@ -41,9 +41,9 @@ func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
 	return Buffer{Handle: h, N: n, Type: t}, nil
 }
 
-// mostElements is the greatest n for which the size in bytes does not overflow, whatever the
+// maxElements is the greatest n for which the size in bytes does not overflow, whatever the
 // type.
-const mostElements = math.MaxInt / 4
+const maxElements = math.MaxInt / 4
 
 // impossible returns the error for a buffer that cannot exist on any device.
 func impossible(call string, t DType, n int) error {
@@ -70,7 +70,7 @@ func (s *space) unlock() {
 
 // AllocIn returns a buffer of class Resident in a scope; see [memory.Arena.AllocIn].
 func (s *space) AllocIn(scope memory.Scope, t DType, n int) (Buffer, error) {
-	if n <= 0 || n > mostElements || t > Uint8 {
+	if n <= 0 || n > maxElements || t > Uint8 {
 		return Buffer{}, impossible("AllocIn", t, n)
 	}
 	s.table.Lock()
@@ -112,32 +112,32 @@ func (s *space) lent(more int) {
 	s.table.Unlock()
 }
 
-// Lay places the buffers of steps according to a layout, until Lay(nil).
-func (s *space) Lay(layout *memory.Layout) error {
+// SetLayout places the buffers of steps according to a layout, until SetLayout(nil).
+func (s *space) SetLayout(layout *memory.Layout) error {
 	s.table.Lock()
 	defer s.table.Unlock()
-	return s.arena.Lay(layout)
+	return s.arena.SetLayout(layout)
 }
 
-// AnyOrder allows the next n allocations at a place to come in any order.
-func (s *space) AnyOrder(n int) { s.arena.AnyOrder(n) }
+// AllowReorder allows the next n allocations at a place to come in any order.
+func (s *space) AllowReorder(n int) { s.arena.AllowReorder(n) }
 
-// Settle identifies the allocation of each buffer.
-func (s *space) Settle(buffers []Buffer) error {
+// ResolveOrder identifies the allocation of each buffer.
+func (s *space) ResolveOrder(buffers []Buffer) error {
 	s.table.Lock()
 	defer s.table.Unlock()
 	s.settled = s.settled[:0]
 	for _, b := range buffers {
 		s.settled = append(s.settled, b.Handle)
 	}
-	return s.arena.Settle(s.settled)
+	return s.arena.ResolveOrder(s.settled)
 }
 
 // Unrequested returns the planned bytes of live buffers that they did not request.
 func (s *space) Unrequested() int64 { return s.arena.Unrequested() }
 
-// At sets the place that a step has reached in its program.
-func (s *space) At(place int) { s.arena.At(place) }
+// SetPlace sets the place that a step has reached in its program.
+func (s *space) SetPlace(place int) { s.arena.SetPlace(place) }
 
 // WatchPeak starts a period for AtPeak, or stops watching.
 func (s *space) WatchPeak(on bool) { s.arena.WatchPeak(on) }
@@ -180,34 +180,34 @@ func (s *space) Release(b Buffer) (freed int64, err error) {
 
 // Hold turns a plain reference into a held one.
 func (s *space) Hold(b Buffer) (held int64, err error) {
-	held, _, err = s.Enter(b)
+	held, _, err = s.HoldWithClass(b)
 	return held, err
 }
 
-// Enter is like Hold, but also returns the class.
-func (s *space) Enter(b Buffer) (held int64, class memory.Class, err error) {
+// HoldWithClass is like Hold, but also returns the class.
+func (s *space) HoldWithClass(b Buffer) (held int64, class memory.Class, err error) {
 	if b.first > 0 {
 		return 0, 0, b.unreferenced("Hold")
 	}
-	return s.arena.Enter(b.Handle)
+	return s.arena.HoldWithClass(b.Handle)
 }
 
-// Leave combines Yield and Release.
-func (s *space) Leave(b Buffer) (yielded, freed int64, class memory.Class, err error) {
+// UnholdAndRelease combines Unhold and Release.
+func (s *space) UnholdAndRelease(b Buffer) (unheld, freed int64, class memory.Class, err error) {
 	if b.first > 0 {
-		return 0, 0, 0, b.unreferenced("Leave")
+		return 0, 0, 0, b.unreferenced("UnholdAndRelease")
 	}
 	s.lock()
 	defer s.unlock()
-	return s.arena.Leave(b.Handle)
+	return s.arena.UnholdAndRelease(b.Handle)
 }
 
-// Yield turns a held reference into a plain one, owned by the caller.
-func (s *space) Yield(b Buffer) (yielded int64, err error) {
+// Unhold turns a held reference into a plain one, owned by the caller.
+func (s *space) Unhold(b Buffer) (unheld int64, err error) {
 	if b.first > 0 {
-		return 0, b.unreferenced("Yield")
+		return 0, b.unreferenced("Unhold")
 	}
-	return s.arena.Yield(b.Handle)
+	return s.arena.Unhold(b.Handle)
 }
 
 // Live returns the total size of all buffers in bytes, as requested.

@@ -29,16 +29,16 @@ func TestPlannedDevices(t *testing.T) {
 	defer null.Close()
 	for _, d := range []kernels.Device{host.Host, null} {
 		planned := d.(memory.Planned)
-		require.NoError(t, planned.Lay(layout()))
-		planned.At(0)
+		require.NoError(t, planned.SetLayout(layout()))
+		planned.SetPlace(0)
 		_, err := d.Alloc(memory.Saved, kernels.Float32, 99)
 		require.ErrorIs(t, err, memory.ErrUnplanned)
 		b, err := d.Alloc(memory.Saved, kernels.Float32, 100)
 		require.NoError(t, err)
-		require.ErrorIs(t, planned.Lay(layout()), memory.ErrLive)
+		require.ErrorIs(t, planned.SetLayout(layout()), memory.ErrLive)
 		_, err = d.Release(b)
 		require.NoError(t, err)
-		require.NoError(t, planned.Lay(nil))
+		require.NoError(t, planned.SetLayout(nil))
 	}
 	require.Len(t, null.Record(), 2)
 }
@@ -58,8 +58,8 @@ func TestNullHasNoPages(t *testing.T) {
 	defer null.Close()
 	l := layout()
 	l.Height = 1 << 39
-	require.ErrorIs(t, host.Lay(l), memory.ErrOutOfMemory)
-	require.NoError(t, null.Lay(l))
+	require.ErrorIs(t, host.SetLayout(l), memory.ErrOutOfMemory)
+	require.NoError(t, null.SetLayout(l))
 	require.LessOrEqual(t, null.Scope(memory.StepScope).Pages, int64(0))
 }
 
@@ -139,10 +139,10 @@ func BenchmarkHostAlloc(b *testing.B) {
 			d, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20, Alone: alone})
 			require.NoError(b, err)
 			defer d.Close()
-			require.NoError(b, d.Lay(layout()))
+			require.NoError(b, d.SetLayout(layout()))
 			b.ReportAllocs()
 			for b.Loop() {
-				d.At(0)
+				d.SetPlace(0)
 				x, err := d.Alloc(memory.Saved, kernels.Float32, 100)
 				if err != nil {
 					b.Fatal(err)

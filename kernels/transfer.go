@@ -149,7 +149,7 @@ func (h *Host) Decode(r io.Reader, size int64) (Buffer, error) {
 	}
 	head := binary.LittleEndian.Uint64(header[:])
 	t, n := DType(head>>56), head&encodedCount
-	if t > Uint8 || n > uint64(mostElements) || encodedHeader+int64(n)*t.Bytes() != size {
+	if t > Uint8 || n > uint64(maxElements) || encodedHeader+int64(n)*t.Bytes() != size {
 		return Buffer{}, fmt.Errorf("%w: Decode: %d elements of %s in %d bytes", ErrShape, n, t, size)
 	}
 	b, err := h.Alloc(memory.Transfer, t, int(n))

@@ -130,7 +130,7 @@ func TestTransferBesideWork(t *testing.T) {
 			if i%2 == 1 {
 				_, err = from.Hold(b)
 				require.NoError(t, err)
-				_, err = from.Yield(b)
+				_, err = from.Unhold(b)
 				require.NoError(t, err)
 			}
 		}

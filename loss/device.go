@@ -9,9 +9,9 @@ import "fmt"
 // plus one. In the last two words 0 means none. A cell of zeros is empty.
 const DeviceWords = 2*(limbs+1) + 3
 
-// Cells is an optional interface of a memory.Space that can hold loss cells in its device's memory. The
+// DeviceCells is an optional interface of a memory.Space that can hold loss cells in its device's memory. The
 // device adds to them, so that no goroutine waits for a loss before the end of the step (L3).
-type Cells[T any] interface {
+type DeviceCells[T any] interface {
 	// NewLossCells returns n cells in one buffer of class memory.Loss, owned by the caller.
 	NewLossCells(n int) (T, error)
 	// ClearLossCells empties the cells once all work queued before it is done.

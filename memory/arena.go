@@ -60,7 +60,7 @@ func (c ArenaConfig) Validate() error {
 // returns the range to the system; an Arena that becomes unreachable without Close keeps it until the
 // process ends.
 //
-// Placement is deterministic. Under a layout (Lay) the start of the range belongs to the step,
+// Placement is deterministic. Under a layout (SetLayout) the start of the range belongs to the step,
 // and the address of a buffer is base plus offset. Without a layout, buffers of class
 // [Resident] go to the highest free address that fits, all others to the lowest. A buffer that lives as
 // long as the model is therefore never placed between the buffers of a step, and a repeated step is
@@ -101,7 +101,7 @@ type Arena struct {
 	released int   // number of regions whose pages are released
 	saved    saved // describes the contents that ReleasePages wrote
 
-	// Scratch space of Settle, as large as the largest entry that it has moved: the moves, and the
+	// Scratch space of ResolveOrder, as large as the largest entry that it has moved: the moves, and the
 	// contents of the buffers that move.
 	moves []move
 	moved []byte
@@ -125,16 +125,16 @@ type slot struct {
 }
 
 var (
-	_ Space[Handle] = (*Arena)(nil)
-	_ Fused[Handle] = (*Arena)(nil)
-	_ Book          = (*Arena)(nil)
-	_ Reclaimer     = (*Arena)(nil)
-	_ Planned       = (*Arena)(nil)
-	_ Scoped        = (*Arena)(nil)
-	_ PeakWatched   = (*Arena)(nil)
+	_ Space[Handle]        = (*Arena)(nil)
+	_ HoldReleaser[Handle] = (*Arena)(nil)
+	_ Book                 = (*Arena)(nil)
+	_ Reclaimer            = (*Arena)(nil)
+	_ Planned              = (*Arena)(nil)
+	_ Scoped               = (*Arena)(nil)
+	_ PeakWatched          = (*Arena)(nil)
 
 	_ Hasher[Handle]    = (*Arena)(nil)
-	_ Unordered[Handle] = (*Arena)(nil)
+	_ Reorderer[Handle] = (*Arena)(nil)
 )
 
 // NewArena reserves the range. If the system refuses the reservation, the error wraps ErrOutOfMemory.

@@ -85,7 +85,7 @@ func (s *slot) atPeak() PeakBuffer {
 	return PeakBuffer{Class: s.class, Bytes: s.bytes, Place: int(s.birth)}
 }
 
-// WatchPeak starts a period, or stops watching; see [PeakWatched]. Lay stops watching too: a
+// WatchPeak starts a period, or stops watching; see [PeakWatched]. SetLayout stops watching too: a
 // layout determines in advance which buffers are live at its peak.
 func (a *Arena) WatchPeak(on bool) {
 	if !on {
@@ -277,7 +277,7 @@ func (a *Arena) checkSurroundings(i uint32, s *slot) error {
 	return nil
 }
 
-// untouched is the byte with which Lay fills the step's part when it sets it aside.
+// untouched is the byte with which SetLayout fills the step's part when it sets it aside.
 const untouched = 0xA5
 
 // placed returns the live buffers that a layout has placed, in the order of their addresses.

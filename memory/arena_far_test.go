@@ -123,10 +123,10 @@ func TestFarArena(t *testing.T) {
 		Allocations: []memory.Allocation{{Offset: 64, Bytes: 4 * devicePage, Class: memory.Saved}},
 	}
 	for range 2 { // the second step finds all pages present
-		require.NoError(t, a.Lay(layout))
+		require.NoError(t, a.SetLayout(layout))
 		before := far.commits
 		for range 10 {
-			a.At(0)
+			a.SetPlace(0)
 			h, err := a.Alloc(memory.Saved, 4*devicePage)
 			require.NoError(t, err)
 			off, _, err := a.Extent(h)
@@ -137,7 +137,7 @@ func TestFarArena(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.Equal(t, before, far.commits, "within a step")
-		require.NoError(t, a.Lay(nil))
+		require.NoError(t, a.SetLayout(nil))
 	}
 	require.NoError(t, a.Check())
 	require.EqualValues(t, devicePage, a.Scope(memory.Gradients).Pages)
@@ -162,8 +162,8 @@ func TestFarArena(t *testing.T) {
 			require.Equal(t, bytes.Repeat([]byte{byte(i + 1)}, int(n)), far.mem[off:off+n])
 		}
 	}
-	require.NoError(t, a.Lay(layout))
-	require.NoError(t, a.Lay(nil))
+	require.NoError(t, a.SetLayout(layout))
+	require.NoError(t, a.SetLayout(nil))
 
 	_, err = a.AllocIn(memory.Metadata, 9*devicePage)
 	require.ErrorIs(t, err, memory.ErrOutOfMemory, "the range has room, the device has none")
@@ -171,6 +171,6 @@ func TestFarArena(t *testing.T) {
 	require.NoError(t, a.Close())
 	require.Nil(t, far.mem)
 
-	_, err = memory.NewArena(memory.ArenaConfig{Range: memory.Unbacked(3)})
+	_, err = memory.NewArena(memory.ArenaConfig{Range: memory.UnbackedRange(3)})
 	require.ErrorContains(t, err, "power of two")
 }

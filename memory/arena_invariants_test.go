@@ -94,27 +94,27 @@ func TestInvariantsCanaries(t *testing.T) {
 		{0, 0, ""}, {0, 999, ""}, {0, 1000, ""}, // its own bytes, and its neighbour's
 	} {
 		a := open(t, 1<<20, 0)
-		require.NoError(t, a.Lay(&s.layout))
-		a.At(0)
+		require.NoError(t, a.SetLayout(&s.layout))
+		a.SetPlace(0)
 		both := []memory.Handle{alloc(t, a, memory.Saved, 1000), alloc(t, a, memory.Workspace, 400)}
 		*outside(a, both[test.of], test.at) = 1
 		if test.text == "" {
 			release(t, a, both...)
-			require.NoError(t, a.Lay(nil))
+			require.NoError(t, a.SetLayout(nil))
 			continue
 		}
 		release(t, a, both[0])
 		overrun(a, both[1], test.text)
-		require.ErrorIs(t, a.Lay(nil), memory.ErrOverrun)
+		require.ErrorIs(t, a.SetLayout(nil), memory.ErrOverrun)
 	}
 
-	require.NoError(t, a.Lay(&s.layout))
-	a.At(0)
+	require.NoError(t, a.SetLayout(&s.layout))
+	a.SetPlace(0)
 	first, second := alloc(t, a, memory.Saved, 1000), alloc(t, a, memory.Workspace, 400)
 	release(t, a, first)
 	*outside(a, second, -64) = 1
 	overrun(a, second, "its owner or the owner of its neighbour wrote outside it, at offset -64 from its start")
-	require.ErrorIs(t, a.Lay(nil), memory.ErrOverrun)
+	require.ErrorIs(t, a.SetLayout(nil), memory.ErrOverrun)
 }
 
 // A write of a step to bytes of no buffer is reported when the step ends.
@@ -130,31 +130,31 @@ func TestInvariantsSurvey(t *testing.T) {
 	step(t, a)
 	touched(1400, 1400)
 
-	require.NoError(t, a.Lay(&s.layout))
-	a.At(1)
+	require.NoError(t, a.SetLayout(&s.layout))
+	a.SetPlace(1)
 	third := alloc(t, a, memory.Activation, 996)
 	data, err := a.Data(third)
 	require.NoError(t, err)
 	release(t, a, third)
-	require.NoError(t, a.Lay(nil))
+	require.NoError(t, a.SetLayout(nil))
 	touched(996, 996)
 
-	require.NoError(t, a.Lay(&s.layout))
+	require.NoError(t, a.SetLayout(&s.layout))
 	(*[2000]byte)(unsafe.Pointer(unsafe.SliceData(data)))[1500] = 3
-	err = a.Lay(nil)
+	err = a.SetLayout(nil)
 	require.ErrorIs(t, err, memory.ErrOverrun)
 	require.EqualError(t, err, "memory: written beyond a buffer: a step wrote to byte 1500 of its part, which no buffer has now; the nearest is birth 1 of its layout (workspace, 400 bytes at 1000)")
 	touched(1, 1501)
-	require.NoError(t, a.Lay(&s.layout))
+	require.NoError(t, a.SetLayout(&s.layout))
 	data[500] = 3
-	require.ErrorContains(t, a.Lay(nil), "byte 500 of its part, which no buffer has now; the nearest is birth 0 ", "of two at the same place the first")
+	require.ErrorContains(t, a.SetLayout(nil), "byte 500 of its part, which no buffer has now; the nearest is birth 0 ", "of two at the same place the first")
 	touched(1, 501)
 
 	// Buffers that outlive a step count too.
-	require.NoError(t, a.Lay(&s.layout))
-	a.At(0)
+	require.NoError(t, a.SetLayout(&s.layout))
+	a.SetPlace(0)
 	first := alloc(t, a, memory.Saved, 1000)
-	require.NoError(t, a.Lay(nil))
+	require.NoError(t, a.SetLayout(nil))
 	touched(1000, 1000)
 	release(t, a, first)
 	step(t, a)
@@ -162,13 +162,13 @@ func TestInvariantsSurvey(t *testing.T) {
 	// A layout that is wrong by one byte: its second buffer begins in its first one.
 	wrong := example()
 	wrong.layout.Allocations[0].Bytes++
-	require.NoError(t, a.Lay(&wrong.layout))
-	a.At(0)
+	require.NoError(t, a.SetLayout(&wrong.layout))
+	a.SetPlace(0)
 	first = alloc(t, a, memory.Saved, 1001)
 	_, err = a.Alloc(memory.Workspace, 400)
 	require.ErrorIs(t, err, memory.ErrOverlap)
 	release(t, a, first)
-	require.NoError(t, a.Lay(nil))
+	require.NoError(t, a.SetLayout(nil))
 }
 
 // The bytes next to the step's part, and next to the extents of a scope, are inaccessible.
@@ -192,12 +192,12 @@ func TestInvariantsGuards(t *testing.T) {
 		release(t, a, h)
 	}
 	s := example()
-	require.NoError(t, a.Lay(&s.layout))
-	a.At(0)
+	require.NoError(t, a.SetLayout(&s.layout))
+	a.SetPlace(0)
 	h := alloc(t, a, memory.Saved, 1000)
 	require.Panics(t, func() { touch(h, page) })
 	release(t, a, h)
-	require.NoError(t, a.Lay(nil))
+	require.NoError(t, a.SetLayout(nil))
 	h = alloc(t, a, memory.Saved, int64(3*page))
 	touch(h, page)
 	release(t, a, h)

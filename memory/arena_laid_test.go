@@ -90,8 +90,8 @@ func TestLaid(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	weights := alloc(t, a, memory.Resident, 100)
 	s := example()
-	require.NoError(t, a.Lay(&s.layout))
-	a.At(0)
+	require.NoError(t, a.SetLayout(&s.layout))
+	a.SetPlace(0)
 	first := alloc(t, a, memory.Saved, 1000)
 	base := address(t, a, first)
 	second := alloc(t, a, memory.Workspace, 77) // less than planned: at most 400
@@ -100,7 +100,7 @@ func TestLaid(t *testing.T) {
 	grads := alloc(t, a, memory.Resident, 100) // in mid-step, at the top
 	require.Greater(t, address(t, a, grads), base+s.layout.Height)
 	release(t, a, first)
-	a.At(1)
+	a.SetPlace(1)
 	third := alloc(t, a, memory.Activation, 996)
 	require.Equal(t, base, address(t, a, third))
 	require.NoError(t, a.Check())
@@ -109,7 +109,7 @@ func TestLaid(t *testing.T) {
 	_, err := a.Release(first)
 	require.ErrorIs(t, err, memory.ErrStale)
 	release(t, a, second, third)
-	require.NoError(t, a.Lay(nil))
+	require.NoError(t, a.SetLayout(nil))
 	require.NoError(t, a.Check())
 
 	var stats memory.Stats
@@ -124,7 +124,7 @@ func TestLaid(t *testing.T) {
 func TestLaidUnplanned(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	s := example()
-	require.NoError(t, a.Lay(&s.layout))
+	require.NoError(t, a.SetLayout(&s.layout))
 	refused := func(class memory.Class, bytes int64, text string) {
 		t.Helper()
 		before := a.Live()
@@ -138,7 +138,7 @@ func TestLaidUnplanned(t *testing.T) {
 		require.Equal(t, []any{class, bytes}, []any{e.Class, e.Bytes})
 	}
 	refused(memory.Saved, 1000, "1000 bytes (saved) requested as allocation 0 of place 0; nothing more is planned there")
-	a.At(0)
+	a.SetPlace(0)
 	refused(memory.Saved, 999, "999 bytes (saved) requested as allocation 0 of place 0; the plan has 1000 bytes (saved)")
 	refused(memory.Carry, 1000, "the plan has 1000 bytes (saved)")
 	first := alloc(t, a, memory.Saved, 1000)
@@ -147,7 +147,7 @@ func TestLaidUnplanned(t *testing.T) {
 	second := alloc(t, a, memory.Workspace, 400)
 	refused(memory.Workspace, 4, "allocation 2 of place 0; nothing more is planned there")
 	for _, place := range []int{2, -1, math.MaxInt} {
-		a.At(place)
+		a.SetPlace(place)
 		refused(memory.Saved, 1000, "nothing more is planned there")
 	}
 	_, err := a.Alloc(memory.Saved, 0)
@@ -155,8 +155,8 @@ func TestLaidUnplanned(t *testing.T) {
 	_, err = a.Alloc(memory.Class(memory.NumClasses), 4)
 	require.ErrorContains(t, err, "unknown class")
 	release(t, a, first, second)
-	require.NoError(t, a.Lay(nil))
-	a.At(0) // has no effect without a layout
+	require.NoError(t, a.SetLayout(nil))
+	a.SetPlace(0) // has no effect without a layout
 	release(t, a, alloc(t, a, memory.Carry, 5000))
 }
 
@@ -165,10 +165,10 @@ func TestLaidUnplanned(t *testing.T) {
 func TestLaidOverlap(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	s := example()
-	require.NoError(t, a.Lay(&s.layout))
-	a.At(0)
+	require.NoError(t, a.SetLayout(&s.layout))
+	a.SetPlace(0)
 	first, second := alloc(t, a, memory.Saved, 1000), alloc(t, a, memory.Workspace, 400)
-	a.At(1)
+	a.SetPlace(1)
 	_, err := a.Alloc(memory.Activation, 996)
 	require.ErrorIs(t, err, memory.ErrOverlap)
 	var e *memory.PlanError
@@ -193,15 +193,15 @@ func TestLaidCrossed(t *testing.T) {
 		{Offset: 200, Bytes: 100, Class: memory.Entry},
 		{Offset: 96, Bytes: 100, Class: memory.Carry}, // overlaps the first, not the second
 	}}
-	require.NoError(t, a.Lay(l))
+	require.NoError(t, a.SetLayout(l))
 	at := func(place int, class memory.Class, bytes int64) memory.Handle {
 		t.Helper()
-		a.At(place)
+		a.SetPlace(place)
 		return alloc(t, a, class, bytes)
 	}
 	refused := func(owner memory.Handle, bytes int64) {
 		t.Helper()
-		a.At(2)
+		a.SetPlace(2)
 		_, err := a.Alloc(memory.Carry, 100)
 		var e *memory.PlanError
 		require.ErrorAs(t, err, &e)
@@ -232,15 +232,15 @@ func TestLaidLooksOnce(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	s := example()
 	step := func(bytes int64) error {
-		require.NoError(t, a.Lay(&s.layout))
-		a.At(0)
+		require.NoError(t, a.SetLayout(&s.layout))
+		a.SetPlace(0)
 		first, err := a.Alloc(memory.Saved, 1000)
 		if err != nil {
 			return err
 		}
 		second := alloc(t, a, memory.Workspace, bytes)
 		release(t, a, first)
-		a.At(1)
+		a.SetPlace(1)
 		third, err := a.Alloc(memory.Activation, 996)
 		if err == nil {
 			release(t, a, third)
@@ -265,47 +265,47 @@ func TestLaidRefusesWhatIsLive(t *testing.T) {
 		handles = append(handles, alloc(t, a, memory.Saved, 300))
 	}
 	s := example()
-	err := a.Lay(&s.layout)
+	err := a.SetLayout(&s.layout)
 	require.ErrorIs(t, err, memory.ErrLive)
-	require.EqualError(t, err, "memory: a buffer of a step is live: Lay: "+
+	require.EqualError(t, err, "memory: a buffer of a step is live: SetLayout: "+
 		"300 bytes (saved; 1 plain, 0 held; allocation 1), 300 bytes (saved; 1 plain, 0 held; allocation 2), "+
 		"300 bytes (saved; 1 plain, 0 held; allocation 3), 300 bytes (saved; 1 plain, 0 held; allocation 4), 2 more")
 	release(t, a, handles...)
-	require.NoError(t, a.Lay(&s.layout))
-	a.At(0)
+	require.NoError(t, a.SetLayout(&s.layout))
+	a.SetPlace(0)
 	first := alloc(t, a, memory.Saved, 1000)
-	require.ErrorIs(t, a.Lay(&s.layout), memory.ErrLive)
-	require.NoError(t, a.Lay(nil))
+	require.ErrorIs(t, a.SetLayout(&s.layout), memory.ErrLive)
+	require.NoError(t, a.SetLayout(nil))
 
 	// It stays at its address, and nothing is placed over it.
 	base := address(t, a, first)
 	other := alloc(t, a, memory.Saved, 64)
 	require.GreaterOrEqual(t, address(t, a, other), base+1000)
-	require.ErrorIs(t, a.Lay(&s.layout), memory.ErrLive)
+	require.ErrorIs(t, a.SetLayout(&s.layout), memory.ErrLive)
 	require.NoError(t, a.Check())
 	release(t, a, other, first)
 	require.NoError(t, a.Check())
-	require.NoError(t, a.Lay(&s.layout))
-	require.NoError(t, a.Lay(&s.layout), "nothing is live: it may be laid again")
-	require.NoError(t, a.Lay(nil))
-	require.NoError(t, a.Lay(nil))
+	require.NoError(t, a.SetLayout(&s.layout))
+	require.NoError(t, a.SetLayout(&s.layout), "nothing is live: it may be laid again")
+	require.NoError(t, a.SetLayout(nil))
+	require.NoError(t, a.SetLayout(nil))
 }
 
 func TestLaidOutOfMemory(t *testing.T) {
 	a := open(t, 64<<10, 0)
 	weights := alloc(t, a, memory.Resident, 40<<10)
 	s := &memory.Layout{Height: 40 << 10, Places: []int32{0}}
-	err := a.Lay(s)
+	err := a.SetLayout(s)
 	require.ErrorIs(t, err, memory.ErrOutOfMemory)
 	require.EqualError(t, err, "memory: out of memory: a step needs 40960 bytes; the arena has 65536, of which 40960 are Resident")
 	require.NoError(t, a.Check())
 	release(t, a, weights)
-	require.NoError(t, a.Lay(s))
-	require.NoError(t, a.Lay(nil))
-	require.ErrorIs(t, a.Lay(&memory.Layout{Height: 65 << 10, Places: []int32{0}}), memory.ErrOutOfMemory)
+	require.NoError(t, a.SetLayout(s))
+	require.NoError(t, a.SetLayout(nil))
+	require.ErrorIs(t, a.SetLayout(&memory.Layout{Height: 65 << 10, Places: []int32{0}}), memory.ErrOutOfMemory)
 	require.NoError(t, a.Close())
-	require.ErrorIs(t, a.Lay(s), memory.ErrClosed)
-	require.NoError(t, a.Lay(nil))
+	require.ErrorIs(t, a.SetLayout(s), memory.ErrClosed)
+	require.NoError(t, a.SetLayout(nil))
 }
 
 func TestLayoutValidate(t *testing.T) {
@@ -331,7 +331,7 @@ func TestLayoutValidate(t *testing.T) {
 		require.ErrorIs(t, l.Validate(), memory.ErrLayout)
 		require.ErrorContains(t, l.Validate(), text)
 		a := open(t, 1<<20, 0)
-		require.Equal(t, l.Validate(), a.Lay(&l))
+		require.Equal(t, l.Validate(), a.SetLayout(&l))
 	}
 	require.ErrorIs(t, (&memory.Layout{}).Validate(), memory.ErrLayout)
 }
@@ -400,13 +400,13 @@ func run(t *rapid.T, a *memory.Arena, s *script, serial *uint64) {
 		fill   byte
 		bytes  int64
 	}
-	require.NoError(t, a.Lay(&s.layout))
+	require.NoError(t, a.SetLayout(&s.layout))
 	live := map[int]buffer{}
 	var base, sum, planned, peak int64
 	base = -1
 	a.ResetPeak()
 	for place, events := range s.places {
-		a.At(place)
+		a.SetPlace(place)
 		for _, e := range events {
 			if e.end {
 				b := live[e.buffer]
@@ -461,7 +461,7 @@ func run(t *rapid.T, a *memory.Arena, s *script, serial *uint64) {
 	var stats memory.Stats
 	a.Stats(&stats)
 	require.Equal(t, peak, stats.Peak)
-	require.NoError(t, a.Lay(nil))
+	require.NoError(t, a.SetLayout(nil))
 }
 
 // Whichever allocation of a step fails, the buffers of the step are reclaimed, the books are
@@ -480,15 +480,15 @@ func TestNthAllocationFails(t *testing.T) {
 			return err
 		}
 		mark := a.Mark()
-		require.NoError(t, a.Lay(&s.layout))
-		a.At(0)
+		require.NoError(t, a.SetLayout(&s.layout))
+		a.SetPlace(0)
 		err := errors.Join(attempt(memory.Saved, 1000), attempt(memory.Workspace, 400))
 		if n <= 2 {
 			require.ErrorIs(t, err, memory.ErrOutOfMemory)
 			require.ErrorContains(t, err, fmt.Sprintf("memorytest refuses call %d", n))
 		}
 		require.Equal(t, a.Live()-100, a.Reclaim(mark))
-		require.NoError(t, a.Lay(nil))
+		require.NoError(t, a.SetLayout(nil))
 		require.NoError(t, a.Check())
 		require.EqualValues(t, 100, a.Live())
 		step(t, a)
@@ -500,16 +500,16 @@ func TestLaidAllocatesNothing(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	s := example()
 	step := func() {
-		err := a.Lay(&s.layout)
-		a.At(0)
+		err := a.SetLayout(&s.layout)
+		a.SetPlace(0)
 		x, one := a.Alloc(memory.Saved, 1000)
 		y, two := a.Alloc(memory.Workspace, 300)
 		_, three := a.Release(x)
-		a.At(1)
+		a.SetPlace(1)
 		z, four := a.Alloc(memory.Activation, 996)
 		_, five := a.Release(y)
 		_, six := a.Release(z)
-		if fault := errors.Join(err, one, two, three, four, five, six, a.Lay(nil)); fault != nil {
+		if fault := errors.Join(err, one, two, three, four, five, six, a.SetLayout(nil)); fault != nil {
 			panic(fault)
 		}
 	}

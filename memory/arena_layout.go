@@ -25,7 +25,7 @@ type laid struct {
 	place  int
 	births []birth // births up to the last one of the place
 	next   int     // index of the next one
-	group  int     // index of the first allocation that may come in any order (AnyOrder)
+	group  int     // index of the first allocation that may come in any order (AllowReorder)
 	open   int     // index after the last of these allocations
 	marks  uint64  // the sum of the marks of live buffers that the layout placed
 	unused int64   // bytes that the layout plans for live buffers and that they did not request
@@ -46,7 +46,7 @@ type birth struct {
 	// that the place has never been examined.
 	free uint64
 	mark uint64 // of its place
-	// number is its index in the layout; Settle restores this order.
+	// number is its index in the layout; ResolveOrder restores this order.
 	number int32
 }
 
@@ -61,19 +61,19 @@ func mark(offset, bytes int64) uint64 {
 	return high ^ low | 1
 }
 
-// Lay sets the start of the range aside for the steps of a layout, makes its pages present, and
+// SetLayout sets the start of the range aside for the steps of a layout, makes its pages present, and
 // places every buffer that is not Lasting according to the layout. Only Lasting buffers may be
-// live. After Lay(nil), buffers again go to the first gap that fits; a buffer that is still live keeps
-// its place, and makes the next Lay fail.
+// live. After SetLayout(nil), buffers again go to the first gap that fits; a buffer that is still live keeps
+// its place, and makes the next SetLayout fail.
 //
-// Lay validates each layout only once.
-func (a *Arena) Lay(layout *Layout) error {
+// SetLayout validates each layout only once.
+func (a *Arena) SetLayout(layout *Layout) error {
 	if layout == nil {
 		return a.unlay()
 	}
 	l := &a.laid
 	if a.closed {
-		return fmt.Errorf("%w: Lay", ErrClosed)
+		return fmt.Errorf("%w: SetLayout", ErrClosed)
 	}
 	known := l.valid == layout
 	if !known {
@@ -82,9 +82,9 @@ func (a *Arena) Lay(layout *Layout) error {
 		}
 	}
 	if a.released > 0 {
-		return fmt.Errorf("%w: Lay: RestorePages before the next step", ErrReleased)
+		return fmt.Errorf("%w: SetLayout: RestorePages before the next step", ErrReleased)
 	}
-	if err := a.idle("Lay"); err != nil {
+	if err := a.idle("SetLayout"); err != nil {
 		return err
 	}
 	if err := a.unlay(); err != nil {
@@ -171,8 +171,8 @@ func (a *Arena) vacate() {
 	}
 }
 
-// At sets the current place of the layout; see [Planned] and [PeakWatched].
-func (a *Arena) At(place int) {
+// SetPlace sets the current place of the layout; see [Planned] and [PeakWatched].
+func (a *Arena) SetPlace(place int) {
 	l := &a.laid
 	l.place, l.group, l.open = place, 0, 0
 	if l.layout == nil {
@@ -258,8 +258,8 @@ func (a *Arena) planError(err error, class Class, bytes int64) *PlanError {
 	return e
 }
 
-// AnyOrder lets the next n allocations of the place come in any order, until Settle.
-func (a *Arena) AnyOrder(n int) {
+// AllowReorder lets the next n allocations of the place come in any order, until ResolveOrder.
+func (a *Arena) AllowReorder(n int) {
 	l := &a.laid
 	l.group, l.open = l.next, min(l.next+n, len(l.births))
 }
@@ -283,16 +283,16 @@ func (b *birth) fits(class Class, bytes int64) bool {
 	return b.Class == class && (bytes == b.Bytes || bytes < b.Bytes && b.AtMost)
 }
 
-// move is a buffer that Settle moves to the place of another allocation.
+// move is a buffer that ResolveOrder moves to the place of another allocation.
 type move struct {
 	slot *slot
 	to   int32 // index of the allocation in the layout
 }
 
-// Settle assigns the buffers allocated since AnyOrder to the layout's allocations: handles[i] is the
+// ResolveOrder assigns the buffers allocated since AllowReorder to the layout's allocations: handles[i] is the
 // buffer of the i-th allocation, or the zero Handle. It moves each buffer that occupies the place of
 // another one, with its contents.
-func (a *Arena) Settle(handles []Handle) error {
+func (a *Arena) ResolveOrder(handles []Handle) error {
 	l := &a.laid
 	group := l.all[l.group:l.open]
 	first := int32(l.group)

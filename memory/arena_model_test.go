@@ -182,9 +182,9 @@ func (m *model) Hold(t *rapid.T) {
 	}
 }
 
-func (m *model) Yield(t *rapid.T) {
+func (m *model) Unhold(t *rapid.T) {
 	h := m.any(t)
-	got, err := m.arena.Yield(h)
+	got, err := m.arena.Unhold(h)
 	switch b := m.live[h]; {
 	case b == nil:
 		same(t, 0, got, m.missing(h), err)
@@ -200,14 +200,14 @@ func (m *model) Yield(t *rapid.T) {
 	}
 }
 
-func (m *model) Leave(t *rapid.T) {
+func (m *model) UnholdAndRelease(t *rapid.T) {
 	h := m.any(t)
-	yielded, freed, class, err := m.arena.Leave(h)
+	unheld, freed, class, err := m.arena.UnholdAndRelease(h)
 	switch b := m.live[h]; {
 	case b == nil:
-		same(t, 0, yielded+freed, m.missing(h), err)
+		same(t, 0, unheld+freed, m.missing(h), err)
 	case b.held == 0:
-		same(t, 0, yielded+freed, memory.ErrNotHeld, err)
+		same(t, 0, unheld+freed, memory.ErrNotHeld, err)
 	default:
 		require.Equal(t, b.class, class)
 		var want [2]int64
@@ -217,7 +217,7 @@ func (m *model) Leave(t *rapid.T) {
 				want[1] = m.end(h)
 			}
 		}
-		same(t, want[0], yielded, nil, err)
+		same(t, want[0], unheld, nil, err)
 		require.Equal(t, want[1], freed)
 	}
 }

@@ -78,12 +78,12 @@ func (r *resident) released(t testing.TB, scopes ...memory.Scope) {
 func step(t testing.TB, a *memory.Arena) {
 	t.Helper()
 	s := example()
-	require.NoError(t, a.Lay(&s.layout))
-	a.At(0)
+	require.NoError(t, a.SetLayout(&s.layout))
+	a.SetPlace(0)
 	release(t, a, alloc(t, a, memory.Saved, 1000), alloc(t, a, memory.Workspace, 400))
-	a.At(1)
+	a.SetPlace(1)
 	release(t, a, alloc(t, a, memory.Activation, 996))
-	require.NoError(t, a.Lay(nil))
+	require.NoError(t, a.SetLayout(nil))
 }
 
 var keeps = []memory.Scope{memory.Weights, memory.Optimizer, memory.Metadata}
@@ -115,7 +115,7 @@ func TestReleasePages(t *testing.T) {
 			}
 			require.Less(t, stats.Reserved, before.Reserved)
 			s := example()
-			require.ErrorIs(t, r.Lay(&s.layout), memory.ErrReleased)
+			require.ErrorIs(t, r.SetLayout(&s.layout), memory.ErrReleased)
 			_, err := r.AllocIn(memory.Gradients, 100)
 			require.ErrorIs(t, err, memory.ErrReleased)
 
@@ -158,12 +158,12 @@ func TestReleasePagesRefused(t *testing.T) {
 	require.ErrorContains(t, err, "ReleasePages: 700 bytes (saved; 1 plain, 0 held; allocation 8)")
 	release(t, r.Arena, saved)
 	s := example()
-	require.NoError(t, r.Lay(&s.layout))
-	r.At(1)
+	require.NoError(t, r.SetLayout(&s.layout))
+	r.SetPlace(1)
 	err = r.ReleasePages(nil, memory.Gradients)
 	require.ErrorIs(t, err, memory.ErrLive)
 	require.ErrorContains(t, err, "at place 1 of a step")
-	require.NoError(t, r.Lay(nil))
+	require.NoError(t, r.SetLayout(nil))
 	for _, scope := range keeps {
 		require.ErrorContains(t, r.ReleasePages(nil, memory.StepScope, scope), scope.String()+" without a writer")
 	}
@@ -232,17 +232,17 @@ func TestNthPageRefused(t *testing.T) {
 		r := newResident(t, pages)
 		var before, after memory.Stats
 		r.Stats(&before)
-		err := r.Lay(layout)
+		err := r.SetLayout(layout)
 		require.ErrorIs(t, err, memory.ErrOutOfMemory)
 		require.ErrorContains(t, err, "for a step: memorytest: ")
 		r.Stats(&after)
 		require.Equal(t, before, after)
 		require.NoError(t, r.Check())
 		pages.Left = 5
-		require.NoError(t, r.Lay(layout))
-		r.At(0)
+		require.NoError(t, r.SetLayout(layout))
+		r.SetPlace(0)
 		release(t, r.Arena, alloc(t, r.Arena, memory.Saved, 5*page))
-		require.NoError(t, r.Lay(nil))
+		require.NoError(t, r.SetLayout(nil))
 
 		var file bytes.Buffer
 		require.NoError(t, r.ReleasePages(&file, append(keeps, memory.StepScope, memory.Gradients)...))
@@ -411,7 +411,7 @@ func TestPagesAgainstModel(t *testing.T) {
 			p.Free(t)
 		}
 		step := &memory.Layout{Height: 7 * p.page, Places: []int32{0}}
-		require.NoError(t, p.arena.Lay(step))
+		require.NoError(t, p.arena.SetLayout(step))
 		require.NoError(t, p.arena.Check())
 	})
 }

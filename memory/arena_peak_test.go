@@ -49,7 +49,7 @@ func TestAtPeak(t *testing.T) {
 			most, want = 0, nil
 		case n == 0 || random.IntN(30) >= n:
 			b := buffer{memory.PeakBuffer{Class: memory.Class(random.IntN(memory.NumClasses)), Bytes: 1 + random.Int64N(100), Place: i}, memory.Handle{}}
-			a.At(i)
+			a.SetPlace(i)
 			b.handle = alloc(t, a, b.Class, b.Bytes)
 			live = append(live, b)
 		default:
@@ -64,7 +64,7 @@ func TestAtPeak(t *testing.T) {
 	}
 }
 
-// Watching allocates nothing after the first period, and ends with Lay.
+// Watching allocates nothing after the first period, and ends with SetLayout.
 func TestWatchPeakAllocatesNothing(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	period := func() {
@@ -80,8 +80,8 @@ func TestWatchPeakAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(10, period))
 	require.Len(t, atPeak(a), 20)
 
-	require.NoError(t, a.Lay(&memory.Layout{Places: []int32{0}}))
-	require.NoError(t, a.Lay(nil))
+	require.NoError(t, a.SetLayout(&memory.Layout{Places: []int32{0}}))
+	require.NoError(t, a.SetLayout(nil))
 	release(t, a, alloc(t, a, memory.Saved, 5000))
 	require.Len(t, atPeak(a), 20)
 	a.WatchPeak(false)

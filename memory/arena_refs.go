@@ -147,12 +147,12 @@ func (a *Arena) freeLast(i uint32, s *slot) (freed int64, err error) {
 
 // Hold converts one plain reference into a held one.
 func (a *Arena) Hold(h Handle) (held int64, err error) {
-	held, _, err = a.Enter(h)
+	held, _, err = a.HoldWithClass(h)
 	return held, err
 }
 
-// Enter is like Hold, but also returns the class.
-func (a *Arena) Enter(h Handle) (held int64, class Class, err error) {
+// HoldWithClass is like Hold, but also returns the class.
+func (a *Arena) HoldWithClass(h Handle) (held int64, class Class, err error) {
 	s := a.lookup(h)
 	if s == nil {
 		return 0, 0, a.missing("hold", h)
@@ -167,33 +167,33 @@ func (a *Arena) Enter(h Handle) (held int64, class Class, err error) {
 	return held, s.class, nil
 }
 
-// Leave combines Yield and Release.
-func (a *Arena) Leave(h Handle) (yielded, freed int64, class Class, err error) {
+// UnholdAndRelease combines Unhold and Release.
+func (a *Arena) UnholdAndRelease(h Handle) (unheld, freed int64, class Class, err error) {
 	s := a.lookup(h)
 	if s == nil {
-		return 0, 0, 0, a.missing("yield", h)
+		return 0, 0, 0, a.missing("unhold", h)
 	}
 	if s.held == 0 {
-		return 0, 0, 0, s.wrong(ErrNotHeld, "yield", h)
+		return 0, 0, 0, s.wrong(ErrNotHeld, "unhold", h)
 	}
 	class = s.class
 	if s.held--; s.held > 0 {
 		return 0, 0, class, nil
 	}
-	if yielded = s.bytes; s.plain == 0 {
+	if unheld = s.bytes; s.plain == 0 {
 		freed, err = a.freeLast(h.slot, s)
 	}
-	return yielded, freed, class, err
+	return unheld, freed, class, err
 }
 
-// Yield converts one held reference into a plain one.
-func (a *Arena) Yield(h Handle) (yielded int64, err error) {
+// Unhold converts one held reference into a plain one.
+func (a *Arena) Unhold(h Handle) (unheld int64, err error) {
 	s := a.lookup(h)
 	if s == nil {
-		return 0, a.missing("yield", h)
+		return 0, a.missing("unhold", h)
 	}
 	if s.held == 0 {
-		return 0, s.wrong(ErrNotHeld, "yield", h)
+		return 0, s.wrong(ErrNotHeld, "unhold", h)
 	}
 	s.held--
 	s.plain++

@@ -91,11 +91,11 @@ func TestRedZones(t *testing.T) {
 // Check reports the fault of an arena that is broken in one place.
 func TestArenaCheck(t *testing.T) {
 	a := open(t, 1<<20, 1)
-	require.NoError(t, a.Lay(&memory.Layout{
+	require.NoError(t, a.SetLayout(&memory.Layout{
 		Height: 600, Places: []int32{0, 2}, Levels: []memory.Level{{}},
 		Allocations: []memory.Allocation{{Bytes: 257, Class: memory.Saved}, {Bytes: 10, Offset: 512, Class: memory.Saved}},
 	}))
-	a.At(0)
+	a.SetPlace(0)
 	alloc(t, a, memory.Saved, 257)
 	second := alloc(t, a, memory.Saved, 10)
 	require.NoError(t, a.Check())
@@ -275,7 +275,7 @@ func TestArenaClose(t *testing.T) {
 	for _, h := range []memory.Handle{weights, saved} {
 		_, err = a.Data(h)
 		require.ErrorIs(t, err, memory.ErrStale)
-		_, err = a.Yield(h)
+		_, err = a.Unhold(h)
 		require.ErrorIs(t, err, memory.ErrStale)
 		require.ErrorIs(t, a.Retain(h), memory.ErrStale)
 		require.Zero(t, a.Bytes(h))
@@ -297,13 +297,13 @@ func TestArenaErrorsNameHandleAndCall(t *testing.T) {
 	h := alloc(t, a, memory.Saved, 300)
 	require.Equal(t, "1.1", h.String())
 	require.Equal(t, "none", memory.Handle{}.String())
-	_, err := a.Yield(h)
+	_, err := a.Unhold(h)
 	require.EqualError(t, err, "memory: the buffer is not held: yield of handle 1.1 (saved, 300 bytes; 1 plain, 0 held)")
 	_, err = a.Hold(h)
 	require.NoError(t, err)
 	_, err = a.Release(h)
 	require.EqualError(t, err, "memory: no plain reference to the buffer is left: release of handle 1.1 (saved, 300 bytes; 0 plain, 1 held)")
-	_, err = a.Yield(h)
+	_, err = a.Unhold(h)
 	require.NoError(t, err)
 	release(t, a, h)
 	_, err = a.Data(h)
@@ -323,9 +323,9 @@ func TestArenaRefusesHandlesOfOthers(t *testing.T) {
 		for _, h := range []memory.Handle{same, beyond} {
 			_, released := a.Release(h)
 			_, held := a.Hold(h)
-			_, yielded := a.Yield(h)
+			_, unheld := a.Unhold(h)
 			data, read := a.Data(h)
-			for _, err := range []error{a.Retain(h), released, held, yielded, read} {
+			for _, err := range []error{a.Retain(h), released, held, unheld, read} {
 				require.ErrorIs(t, err, memory.ErrOtherArena)
 			}
 			require.Zero(t, a.Bytes(h))
@@ -437,10 +437,10 @@ func TestArenaAllocatesNothing(t *testing.T) {
 			}
 			for i := range live { // gaps are created in irregular order
 				h := live[(i*37)%len(live)]
-				_, yielded := a.Yield(h)
+				_, unheld := a.Unhold(h)
 				_, err := a.Release(h)
-				if err != nil || yielded != nil {
-					panic(errors.Join(err, yielded))
+				if err != nil || unheld != nil {
+					panic(errors.Join(err, unheld))
 				}
 			}
 		}

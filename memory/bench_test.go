@@ -53,7 +53,7 @@ func references[T any](b *testing.B, s memory.Space[T], h T) {
 			if _, err := s.Hold(h); err != nil {
 				b.Fatal(err)
 			}
-			if _, err := s.Yield(h); err != nil {
+			if _, err := s.Unhold(h); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -88,15 +88,15 @@ func BenchmarkArenaPlanned(b *testing.B) {
 			for i := range int64(live + births) {
 				layout.Allocations = append(layout.Allocations, memory.Allocation{Offset: min(i, int64(live)) * 4096, Bytes: 4096, Class: memory.Saved})
 			}
-			if err := a.Lay(layout); err != nil {
+			if err := a.SetLayout(layout); err != nil {
 				b.Fatal(err)
 			}
-			a.At(0)
+			a.SetPlace(0)
 			for range live {
 				alloc(b, a, memory.Saved, 4096)
 			}
 			place := func() {
-				a.At(1)
+				a.SetPlace(1)
 				for range births {
 					h, err := a.Alloc(memory.Saved, 4096)
 					if err != nil {
@@ -146,15 +146,15 @@ func BenchmarkReleasePages(b *testing.B) {
 		}
 	}
 	step := func() {
-		must(a.Lay(layout))
-		a.At(0)
+		must(a.SetLayout(layout))
+		a.SetPlace(0)
 		h, err := a.Alloc(memory.Saved, bytes)
 		must(err)
 		touch(h)
 		touch(grads)
 		_, err = a.Release(h)
 		must(err)
-		must(a.Lay(nil))
+		must(a.SetLayout(nil))
 	}
 	step()
 	times := map[string][]float64{}

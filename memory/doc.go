@@ -3,25 +3,25 @@
 // A [Space] counts the references to the buffers behind an embedder's own handles. There are
 // two kinds of references. A plain reference belongs to code: a stage that has just allocated a
 // buffer has one. A held reference belongs to the step: passing a buffer to the step converts a
-// plain reference into a held one (Hold), and Yield converts it back. Separating the two makes two
+// plain reference into a held one (Hold), and Unhold converts it back. Separating the two makes two
 // independent books possible (L6):
 //
 //   - the allocator's book is updated only by allocations and frees ([Book]);
-//   - the context's book is updated only by Hold and Yield (package batchctx).
+//   - the context's book is updated only by Hold and Unhold (package batchctx).
 //
 // A stage that keeps a hidden reference to a buffer it passed on makes the first book larger
 // than the second, and the next audit reports the buffer.
 //
 // [Arena] is a Space over one reserved range outside the garbage collector's heap. Its handles contain a
 // generation and the arena's number, so that using a handle that is stale or belongs to another arena is
-// an error, and never accesses other bytes. [Collected] is a Space for handles whose memory belongs to a
+// an error, and never accesses other bytes. [GCSpace] is a Space for handles whose memory belongs to a
 // garbage collector: it has no allocator's book, and a step that uses it reports that only one book was
-// audited. [Surveyed] also counts the tensors that outlive steps.
+// audited. [LeakTrackingSpace] also counts the tensors that outlive steps.
 //
 // A step with a known plan needs no allocator. A [Layout] gives every buffer of the step its
 // offset before the step begins, and a Space that is [Planned] follows it: allocation is base
 // plus offset. An allocation that the layout does not contain is an error, and nothing is placed over a
-// buffer that has not been released. All pages are present when Lay returns; if that is impossible, Lay
+// buffer that has not been released. All pages are present when SetLayout returns; if that is impossible, SetLayout
 // fails and the step does not begin. A step without a layout can be watched instead: a Space that is
 // [PeakWatched] reports afterwards which buffers were live at the peak.
 //

@@ -27,9 +27,9 @@ func ExampleArena() {
 	fmt.Println("the step holds", held, "of", arena.Live())
 
 	// The step releases it.
-	yielded, _ := arena.Yield(saved)
+	unheld, _ := arena.Unhold(saved)
 	freed, _ := arena.Release(saved)
-	fmt.Println("the step holds", held-yielded, "of", arena.Live(), "- freed", freed)
+	fmt.Println("the step holds", held-unheld, "of", arena.Live(), "- freed", freed)
 	for info := range arena.All() {
 		fmt.Println("left:", info.Class, info.Bytes, "bytes,", info.Plain, "plain reference")
 	}
@@ -47,16 +47,16 @@ func ExampleArena() {
 
 // An embedder's own handles, to memory that belongs to the garbage collector.
 func ExampleCollected() {
-	space := memory.NewCollected(nil, func(t *[]float32) int64 { return int64(4 * len(*t)) })
+	space := memory.NewGCSpace(nil, func(t *[]float32) int64 { return int64(4 * len(*t)) })
 	output := make([]float32, 1000)
 
 	held, _ := space.Hold(&output) // no call is needed before: this is the creator's reference
 	fmt.Println("held:", held, "known:", space.Len())
-	yielded, _ := space.Yield(&output)
-	fmt.Println("yielded:", yielded, "known:", space.Len())
+	unheld, _ := space.Unhold(&output)
+	fmt.Println("unheld:", unheld, "known:", space.Len())
 	// Output:
 	// held: 4000 known: 1
-	// yielded: 4000 known: 0
+	// unheld: 4000 known: 0
 }
 
 // A layout gives the offsets of the buffers of a step. Other allocations fail.
@@ -76,13 +76,13 @@ func ExampleArena_Lay() {
 		Places: []int32{0, 1, 2}, // a forward and a backward
 		Levels: []memory.Level{{Live: 4096, Peak: 4096}, {Live: 1024, Peak: 1024}},
 	}
-	if err := arena.Lay(layout); err != nil {
+	if err := arena.SetLayout(layout); err != nil {
 		fmt.Println(err)
 		return
 	}
-	arena.At(0)
+	arena.SetPlace(0)
 	saved, _ := arena.Alloc(memory.Saved, 4096)
-	arena.At(1)
+	arena.SetPlace(1)
 	_, err = arena.Alloc(memory.ActGrad, 1024)
 	fmt.Println(err)
 	_, _ = arena.Release(saved)

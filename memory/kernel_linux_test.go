@@ -77,8 +77,8 @@ func TestPageFaults(t *testing.T) {
 	faults := func(lay bool) int64 {
 		t.Helper()
 		if lay {
-			require.NoError(t, a.Lay(layout))
-			a.At(0)
+			require.NoError(t, a.SetLayout(layout))
+			a.SetPlace(0)
 		}
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -93,7 +93,7 @@ func TestPageFaults(t *testing.T) {
 		}
 		require.NoError(t, syscall.Getrusage(thread, &after))
 		require.NoError(t, err)
-		require.NoError(t, a.Lay(nil))
+		require.NoError(t, a.SetLayout(nil))
 		return int64(after.Minflt) - int64(before.Minflt) // 32 bits on some machines
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -104,7 +104,7 @@ func TestPageFaults(t *testing.T) {
 	require.NoError(t, a.RestorePages(nil))
 	require.Less(t, faults(true), int64(few))
 	require.NoError(t, a.ReleasePages(nil, memory.StepScope))
-	require.Less(t, faults(true), int64(few), "Lay reclaims the pages that it needs")
+	require.Less(t, faults(true), int64(few), "SetLayout reclaims the pages that it needs")
 	require.NoError(t, a.ReleasePages(nil, memory.StepScope))
 	require.GreaterOrEqual(t, faults(false), bytes/page, "the pages were not reclaimed, and there is no layout")
 }
@@ -124,8 +124,8 @@ func TestSmallTablesPinNothing(t *testing.T) {
 	for _, planned := range []bool{true, false} {
 		var kept, grads []memory.Handle
 		if planned {
-			require.NoError(t, a.Lay(layout))
-			a.At(0)
+			require.NoError(t, a.SetLayout(layout))
+			a.SetPlace(0)
 		}
 		for range tables {
 			x, y := alloc(t, a, memory.Saved, large), alloc(t, a, memory.Saved, large)
@@ -137,7 +137,7 @@ func TestSmallTablesPinNothing(t *testing.T) {
 			grads = append(grads, allocIn(t, a, memory.Gradients, large))
 			release(t, a, x, y, alloc(t, a, memory.Saved, large))
 		}
-		require.NoError(t, a.Lay(nil))
+		require.NoError(t, a.SetLayout(nil))
 		require.NoError(t, a.ReleasePages(nil, memory.StepScope, memory.Gradients))
 		for _, scope := range []memory.Scope{memory.StepScope, memory.Gradients} {
 			s := a.Scope(scope)

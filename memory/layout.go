@@ -60,15 +60,15 @@ func (s *SegmentPlaces) Base(repeat int) int {
 // Planned is an optional interface of a Space: it places the buffers of a step according to a
 // layout.
 type Planned interface {
-	// Lay prepares the memory for the steps of a layout, including its pages, and places
-	// subsequent allocations according to the layout, until Lay(nil). It returns ErrOutOfMemory
+	// SetLayout prepares the memory for the steps of a layout, including its pages, and places
+	// subsequent allocations according to the layout, until SetLayout(nil). It returns ErrOutOfMemory
 	// if there is not enough memory, and ErrLive, with the owners, if a buffer of an earlier
-	// step is live. The layout is borrowed until the next Lay, and must not be changed after
+	// step is live. The layout is borrowed until the next SetLayout, and must not be changed after
 	// its first use.
-	Lay(layout *Layout) error
-	// At sets the current place of the program: the next allocation is the first birth of that
+	SetLayout(layout *Layout) error
+	// SetPlace sets the current place of the program: the next allocation is the first birth of that
 	// place. A place outside the layout has no births.
-	At(place int)
+	SetPlace(place int)
 }
 
 // Bounded is an optional interface of a Planned space whose buffers may be smaller than planned: with it,
@@ -81,14 +81,14 @@ type Bounded interface {
 
 // Unordered is an optional interface of a Planned space: it accepts allocations in an order
 // that differs from the layout, for instance when a source creates the parts of an entry.
-type Unordered[T any] interface {
-	// AnyOrder allows the next n allocations of the place in any order, until Settle. All of
+type Reorderer[T any] interface {
+	// AllowReorder allows the next n allocations of the place in any order, until ResolveOrder. All of
 	// them may be live at once.
-	AnyOrder(n int)
-	// Settle identifies them: handles[i] is the buffer of the layout's i-th allocation, or the zero
+	AllowReorder(n int)
+	// ResolveOrder identifies them: handles[i] is the buffer of the layout's i-th allocation, or the zero
 	// handle. A buffer that occupies another one's place is moved, with its contents, and views of it
 	// become invalid.
-	Settle(handles []T) error
+	ResolveOrder(handles []T) error
 }
 
 // Errors of planned memory.

@@ -17,14 +17,14 @@ type Pager interface {
 	Discard(mem []byte) error
 }
 
-// Unpaged is a [Pager] that does nothing, for arenas whose bytes are never accessed.
-type Unpaged struct{}
+// NopPager is a [Pager] that does nothing, for arenas whose bytes are never accessed.
+type NopPager struct{}
 
 // Populate does nothing.
-func (Unpaged) Populate([]byte) error { return nil }
+func (NopPager) Populate([]byte) error { return nil }
 
 // Discard does nothing.
-func (Unpaged) Discard([]byte) error { return nil }
+func (NopPager) Discard([]byte) error { return nil }
 
 // System is the [Pager] of the operating system. Linux populates and discards with madvise
 // (MADV_POPULATE_WRITE, MADV_DONTNEED). macOS and FreeBSD discard by mapping fresh pages over the range,

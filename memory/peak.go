@@ -8,8 +8,8 @@ import "iter"
 type PeakWatched interface {
 	// WatchPeak starts a period, or stops watching and discards its state.
 	WatchPeak(on bool)
-	// At sets the current place of the program, at which the next buffers are allocated.
-	At(place int)
+	// SetPlace sets the current place of the program, at which the next buffers are allocated.
+	SetPlace(place int)
 	// AtPeak iterates over the buffers that were live when the level first reached its maximum
 	// since the last WatchPeak. The space must not be used during the iteration.
 	AtPeak() iter.Seq[PeakBuffer]

@@ -30,33 +30,33 @@ type Range interface {
 // ErrFar is returned by Data of an arena whose range the processor cannot read.
 var ErrFar = errors.New("memory: the processor cannot read this range")
 
-// Unbacked is a [Range] without memory, for arenas whose bytes are never read. Its value is
+// UnbackedRange is a [Range] without memory, for arenas whose bytes are never read. Its value is
 // the size of a page in bytes.
-type Unbacked int64
+type UnbackedRange int64
 
 // Page returns the page size.
-func (u Unbacked) Page() int64 { return int64(u) }
+func (u UnbackedRange) Page() int64 { return int64(u) }
 
 // Reserve does nothing.
-func (Unbacked) Reserve(int64) error { return nil }
+func (UnbackedRange) Reserve(int64) error { return nil }
 
 // Commit does nothing.
-func (Unbacked) Commit(int64, int64) error { return nil }
+func (UnbackedRange) Commit(int64, int64) error { return nil }
 
 // Discard does nothing.
-func (Unbacked) Discard(int64, int64) error { return nil }
+func (UnbackedRange) Discard(int64, int64) error { return nil }
 
 // Present returns 0.
-func (Unbacked) Present(int64, int64) int64 { return 0 }
+func (UnbackedRange) Present(int64, int64) int64 { return 0 }
 
 // Release does nothing.
-func (Unbacked) Release() error { return nil }
+func (UnbackedRange) Release() error { return nil }
 
 // ReadAt reads zeros.
-func (Unbacked) ReadAt(p []byte, _ int64) (int, error) {
+func (UnbackedRange) ReadAt(p []byte, _ int64) (int, error) {
 	clear(p)
 	return len(p), nil
 }
 
 // WriteAt does nothing.
-func (Unbacked) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
+func (UnbackedRange) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }

@@ -10,12 +10,12 @@ var (
 	ErrStale = errors.New("memory: the buffer behind this handle was released")
 	// ErrOtherArena is returned for a handle of another arena, such as the arena of another rank.
 	ErrOtherArena = errors.New("memory: the handle belongs to another arena")
-	// ErrNotHeld is returned by Yield for a buffer without a held reference.
+	// ErrNotHeld is returned by Unhold for a buffer without a held reference.
 	ErrNotHeld = errors.New("memory: the buffer is not held")
 	// ErrNoPlain is returned by Release and Hold for a buffer that has only held references:
 	// the caller has no reference to release or to convert.
 	ErrNoPlain = errors.New("memory: no plain reference to the buffer is left")
-	// ErrOverrun is returned under -tags invariants by Release of a buffer, and by Lay(nil), if
+	// ErrOverrun is returned under -tags invariants by Release of a buffer, and by SetLayout(nil), if
 	// bytes that belong to no buffer were written.
 	ErrOverrun = errors.New("memory: written beyond a buffer")
 	// ErrClosed is returned by Alloc after Close.
@@ -42,21 +42,21 @@ type Space[T any] interface {
 	// it was not held before, and otherwise 0, so that a tensor saved by two stages counts
 	// once. It returns ErrNoPlain if only held references are left.
 	Hold(h T) (held int64, err error)
-	// Yield converts one held reference into a plain one, owned by the caller. It returns the
+	// Unhold converts one held reference into a plain one, owned by the caller. It returns the
 	// size of the buffer if it is no longer held, and otherwise 0. It returns ErrNotHeld if the
 	// buffer is not held.
-	Yield(h T) (yielded int64, err error)
+	Unhold(h T) (unheld int64, err error)
 }
 
-// Fused is an optional interface of a Space: it combines the most frequent calls of a step. A
-// type that embeds such a space, and overrides Hold, Yield or Release, must override these as
+// HoldReleaser is an optional interface of a Space: it combines the most frequent calls of a step. A
+// type that embeds such a space, and overrides Hold, Unhold or Release, must override these as
 // well.
-type Fused[T any] interface {
-	// Enter is like Hold, but also returns the class of h if held is not 0.
-	Enter(h T) (held int64, class Class, err error)
-	// Leave combines Yield and Release of the resulting reference. It also returns the class of
+type HoldReleaser[T any] interface {
+	// HoldWithClass is like Hold, but also returns the class of h if held is not 0.
+	HoldWithClass(h T) (held int64, class Class, err error)
+	// UnholdAndRelease combines Unhold and Release of the resulting reference. It also returns the class of
 	// h.
-	Leave(h T) (yielded, freed int64, class Class, err error)
+	UnholdAndRelease(h T) (unheld, freed int64, class Class, err error)
 }
 
 // Receiver is an optional interface of a Space: it copies buffers of another rank in the same process.
@@ -86,12 +86,12 @@ type Offloader[T any] interface {
 	Bytes(h T) int64
 	Like(class Class, h T) (T, error)
 	// Far returns new far memory, owned by the caller, who must release it.
-	Far() (Far[T], error)
+	NewFarMemory() (FarMemory[T], error)
 }
 
 // Far is memory that a device copies buffers to and from. Each direction has its own queue. The space's
 // Reclaim waits for queued copies.
-type Far[T any] interface {
+type FarMemory[T any] interface {
 	Range
 	// Begin prepares for a step with at most n copies at a time, which are numbered from 0 to n-1.
 	Begin(n int) error

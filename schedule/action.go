@@ -97,10 +97,10 @@ const (
 	MaxMicrobatches = 1 << mbBits
 )
 
-// Act returns the action of a kind on a stage and a microbatch, without drops. It requires that
+// NewAction returns the action of a kind on a stage and a microbatch, without drops. It requires that
 // 0 <= stage < MaxStages and 0 <= microbatch < MaxMicrobatches, which Params.Validate and ParseText
 // ensure.
-func Act(kind Kind, stage, microbatch int) Action {
+func NewAction(kind Kind, stage, microbatch int) Action {
 	return Action(microbatch)<<MbShift | Action(stage)<<StageShift | Action(kind)<<KindShift
 }
 

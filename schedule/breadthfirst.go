@@ -32,7 +32,7 @@ func breadthFirst(p Params, first, stride int) [][]Segment {
 	programs := make([][]Segment, p.Placement.Ranks)
 	all := func(kind Kind, stage, first, stride int) {
 		rank := p.Placement.Rank[stage]
-		programs[rank] = append(programs[rank], Segment{Body: []Action{Act(kind, stage, first)}, Repeat: p.Microbatches, Stride: stride})
+		programs[rank] = append(programs[rank], Segment{Body: []Action{NewAction(kind, stage, first)}, Repeat: p.Microbatches, Stride: stride})
 	}
 	for stage := range p.Placement.Rank {
 		all(F, stage, 0, 1)

@@ -65,12 +65,12 @@ const (
 	// maxPeriod is the longest period that a Builder searches for. It covers the computations of a
 	// microbatch on a rank with several stages, with their sends, receives and waits.
 	maxPeriod = 128
-	// leastSaved is the number of actions that a run must save to become a segment. Short programs
+	// minSaved is the number of actions that a run must save to become a segment. Short programs
 	// are easier to read without segments.
-	leastSaved = 48
-	// leastNested is the number of actions that the runs of a repeated part must save to stay
+	minSaved = 48
+	// minNested is the number of actions that the runs of a repeated part must save to stay
 	// segments in a loop of loops. A shorter body is written out.
-	leastNested = 1 << 7
+	minNested = 1 << 7
 )
 
 // Len returns the number of written actions.
@@ -165,7 +165,7 @@ func (b *Builder) stop() {
 	body := b.tail[r.from:]
 	at := func(i int) Action { return body[i%r.period].Shift(i / r.period * r.stride) }
 	whole := r.period * r.repeats
-	if whole-r.period < leastSaved && !r.known {
+	if whole-r.period < minSaved && !r.known {
 		for i := r.period; i < whole+r.next; i++ {
 			b.tail = append(b.tail, at(i))
 		}
@@ -220,7 +220,7 @@ func (b *Builder) Repeat(since int64, n, stride int) {
 	for _, s := range taken {
 		written += int64(len(s.Body))
 	}
-	if length-written >= leastNested {
+	if length-written >= minNested {
 		b.nested = nested{Segment: Segment{Inner: taken, Repeat: n + 1, Stride: stride}}
 		b.nested.enter()
 		return

@@ -37,7 +37,7 @@ func lines(t *testing.T, program []schedule.Segment) []string {
 func TestBuilder(t *testing.T) {
 	const f, b, i, w = schedule.F, schedule.B, schedule.I, schedule.W
 	var list []schedule.Action
-	add := func(kind schedule.Kind, stage, mb int) { list = append(list, schedule.Act(kind, stage, mb)) }
+	add := func(kind schedule.Kind, stage, mb int) { list = append(list, schedule.NewAction(kind, stage, mb)) }
 	for _, test := range []struct {
 		name string
 		make func()
@@ -82,7 +82,7 @@ func TestBuilder(t *testing.T) {
 		{"joined pairs stay together", func() {
 			add(f, 0, 0)
 			for m := range 50 {
-				list = append(list, schedule.Act(f, 0, m+1).WithJoin(true))
+				list = append(list, schedule.NewAction(f, 0, m+1).WithJoin(true))
 				add(b, 0, m)
 			}
 			add(f, 0, 51)
@@ -90,7 +90,7 @@ func TestBuilder(t *testing.T) {
 		{"joined pairs, one out of step", func() {
 			add(b, 0, 0)
 			for m := range 50 {
-				list = append(list, schedule.Act(f, 0, m).WithJoin(true))
+				list = append(list, schedule.NewAction(f, 0, m).WithJoin(true))
 				add(b, 0, m+1)
 			}
 		}, []string{"x 1 +0: 0B0", "x 50 +1: 0F0& 0B1"}},
@@ -104,7 +104,7 @@ func TestBuilder(t *testing.T) {
 		}, []string{"x 500 +1: 0B0", "x 500 +1: 0B0", "x 1 +0: 0F0"}},
 		{"drops differ", func() {
 			for m := range 100 {
-				list = append(list, schedule.Act(f, 0, m).WithDrop(schedule.Drop(m/50)))
+				list = append(list, schedule.NewAction(f, 0, m).WithDrop(schedule.Drop(m/50)))
 			}
 		}, []string{"x 50 +1: 0F0", "x 50 +1: 0F50~p"}},
 	} {
@@ -123,7 +123,7 @@ func TestBuilder(t *testing.T) {
 // the same list, and that a period that repeats often enough is found.
 func TestBuilderKeepsTheList(t *testing.T) {
 	action := rapid.Custom(func(t *rapid.T) schedule.Action {
-		return schedule.Act(schedule.Kind(rapid.IntRange(1, 2).Draw(t, "kind")), rapid.IntRange(0, 1).Draw(t, "stage"),
+		return schedule.NewAction(schedule.Kind(rapid.IntRange(1, 2).Draw(t, "kind")), rapid.IntRange(0, 1).Draw(t, "stage"),
 			rapid.IntRange(0, 3).Draw(t, "mb")).WithJoin(rapid.IntRange(0, 9).Draw(t, "join") == 0)
 	})
 	rapid.Check(t, func(t *rapid.T) {
@@ -169,7 +169,7 @@ func TestBuilderRepeats(t *testing.T) {
 			since := len(list)
 			body := rapid.IntRange(1, 5).Draw(t, "body")
 			for i := range body * rapid.IntRange(0, 40).Draw(t, "microbatches") {
-				a := schedule.Act(schedule.Kind(1+i%body), 0, next+i/body)
+				a := schedule.NewAction(schedule.Kind(1+i%body), 0, next+i/body)
 				b.Append(a)
 				list = append(list, a)
 			}
@@ -204,7 +204,7 @@ func TestBuilderContinuesLoops(t *testing.T) {
 	var b schedule.Builder
 	group := func(mb, actions int) {
 		for i := range actions {
-			b.Append(schedule.Act(schedule.F, i/100, mb+i%100))
+			b.Append(schedule.NewAction(schedule.F, i/100, mb+i%100))
 		}
 	}
 	group(0, 200)
@@ -212,7 +212,7 @@ func TestBuilderContinuesLoops(t *testing.T) {
 	group(600, 200)
 	group(700, 200)
 	group(800, 100)
-	b.Append(schedule.Act(schedule.B, 0, 0))
+	b.Append(schedule.NewAction(schedule.B, 0, 0))
 	require.EqualValues(t, 8*200+101, b.Len())
 	require.Equal(t, []string{"x 8 +100: (", "x 100 +1: 0F0", "x 100 +1: 1F0", ")", "x 100 +1: 0F800", "x 1 +0: 0B0"}, lines(t, b.Program()))
 }
@@ -221,7 +221,7 @@ func TestBuilderContinuesLoops(t *testing.T) {
 func TestBuilderSegments(t *testing.T) {
 	f := func(repeat, stride int, mbs ...int) (s schedule.Segment) {
 		for _, mb := range mbs {
-			s.Body = append(s.Body, schedule.Act(schedule.F, 0, mb))
+			s.Body = append(s.Body, schedule.NewAction(schedule.F, 0, mb))
 		}
 		s.Repeat, s.Stride = repeat, stride
 		return s

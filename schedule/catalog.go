@@ -19,41 +19,41 @@ type Schedule struct {
 	Place func(ranks, stages int) (Placement, error)
 	// Split is set if the rule splits the backward into I and W.
 	Split bool
-	// Ascends is set if every stage runs its backwards in ascending order of microbatches. The
+	// AscendingBackward is set if every stage runs its backwards in ascending order of microbatches. The
 	// gradients of all plans with this property are bit-equal (L9).
-	Ascends bool
+	AscendingBackward bool
 }
 
 // Schedules returns all schedules, the simple ones first.
 func Schedules() []Schedule {
 	return []Schedule{
-		{Name: "gpipe", Rule: GPipe, PerRank: 1, Place: place("gpipe", inBlocks), Ascends: true,
+		{Name: "gpipe", Rule: GPipe, PerRank: 1, Place: place("gpipe", inBlocks), AscendingBackward: true,
 			Summary: "all forwards, then all backwards"},
-		{Name: "1f1b", Rule: OneFOneB, PerRank: 1, Place: place("1f1b", chained), Ascends: true,
+		{Name: "1f1b", Rule: OneFOneB, PerRank: 1, Place: place("1f1b", chained), AscendingBackward: true,
 			Summary: "a forward and a backward in turn, P-r microbatches in flight on rank r"},
-		{Name: "interleaved", Rule: Interleaved, PerRank: 2, Place: place("interleaved", looped), Ascends: true,
+		{Name: "interleaved", Rule: Interleaved, PerRank: 2, Place: place("interleaved", looped), AscendingBackward: true,
 			Summary: "1F1B on several stages a rank, in groups of microbatches; Megatron's"},
-		{Name: "breadth-first", Rule: BreadthFirst, PerRank: 2, Place: place("breadth-first", anywhere), Ascends: true,
+		{Name: "breadth-first", Rule: BreadthFirst, PerRank: 2, Place: place("breadth-first", anywhere), AscendingBackward: true,
 			Summary: "all forwards stage by stage, then all backwards stage by stage"},
-		{Name: "depth-first", Rule: DepthFirst, PerRank: 1, Place: place("depth-first", anywhere), Ascends: true,
+		{Name: "depth-first", Rule: DepthFirst, PerRank: 1, Place: place("depth-first", anywhere), AscendingBackward: true,
 			Summary: "each microbatch as far as it will go before the next one"},
-		{Name: "zb-h1", Rule: ZBH1, PerRank: 1, Place: place("zb-h1", chained), Split: true, Ascends: true,
+		{Name: "zb-h1", Rule: ZBH1, PerRank: 1, Place: place("zb-h1", chained), Split: true, AscendingBackward: true,
 			Summary: "1F1B with split backwards, W in the gaps, as much in flight as 1F1B"},
-		{Name: "zb-h2", Rule: ZBH2, PerRank: 1, Place: place("zb-h2", chained), Split: true, Ascends: true,
+		{Name: "zb-h2", Rule: ZBH2, PerRank: 1, Place: place("zb-h2", chained), Split: true, AscendingBackward: true,
 			Summary: "as zb-h1 with up to 2P-1 microbatches in flight and no gaps in between"},
-		{Name: "zb1p", Rule: ZB1P, PerRank: 2, Place: place("zb1p", looped), Split: true, Ascends: true,
+		{Name: "zb1p", Rule: ZB1P, PerRank: 2, Place: place("zb1p", looped), Split: true, AscendingBackward: true,
 			Summary: "interleaved with split backwards, P microbatches in flight"},
-		{Name: "zb-v", Rule: ZBV, PerRank: 2, Place: place("zb-v", onWave), Split: true, Ascends: true,
+		{Name: "zb-v", Rule: ZBV, PerRank: 2, Place: place("zb-v", onWave), Split: true, AscendingBackward: true,
 			Summary: "split backwards on a V of two stages a rank, P microbatches in flight and no gaps in between"},
-		{Name: "v-half", Rule: VHalf, PerRank: 2, Place: place("v-half", onWave), Split: true, Ascends: true,
+		{Name: "v-half", Rule: VHalf, PerRank: 2, Place: place("v-half", onWave), Split: true, AscendingBackward: true,
 			Summary: "split backwards on a V with half of what zb-v has in flight"},
-		{Name: "v-min", Rule: VMin, PerRank: 2, Place: place("v-min", onWave), Split: true, Ascends: true,
+		{Name: "v-min", Rule: VMin, PerRank: 2, Place: place("v-min", onWave), Split: true, AscendingBackward: true,
 			Summary: "split backwards on a V with a third of what zb-v has in flight"},
-		{Name: "grouped-interleave", Rule: GroupedInterleave, PerRank: 2, Place: place("grouped-interleave", looped), Split: true, Ascends: true,
+		{Name: "grouped-interleave", Rule: GroupedInterleave, PerRank: 2, Place: place("grouped-interleave", looped), Split: true, AscendingBackward: true,
 			Summary: "interleaved with split backwards and P microbatches in flight, or fewer in smaller groups"},
 		{Name: "dualpipe", Rule: DualPipe, PerRank: 1, Place: place("dualpipe", bothWays), Split: true,
 			Summary: "two copies of the model run through the ranks in opposite directions, forwards over backwards"},
-		{Name: "dualpipev", Rule: DualPipeV, PerRank: 2, Place: place("dualpipev", onWave), Split: true, Ascends: true,
+		{Name: "dualpipev", Rule: DualPipeV, PerRank: 2, Place: place("dualpipev", onWave), Split: true, AscendingBackward: true,
 			Summary: "forwards over backwards on a V of two stages a rank"},
 		{Name: "seq1f1b", Rule: Seq1F1B, PerRank: 1, Place: place("seq1f1b", chained),
 			Summary: "1F1B on slices of sequences"},
@@ -77,12 +77,12 @@ func Find(name string) (Schedule, error) {
 	for _, s := range Schedules() {
 		if plain == plainName(s.Name) || s.Name == inPyTorch[plain] {
 			if plain == "loopedbfs" {
-				s.Rule, s.Ascends = BreadthFirstDescending, false
+				s.Rule, s.AscendingBackward = BreadthFirstDescending, false
 			}
 			return s, nil
 		}
 	}
-	return Schedule{}, diagnostic.Errorf(ErrParams, "there is no schedule %.*q; %s", spelling.Most, name, spelling.Hint(name, Names()))
+	return Schedule{}, diagnostic.Errorf(ErrParams, "there is no schedule %.*q; %s", spelling.MaxLength, name, spelling.Hint(name, Names()))
 }
 
 // Names returns the names of all schedules.

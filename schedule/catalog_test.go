@@ -61,7 +61,7 @@ func TestFindKnowsTheNamesOfTheField(t *testing.T) {
 	require.NoError(t, err)
 	// What _dump_csv of PyTorch 2.9.1 writes for ScheduleLoopedBFS on two ranks.
 	require.Equal(t, "[0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3 2B3 2B2 2B1 2B0 0B3 0B2 0B1 0B0]", fmt.Sprint(slices.Collect(plan.All(0))))
-	require.False(t, found.Ascends)
+	require.False(t, found.AscendingBackward)
 	for _, none := range []string{"", "schedule"} {
 		_, err := schedule.Find(none)
 		require.Error(t, err)
@@ -179,7 +179,7 @@ func TestEverySchedule(t *testing.T) {
 			}
 		}
 		require.Equal(t, s.Split, splits, s.Name)
-		require.Equal(t, s.Ascends, ascends, s.Name)
+		require.Equal(t, s.AscendingBackward, ascends, s.Name)
 	}
 }
 

@@ -84,12 +84,12 @@ func oneGroup(p Params, first, n int) []Action {
 	body := make([]Action, 0, 2*stages*n)
 	for stage := range stages {
 		for mb := first; mb < first+n; mb++ {
-			body = append(body, Act(F, stage, mb))
+			body = append(body, NewAction(F, stage, mb))
 		}
 	}
 	for stage := stages - 1; stage >= 0; stage-- {
 		for mb := first; mb < first+n; mb++ {
-			body = append(body, Act(B, stage, mb))
+			body = append(body, NewAction(B, stage, mb))
 		}
 	}
 	return body

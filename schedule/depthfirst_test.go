@@ -116,9 +116,9 @@ func greedy(p schedule.Params) [][]schedule.Action {
 			}
 			for mb := p.Microbatches - 1; mb >= 0; mb-- { // the lowest one is kept
 				for _, s := range on {
-					a := schedule.Act(schedule.B, s, mb)
+					a := schedule.NewAction(schedule.B, s, mb)
 					_, begun := end[a]
-					if !begun && done(schedule.Act(schedule.F, s, mb)) && (s == stages-1 || done(schedule.Act(schedule.B, s+1, mb))) {
+					if !begun && done(schedule.NewAction(schedule.F, s, mb)) && (s == stages-1 || done(schedule.NewAction(schedule.B, s+1, mb))) {
 						begin[rank] = a
 					}
 				}
@@ -128,9 +128,9 @@ func greedy(p schedule.Params) [][]schedule.Action {
 			}
 			for i, s := range on { // the highest one is kept
 				for mb := p.Microbatches - 1; mb >= 0; mb-- {
-					a := schedule.Act(schedule.F, s, mb)
+					a := schedule.NewAction(schedule.F, s, mb)
 					_, begun := end[a]
-					if !begun && (s == 0 || done(schedule.Act(schedule.F, s-1, mb))) && held+len(on)-i <= limit {
+					if !begun && (s == 0 || done(schedule.NewAction(schedule.F, s-1, mb))) && held+len(on)-i <= limit {
 						begin[rank] = a
 					}
 				}

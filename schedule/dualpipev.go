@@ -33,8 +33,8 @@ const bothWaysMost = 4096
 // number of microbatches runs in each direction: away from rank 0 through stage s0, and towards it
 // through stage s1.
 func (b *countingBuilder) bothWays(r, ranks, microbatches, s0, s1 int) {
-	f0, b0, i0, w0 := Act(F, s0, 0), Act(B, s0, 0), Act(I, s0, 0), Act(W, s0, 0)
-	f1, b1, i1, w1 := Act(F, s1, 0), Act(B, s1, 0), Act(I, s1, 0), Act(W, s1, 0)
+	f0, b0, i0, w0 := NewAction(F, s0, 0), NewAction(B, s0, 0), NewAction(I, s0, 0), NewAction(W, s0, 0)
+	f1, b1, i1, w1 := NewAction(F, s1, 0), NewAction(B, s1, 0), NewAction(I, s1, 0), NewAction(W, s1, 0)
 	f0with, f1with := f0.WithJoin(true), f1.WithJoin(true)
 
 	// 1 and 2: fill the pipeline, in one direction and then in both.

@@ -64,18 +64,18 @@ func dualPipe(rank, ranks, chunks int, stage, first, end [2]int) []schedule.Acti
 	var forwards, backwards [2]int
 	var queue []schedule.Action
 	forward := func(phase int) {
-		list = append(list, schedule.Act(schedule.F, stage[phase], first[phase]+forwards[phase]))
+		list = append(list, schedule.NewAction(schedule.F, stage[phase], first[phase]+forwards[phase]))
 		forwards[phase]++
 	}
 	backward := func(phase int, zeroBubble bool) {
 		mb := first[phase] + backwards[phase]
 		backwards[phase]++
 		if !zeroBubble {
-			list = append(list, schedule.Act(schedule.B, stage[phase], mb))
+			list = append(list, schedule.NewAction(schedule.B, stage[phase], mb))
 			return
 		}
-		list = append(list, schedule.Act(schedule.I, stage[phase], mb))
-		queue = append(queue, schedule.Act(schedule.W, stage[phase], mb))
+		list = append(list, schedule.NewAction(schedule.I, stage[phase], mb))
+		queue = append(queue, schedule.NewAction(schedule.W, stage[phase], mb))
 	}
 	weight := func() {
 		list = append(list, queue[0])

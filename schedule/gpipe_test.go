@@ -42,12 +42,12 @@ func gpipe(p schedule.Params, rank int) (list []schedule.Action) {
 		if p.Placement.Rank[first] == rank {
 			for mb := range p.Microbatches {
 				for s := first; s <= last; s++ {
-					list = append(list, schedule.Act(schedule.F, s, mb))
+					list = append(list, schedule.NewAction(schedule.F, s, mb))
 				}
 			}
 			for mb := p.Microbatches - 1; mb >= 0; mb-- {
 				for s := first; s <= last; s++ {
-					back = append(back, schedule.Act(schedule.B, s, mb))
+					back = append(back, schedule.NewAction(schedule.B, s, mb))
 				}
 			}
 		}

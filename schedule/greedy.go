@@ -181,7 +181,7 @@ func (w *workers) run(rank, stage int, kind Kind, ticks int) {
 	if kind == B {
 		begun = countsOfStage*stage + backwardsBegun
 	}
-	w.lists[rank].Append(Act(kind, stage, w.counts[begun]))
+	w.lists[rank].Append(NewAction(kind, stage, w.counts[begun]))
 	w.counts[begun]++
 	w.busy[rank], w.doing[rank] = ticks, begun+1
 	w.written++

@@ -59,9 +59,9 @@ func groupBlock(ranks, depth, group, rank int) (block []blockAction, periods int
 		forward, backward := k*ranks+rank, (depth-1-k)*ranks+rank
 		for member := range group {
 			f, i := rank+at(k, member), firstI+at(k, member)
-			block[f%period] = blockAction{f / period, Act(F, forward, 0)}
-			block[i%period] = blockAction{i / period, Act(I, backward, 0)}
-			block[(i+1)%period] = blockAction{(i + 1) / period, Act(W, backward, 0)}
+			block[f%period] = blockAction{f / period, NewAction(F, forward, 0)}
+			block[i%period] = blockAction{i / period, NewAction(I, backward, 0)}
+			block[(i+1)%period] = blockAction{(i + 1) / period, NewAction(W, backward, 0)}
 			periods = max(periods, (i+1)/period)
 		}
 	}

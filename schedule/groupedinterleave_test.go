@@ -74,9 +74,9 @@ func groupedInterleave(t require.TestingT, p schedule.Params, rank int) (list []
 				at := began + offset(chunk, mb-first)
 				forward, backward := chunk*ranks+rank, (depth-1-chunk)*ranks+rank
 				all = append(all,
-					placed{at + rank, schedule.Act(schedule.F, forward, mb)},
-					placed{at + firstI, schedule.Act(schedule.I, backward, mb)},
-					placed{at + firstI + 1, schedule.Act(schedule.W, backward, mb)})
+					placed{at + rank, schedule.NewAction(schedule.F, forward, mb)},
+					placed{at + firstI, schedule.NewAction(schedule.I, backward, mb)},
+					placed{at + firstI + 1, schedule.NewAction(schedule.W, backward, mb)})
 			}
 		}
 	}

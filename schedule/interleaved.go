@@ -130,5 +130,5 @@ func (t *table) write(w *Builder, kind Kind, rank, k int) {
 	if kind != F {
 		depth = t.depth - 1 - depth
 	}
-	w.Append(Act(kind, depth*t.ranks+rank, mb))
+	w.Append(NewAction(kind, depth*t.ranks+rank, mb))
 }

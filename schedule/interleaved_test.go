@@ -117,7 +117,7 @@ func interleaved(p schedule.Params, rank int) (list []schedule.Action) {
 	}
 	add := func(kind schedule.Kind, mb, v int) {
 		if mb < p.Microbatches {
-			list = append(list, schedule.Act(kind, v*ranks+rank, mb))
+			list = append(list, schedule.NewAction(kind, v*ranks+rank, mb))
 		}
 	}
 	warmup := min((ranks-rank-1)*2+(depth-1)*group, len(table))

@@ -10,7 +10,7 @@ func (p *Plan) kept(program []Segment) []Segment {
 		for _, a := range s.Body {
 			switch kind := p.runs(a); {
 			case kind != None:
-				body = append(body, Act(kind, a.Stage(), a.Microbatch()).WithJoin(a.Joined()))
+				body = append(body, NewAction(kind, a.Stage(), a.Microbatch()).WithJoin(a.Joined()))
 			case len(body) > 0: // nothing overlaps a removed action
 				body[len(body)-1] = body[len(body)-1].WithJoin(false)
 			}

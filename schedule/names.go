@@ -133,7 +133,7 @@ func parseAction(text string) (Action, string) {
 	if !ok {
 		return 0, fmt.Sprintf("expected a microbatch from 0 to %d", MaxMicrobatches-1)
 	}
-	return Act(kind, stage, mb), ""
+	return NewAction(kind, stage, mb), ""
 }
 
 // parseNumber parses decimal digits. It returns false if there are other characters or the number

@@ -37,7 +37,7 @@ func TestOneFOneBIsItsRule(t *testing.T) {
 			ahead, done := 0, 0
 			forward := func() {
 				for _, s := range p.Placement.On(rank) {
-					list = append(list, schedule.Act(schedule.F, s, ahead))
+					list = append(list, schedule.NewAction(schedule.F, s, ahead))
 				}
 				ahead++
 			}
@@ -50,7 +50,7 @@ func TestOneFOneBIsItsRule(t *testing.T) {
 				}
 				on := p.Placement.On(rank)
 				for i := range on {
-					list = append(list, schedule.Act(schedule.B, on[len(on)-1-i], done))
+					list = append(list, schedule.NewAction(schedule.B, on[len(on)-1-i], done))
 				}
 			}
 			return list

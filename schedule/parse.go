@@ -135,13 +135,13 @@ func (s *scanner) stages(p *Plan) {
 		read func(stage int)
 	}
 	fields := []field{
-		{"window=", func(int) { p.Windows = append(p.Windows, s.keyedNumber("window=")) }},
-		{"outgoing=", func(int) { p.Outgoing = append(p.Outgoing, s.keyedNumber("outgoing=")) }},
-		{"away=", func(int) { p.Away = append(p.Away, s.slots()) }},
+		{"window=", func(int) { p.StageWindows = append(p.StageWindows, s.keyedNumber("window=")) }},
+		{"outgoing=", func(int) { p.SendWindows = append(p.SendWindows, s.keyedNumber("outgoing=")) }},
+		{"away=", func(int) { p.OffloadSlots = append(p.OffloadSlots, s.slots()) }},
 		{"facts=", func(stage int) {
-			p.Facts = append(p.Facts, Facts{})
-			s.facts(&p.Facts[stage])
-			s.parts("reads=", &p.Facts[stage].Reads)
+			p.StageInfo = append(p.StageInfo, StageInfo{})
+			s.facts(&p.StageInfo[stage])
+			s.parts("reads=", &p.StageInfo[stage].Reads)
 		}},
 		{"drops=", func(stage int) {
 			p.Parts = append(p.Parts, [NumKinds]uint64{})
@@ -189,7 +189,7 @@ func (s *scanner) keyedNumber(key string) int {
 	return n
 }
 
-func (s *scanner) facts(f *Facts) {
+func (s *scanner) facts(f *StageInfo) {
 	value, ok := s.value("facts=")
 	if !ok {
 		return
@@ -268,7 +268,7 @@ func (s *scanner) ranks(p *Plan) {
 			entries = strings.HasPrefix(s.word, "entries=")
 		}
 		if entries {
-			p.Entries = append(p.Entries, s.keyedNumber("entries="))
+			p.EntryWindows = append(p.EntryWindows, s.keyedNumber("entries="))
 		}
 		var program []Segment
 		for s.word == "x" {

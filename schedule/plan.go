@@ -125,40 +125,40 @@ type Plan struct {
 	// plan without transfers.
 	Runtime  Runtime
 	Capacity int
-	// Away[stage] is the set of saved-state slots that an OFFLOAD of the stage moves to far memory,
-	// with one bit per slot in the order in which the stage declares them. Away is nil if the plan
+	// OffloadSlots[stage] is the set of saved-state slots that an OFFLOAD of the stage moves to far memory,
+	// with one bit per slot in the order in which the stage declares them. OffloadSlots is nil if the plan
 	// offloads nothing.
-	Away []uint64
+	OffloadSlots []uint64
 
-	// Facts holds, by stage, the facts given to the lifetime pass; nil before that pass.
-	Facts []Facts
+	// StageInfo holds, by stage, the facts given to the lifetime pass; nil before that pass.
+	StageInfo []StageInfo
 	// Parts[stage][kind] is the set of entry parts that an action of this kind on this stage drops
 	// if it has DropParts, with one bit per part in the same order as in the facts. Parts is nil
 	// before the lifetime pass.
 	Parts [][NumKinds]uint64
-	// Windows[stage] is the maximum width of the range of a stage's microbatches in flight: the
+	// StageWindows[stage] is the maximum width of the range of a stage's microbatches in flight: the
 	// highest minus the lowest, plus one. A microbatch is in flight from the action that creates the
-	// stage's input to the last computation of the stage. Thus in a ring of Windows[stage] slots, in
-	// which each microbatch uses slot microbatch mod Windows[stage], no slot is needed twice at once.
-	// Entries[rank] is the corresponding width for batch entries on a rank, each from the first
+	// stage's input to the last computation of the stage. Thus in a ring of StageWindows[stage] slots, in
+	// which each microbatch uses slot microbatch mod StageWindows[stage], no slot is needed twice at once.
+	// EntryWindows[rank] is the corresponding width for batch entries on a rank, each from the first
 	// action of its microbatch there to the drop of its last part; it is at least 1.
-	Windows []int
-	Entries []int
-	// Outgoing[stage] is the corresponding width for messages that the stage sends: the larger of
+	StageWindows []int
+	EntryWindows []int
+	// SendWindows[stage] is the corresponding width for messages that the stage sends: the larger of
 	// the widths for outputs, live from F to WAIT_F, and for gradients of inputs, live from B or I to
-	// WAIT_B. It is 0 if the stage sends nothing to another rank. Outgoing is nil for a single rank.
-	Outgoing []int
+	// WAIT_B. It is 0 if the stage sends nothing to another rank. SendWindows is nil for a single rank.
+	SendWindows []int
 }
 
-// WrongLength describes a table of a plan whose length does not match the placement.
-type WrongLength struct {
+// LengthMismatch describes a table of a plan whose length does not match the placement.
+type LengthMismatch struct {
 	Table     string // the name of the field
 	Len, Want int
 }
 
-// WrongLengths returns the tables of the plan, such as Programs and Windows, whose lengths do not match
+// LengthMismatches returns the tables of the plan, such as Programs and StageWindows, whose lengths do not match
 // the numbers of stages or ranks. Tables other than Programs may be nil.
-func (p *Plan) WrongLengths() (list []WrongLength) {
+func (p *Plan) LengthMismatches() (list []LengthMismatch) {
 	stages, ranks := p.Placement.Stages(), p.Placement.Ranks
 	for _, table := range [...]struct {
 		name      string
@@ -167,15 +167,15 @@ func (p *Plan) WrongLengths() (list []WrongLength) {
 	}{
 		{"Programs", true, len(p.Programs), ranks},
 		{"Frozen", p.Frozen != nil, len(p.Frozen), stages},
-		{"Away", p.Away != nil, len(p.Away), stages},
-		{"Facts", p.Facts != nil, len(p.Facts), stages},
+		{"OffloadSlots", p.OffloadSlots != nil, len(p.OffloadSlots), stages},
+		{"StageInfo", p.StageInfo != nil, len(p.StageInfo), stages},
 		{"Parts", p.Parts != nil, len(p.Parts), stages},
-		{"Windows", p.Windows != nil, len(p.Windows), stages},
-		{"Outgoing", p.Outgoing != nil, len(p.Outgoing), stages},
-		{"Entries", p.Entries != nil, len(p.Entries), ranks},
+		{"StageWindows", p.StageWindows != nil, len(p.StageWindows), stages},
+		{"SendWindows", p.SendWindows != nil, len(p.SendWindows), stages},
+		{"EntryWindows", p.EntryWindows != nil, len(p.EntryWindows), ranks},
 	} {
 		if table.has && table.len != table.want {
-			list = append(list, WrongLength{table.name, table.len, table.want})
+			list = append(list, LengthMismatch{table.name, table.len, table.want})
 		}
 	}
 	return list
@@ -185,7 +185,7 @@ func (p *Plan) WrongLengths() (list []WrongLength) {
 // name.
 func (p *Plan) Kinds() (has [NumKinds]bool) {
 	for _, program := range p.Programs {
-		for a := range Written(program) {
+		for a := range StaticActions(program) {
 			if int(a.Kind()) < NumKinds {
 				has[a.Kind()] = true
 			}
@@ -217,9 +217,9 @@ func (s *Segment) Len() int64 {
 	return n
 }
 
-// Written iterates over the actions of a program as they are written: each body once, with the
+// StaticActions iterates over the actions of a program as they are written: each body once, with the
 // microbatches of its first repeat.
-func Written(program []Segment) iter.Seq[Action] {
+func StaticActions(program []Segment) iter.Seq[Action] {
 	return func(yield func(Action) bool) {
 		for i := range program {
 			for _, inner := range program[i].Inside() {
@@ -299,7 +299,7 @@ func (p *Plan) Ends(stage int, kind Kind) bool {
 	case F:
 		return !p.HasBackward(stage)
 	case I:
-		return p.IsFrozen(stage) || stage < len(p.Facts) && p.Facts[stage].Frozen
+		return p.IsFrozen(stage) || stage < len(p.StageInfo) && p.StageInfo[stage].Frozen
 	}
 	return kind == B || kind == W
 }
@@ -315,7 +315,7 @@ func (p *Plan) Span(stage int) (lo, hi int) {
 // Item returns the index of a microbatch in the batch, from 0. Copies of a model take the items of a
 // batch in turn, starting with the first copy, so that all copies can begin with the first items of
 // the batch, and none waits for its second half. With one copy, the item equals the microbatch.
-func (p *Plan) Item(microbatch int) int {
+func (p *Plan) BatchIndex(microbatch int) int {
 	if p.Placement.Copies < 2 {
 		return microbatch
 	}
@@ -334,8 +334,8 @@ func (p *Plan) turn(microbatch int) int {
 	return (microbatch-lo)*copies + c
 }
 
-// OfItem returns the microbatch of an item. It is the inverse of Item.
-func (p *Plan) OfItem(item int) int {
+// MicrobatchAt returns the microbatch of an item. It is the inverse of Item.
+func (p *Plan) MicrobatchAt(item int) int {
 	copies := max(p.Placement.Copies, 1)
 	lo, _ := p.Span(item % copies * p.Placement.Depth())
 	return lo + item/copies

@@ -61,7 +61,7 @@ func left(p schedule.Params, list []schedule.Action) []schedule.Action {
 	some := []schedule.Action{}
 	for i, a := range list {
 		if kind := kind(a); kind != schedule.None {
-			some = append(some, schedule.Act(kind, a.Stage(), a.Microbatch()).WithJoin(a.Joined()))
+			some = append(some, schedule.NewAction(kind, a.Stage(), a.Microbatch()).WithJoin(a.Joined()))
 		}
 		if a.Joined() && kind(list[i+1]) == schedule.None && len(some) > 0 {
 			some[len(some)-1] = some[len(some)-1].WithJoin(false)
@@ -111,7 +111,7 @@ func drawChain(t *rapid.T) schedule.Params {
 // all returns the actions of a kind on a stage for the microbatches from lo to hi.
 func all(kind schedule.Kind, stage, lo, hi int) (list []schedule.Action) {
 	for mb := lo; mb < hi; mb++ {
-		list = append(list, schedule.Act(kind, stage, mb))
+		list = append(list, schedule.NewAction(kind, stage, mb))
 	}
 	return list
 }
@@ -179,12 +179,12 @@ func TestOneRank(t *testing.T) {
 		group := func(from, to int) {
 			for s := range stages {
 				for m := from; m < to; m++ {
-					list = append(list, schedule.Act(schedule.F, s, m))
+					list = append(list, schedule.NewAction(schedule.F, s, m))
 				}
 			}
 			for s := stages - 1; s >= 0; s-- {
 				for m := from; m < to && backward[s] != schedule.None; m++ {
-					list = append(list, schedule.Act(backward[s], s, m))
+					list = append(list, schedule.NewAction(backward[s], s, m))
 				}
 			}
 		}
@@ -209,20 +209,20 @@ func TestFactsMustFit(t *testing.T) {
 	plan, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: 2})
 	require.NoError(t, err)
 	for _, test := range []struct {
-		facts []schedule.Facts
+		facts []schedule.StageInfo
 		parts int
 		fault string
 	}{
-		{make([]schedule.Facts, 1), 0, "facts for 1 stages, but the plan has 2 stages"},
-		{make([]schedule.Facts, 2), 65, "an entry has 65 parts"},
-		{make([]schedule.Facts, 2), -1, "an entry has -1 parts"},
+		{make([]schedule.StageInfo, 1), 0, "facts for 1 stages, but the plan has 2 stages"},
+		{make([]schedule.StageInfo, 2), 65, "an entry has 65 parts"},
+		{make([]schedule.StageInfo, 2), -1, "an entry has -1 parts"},
 		{plantest.LanguageModel(2), 2, "stage 1 reads a part at F that is not one of the 2 parts of an entry"},
 	} {
 		_, err := lower.Lifetimes(plan, test.facts, test.parts)
-		require.ErrorIs(t, err, schedule.ErrFacts)
+		require.ErrorIs(t, err, schedule.ErrStageInfo)
 		require.ErrorContains(t, err, test.fault)
 	}
-	_, err = lower.Lifetimes(plan, []schedule.Facts{{}, {Frozen: true}}, 0)
+	_, err = lower.Lifetimes(plan, []schedule.StageInfo{{}, {Frozen: true}}, 0)
 	plantest.RequireCodes(t, err, check.Malformed)
 }
 

@@ -49,12 +49,12 @@ func TestSeq1F1BIsItsRule(t *testing.T) {
 			for i := range p.Microbatches + warmup {
 				for _, s := range on {
 					if i < p.Microbatches {
-						list = append(list, schedule.Act(schedule.F, s, i))
+						list = append(list, schedule.NewAction(schedule.F, s, i))
 					}
 				}
 				for n := range on {
 					if i >= warmup {
-						list = append(list, schedule.Act(schedule.B, on[len(on)-1-n], backwards[i-warmup]))
+						list = append(list, schedule.NewAction(schedule.B, on[len(on)-1-n], backwards[i-warmup]))
 					}
 				}
 			}

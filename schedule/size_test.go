@@ -46,7 +46,7 @@ func TestPlansAreSmall(t *testing.T) {
 				for _, s := range program {
 					segments += max(len(s.Inner), 1)
 				}
-				for range schedule.Written(program) {
+				for range schedule.StaticActions(program) {
 					actions++
 				}
 			}

@@ -26,7 +26,7 @@ func TestNames(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, kind, back)
 		for _, mb := range []int{0, 7, schedule.MaxMicrobatches - 1} {
-			action := schedule.Act(kind, schedule.MaxStages-1, mb)
+			action := schedule.NewAction(kind, schedule.MaxStages-1, mb)
 			parsed, err := schedule.ParseAction(action.String())
 			require.NoError(t, err)
 			require.Equal(t, action, parsed)
@@ -37,11 +37,11 @@ func TestNames(t *testing.T) {
 	require.Equal(t, "KIND(31)", schedule.Kind(31).String())
 
 	for text, action := range map[string]schedule.Action{ // as PyTorch writes them
-		"2F0": schedule.Act(schedule.F, 2, 0), "0B12": schedule.Act(schedule.B, 0, 12),
-		"3SEND_F1": schedule.Act(schedule.SendF, 3, 1), "1RECV_B0": schedule.Act(schedule.RecvB, 1, 0),
-		"3WAIT_F1": schedule.Act(schedule.WaitF, 3, 1), "1WAIT_B0": schedule.Act(schedule.WaitB, 1, 0),
-		"1UNSHARD": schedule.Act(schedule.Unshard, 1, 0), "2REDUCE_GRAD": schedule.Act(schedule.ReduceGrad, 2, 0),
-		"2ZERO_GRAD": schedule.Act(schedule.ZeroGrad, 2, 0), "0WAIT_REDUCE": schedule.Act(schedule.WaitReduce, 0, 0),
+		"2F0": schedule.NewAction(schedule.F, 2, 0), "0B12": schedule.NewAction(schedule.B, 0, 12),
+		"3SEND_F1": schedule.NewAction(schedule.SendF, 3, 1), "1RECV_B0": schedule.NewAction(schedule.RecvB, 1, 0),
+		"3WAIT_F1": schedule.NewAction(schedule.WaitF, 3, 1), "1WAIT_B0": schedule.NewAction(schedule.WaitB, 1, 0),
+		"1UNSHARD": schedule.NewAction(schedule.Unshard, 1, 0), "2REDUCE_GRAD": schedule.NewAction(schedule.ReduceGrad, 2, 0),
+		"2ZERO_GRAD": schedule.NewAction(schedule.ZeroGrad, 2, 0), "0WAIT_REDUCE": schedule.NewAction(schedule.WaitReduce, 0, 0),
 	} {
 		require.Equal(t, text, action.WithDrop(schedule.Retire).WithJoin(true).String())
 		parsed, err := schedule.ParseAction(text)
@@ -53,7 +53,7 @@ func TestNames(t *testing.T) {
 		require.ErrorIs(t, err, schedule.ErrText, text)
 	}
 
-	whole := schedule.Act(schedule.B, 1, 3).WithDrop(schedule.DropGrad | schedule.DropSaved).WithJoin(true)
+	whole := schedule.NewAction(schedule.B, 1, 3).WithDrop(schedule.DropGrad | schedule.DropSaved).WithJoin(true)
 	written, err := whole.MarshalText()
 	require.NoError(t, err)
 	require.Equal(t, "1B3~gs&", string(written))
@@ -93,15 +93,15 @@ func TestTextIsExact(t *testing.T) {
 			p = plantest.Nested(p, rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)))
 		}
 		if rapid.Bool().Draw(t, "no windows") {
-			p.Windows = nil
+			p.StageWindows = nil
 		}
 		if rapid.Bool().Draw(t, "outgoing") {
-			p.Outgoing = make([]int, p.Placement.Stages())
-			p.Outgoing[0] = rapid.IntRange(0, schedule.MaxMicrobatches).Draw(t, "first")
+			p.SendWindows = make([]int, p.Placement.Stages())
+			p.SendWindows[0] = rapid.IntRange(0, schedule.MaxMicrobatches).Draw(t, "first")
 		}
 		if rapid.Bool().Draw(t, "away") {
-			p.Away = make([]uint64, p.Placement.Stages())
-			p.Away[0] = rapid.Uint64().Draw(t, "slots")
+			p.OffloadSlots = make([]uint64, p.Placement.Stages())
+			p.OffloadSlots[0] = rapid.Uint64().Draw(t, "slots")
 		}
 		if stages := p.Placement.Stages(); stages > 1 && rapid.Bool().Draw(t, "copies") {
 			p.Placement.Copies = stages
@@ -132,7 +132,7 @@ func TestTextIsForgiving(t *testing.T) {
 func TestTextOfLargestNumbers(t *testing.T) {
 	p, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 1), Microbatches: schedule.MaxMicrobatches})
 	require.NoError(t, err)
-	facts := make([]schedule.Facts, 1)
+	facts := make([]schedule.StageInfo, 1)
 	facts[0].Reads[schedule.F] = 1 << (schedule.MaxParts - 1)
 	p, err = lower.Lifetimes(p, facts, schedule.MaxParts)
 	require.NoError(t, err)
@@ -267,14 +267,14 @@ func TestTextStreams(t *testing.T) {
 	p := plantest.Plan(t, 2, plantest.TwoStages+plantest.TwoProgram)
 	require.ErrorIs(t, p.WriteText(plantest.Full{}), io.ErrShortWrite)
 	for want, spoil := range map[string]func(p *schedule.Plan){
-		"0KIND(31)0 on rank 0 has a kind": func(p *schedule.Plan) { p.Programs[0][0].Body[0] = schedule.Act(31, 0, 0) },
+		"0KIND(31)0 on rank 0 has a kind": func(p *schedule.Plan) { p.Programs[0][0].Body[0] = schedule.NewAction(31, 0, 0) },
 		"0F0 on rank 0 has a kind or a drop without a name": func(p *schedule.Plan) {
-			p.Programs[0][0].Body[0] = schedule.Act(schedule.F, 0, 0).WithDrop(1 << 15)
+			p.Programs[0][0].Body[0] = schedule.NewAction(schedule.F, 0, 0).WithDrop(1 << 15)
 		},
 		"unknown mode":                   func(p *schedule.Plan) { p.Mode = 5 },
 		"3 copies do not share 2 stages": func(p *schedule.Plan) { p.Placement.Copies = 3 },
-		"Outgoing has 1 entries":         func(p *schedule.Plan) { p.Outgoing = []int{1} },
-		"Windows has 1 entries":          func(p *schedule.Plan) { p.Windows = p.Windows[:1] },
+		"SendWindows has 1 entries":      func(p *schedule.Plan) { p.SendWindows = []int{1} },
+		"StageWindows has 1 entries":     func(p *schedule.Plan) { p.StageWindows = p.StageWindows[:1] },
 		"Programs has 0 entries":         func(p *schedule.Plan) { p.Programs = nil },
 	} {
 		p := plantest.Plan(t, 2, plantest.TwoStages+plantest.TwoProgram)

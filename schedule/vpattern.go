@@ -46,7 +46,7 @@ func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment
 		s0, s1 := r, 2*ranks-1-r
 		v.ranks[r] = vRank{
 			pattern: vPattern(pattern(r)),
-			actions: [vSteps]Action{Act(F, s0, 0), Act(F, s1, 0), Act(I, s1, 0), Act(I, s0, 0), Act(W, s1, 0), Act(W, s0, 0)},
+			actions: [vSteps]Action{NewAction(F, s0, 0), NewAction(F, s1, 0), NewAction(I, s1, 0), NewAction(I, s0, 0), NewAction(W, s1, 0), NewAction(W, s0, 0)},
 			builder: newCountingBuilder(p, s0, s1),
 		}
 	}

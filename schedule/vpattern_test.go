@@ -33,8 +33,8 @@ func minPattern(ranks, rank int) (starts [4]int, inFlight int) {
 func steps(ranks, rank int) [6]schedule.Action {
 	s0, s1 := rank, 2*ranks-1-rank
 	return [6]schedule.Action{
-		schedule.Act(schedule.F, s0, 0), schedule.Act(schedule.F, s1, 0), schedule.Act(schedule.I, s1, 0),
-		schedule.Act(schedule.I, s0, 0), schedule.Act(schedule.W, s1, 0), schedule.Act(schedule.W, s0, 0),
+		schedule.NewAction(schedule.F, s0, 0), schedule.NewAction(schedule.F, s1, 0), schedule.NewAction(schedule.I, s1, 0),
+		schedule.NewAction(schedule.I, s0, 0), schedule.NewAction(schedule.W, s1, 0), schedule.NewAction(schedule.W, s0, 0),
 	}
 }
 
@@ -54,7 +54,7 @@ func slots(t require.TestingT, ranks, rank, microbatches int, starts [4]int) []s
 	for slot, a := range list {
 		switch {
 		case a.Kind() == schedule.I:
-			weights = append(weights, schedule.Act(schedule.W, a.Stage(), a.Microbatch()))
+			weights = append(weights, schedule.NewAction(schedule.W, a.Stage(), a.Microbatch()))
 		case a == 0 && len(weights) > 0:
 			list[slot], weights = weights[0], weights[1:]
 		}
@@ -84,7 +84,7 @@ func TestPatternsWork(t *testing.T) {
 				}
 			}
 			plan := &schedule.Plan{Placement: schedule.Wave(ranks, 2*ranks), Microbatches: microbatches}
-			backward := func(stage, mb int) schedule.Action { return schedule.Act(schedule.I, stage, mb) }
+			backward := func(stage, mb int) schedule.Action { return schedule.NewAction(schedule.I, stage, mb) }
 			for a, slot := range when {
 				if a != 0 && a.Microbatch() < microbatches {
 					for _, need := range plantest.Needs(plan, a, backward) {
@@ -110,7 +110,7 @@ func follow(t require.TestingT, p schedule.Params, pattern func(ranks, rank int)
 		forwards[rank] = p.Microbatches
 	}
 	plan := &schedule.Plan{Placement: p.Placement, Microbatches: p.Microbatches}
-	backward := func(stage, mb int) schedule.Action { return schedule.Act(schedule.I, stage, mb) }
+	backward := func(stage, mb int) schedule.Action { return schedule.NewAction(schedule.I, stage, mb) }
 	done := map[schedule.Action]bool{}
 	for left := 6 * ranks * p.Microbatches; left > 0; {
 		var now []schedule.Action

@@ -58,7 +58,7 @@ func (p *Plan) WriteText(w io.Writer) error {
 	}
 	t := &textWriter{w: bufio.NewWriter(w)}
 	t.header(p)
-	if p.Facts != nil || p.Parts != nil || p.Windows != nil || p.Outgoing != nil || p.Away != nil {
+	if p.StageInfo != nil || p.Parts != nil || p.StageWindows != nil || p.SendWindows != nil || p.OffloadSlots != nil {
 		t.w.WriteByte('\n')
 		for stage := range p.Placement.Stages() {
 			t.stage(p, stage)
@@ -66,8 +66,8 @@ func (p *Plan) WriteText(w io.Writer) error {
 	}
 	for rank, program := range p.Programs {
 		fmt.Fprintf(t.w, "\nrank %d:", rank)
-		if p.Entries != nil {
-			fmt.Fprintf(t.w, " entries=%d", p.Entries[rank])
+		if p.EntryWindows != nil {
+			fmt.Fprintf(t.w, " entries=%d", p.EntryWindows[rank])
 		}
 		t.w.WriteByte('\n')
 		for _, segment := range program {
@@ -82,7 +82,7 @@ func (p *Plan) WriteText(w io.Writer) error {
 
 // noText returns the reason why the plan cannot be written, or "".
 func (p *Plan) noText() string {
-	if wrong := p.WrongLengths(); len(wrong) > 0 {
+	if wrong := p.LengthMismatches(); len(wrong) > 0 {
 		return fmt.Sprintf("%s has %d entries but the placement requires %d", wrong[0].Table, wrong[0].Len, wrong[0].Want)
 	}
 	if p.Mode > ForwardOnly {
@@ -95,7 +95,7 @@ func (p *Plan) noText() string {
 		return fmt.Sprintf("%d copies do not share %d stages out evenly", c, stages)
 	}
 	for rank, program := range p.Programs {
-		for a := range Written(program) {
+		for a := range StaticActions(program) {
 			if int(a.Kind()) >= NumKinds || a.Drop()&^KnownDrops != 0 {
 				return fmt.Sprintf("%v on rank %d has a kind or a drop without a name", a, rank)
 			}
@@ -150,17 +150,17 @@ func (t *textWriter) header(p *Plan) {
 func (t *textWriter) stage(p *Plan, stage int) {
 	t.word("stage")
 	t.word(strconv.Itoa(stage) + ":")
-	if p.Windows != nil {
-		t.word("window=" + strconv.Itoa(p.Windows[stage]))
+	if p.StageWindows != nil {
+		t.word("window=" + strconv.Itoa(p.StageWindows[stage]))
 	}
-	if p.Outgoing != nil {
-		t.word("outgoing=" + strconv.Itoa(p.Outgoing[stage]))
+	if p.SendWindows != nil {
+		t.word("outgoing=" + strconv.Itoa(p.SendWindows[stage]))
 	}
-	if p.Away != nil {
-		t.word("away=" + string(appendSet(nil, p.Away[stage])))
+	if p.OffloadSlots != nil {
+		t.word("away=" + string(appendSet(nil, p.OffloadSlots[stage])))
 	}
-	if p.Facts != nil {
-		f := &p.Facts[stage]
+	if p.StageInfo != nil {
+		f := &p.StageInfo[stage]
 		words := ""
 		for i, has := range [...]bool{f.Frozen, f.Split, f.Recomputes, f.Quantizes} {
 			if has {
@@ -179,7 +179,7 @@ func (t *textWriter) stage(p *Plan, stage int) {
 	t.line()
 }
 
-// factWords are the words for the booleans of Facts.
+// factWords are the words for the booleans of StageInfo.
 var factWords = [...]string{"frozen", "split", "recomputes", "quantizes"}
 
 // partsText returns the text of sets of entry parts by kind, such as F:0,1;B:2.

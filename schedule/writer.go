@@ -120,7 +120,7 @@ func microbatch(stages []int, kinds ...Kind) []Action {
 			if kind != F {
 				i = len(stages) - 1 - i
 			}
-			list = append(list, Act(kind, stages[i], 0))
+			list = append(list, NewAction(kind, stages[i], 0))
 		}
 	}
 	return list

@@ -97,7 +97,7 @@ func zb1p(p schedule.Params, rank int) (list []schedule.Action) {
 
 	next := map[schedule.Action]int{} // microbatches by kind and stage
 	add := func(kind schedule.Kind, chunk int) {
-		step := schedule.Act(kind, chunk*ranks+rank, 0)
+		step := schedule.NewAction(kind, chunk*ranks+rank, 0)
 		if next[step] < p.Microbatches {
 			list = append(list, step.Shift(next[step]))
 		}

@@ -46,7 +46,7 @@ func zeroBubble(p schedule.Params, rank, warmup, putOff int) (list []schedule.Ac
 	add := func(kind schedule.Kind, stages []int, mb int) {
 		for _, s := range stages {
 			if mb >= 0 && mb < p.Microbatches {
-				list = append(list, schedule.Act(kind, s, mb))
+				list = append(list, schedule.NewAction(kind, s, mb))
 			}
 		}
 	}

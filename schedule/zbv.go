@@ -25,8 +25,8 @@ func ZBV(p Params) (*Plan, error) {
 	microbatches := max(p.Microbatches, 2*ranks-1)
 	return p.counted("zb-v", func(b *countingBuilder, r int) {
 		s0, s1 := r, 2*ranks-1-r
-		f0, i0, w0 := Act(F, s0, 0), Act(I, s0, 0), Act(W, s0, 0)
-		f1, i1, w1 := Act(F, s1, 0), Act(I, s1, 0), Act(W, s1, 0)
+		f0, i0, w0 := NewAction(F, s0, 0), NewAction(I, s0, 0), NewAction(W, s0, 0)
+		f1, i1, w1 := NewAction(F, s1, 0), NewAction(I, s1, 0), NewAction(W, s1, 0)
 		b.write(2*(ranks-r)-1, f0)
 		b.write(r, f1, f0)
 		b.write(ranks-r, f1, i1, w1)

@@ -52,7 +52,7 @@ func zbv(p schedule.Params, rank int) []schedule.Action {
 	stage := [2]int{rank, 2*ranks - 1 - rank}
 	var f, i, w [2]int
 	add := func(kind schedule.Kind, chunk int, count *[2]int) {
-		list = append(list, schedule.Act(kind, stage[chunk], count[chunk]))
+		list = append(list, schedule.NewAction(kind, stage[chunk], count[chunk]))
 		count[chunk]++
 	}
 	forward := func(chunk int) { add(schedule.F, chunk, &f) }

@@ -25,8 +25,8 @@ type Decl[T any] struct {
 	inputs, outputs []Port
 	reads           []Read
 	slots           []string
-	takers          []batchctx.Taker // by slot
-	losses, metrics []string         // losses includes the metrics
+	consumers       []batchctx.Consumer // by slot
+	losses, metrics []string            // losses includes the metrics
 	copies          []batchctx.WeightCopy
 	uses            []batchctx.Use[T]
 }
@@ -66,16 +66,16 @@ func (d *Decl[T]) Part(name string, at ...batchctx.At) batchctx.Part {
 // Slot declares a slot for saved tensors. by lists the actions that take what a forward saves in it:
 // ByBackward, the default, ByWeight, or both, if I and W read the same tensor. Then each takes it once, the
 // tensor is released after W, and a backward that the plan does not split takes it once.
-func (d *Decl[T]) Slot(name string, by ...batchctx.Taker) batchctx.Slot {
-	taker := batchctx.ByBackward
+func (d *Decl[T]) Slot(name string, by ...batchctx.Consumer) batchctx.Slot {
+	consumer := batchctx.ByBackward
 	for i, t := range by {
 		if i == 0 {
-			taker = t
-		} else if t != taker {
-			taker = batchctx.ByBoth
+			consumer = t
+		} else if t != consumer {
+			consumer = batchctx.ByBoth
 		}
 	}
-	d.slots, d.takers = append(d.slots, name), append(d.takers, taker)
+	d.slots, d.consumers = append(d.slots, name), append(d.consumers, consumer)
 	return batchctx.Slot(len(d.slots))
 }
 
@@ -120,7 +120,7 @@ func (d *Decl[T]) WeightCopy(name string, at batchctx.At) batchctx.Copy {
 // Spec returns the declaration.
 func (d *Decl[T]) Spec() Spec {
 	return Spec{
-		Name: d.Name, Inputs: d.inputs, Outputs: d.outputs, Reads: d.reads, Slots: d.slots, Takers: d.takers,
+		Name: d.Name, Inputs: d.inputs, Outputs: d.outputs, Reads: d.reads, Slots: d.slots, Consumers: d.consumers,
 		Losses: d.losses, Metrics: d.metrics, WeightCopies: d.copies, Frozen: d.Frozen,
 	}
 }

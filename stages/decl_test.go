@@ -29,7 +29,7 @@ func TestDecl(t *testing.T) {
 		Name:   "whole",
 		Inputs: []stages.Port{{Name: "x"}, {Name: "mask", NoGrad: true}}, Outputs: []stages.Port{{Name: "y"}, {Name: "mask", NoGrad: true}},
 		Reads: []stages.Read{{Part: "tokens"}, {Part: "labels", At: batchctx.AtForward | batchctx.AtWeight}},
-		Slots: []string{"a", "b"}, Takers: []batchctx.Taker{batchctx.ByBackward, batchctx.ByBackward}, Losses: []string{"error", "metric"},
+		Slots: []string{"a", "b"}, Consumers: []batchctx.Consumer{batchctx.ByBackward, batchctx.ByBackward}, Losses: []string{"error", "metric"},
 		WeightCopies: []batchctx.WeightCopy{{Name: "w", At: batchctx.AtForward}, {Name: "e", At: batchctx.AtBackward}},
 	}
 	require.Equal(t, want, whole.Spec())

@@ -27,6 +27,6 @@
 //     and returns it after Retain.
 //
 // [Decl] declares the needs of a stage by name, and makes a stage from closures. [Func],
-// [Sequential], [Recompute], [Freeze] and [Relay] make stages from parts. The conformance suite
+// [Sequential], [Recompute], [Freeze] and [Identity] make stages from parts. The conformance suite
 // in stages/stagetest checks a stage against this contract.
 package stages

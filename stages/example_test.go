@@ -78,7 +78,7 @@ func (calculator) SumSquares(g number) (float64, error) { return *g * *g, nil }
 // run trains a chain of stages on the numbers 1 to 4 and prints the loss.
 func run(chain ...stages.Stage[number]) {
 	r, err := runner.New(runner.Config[number]{
-		Stages: chain, Spaces: runner.Spaces[number](memory.NewCollected[number](nil, nil)), Gradients: calculator{},
+		Stages: chain, Spaces: runner.Spaces[number](memory.NewGCSpace[number](nil, nil)), Gradients: calculator{},
 		Losses: []loss.Def{{Name: "x", Reduction: loss.Mean, Objective: true}},
 	})
 	if err != nil {

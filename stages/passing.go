@@ -60,7 +60,7 @@ func (p *passing[T]) dropHolding(mb batchctx.Microbatch[T], result []T, none uin
 	defer func() {
 		for i, h := range result[:held] {
 			if none>>i&1 == 0 {
-				mb.Yield(h)
+				mb.Unhold(h)
 			}
 		}
 	}()
@@ -77,14 +77,14 @@ func (p *passing[T]) dropHolding(mb batchctx.Microbatch[T], result []T, none uin
 func (p *passing[T]) abandon(mb batchctx.Microbatch[T]) {
 	if p.lent {
 		for _, h := range p.handles[p.held:] {
-			mb.Abandon(h, false) // most are zero
+			mb.ReleaseAfterFailure(h, false) // most are zero
 		}
 		p.lent = false
 	}
 	for p.held > 0 {
 		p.held--
 		if p.none>>p.held&1 == 0 {
-			mb.Abandon(p.handles[p.held], true)
+			mb.ReleaseAfterFailure(p.handles[p.held], true)
 		}
 	}
 	clear(p.handles)

@@ -48,7 +48,7 @@ func (r *recompute[T]) Spec() Spec {
 	for _, port := range spec.Inputs {
 		slots = append(slots, "input "+port.Name)
 	}
-	spec.Takers = append(make([]batchctx.Taker, len(slots)), spec.Takers...)
+	spec.Consumers = append(make([]batchctx.Consumer, len(slots)), spec.Consumers...)
 	spec.Slots = append(slots, spec.Slots...)
 	spec.Recomputes = true
 	reads := make([]Read, len(spec.Reads))
@@ -85,7 +85,7 @@ func (r *recompute[T]) keep(mb batchctx.Microbatch[T], slot batchctx.Slot, h T) 
 	kept, saved := mb.Retain(h), false
 	defer func() {
 		if !saved {
-			mb.Abandon(kept, false)
+			mb.ReleaseAfterFailure(kept, false)
 		}
 	}()
 	mb.SaveFor(batchctx.ByBackward, slot, kept)

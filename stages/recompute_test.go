@@ -72,7 +72,7 @@ func (h hoarder) Forward(ctx context.Context, mb view, in, out []handle) error {
 }
 
 func (h hoarder) Backward(ctx context.Context, mb view, gradOut, gradIn []handle) error {
-	mb.End(2)
+	mb.ReleaseSaved(2)
 	return h.scale.Backward(ctx, mb, gradOut, gradIn)
 }
 

@@ -54,9 +54,9 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 			s.spec.WeightCopies = append(s.spec.WeightCopies, w)
 		}
 		s.params = append(s.params, params...)
-		s.spec.Slots, s.spec.Takers = append(s.spec.Slots, spec.Slots...), append(s.spec.Takers, spec.Takers...)
-		for len(s.spec.Takers) < len(s.spec.Slots) {
-			s.spec.Takers = append(s.spec.Takers, batchctx.ByBackward)
+		s.spec.Slots, s.spec.Consumers = append(s.spec.Slots, spec.Slots...), append(s.spec.Consumers, spec.Consumers...)
+		for len(s.spec.Consumers) < len(s.spec.Slots) {
+			s.spec.Consumers = append(s.spec.Consumers, batchctx.ByBackward)
 		}
 		s.spec.Reads = append(s.spec.Reads, link.reads(spec.Reads)...)
 		s.spec.Losses = append(s.spec.Losses, spec.Losses...)

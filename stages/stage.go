@@ -48,11 +48,11 @@ type Spec struct {
 	Outputs []Port
 	Reads   []Read
 	Slots   []string // names of slots for Save; Microbatch.Save takes the number, counted from 1
-	// Takers are the actions for which Save in a forward keeps a tensor, by slot: see Decl.Slot. The list
+	// Consumers are the actions for which Save in a forward keeps a tensor, by slot: see Decl.Slot. The list
 	// may be shorter than Slots; further slots are for the backward (ByBackward).
-	Takers  []batchctx.Taker
-	Losses  []string // names of losses; Microbatch.Loss takes the number, counted from 1
-	Metrics []string // the Losses that are reported and never trained: they have no seed
+	Consumers []batchctx.Consumer
+	Losses    []string // names of losses; Microbatch.Loss takes the number, counted from 1
+	Metrics   []string // the Losses that are reported and never trained: they have no seed
 	// WeightCopies are the copies of weights on which the stage computes. It makes them itself, as a
 	// Quantizer; if there are none, it computes directly on its weights. Microbatch.WeightCopy takes the
 	// number, counted from 1.
@@ -78,8 +78,8 @@ func (s *Spec) Validate() error {
 	if len(s.Inputs) > MaxPorts || len(s.Outputs) > MaxPorts {
 		fault("%d inputs and %d outputs, at most %d each", len(s.Inputs), len(s.Outputs), MaxPorts)
 	}
-	if len(s.Takers) > len(s.Slots) {
-		fault("%d takers for %d slots", len(s.Takers), len(s.Slots))
+	if len(s.Consumers) > len(s.Slots) {
+		fault("%d consumers for %d slots", len(s.Consumers), len(s.Slots))
 	}
 	if i := slices.Index(s.Slots, ""); i >= 0 {
 		fault("slot %d has no name", i)

@@ -12,17 +12,17 @@ import (
 // StallError is the error for a step that makes no progress. It matches waitgraph.ErrDeadlock if ranks
 // wait for each other.
 type StallError struct {
-	// Way is the result of waitgraph.FindCycle if ranks are deadlocked: a cycle of waiting ranks, or a
+	// WaitChain is the result of waitgraph.FindCycle if ranks are deadlocked: a cycle of waiting ranks, or a
 	// chain of waiting ranks that ends at a rank without further actions. It is nil if a rank merely
 	// takes too long.
-	Way []waitgraph.Waiting
-	// Still is the time since a rank last began an action, if Way is nil.
-	Still time.Duration
-	Ranks []Standing // of all ranks, in order
+	WaitChain []waitgraph.Waiting
+	// IdleFor is the time since a rank last began an action, if WaitChain is nil.
+	IdleFor time.Duration
+	Ranks   []RankStatus // of all ranks, in order
 }
 
-// Standing is a snapshot of a rank's state. It can be marshaled as JSON.
-type Standing struct {
+// RankStatus is a snapshot of a rank's state. It can be marshaled as JSON.
+type RankStatus struct {
 	// Rank and Action are always set. A rank that does not wait is running Action, or is outside its
 	// program if Action is 0. If the rank waits, Position is set, ForRank is -1 if it waits for all
 	// ranks, and For is 0 if it waits outside its program.
@@ -32,16 +32,16 @@ type Standing struct {
 	Waits bool
 	Since time.Duration // how long the rank has waited
 	Read  int64         // the number of bytes that it has read from other ranks' Windows, in all steps
-	Age   time.Duration // for a rank of another process: the time since the heartbeat that carried this standing
+	Age   time.Duration // for a rank of another process: the time since the heartbeat that carried this status
 }
 
 // Error describes the ranks' waits, as check.Plan does, or the activity of every rank.
 func (e *StallError) Error() string {
-	if e.Way != nil {
-		return "transport: deadlock: " + waitgraph.DescribeCycle(e.Way)
+	if e.WaitChain != nil {
+		return "transport: deadlock: " + waitgraph.DescribeCycle(e.WaitChain)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "transport: no rank has begun an action for %v:", e.Still)
+	fmt.Fprintf(&b, "transport: no rank has begun an action for %v:", e.IdleFor)
 	for i, s := range e.Ranks {
 		if i > 0 {
 			b.WriteByte(';')
@@ -53,16 +53,16 @@ func (e *StallError) Error() string {
 
 // Is reports whether target is waitgraph.ErrDeadlock and ranks wait for each other.
 func (e *StallError) Is(target error) bool {
-	return target == waitgraph.ErrDeadlock && e.Way != nil && e.Way[len(e.Way)-1].ForRank == e.Way[0].Rank
+	return target == waitgraph.ErrDeadlock && e.WaitChain != nil && e.WaitChain[len(e.WaitChain)-1].ForRank == e.WaitChain[0].Rank
 }
 
-// String describes the standing on one line.
-func (s Standing) String() string {
+// String describes the status on one line.
+func (s RankStatus) String() string {
 	return fmt.Sprintf("rank %d, step %d, %s", s.Rank, s.Step, s.Activity())
 }
 
-// Activity describes the standing without the rank and the step.
-func (s *Standing) Activity() string {
+// Activity describes the status without the rank and the step.
+func (s *RankStatus) Activity() string {
 	words := "is outside of its program"
 	if s.Action.Kind() != schedule.None {
 		words = fmt.Sprintf("runs %v", s.Action)

@@ -56,8 +56,8 @@ type Transport[T any] interface {
 	Abort(cause error)
 }
 
-// MostHello is the maximum number of bytes of a hello.
-const MostHello = 4 << 10
+// MaxHello is the maximum number of bytes of a hello.
+const MaxHello = 4 << 10
 
 // SameHello returns nil if the hellos of all ranks are equal, apart from empty ones. Otherwise its
 // error wraps ErrRanks and names two ranks and their hellos. It is for implementations of Transport.
@@ -136,11 +136,11 @@ func (t Tag) Backward() bool { return t.Content == Gradient || t.Content == Use 
 func (t Tag) Sends() schedule.Action {
 	switch t.Content {
 	case Grads, Sums:
-		return schedule.Act(schedule.ReduceGrad, t.Stage, 0)
+		return schedule.NewAction(schedule.ReduceGrad, t.Stage, 0)
 	case Output:
-		return schedule.Act(schedule.SendF, t.Stage, t.Microbatch)
+		return schedule.NewAction(schedule.SendF, t.Stage, t.Microbatch)
 	case Gradient:
-		return schedule.Act(schedule.SendB, t.Stage, t.Microbatch)
+		return schedule.NewAction(schedule.SendB, t.Stage, t.Microbatch)
 	}
 	return 0
 }
@@ -149,9 +149,9 @@ func (t Tag) Sends() schedule.Action {
 func (t Tag) Receives() schedule.Action {
 	switch t.Content {
 	case Output:
-		return schedule.Act(schedule.RecvF, t.Stage+1, t.Microbatch)
+		return schedule.NewAction(schedule.RecvF, t.Stage+1, t.Microbatch)
 	case Gradient:
-		return schedule.Act(schedule.RecvB, t.Stage-1, t.Microbatch)
+		return schedule.NewAction(schedule.RecvB, t.Stage-1, t.Microbatch)
 	}
 	return 0
 }

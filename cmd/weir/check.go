@@ -215,13 +215,13 @@ func (o *outcome) text(p *schedule.Plan) string {
 	if o.Schedules != nil {
 		text += "; with the schedule " + strings.Join(o.Schedules, " or ")
 	}
-	if p.Windows != nil {
-		text += "; in flight per stage " + numberList(p.Windows)
+	if p.StageWindows != nil {
+		text += "; in flight per stage " + numberList(p.StageWindows)
 	}
-	if p.Entries != nil {
-		text += "; entries per rank " + numberList(p.Entries)
+	if p.EntryWindows != nil {
+		text += "; entries per rank " + numberList(p.EntryWindows)
 	}
-	if p.Windows == nil && p.Entries == nil {
+	if p.StageWindows == nil && p.EntryWindows == nil {
 		text += "; no lifetimes"
 	}
 	return text

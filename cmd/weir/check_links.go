@@ -105,7 +105,7 @@ func (c *linkFlags) sizes(s *streams, plan *schedule.Plan, file *format.File) (c
 	sizes := check.Sizes{Vary: costs.Lengths != nil, Of: func(send schedule.Action) int64 {
 		stage := *costs.Of(send.Stage())
 		if costs.Lengths != nil {
-			stage = stage.At(costs.Lengths[plan.Item(send.Microbatch())])
+			stage = stage.At(costs.Lengths[plan.BatchIndex(send.Microbatch())])
 		}
 		if send.Kind() == schedule.SendF {
 			return stage.Output
@@ -113,7 +113,7 @@ func (c *linkFlags) sizes(s *streams, plan *schedule.Plan, file *format.File) (c
 		return stage.Gradient
 	}}
 	for _, program := range plan.Programs {
-		for a := range schedule.Written(program) {
+		for a := range schedule.StaticActions(program) {
 			if kind := a.Kind(); (kind == schedule.SendF || kind == schedule.SendB) && a.Stage() < p.Stages() && a.Microbatch() < plan.Microbatches && sizes.Of(a) < 1 {
 				return sizes, usage("--link-bytes: the costs have no bytes for %v: give output and gradient of each stage, or --message-bytes", a)
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/schedule/units"
-	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/trainer/atomicfile"
 )
 
 // chooseCmd finds the best schedule.
@@ -120,22 +120,22 @@ func (c *chooseCmd) write(best *schedule.Plan, costs *simulate.Costs) error {
 	if err != nil {
 		return err
 	}
-	return outfile.Write(c.Output, func(w io.Writer) error { return format.WriteJSON(w, plan, costs) })
+	return atomicfile.Write(c.Output, func(w io.Writer) error { return format.WriteJSON(w, plan, costs) })
 }
 
 // validate returns an error for flags that allow no choice.
 func (c *chooseCmd) validate() error {
 	switch {
-	case c.Ranks < 1 || c.Ranks > mostRanks:
-		return usage("--ranks %d: give 1 to %d", c.Ranks, mostRanks)
+	case c.Ranks < 1 || c.Ranks > maxRanks:
+		return usage("--ranks %d: give 1 to %d", c.Ranks, maxRanks)
 	case c.Stages < 0 || c.Stages > schedule.MaxStages:
 		return usage("--stages %d: give 1 to %d", c.Stages, schedule.MaxStages)
 	case c.Microbatches < 1 || c.Microbatches > schedule.MaxMicrobatches:
 		return usage("--microbatches %d: give 1 to %d", c.Microbatches, schedule.MaxMicrobatches)
 	case c.Capacity < schedule.Unlimited:
 		return usage("--capacity %d: give 0 or more, or -1 for no limit", c.Capacity)
-	case c.FarShared < 1 || c.FarShared > mostRanks:
-		return usage("--far-shared %d: give 1 to %d", c.FarShared, mostRanks)
+	case c.FarShared < 1 || c.FarShared > maxRanks:
+		return usage("--far-shared %d: give 1 to %d", c.FarShared, maxRanks)
 	case c.Cap != nil && !(*c.Cap > 0 && *c.Cap <= 1e6):
 		return usage("--cap %v: give more than 0 microbatches, up to 1000000", *c.Cap)
 	}
@@ -145,7 +145,7 @@ func (c *chooseCmd) validate() error {
 	if err := endsIn(c.Output, ".json"); err != nil {
 		return err
 	}
-	return outfile.Writable(c.Output) // check before the work starts
+	return atomicfile.Writable(c.Output) // check before the work starts
 }
 
 // none returns the error that no plan fits, with the smallest one.

@@ -31,7 +31,7 @@ func (c *convertCmd) Run(s *streams) error {
 		return err
 	}
 	if c.Near {
-		file.Plan = lower.Near(file.Plan)
+		file.Plan = lower.WithoutOffload(file.Plan)
 	}
 	plan := file.Plan
 	to, ok := format.Parse(c.To)
@@ -61,7 +61,7 @@ func (c *convertCmd) Run(s *streams) error {
 		}
 	}
 	if moves {
-		plan, err = lower.For(runtime, plan, c.Capacity)
+		plan, err = lower.ForRuntime(runtime, plan, c.Capacity)
 	}
 	if err == nil && comms && !plan.HasTransfers() {
 		plan, err = lower.Transfers(plan, c.Capacity)

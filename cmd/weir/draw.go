@@ -37,7 +37,7 @@ func (c *drawCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	if costs.Microbatch > 0 && plan.Away == nil { // without bytes or copies, draw microbatches in flight
+	if costs.Microbatch > 0 && plan.OffloadSlots == nil { // without bytes or copies, draw microbatches in flight
 		costs = withStages(costs, func(s *simulate.StageCosts) { s.Saved, s.FreedByI = 0, 0 })
 	}
 	step, err := draw.Simulate(plan, costs, plan.Capacity)

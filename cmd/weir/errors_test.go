@@ -83,7 +83,7 @@ func TestExcerptsOfErrorsAreExplained(t *testing.T) {
 		"nothing was saved there: slot \"probs\"":    "batchctx.ErrEmpty",
 		"was saved there: slot \"probs\" of stage 3": "batchctx.ErrEmpty",
 		"Nothing Was Saved There":                    "batchctx.ErrEmpty",
-		"rank 1: is in far memory: slot \"x\"":       "batchctx.ErrAway",
+		"rank 1: is in far memory: slot \"x\"":       "batchctx.ErrOffloaded",
 		"leak":                                       "batchctx.ErrLeak",
 		"leak: 64 bytes of class saved":              "batchctx.ErrLeak",
 		"nothing":                                    "",

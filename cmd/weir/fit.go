@@ -372,8 +372,8 @@ type fitted struct {
 	Partial      bool      `json:"reserved_of_a_part,omitempty"`
 }
 
-// mostNamed is the number of keys or flags that the report for people names.
-const mostNamed = 60
+// maxNamed is the number of keys or flags that the report for people names.
+const maxNamed = 60
 
 type fitRank struct {
 	*fit.Rank
@@ -409,7 +409,7 @@ func (c *fitCmd) report(read *fit.Config, r *fit.Request, out *fit.Prediction) *
 
 // table prints the prediction for people.
 func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Prediction) {
-	modelled, far := r.Model != nil || r.Pieces != nil, out.Plan.Away != nil || r.Offload > 0
+	modelled, far := r.Model != nil || r.Pieces != nil, out.Plan.OffloadSlots != nil || r.Offload > 0
 	if modelled {
 		family := c.family(r)
 		fmt.Fprintf(w, "%s, %s parameters", terminal.Quote(family), units.Count(one.Parameters))
@@ -431,8 +431,8 @@ func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 	}{{"not read, and may matter", one.NotRead}, {"not given, and assumed", one.Assumed}} {
 		if n := len(list.names); n > 0 {
 			more := ""
-			if list.names = list.names[:min(n, mostNamed)]; n > mostNamed {
-				more = fmt.Sprintf(" and %d more", n-mostNamed)
+			if list.names = list.names[:min(n, maxNamed)]; n > maxNamed {
+				more = fmt.Sprintf(" and %d more", n-maxNamed)
 			}
 			fmt.Fprintf(w, "%s: %s%s\n", list.head, terminal.Quote(strings.Join(list.names, ", ")), more)
 		}

@@ -39,8 +39,8 @@ func (hangCmd) Help() string {
 	return `The first two lines name the ranks that all others wait for, directly or through others, and say why. The rank of a dump is the number at the end of its name, as in _dump_3 or nccl_trace_rank_3. With a plan each rank is found in its program. The ranks of a running job of Weir say themselves what they do and wait for. The exit status is 1 if a rank is to blame or operations do not match, and 0 if nothing is pending.`
 }
 
-// mostBroken is the number of unreadable files that are named if there is no dump.
-const mostBroken = 40
+// maxBroken is the number of unreadable files that are named if there is no dump.
+const maxBroken = 40
 
 // Run prints the report.
 func (c *hangCmd) Run(s *streams) error {
@@ -69,10 +69,10 @@ func (c *hangCmd) Run(s *streams) error {
 	}
 	if len(set.Dumps) == 0 {
 		var found unreadable
-		for _, b := range set.Broken[:min(len(set.Broken), mostBroken)] {
+		for _, b := range set.Broken[:min(len(set.Broken), maxBroken)] {
 			found = append(found, fault{File: b.File, Text: b.Err.Error()})
 		}
-		if more := len(set.Broken) - mostBroken; more > 0 {
+		if more := len(set.Broken) - maxBroken; more > 0 {
 			found = append(found, fault{Text: "and " + units.Number(more, "more file") + " that are not dumps"})
 		}
 		if found == nil {
@@ -144,7 +144,7 @@ func (c *hangCmd) live(s *streams, process int) error {
 	if err != nil {
 		return unreadable{{Text: fmt.Sprintf("%v; weir status lists the processes that do", err)}}
 	}
-	var ranks []transport.Standing
+	var ranks []transport.RankStatus
 	if err := json.Unmarshal(all[0].Ranks, &ranks); err != nil {
 		return unreadable{{Text: fmt.Sprintf("process %d does not say what its ranks wait for: %s", process, strings.TrimSpace(all[0].Text))}}
 	}

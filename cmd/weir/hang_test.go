@@ -67,9 +67,9 @@ func TestLiveHang(t *testing.T) {
 	require.Equal(t, misused, status)
 	require.Contains(t, stderr, "does not say what its ranks wait for: prepares")
 
-	late, waits := transport.Standing{}, transport.Standing{Waits: true}
+	late, waits := transport.RankStatus{}, transport.RankStatus{Waits: true}
 	waits.Rank, waits.ForRank = 1, 0
-	answer = job.Status([]transport.Standing{late, waits})
+	answer = job.Status([]transport.RankStatus{late, waits})
 	stdout, _, status := weir("", "hang", process, "--json")
 	require.Equal(t, atFault, status)
 	var found struct{ Blamed, Behind []int }

@@ -35,13 +35,13 @@ func (launchRunCmd) Help() string {
 The exit status is 0, or that of the process that failed first: 128 plus the signal if a signal ended it. A process that ends because another one failed has exit status 3, and is not taken for the cause.`
 }
 
-// mostProcesses equals the largest number of ranks of a plan made by name.
-const mostProcesses = 1024
+// maxProcesses equals the largest number of ranks of a plan made by name.
+const maxProcesses = 1024
 
 // Run runs the job.
 func (c *launchRunCmd) Run(s *streams) error {
-	if c.Processes < 1 || c.Processes > mostProcesses {
-		return usage("launch -n %d: give 1 to %d processes", c.Processes, mostProcesses)
+	if c.Processes < 1 || c.Processes > maxProcesses {
+		return usage("launch -n %d: give 1 to %d processes", c.Processes, maxProcesses)
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, passedOn...)

@@ -109,7 +109,7 @@ func byLength(r *timing.Report, file string) (misfit float64, err error) {
 		}
 		var points []lengths.Point
 		for mb, time := range c.ByMicrobatch {
-			points = append(points, lengths.Point{Size: r.Model.Lengths[r.Plan.Item(mb)], Value: float64(time)})
+			points = append(points, lengths.Point{Size: r.Model.Lengths[r.Plan.BatchIndex(mb)], Value: float64(time)})
 		}
 		amount, off := lengths.Fit(points)
 		beside := *to.constant - c.Median // gaps and messages, which no length changes

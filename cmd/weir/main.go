@@ -201,8 +201,8 @@ func plain(err error) string {
 			return ""
 		case simulate.ErrCosts:
 			return "costs"
-		case schedule.ErrFacts:
-			return "invalid facts"
+		case schedule.ErrStageInfo:
+			return "invalid stage information"
 		case check.ErrInvalidPlan:
 			return "invalid plan"
 		case format.ErrFormat:

@@ -52,7 +52,7 @@ func (m *planFlags) refuseFor(file string) error {
 
 const (
 	usualRanks = 4    // of a plan, by default
-	mostRanks  = 1024 // of a plan made by name: the time to place transfers grows with its square
+	maxRanks   = 1024 // of a plan made by name: the time to place transfers grows with its square
 )
 
 // quantizes reports whether stages compute on copies of their weights.
@@ -94,7 +94,7 @@ func (m *planFlags) offload(plan *schedule.Plan) (*schedule.Plan, error) {
 	if away == nil || err != nil {
 		return plan, err
 	}
-	if plan, err = lower.Offload(plan, away, m.Overlap); err == nil && plan.Away == nil {
+	if plan, err = lower.Offload(plan, away, m.Overlap); err == nil && plan.OffloadSlots == nil {
 		return nil, usage("--offload %s: every forward of these stages is followed too soon by its backward: leave out the flag", m.Offload)
 	}
 	return plan, err
@@ -169,8 +169,8 @@ func (m *planFlags) params(named *schedule.Schedule) (schedule.Params, error) {
 // place returns the placement from the flags.
 func (m *planFlags) place(named *schedule.Schedule) (schedule.Placement, error) {
 	ranks := or(m.Ranks, usualRanks)
-	if ranks < 1 || ranks > mostRanks {
-		return schedule.Placement{}, usage("--ranks %d: give 1 to %d", ranks, mostRanks)
+	if ranks < 1 || ranks > maxRanks {
+		return schedule.Placement{}, usage("--ranks %d: give 1 to %d", ranks, maxRanks)
 	}
 	stages := or(m.Stages, ranks*named.PerRank)
 	if stages < 1 || stages > schedule.MaxStages {

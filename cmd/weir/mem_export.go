@@ -54,9 +54,9 @@ func (c *memExportCmd) writer() (func(io.Writer, *schedule.Plan, *layout.Memory)
 	return nil, usage("%q does not end in .pickle, .json or .csv: give --to snapshot, perfetto or csv", c.Output)
 }
 
-// mostChanges is the largest number of allocations and releases in an export. Viewers fail
+// maxChanges is the largest number of allocations and releases in an export. Viewers fail
 // with fewer.
-const mostChanges = 4 << 20
+const maxChanges = 4 << 20
 
 // exported is one allocation of a planned step, or its release.
 type exported struct {
@@ -73,8 +73,8 @@ func changes(plan *schedule.Plan, made *layout.Memory, visit func(exported) erro
 	for rank := range made.Ranks {
 		e := exported{rank: rank}
 		for change := range made.All(rank) {
-			if total++; total > mostChanges {
-				return usage("the step has more than %d allocations and frees: export fewer microbatches; the rest repeats", mostChanges)
+			if total++; total > maxChanges {
+				return usage("the step has more than %d allocations and frees: export fewer microbatches; the rest repeats", maxChanges)
 			}
 			e.Change = change
 			e.action, _ = made.Ranks[rank].Action(programs[rank], change.Place)

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/internal/formats/spelling"
 	"github.com/weir-ml/weir/internal/memreport"
 	"github.com/weir-ml/weir/memory/memlog"
-	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/trainer/atomicfile"
 )
 
 // memLogCmd shows a memory log.
@@ -87,7 +87,7 @@ func writeRecords(name string, open func(io.Writer) memrecords.Sink, next func(r
 	if name == "" {
 		return next(func(*memlog.Record) error { return nil })
 	}
-	return outfile.Write(name, func(w io.Writer) error {
+	return atomicfile.Write(name, func(w io.Writer) error {
 		sink := open(w)
 		if err := next(sink.Add); err != nil {
 			return err
@@ -116,7 +116,7 @@ func (c *memLogCmd) print(s *streams, log *memreport.Log, read *logRead) error {
 	if c.HTML != "" {
 		page := log.Page(read.name)
 		page.Files = relativeLink(c.HTML, c.File)
-		if err := outfile.Write(c.HTML, page.Write); err != nil {
+		if err := atomicfile.Write(c.HTML, page.Write); err != nil {
 			return err
 		}
 	}

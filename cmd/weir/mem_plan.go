@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/schedule/units"
-	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/trainer/atomicfile"
 	"github.com/weir-ml/weir/trainer/terminal"
 )
 
@@ -33,13 +33,13 @@ type layoutFlags struct {
 // passes returns the passes that a plan needs before it can run, by the facts of the
 // profile.
 func (c *layoutFlags) passes(place schedule.Placement, profile *layout.Profile) (lower.Passes, error) {
-	facts, parts := slices.Clone(profile.Facts), len(profile.Parts)
+	facts, parts := slices.Clone(profile.StageInfo), len(profile.Parts)
 	depth, stages := place.Depth(), len(profile.Shapes[0].Stages)
 	if stages != depth && stages != place.Stages() {
 		return lower.Passes{}, c.misfitError(place, stages)
 	}
 	if len(facts) == 0 {
-		facts = slices.Repeat([]schedule.Facts{{Split: true}}, place.Stages())
+		facts = slices.Repeat([]schedule.StageInfo{{Split: true}}, place.Stages())
 	}
 	if len(facts) == depth {
 		facts = slices.Repeat(facts, place.Stages()/depth)
@@ -57,7 +57,7 @@ func (c *layoutFlags) passes(place schedule.Placement, profile *layout.Profile) 
 	if c.quantizes() && !copies {
 		return lower.Passes{}, usage("--quantize: no stage of %s computes on copies of its weights", c.Profile)
 	}
-	passes := lower.Passes{Facts: facts, Parts: parts, Quantizing: c.quantizing(), Capacity: or(c.Capacity, defaultLinks)}
+	passes := lower.Passes{StageInfo: facts, Parts: parts, Quantizing: c.quantizing(), Capacity: or(c.Capacity, defaultLinks)}
 	return passes, c.planFlags.passes(&passes)
 }
 
@@ -101,7 +101,7 @@ func (c *layoutFlags) prepare(s *streams) (*step, error) {
 		if _, err := prove(plan, file, schedule.Unlimited); err != nil {
 			return nil, err
 		}
-		if plan, err = lower.For(schedule.Weir, plan, or(c.Capacity, defaultLinks)); err != nil { // the runtime whose memory is laid out
+		if plan, err = lower.ForRuntime(schedule.Weir, plan, or(c.Capacity, defaultLinks)); err != nil { // the runtime whose memory is laid out
 			return nil, err
 		}
 	}
@@ -124,21 +124,21 @@ func (c *layoutFlags) prepare(s *streams) (*step, error) {
 	if plan.HasTransfers() {
 		passes.Capacity = or(c.Capacity, plan.Capacity)
 	}
-	for s := range passes.Facts { // a file may have copies that the profile lacks
-		passes.Facts[s].Quantizes = passes.Facts[s].Quantizes || hasAction(plan, schedule.Quantize, s)
+	for s := range passes.StageInfo { // a file may have copies that the profile lacks
+		passes.StageInfo[s].Quantizes = passes.StageInfo[s].Quantizes || hasAction(plan, schedule.Quantize, s)
 	}
-	if passes.Away, err = c.away(plan); err != nil {
+	if passes.OffloadSlots, err = c.away(plan); err != nil {
 		return nil, err
 	}
-	if passes.Overlap = c.Overlap; passes.Away != nil {
-		slots := out.profile.Away(&plan.Placement, 1)
-		for s := range passes.Away {
-			passes.Away[s] = slots[s] * min(passes.Away[s], 1)
+	if passes.Overlap = c.Overlap; passes.OffloadSlots != nil {
+		slots := out.profile.OffloadSlots(&plan.Placement, 1)
+		for s := range passes.OffloadSlots {
+			passes.OffloadSlots[s] = slots[s] * min(passes.OffloadSlots[s], 1)
 		}
-		out.near = slices.DeleteFunc(out.profile.NearSlots(&plan.Placement, 1), func(n layout.NearSlots) bool { return passes.Away[n.Stage] == 0 })
+		out.near = slices.DeleteFunc(out.profile.NearSlots(&plan.Placement, 1), func(n layout.NearSlots) bool { return passes.OffloadSlots[n.Stage] == 0 })
 	}
 	if out.plan, err = lower.Prepare(plan, passes); err != nil {
-		if errors.Is(err, schedule.ErrFacts) && c.Profile != "" && file == nil { // a plan made by name is not at fault
+		if errors.Is(err, schedule.ErrStageInfo) && c.Profile != "" && file == nil { // a plan made by name is not at fault
 			return nil, inFile(c.Profile, err)
 		}
 		return nil, err
@@ -174,7 +174,7 @@ func (c *layoutFlags) prepare(s *streams) (*step, error) {
 		}
 		out.cfg.Shapes = make([]int, out.plan.Microbatches)
 		for m := range out.cfg.Shapes {
-			out.cfg.Shapes[m] = c.Shapes[out.plan.Item(m)%len(c.Shapes)]
+			out.cfg.Shapes[m] = c.Shapes[out.plan.BatchIndex(m)%len(c.Shapes)]
 		}
 	}
 	return out, nil
@@ -277,7 +277,7 @@ func (c *memPlanCmd) export(made *layout.Memory) error {
 		return usage("--rank %d: ranks are 0 to %d", c.Rank, len(made.Ranks)-1)
 	}
 	r := &made.Ranks[c.Rank]
-	return outfile.Write(c.CSV, func(w io.Writer) error {
+	return atomicfile.Write(c.CSV, func(w io.Writer) error {
 		return minimalloc.Write(w, &minimalloc.Instance{Problem: *r.Problem, Offsets: r.Offsets})
 	})
 }

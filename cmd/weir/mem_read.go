@@ -9,19 +9,19 @@ import (
 	"github.com/weir-ml/weir/schedule/units"
 )
 
-// mostFaults is the largest number of unreadable lines that are reported, and fewFaults the
-// number if no line can be read. A file with mostLines lines and no record is not a memory
+// maxFaults is the largest number of unreadable lines that are reported, and fewFaults the
+// number if no line can be read. A file with maxLines lines and no record is not a memory
 // log.
 const (
-	mostFaults = 20
-	fewFaults  = 3
-	mostLines  = 1 << 18
+	maxFaults = 20
+	fewFaults = 3
+	maxLines  = 1 << 18
 )
 
 // logRead is the state of reading a memory log.
 type logRead struct {
 	name   string // for messages
-	wrong  faults // the first mostFaults lines that cannot be read
+	wrong  faults // the first maxFaults lines that cannot be read
 	beyond int    // number of further ones
 	torn   *fault // the last line, if it is torn
 }
@@ -44,8 +44,8 @@ func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, err
 			case unread && line.Torn:
 				r.torn = &fault{File: r.name, Line: line.Line, Column: line.Column, Text: line.Text}
 			case unread:
-				if len(r.wrong) == mostFaults {
-					if r.beyond++; r.beyond == mostLines && !read {
+				if len(r.wrong) == maxFaults {
+					if r.beyond++; r.beyond == maxLines && !read {
 						return // the file may be endless
 					}
 				} else {

@@ -21,10 +21,10 @@ const (
 	// rank. longerWork is the work for all ranks of all promising alternatives together.
 	quickWork  = 1
 	longerWork = 2_000_000
-	// mostBirths is the largest program that is laid out, in births.
-	mostBirths = 100_000
-	// mostCuts is the largest number of pieces of a microbatch of --costs.
-	mostCuts = 4
+	// maxBirths is the largest program that is laid out, in births.
+	maxBirths = 100_000
+	// maxCuts is the largest number of pieces of a microbatch of --costs.
+	maxCuts = 4
 )
 
 // alternative is another way to run the step, with the same tokens.
@@ -92,7 +92,7 @@ func (c *memPlanCmd) alternatives(step *step) (list []layout.Alternative, err er
 		add("stages that recompute", params, t)
 	}
 	if c.Profile == "" { // figures are proportional to tokens
-		for cut := 2; cut <= mostCuts; cut *= 2 {
+		for cut := 2; cut <= maxCuts; cut *= 2 {
 			smaller := params
 			smaller.Microbatches *= cut
 			name := fmt.Sprintf("%d microbatches of 1/%d the size", smaller.Microbatches, cut)
@@ -150,7 +150,7 @@ func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Alter
 		for _, one := range some {
 			low := *one
 			low.Bytes = low.Bound
-			if one.other.Allocations > mostBirths || beaten(list, &low) || one.other.LayOut(ctx, cmp.Or(c.Work, work)) != nil {
+			if one.other.Allocations > maxBirths || beaten(list, &low) || one.other.LayOut(ctx, cmp.Or(c.Work, work)) != nil {
 				continue
 			}
 			if one.Bytes = one.other.Bytes; one.Bytes > one.Bound {

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/schedule/format"
-	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/trainer/atomicfile"
 )
 
 // input is a file to read, or standard input, and the name that messages use for it.
@@ -46,7 +46,7 @@ func (s *streams) write(name string, write func(io.Writer) error) error {
 	case "-":
 		return write(s.out)
 	}
-	return outfile.Write(name, write)
+	return atomicfile.Write(name, write)
 }
 
 // endsIn returns an error unless the name of an output, if there is one, has one of the endings.

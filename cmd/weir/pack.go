@@ -207,8 +207,8 @@ func (c *packCmd) config(s *streams) (*pack.Config, error) {
 		return nil, err
 	}
 	switch {
-	case c.Ranks < 1 || c.Ranks > mostRanks:
-		return nil, usage("--ranks %d: give 1 to %d", c.Ranks, mostRanks)
+	case c.Ranks < 1 || c.Ranks > maxRanks:
+		return nil, usage("--ranks %d: give 1 to %d", c.Ranks, maxRanks)
 	case c.Stages < 0 || c.Stages > schedule.MaxStages:
 		return nil, usage("--stages %d: give 1 to %d", c.Stages, schedule.MaxStages)
 	case (c.Costs == "") == (c.Config == ""):
@@ -351,7 +351,7 @@ func (c *packCmd) page(s *streams, packer *pack.Packer, packing *pack.Packing, c
 			costs := *cfg.Costs
 			costs.Lengths = make([]lengths.Size, len(r.Sizes))
 			for mb, size := range r.Sizes {
-				costs.Lengths[r.Plan.Item(mb)] = size
+				costs.Lengths[r.Plan.BatchIndex(mb)] = size
 			}
 			if steps[n], err = draw.Simulate(r.Plan, &costs, r.Plan.Capacity); err != nil {
 				return err

@@ -65,8 +65,8 @@ func (c *planCmd) Run(s *streams) error {
 			return usage("--capacity %d: give 0 or more, or -1 for no limit", c.Capacity)
 		}
 		passes := lower.Passes{
-			Facts: languageModel(plan, c.quantizes()), Parts: 3, Quantizing: c.quantizing(),
-			Away: away, Overlap: c.Overlap, Capacity: c.Capacity, NoLifetimes: inPyTorch,
+			StageInfo: languageModel(plan, c.quantizes()), Parts: 3, Quantizing: c.quantizing(),
+			OffloadSlots: away, Overlap: c.Overlap, Capacity: c.Capacity, NoLifetimes: inPyTorch,
 		}
 		if err := c.passes(&passes); err != nil {
 			return err
@@ -87,8 +87,8 @@ const (
 
 // languageModel returns the facts of stages: the first one embeds tokens, and the last one
 // computes the loss.
-func languageModel(plan *schedule.Plan, quantizes bool) []schedule.Facts {
-	facts := make([]schedule.Facts, plan.Placement.Stages())
+func languageModel(plan *schedule.Plan, quantizes bool) []schedule.StageInfo {
+	facts := make([]schedule.StageInfo, plan.Placement.Stages())
 	for stage := range facts {
 		facts[stage].Split = hasAction(plan, schedule.W, stage)
 		facts[stage].Quantizes = quantizes || hasAction(plan, schedule.Quantize, stage)
@@ -107,7 +107,7 @@ func languageModel(plan *schedule.Plan, quantizes bool) []schedule.Facts {
 
 // hasAction reports whether the plan has an action of this kind for the stage.
 func hasAction(plan *schedule.Plan, kind schedule.Kind, stage int) bool {
-	for a := range schedule.Written(plan.Programs[plan.Placement.Rank[stage]]) {
+	for a := range schedule.StaticActions(plan.Programs[plan.Placement.Rank[stage]]) {
 		if a.Kind() == kind && a.Stage() == stage {
 			return true
 		}
@@ -119,7 +119,7 @@ func hasAction(plan *schedule.Plan, kind schedule.Kind, stage int) bool {
 // lifetimes. A plan that needs transfers, or does not wait for its sends, gets them for links of the
 // capacity. The actions of a plain list become segments where they repeat.
 func withLifetimes(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
-	if plan.Windows != nil {
+	if plan.StageWindows != nil {
 		return plan, nil
 	}
 	if has := plan.Kinds(); !has[schedule.WaitF] && !has[schedule.WaitB] && plan.HasTransfers() {

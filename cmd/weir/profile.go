@@ -35,7 +35,7 @@ func (c *layoutFlags) profile(plan *schedule.Plan, costs *simulate.Costs) (*layo
 		for _, size := range distinct(costs.Lengths) { // a shape class for each
 			one := layout.FromFigures(plan, figuresFromCosts(plan, costs.AtSize(size)))
 			one.Shapes[0].Name = fmt.Sprintf("%s, squares of %s", units.Number(size.Tokens, "token"), units.Count(size.Squares))
-			profile.Facts, profile.Shapes = one.Facts, append(profile.Shapes, one.Shapes...)
+			profile.StageInfo, profile.Shapes = one.StageInfo, append(profile.Shapes, one.Shapes...)
 		}
 		return profile, nil
 	}
@@ -72,7 +72,7 @@ func shapesOf(plan *schedule.Plan, costs *simulate.Costs) ([]int, error) {
 	}
 	classes, shapes := distinct(costs.Lengths), make([]int, plan.Microbatches)
 	for mb := range shapes {
-		shapes[mb] = slices.Index(classes, costs.Lengths[plan.Item(mb)])
+		shapes[mb] = slices.Index(classes, costs.Lengths[plan.BatchIndex(mb)])
 	}
 	return shapes, nil
 }

@@ -91,7 +91,7 @@ func (c *simCmd) Run(s *streams) error {
 		}
 		for rank := range r.Ranks {
 			out.Peak = append(out.Peak, float64(r.Ranks[rank].Peak)/float64(costs.Microbatch))
-			if plan.Away != nil {
+			if plan.OffloadSlots != nil {
 				out.FarPeak = append(out.FarPeak, float64(r.Ranks[rank].FarPeak)/float64(costs.Microbatch))
 			}
 			out.PeakIHalf = append(out.PeakIHalf, float64(half.Ranks[rank].Peak)/float64(costs.Microbatch))

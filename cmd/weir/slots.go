@@ -57,7 +57,7 @@ func (c *slotsCmd) Run(s *streams) error {
 		plans = append(plans, other)
 	}
 	if c.Evaluation {
-		forwards, err := lower.Fixed(plan)(schedule.Params{Microbatches: plan.Microbatches, Mode: schedule.ForwardOnly})
+		forwards, err := lower.RuleFromPlan(plan)(schedule.Params{Microbatches: plan.Microbatches, Mode: schedule.ForwardOnly})
 		if err == nil && forwards.Placement.Ranks > 1 {
 			forwards, err = lower.Transfers(forwards, plan.Capacity)
 		}
@@ -197,7 +197,7 @@ func (c *slotsCmd) draw(s *streams, table *slots.Table, plan *schedule.Plan, cos
 		}
 		row, events := first[l.Pool]+l.Slot, timed.Events[table.Pools[l.Pool].Rank]
 		rows.Events[row] = append(rows.Events[row], simulate.Event{
-			Action: schedule.Act(kind, l.Stage, int(l.Microbatch)), Start: events[l.Birth].Start, End: events[l.Death].End,
+			Action: schedule.NewAction(kind, l.Stage, int(l.Microbatch)), Start: events[l.Birth].Start, End: events[l.Death].End,
 		})
 	})
 	write := rows.SVG

@@ -50,7 +50,7 @@ func (c *source) read(s *streams, m runtimeFlag) (*schedule.Plan, *format.File, 
 	}
 	plan, err = c.replicate(plan)
 	if err == nil && c.quantizes() {
-		plan, err = lower.Quantize(plan, slices.Repeat([]schedule.Facts{{Quantizes: true}}, plan.Placement.Stages()), c.quantizing())
+		plan, err = lower.Quantize(plan, slices.Repeat([]schedule.StageInfo{{Quantizes: true}}, plan.Placement.Stages()), c.quantizing())
 	}
 	if err == nil && c.Capacity != nil && plan.Placement.Ranks > 1 {
 		plan, err = lower.Transfers(plan, *c.Capacity)
@@ -87,7 +87,7 @@ func (c *timedPlan) provenPlan(s *streams) (*schedule.Plan, *simulate.Costs, err
 		if _, err := prove(file.Plan, file, schedule.Unlimited); err != nil {
 			return nil, nil, err
 		}
-		if plan, err = lower.For(plan.Runtime, file.Plan, capacity); err != nil {
+		if plan, err = lower.ForRuntime(plan.Runtime, file.Plan, capacity); err != nil {
 			return nil, nil, err
 		}
 	} else if _, err := prove(plan, file, plan.Capacity); err != nil {
@@ -208,7 +208,7 @@ func predecessor(plan *schedule.Plan, f *check.Fault) (found schedule.Action, at
 	for a := range plan.All(f.Rank) {
 		if a.Stage() == f.Action.Stage() && a.Kind() == f.Action.Kind() && a.Microbatch() < f.Action.Microbatch() &&
 			(!ok || a.Microbatch() > found.Microbatch()) {
-			found, at, ok = schedule.Act(a.Kind(), a.Stage(), a.Microbatch()), position, true
+			found, at, ok = schedule.NewAction(a.Kind(), a.Stage(), a.Microbatch()), position, true
 		}
 		if position++; position > format.MaxBytes {
 			break

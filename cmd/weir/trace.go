@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule/draw"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/schedule/units"
-	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/trainer/atomicfile"
 	"github.com/weir-ml/weir/trainer/terminal"
 )
 
@@ -83,7 +83,7 @@ func (c *traceCmd) Run(s *streams) error {
 		}
 	}
 	if c.EmitCosts != "" {
-		if err := outfile.Write(c.EmitCosts, func(w io.Writer) error { return simulate.WriteCosts(w, report.Model) }); err != nil {
+		if err := atomicfile.Write(c.EmitCosts, func(w io.Writer) error { return simulate.WriteCosts(w, report.Model) }); err != nil {
 			return err
 		}
 	}

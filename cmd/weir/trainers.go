@@ -88,7 +88,7 @@ func (c *checkCmd) loaded(file *format.File) (found faults, names []string, err 
 				if mb := a.Microbatch(); mb < before {
 					line, column := file.Place(place.Rank[last], position)
 					found = append(found, fault{File: file.Name, Line: line, Column: column, Text: fmt.Sprintf(
-						"found %v after %v, expected ascending microbatches: PyTorch finds the loss of a microbatch by its place among the forwards of the last stage.", a, schedule.Act(schedule.F, last, before))})
+						"found %v after %v, expected ascending microbatches: PyTorch finds the loss of a microbatch by its place among the forwards of the last stage.", a, schedule.NewAction(schedule.F, last, before))})
 					break
 				}
 				before = a.Microbatch()

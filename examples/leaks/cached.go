@@ -39,14 +39,14 @@ const (
 	history = 4 * 5 * 1024
 )
 
-// mostReserved is the size of the simulated device.
-const mostReserved = 256 << 20
+// maxReserved is the size of the simulated device.
+const maxReserved = 256 << 20
 
 // open allocates the resident memory of a model. The caller closes the device.
 func (c *cached) open(step *recording) (err error) {
 	c.recording, c.allocator = step, cachingsim.New(cachingsim.Config{Expandable: c.expandable, History: true})
 	if c.addresses, err = c.mallocs(c.recording.resident...); err == nil {
-		c.device, err = newDriver(mostReserved)
+		c.device, err = newDriver(maxReserved)
 	}
 	return err
 }

@@ -39,8 +39,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			*microbatches = lendSize.microbatches
 		}
 	}
-	if *microbatches < 1 || *microbatches > mostMicrobatches || flags.NArg() > 0 {
-		fmt.Fprintf(stderr, "leaks: give -microbatches from 1 to %d, and no arguments but flags\n", mostMicrobatches)
+	if *microbatches < 1 || *microbatches > maxMicrobatches || flags.NArg() > 0 {
+		fmt.Fprintf(stderr, "leaks: give -microbatches from 1 to %d, and no arguments but flags\n", maxMicrobatches)
 		return 2
 	}
 	if *lend && *folder != "" {
@@ -86,8 +86,8 @@ func printJSON(w io.Writer, v any) error {
 	return out.Encode(v)
 }
 
-// mostMicrobatches keeps the size of the leaks below the capacity of an arena.
-const mostMicrobatches = 16384
+// maxMicrobatches keeps the size of the leaks below the capacity of an arena.
+const maxMicrobatches = 16384
 
 // printGuards measures every guard and prints the result.
 func printGuards(ctx context.Context, microbatches int, folder string, asJSON bool, w io.Writer) error {

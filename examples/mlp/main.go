@@ -136,7 +136,7 @@ func model(devs []kernels.Addressable) (weights []*weight, cfg runner.Config[T],
 	return weights, runner.Config[T]{
 		Stages:   []stages.Stage[T]{features(weights[0]), hidden(weights[1]), hidden(weights[2]), head(weights[3])},
 		Spaces:   runner.Spaces(devs...),
-		Schedule: "1f1b", World: runner.World[T]{Capacity: 1},
+		Schedule: "1f1b", Topology: runner.Topology[T]{Capacity: 1},
 		Losses: []loss.Def{{Name: "ring", Reduction: loss.Mean, Objective: true}, {Name: "radius", Reduction: loss.Mean, Coefficient: 0.125}},
 	}, err
 }

@@ -23,8 +23,8 @@ type data struct {
 	file              *corpus.Tokens    // nil without -tokens
 }
 
-// mostText is the maximum number of bytes of text, all of which is in memory.
-const mostText = 64 << 20
+// maxText is the maximum number of bytes of text, all of which is in memory.
+const maxText = 64 << 20
 
 // readData opens the file of -data and splits it: the last tenth is held out. Both parts must
 // be longer than a microbatch. The caller closes the data.
@@ -42,11 +42,11 @@ func readData(ctx context.Context, o *options) (*data, error) {
 	} else {
 		switch {
 		case o.data == "" && o.lengths:
-			d.text, err = corpus.GoSource(ctx, mostText)
+			d.text, err = corpus.GoSource(ctx, maxText)
 		case o.data == "":
-			d.text, err = corpus.Installed(ctx, mostText)
+			d.text, err = corpus.Installed(ctx, maxText)
 		default:
-			d.text, err = corpus.Read(ctx, o.data, mostText, nil)
+			d.text, err = corpus.Read(ctx, o.data, maxText, nil)
 		}
 		if err != nil {
 			return nil, job.Flag("data", err)

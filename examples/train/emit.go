@@ -13,16 +13,16 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/stages/transformer"
+	"github.com/weir-ml/weir/trainer/atomicfile"
 	"github.com/weir-ml/weir/trainer/corpus"
 	"github.com/weir-ml/weir/trainer/costs"
 	"github.com/weir-ml/weir/trainer/job"
-	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/terminal"
 )
 
 // emitCosts measures the costs of the model's stages, and writes them to the file.
 func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (err error) {
-	if err := errors.Join(opts.validate(), job.Flag("emit-costs", outfile.CheckFile(opts.emitCosts))); err != nil {
+	if err := errors.Join(opts.validate(), job.Flag("emit-costs", atomicfile.CheckFile(opts.emitCosts))); err != nil {
 		return err
 	}
 	data, err := readData(ctx, opts)
@@ -38,7 +38,7 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 		return err
 	}
 	people, file := terminal.Writer(stdout), opts.emitCosts
-	err = outfile.Emit(file, stdout, func(w io.Writer) error { return simulate.WriteCosts(w, measured) })
+	err = atomicfile.Emit(file, stdout, func(w io.Writer) error { return simulate.WriteCosts(w, measured) })
 	if file == "-" {
 		people, file = terminal.Writer(stderr), "FILE"
 	}
@@ -144,7 +144,7 @@ func addResident(opts *options, measured *simulate.Costs) (err error) {
 
 // emitProfile writes the allocations of the model's stages to the file.
 func emitProfile(ctx context.Context, opts *options, stdout io.Writer) (err error) {
-	if err := errors.Join(opts.validate(), job.Flag("emit-profile", outfile.CheckFile(opts.emitProfile))); err != nil {
+	if err := errors.Join(opts.validate(), job.Flag("emit-profile", atomicfile.CheckFile(opts.emitProfile))); err != nil {
 		return err
 	}
 	data, err := readData(ctx, opts)
@@ -157,7 +157,7 @@ func emitProfile(ctx context.Context, opts *options, stdout io.Writer) (err erro
 	if err := t.Build(ctx); err != nil {
 		return err
 	}
-	err = outfile.Emit(opts.emitProfile, stdout, func(w io.Writer) error { return layout.Write(w, t.profile) })
+	err = atomicfile.Emit(opts.emitProfile, stdout, func(w io.Writer) error { return layout.Write(w, t.profile) })
 	if err != nil || opts.emitProfile == "-" {
 		return err
 	}

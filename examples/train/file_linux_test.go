@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/trainer/atomicfile"
 )
 
 // requireSummary requires that a text is one summary.
@@ -121,7 +121,7 @@ func TestLinkIsFollowed(t *testing.T) {
 	for _, old := range []string{"", "old"} { // at first its target does not exist
 		if old != "" {
 			require.NoError(t, os.WriteFile(path, []byte(old), 0o666))
-			require.ErrorIs(t, outfile.Write(link, func(w io.Writer) error {
+			require.ErrorIs(t, atomicfile.Write(link, func(w io.Writer) error {
 				_, err := io.WriteString(w, "new")
 				return errors.Join(err, io.ErrUnexpectedEOF)
 			}), io.ErrUnexpectedEOF)
@@ -180,7 +180,7 @@ func TestPipe(t *testing.T) {
 			reader.Close()
 		}
 	}()
-	require.ErrorIs(t, outfile.Write(pipe, func(w io.Writer) error {
+	require.ErrorIs(t, atomicfile.Write(pipe, func(w io.Writer) error {
 		for {
 			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
 				return err

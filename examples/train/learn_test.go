@@ -16,7 +16,7 @@ import (
 
 // A small model on a part of Opticks is soon better than the byte frequencies.
 func TestLearnsOpticks(t *testing.T) {
-	text, err := corpus.Installed(t.Context(), mostText)
+	text, err := corpus.Installed(t.Context(), maxText)
 	require.NoError(t, err)
 	if !strings.HasPrefix(text.Name, "Newton") {
 		t.Skip("this Go installation has no Opticks")

@@ -31,7 +31,7 @@ func (t *trainer) Build(ctx context.Context) error {
 	devs := make([]kernels.Compute, t.opts.AllRanks())
 	t.ranks = make([]job.Device, len(devs))
 	for rank := range devs {
-		if !t.session.World.Has(rank) {
+		if !t.session.Process.Has(rank) {
 			continue
 		}
 		dev, err := t.open(len(t.devs))
@@ -41,7 +41,7 @@ func (t *trainer) Build(ctx context.Context) error {
 		t.devs, t.ranks[rank] = append(t.devs, dev), dev
 	}
 	for rank := range devs {
-		if !t.session.World.Has(rank) {
+		if !t.session.Process.Has(rank) {
 			t.ranks[rank] = kernels.NewNull(t.devs[0]) // its stages are never called
 		}
 		devs[rank] = t.ranks[rank]
@@ -49,7 +49,7 @@ func (t *trainer) Build(ctx context.Context) error {
 	facts := append(t.opts.Facts("recompute", "evaluate", "unplanned"),
 		tcp.Fact{Name: "-budget", Value: fmt.Sprint(t.opts.Budget)}, tcp.Fact{Name: "-keep-logits", Value: fmt.Sprint(t.opts.model.KeepLogits)},
 		tcp.Fact{Name: "-data", Value: t.data.sum, Shown: t.data.describe(t.opts)})
-	if err := t.session.World.Join(ctx, t.devs, facts...); err != nil {
+	if err := t.session.Process.Join(ctx, t.devs, facts...); err != nil {
 		return err
 	}
 	var train, score []runner.Source[kernels.Buffer]
@@ -63,7 +63,7 @@ func (t *trainer) Build(ctx context.Context) error {
 	if t.opts.lengths {
 		windows = t.data.documents
 	}
-	t.tiled = &corpus.Tiled{Size: heldout.Len() - 1, Length: t.opts.sequence, Most: max(mostHeldOut/t.opts.sequence, 1)}
+	t.tiled = &corpus.Tiled{Size: heldout.Len() - 1, Length: t.opts.sequence, Most: max(maxHeldOut/t.opts.sequence, 1)}
 	if windows := t.tiled.Count(); windows < t.opts.Replicas {
 		return fmt.Errorf("the held-out text is %d windows for %d replicas: give more text, or a smaller -seq", windows, t.opts.Replicas)
 	}
@@ -83,9 +83,9 @@ func (t *trainer) Build(ctx context.Context) error {
 		}
 	}
 	cfg := t.config(t.model, devs)
-	cfg.Hooks = t.session.World.Hooks(t.metrics)
-	if w := t.session.World; w != nil {
-		cfg.Spaces, cfg.World = cfg.Spaces[w.First:w.First+w.Count], w.RunnerWorld()
+	cfg.Hooks = t.session.Process.Hooks(t.metrics)
+	if w := t.session.Process; w != nil {
+		cfg.Spaces, cfg.Topology = cfg.Spaces[w.First:w.First+w.Count], w.RunnerTopology()
 	}
 	if t.opts.Unplanned {
 		t.unplanned = errors.New("-unplanned")
@@ -120,7 +120,7 @@ func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runne
 	cfg := runner.Config[kernels.Buffer]{
 		Stages: model.Stages(), Losses: lossDefs, Seed: o.model.Seed, FirstStep: int64(t.session.Done),
 		Plan: o.RunnerPlan(), Replicas: o.RunnerReplicas(),
-		World: runner.World[kernels.Buffer]{
+		Topology: runner.Topology[kernels.Buffer]{
 			Capacity: o.Capacity,
 			Sums:     o.Sums,
 			Stall:    -1, // an action of a large model may take long; a deadlock ends at once

@@ -165,7 +165,7 @@ func (o *options) validate() error {
 	refuse(o.pack > 0 && o.pack < o.sequence, "-pack %d is less than -seq %d: give as much, so that every sequence fits", o.pack, o.sequence)
 	refuse(o.pack > 0 && o.Costs == "" && o.emitCosts == "" && o.emitProfile == "", "-pack needs -costs: write them with -lengths -emit-costs FILE and the flags of the model")
 	need := o.modelBytes()
-	refuse(need > mostModel, "the model needs %.1f GiB, at most %d are for it: use a smaller -width or -seq, or fewer -layers", need/(1<<30), mostModel>>30)
+	refuse(need > maxModel, "the model needs %.1f GiB, at most %d are for it: use a smaller -width or -seq, or fewer -layers", need/(1<<30), maxModel>>30)
 	emits := o.emitCosts != "" || o.emitProfile != ""
 	_, cuda, err := o.cudaNumber()
 	faults = append(faults, err)
@@ -199,8 +199,8 @@ func (o *options) unit() string {
 	return "token"
 }
 
-// mostModel is the maximum number of bytes of weights, gradients and moments of a run.
-const mostModel = 4 << 30
+// maxModel is the maximum number of bytes of weights, gradients and moments of a run.
+const maxModel = 4 << 30
 
 // modelBytes estimates the bytes of weights, gradients and moments, as a float64 because they
 // may overflow an int.

@@ -24,14 +24,14 @@ func (t *trainer) introduce() {
 	fmt.Fprintf(t.out, "model   %s parameters, %s with gradients and moments; %s\n", units.Count(t.weights()), units.Size(s.ModelBytes), o.describe())
 	if o.AllRanks() > 1 {
 		where := "this process"
-		if t.session.World != nil {
-			where = fmt.Sprintf("%d processes", t.session.World.Processes)
+		if t.session.Process != nil {
+			where = fmt.Sprintf("%d processes", t.session.Process.Processes)
 		}
 		fmt.Fprintf(t.out, "ranks   %d in %s, on %d cores; links of capacity %d\n", o.AllRanks(), where, runtime.GOMAXPROCS(0), o.Capacity)
 		if n := o.relays(); n > 0 {
 			fmt.Fprintf(t.out, "        %d of the %d stages only pass on their inputs; -layers %d gives each a part of the model\n", n, o.Stages, o.Stages-2)
 		}
-		if !o.Ascends() {
+		if !o.AscendingBackward() {
 			fmt.Fprintf(t.out, "        %s adds gradients in an order of its own: weights differ from those of other plans in their last bits\n", o.Plan)
 		}
 	}
@@ -130,13 +130,13 @@ func (t *trainer) show(result *runner.Result, nats float64) {
 // End writes all results of a run, even if it was interrupted or has failed.
 func (t *trainer) End(ended error, saved bool) error {
 	t.progress.End()
-	fault := t.session.World.JoinActions(t.metrics)
+	fault := t.session.Process.JoinActions(t.metrics)
 	tensors, err := t.tensors(weights, false)
 	digest := ""
 	if err == nil {
-		digest, err = t.session.World.SHA256(tensors)
+		digest, err = t.session.Process.SHA256(tensors)
 	}
-	if fault = cmp.Or(fault, err); !t.session.World.Leads() {
+	if fault = cmp.Or(fault, err); !t.session.Process.Leads() {
 		return fault
 	}
 	s := t.summary(ended, digest)

@@ -40,7 +40,7 @@ func TestPlanFiles(t *testing.T) {
 			require.NoError(t, err)
 			bare, err := s.Rule(schedule.Params{Placement: place, Microbatches: 6})
 			require.NoError(t, err)
-			lowered, err := lower.Prepare(bare, lower.Passes{Facts: make([]schedule.Facts, place.Stages()), Capacity: 1})
+			lowered, err := lower.Prepare(bare, lower.Passes{StageInfo: make([]schedule.StageInfo, place.Stages()), Capacity: 1})
 			require.NoError(t, err)
 			want := summaryOf(t, "-data", text, "-ranks", "2", "-microbatches", "6", "-plan", name)
 			for file, write := range map[string]func(w io.Writer) error{
@@ -60,7 +60,7 @@ func TestPlanFiles(t *testing.T) {
 				got := summaryOf(t, append(flags, "-microbatches", "6")...)
 				require.Equal(t, want.WeightsSHA256, got.WeightsSHA256, file)
 				require.Equal(t, *want.LossHeldout, *got.LossHeldout, file)
-				require.Equal(t, want.Ascends, got.Ascends, file)
+				require.Equal(t, want.AscendingBackward, got.AscendingBackward, file)
 				require.Equal(t, 2, got.Ranks)
 				require.Equal(t, want.Stages, got.Stages)
 				require.Zero(t, got.Growth)

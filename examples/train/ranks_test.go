@@ -34,7 +34,7 @@ func TestRanks(t *testing.T) {
 					}
 					got := summaryOf(t, flags...)
 					requireTrained(t, &want, &got)
-					require.Equal(t, s.Ascends, got.Ascends)
+					require.Equal(t, s.AscendingBackward, got.AscendingBackward)
 					require.Equal(t, ranks, got.Ranks)
 					require.Equal(t, ranks*s.PerRank, got.Stages)
 				})
@@ -51,7 +51,7 @@ func requireTrained(t *testing.T, want, got *summary) {
 	require.Equal(t, 2, got.BooksAudited)
 	require.Equal(t, want.GrowthOver, got.GrowthOver)
 	require.Len(t, got.ByRank, got.Ranks)
-	if got.Ascends {
+	if got.AscendingBackward {
 		require.Equal(t, want.WeightsSHA256, got.WeightsSHA256)
 		require.Equal(t, *want.LossTrain, *got.LossTrain)
 		require.Equal(t, *want.LossHeldout, *got.LossHeldout)

@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/trainer/atomicfile"
 	"github.com/weir-ml/weir/trainer/checkpoint"
 	"github.com/weir-ml/weir/trainer/launch"
-	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
@@ -183,13 +183,13 @@ func TestResumeOlderCheckpoint(t *testing.T) {
 		require.NoError(t, checkpoint.Read(c, info.Name, info.Shape, values))
 		tensors = append(tensors, safetensors.Of(info.Name, info.Shape, values))
 	}
-	require.NoError(t, outfile.Write(old, func(w io.Writer) error { return safetensors.Write(w, metadata, tensors...) }))
+	require.NoError(t, atomicfile.Write(old, func(w io.Writer) error { return safetensors.Write(w, metadata, tensors...) }))
 	resumed := summaryOf(t, "-data", text, "-resume", old)
 	require.Equal(t, 1, resumed.ResumedAt)
 	require.Equal(t, whole.WeightsSHA256, resumed.WeightsSHA256)
 
 	metadata["train.flag.products"] = "bfloat16"
-	require.NoError(t, outfile.Write(old, func(w io.Writer) error { return safetensors.Write(w, metadata, tensors...) }))
+	require.NoError(t, atomicfile.Write(old, func(w io.Writer) error { return safetensors.Write(w, metadata, tensors...) }))
 	var out, errs bytes.Buffer
 	status := run(t.Context(), append([]string{"-data", text, "-resume", old}, tiny...), &out, &errs)
 	requireOneLine(t, status, errs.String(), "was trained with -products bfloat16, which -device cuda has: give -products float32")

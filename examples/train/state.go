@@ -64,7 +64,7 @@ func (t *trainer) restore(c *checkpoint.Checkpoint) error {
 	for _, kind := range kinds {
 		tensors, err := t.tensors(kind, true)
 		if err == nil {
-			err = t.session.World.Restore(c, tensors)
+			err = t.session.Process.Restore(c, tensors)
 		}
 		if err != nil {
 			return err
@@ -92,9 +92,9 @@ func (t *trainer) State() (checkpoint.State, []checkpoint.Piece, error) {
 		if err != nil {
 			return state, nil, err
 		}
-		pieces = append(pieces, t.session.World.Stored(tensors)...)
+		pieces = append(pieces, t.session.Process.Stored(tensors)...)
 	}
-	if t.opts.model.FP8 != nil && t.session.World.Leads() {
+	if t.opts.model.FP8 != nil && t.session.Process.Leads() {
 		scales, err := t.model.MarshalScales()
 		if err != nil {
 			return state, nil, err

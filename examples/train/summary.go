@@ -38,9 +38,9 @@ type summary struct {
 	Steps        int    `json:"steps"`      // that have updated the weights
 	ResumedAt    int    `json:"resumed_at"` // how many of them before this run
 	Interrupted  bool   `json:"interrupted"`
-	// Ascends reports whether the backward processes microbatches in ascending order. All such
+	// AscendingBackward reports whether the backward processes microbatches in ascending order. All such
 	// plans give the same weights, bit for bit.
-	Ascends bool `json:"ascends"`
+	AscendingBackward bool `json:"ascends"`
 	metrics.Summary
 	Unit            string   `json:"unit"`                  // byte or token; losses are in nats per unit
 	LossFrequencies *float64 `json:"loss_byte_frequencies"` // loss of a model that only uses the frequency of each byte of the text
@@ -61,7 +61,7 @@ func (t *trainer) summary(ended error, digest string) *summary {
 		Data:   t.data.name, DataBytes: int64(t.data.len() * max(tokenBytes[o.tokens], 1)), DataSHA256: t.data.sum,
 		Plan: o.Plan, Group: o.Group, Stages: o.Stages, Microbatches: o.Microbatches, ReplicaCount: o.Replicas, Shard: o.Shard, Gathered: o.Gathered, Sequence: o.sequence,
 		Width: o.model.Width, Layers: o.model.Layers, Heads: o.model.Heads, FP8: o.fp8, FP8Attention: o.model.FP8Attention, Seed: o.model.Seed,
-		Parameters: t.weights(), Steps: t.session.Done, ResumedAt: t.session.First, Interrupted: errors.Is(ended, job.ErrInterrupted), Ascends: o.Ascends(),
+		Parameters: t.weights(), Steps: t.session.Done, ResumedAt: t.session.First, Interrupted: errors.Is(ended, job.ErrInterrupted), AscendingBackward: o.AscendingBackward(),
 		Summary: t.metrics.Summary(), Unit: o.unit(), LossFrequencies: frequencies,
 		WeightsSHA256: digest, RunFolder: t.folder.Path, Checkpoint: o.Checkpoint,
 	}
@@ -122,8 +122,8 @@ func (t *trainer) page(s *summary) *report.Page {
 		note += ", interrupted"
 	}
 	p.Facts = append(p.Facts, report.Fact{Label: "steps", Value: strconv.Itoa(s.Steps), Note: note})
-	if t.session.World != nil {
-		p.Tables = append(p.Tables, t.session.World.WaitsTable())
+	if t.session.Process != nil {
+		p.Tables = append(p.Tables, t.session.Process.WaitsTable())
 	}
 	settings := report.Table{Title: "Settings", Folded: true}
 	for _, name := range slices.Concat(job.Deciding, []string{"recompute"}, deciding) {

@@ -99,7 +99,7 @@ func (t *trainer) Check(ctx context.Context) (err error) {
 
 // Begin opens the outputs of the run in the leading process, and evaluates the first weights.
 func (t *trainer) Begin(ctx context.Context) (err error) {
-	if !t.session.World.Leads() {
+	if !t.session.Process.Leads() {
 		t.people.Writer, t.opts.JSON = io.Discard, ""
 	} else if t.folder, err = t.opts.OpenFolder(time.Now()); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (t *trainer) Begin(ctx context.Context) (err error) {
 		return errors.Join(err, t.folder.Discard())
 	}
 	t.metrics.Begin(t.measured())
-	if t.session.World.Leads() {
+	if t.session.Process.Leads() {
 		t.introduce()
 	}
 	t.progress = terminal.NewProgress(t.people, terminal.Columns(t.people.Writer), t.session.First, t.opts.steps)
@@ -132,8 +132,8 @@ func (t *trainer) Stepped(ctx context.Context) (err error) {
 	return errors.Join(t.folder.Step(t.line), t.watch.Step(t.metrics, t.line, t.opts.steps, t.subtitle()), err)
 }
 
-// Standings returns what the ranks are doing.
-func (t *trainer) Standings() []transport.Standing { return t.run.Standings() }
+// Statuses returns what the ranks are doing.
+func (t *trainer) Statuses() []transport.RankStatus { return t.run.Statuses() }
 
 // Step trains on one step's microbatches and updates the weights.
 func (t *trainer) Step(ctx context.Context) error {
@@ -146,7 +146,7 @@ func (t *trainer) Step(ctx context.Context) error {
 		step = func() (*runner.Result, error) { return t.stepPacked(ctx) }
 	}
 	result, err := t.metrics.Step(func() (*runner.Result, error) {
-		return t.session.World.Step(ctx, t.metrics, step)
+		return t.session.Process.Step(ctx, t.metrics, step)
 	})
 	if err != nil {
 		return err
@@ -158,7 +158,7 @@ func (t *trainer) Step(ctx context.Context) error {
 	case loss.Empty:
 		return fmt.Errorf("step %d: no %s has a next one to predict: give more text", t.session.Done+1, t.opts.unit())
 	}
-	met, err := t.model.RollScales(ctx, t.session.World.Reducer()) // the model has the devices of every rank of the process
+	met, err := t.model.RollScales(ctx, t.session.Process.Reducer()) // the model has the devices of every rank of the process
 	if err != nil {
 		return err
 	}
@@ -176,9 +176,9 @@ func (t *trainer) Step(ctx context.Context) error {
 }
 
 const (
-	// mostHeldOut is the maximum number of bytes of held-out text that an evaluation reads, so
+	// maxHeldOut is the maximum number of bytes of held-out text that an evaluation reads, so
 	// that it takes seconds.
-	mostHeldOut = 64 << 10
+	maxHeldOut = 64 << 10
 	// heldOutGroups is the number of groups into which the held-out windows are divided. The
 	// variation between the groups shows the precision of their mean.
 	heldOutGroups = 16

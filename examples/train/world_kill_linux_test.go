@@ -155,7 +155,7 @@ func TestKilledProcesses(t *testing.T) {
 		job.resumes = []string{"-data", text, "-resume", job.saved, "-steps", "60", "-evaluate", "0", "-replicas", replicas}
 		job.weights = summaryOf(t, job.resumes...).WeightsSHA256
 	}
-	schedules := slices.DeleteFunc(schedule.Schedules(), func(s schedule.Schedule) bool { return !s.Ascends }) // to the same bits
+	schedules := slices.DeleteFunc(schedule.Schedules(), func(s schedule.Schedule) bool { return !s.AscendingBackward }) // to the same bits
 	for killed := 0; killed < *kills; {
 		processes, signal := 2+random.IntN(3), syscall.SIGKILL
 		if random.IntN(6) == 0 {

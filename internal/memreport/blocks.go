@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	mostBlocks     = 128 // maximum number of blocks of a rank
-	mostBlockCells = 64  // maximum number of cells of a block
-	blockPoints    = 24  // maximum number of points for a block's slope
+	maxBlocks     = 128 // maximum number of blocks of a rank
+	maxBlockCells = 64  // maximum number of cells of a block
+	blockPoints   = 24  // maximum number of points for a block's slope
 )
 
 // blocks holds the levels of a rank by position in a step, relative to the first record's: one
@@ -29,12 +29,12 @@ type block struct {
 // add adds the level of a record. step is the index of the record's step, and number is the
 // step's number.
 func (b *blocks) add(step, number, position int64, above float64) {
-	for b.width = max(b.width, 1); position/b.width >= mostBlockCells; b.width *= 2 {
+	for b.width = max(b.width, 1); position/b.width >= maxBlockCells; b.width *= 2 {
 		for i := range b.list {
 			b.list[i].cells = halved(b.list[i].cells, (*report.Bucket).Join)
 		}
 	}
-	last := b.at(step, mostBlocks, (*block).join)
+	last := b.at(step, maxBlocks, (*block).join)
 	if last.cells == nil {
 		last.first = number
 	}
@@ -98,7 +98,7 @@ func (b *blocks) lateRise() (l lateRise, ok bool) {
 		return l, false
 	}
 	l.block = at
-	if flat := fit(points(l.before, mostPoints)).Median; slopes[at-1]-flat > l.Median/8 {
+	if flat := fit(points(l.before, maxPoints)).Median; slopes[at-1]-flat > l.Median/8 {
 		l.block--
 	}
 	l.first, l.last = b.list[l.block].first, b.list[at].last

@@ -62,12 +62,12 @@ func (c *column) join(next column) {
 	}
 }
 
-// mostColumns is the maximum number of columns of a rank: about two for each dot of a page.
-const mostColumns = 480
+// maxColumns is the maximum number of columns of a rank: about two for each dot of a page.
+const maxColumns = 480
 
 // columns holds the records of one rank.
 type columns struct{ compact[column] }
 
 func (c *columns) add(r *memlog.Record, at place) {
-	c.at(at.Record, mostColumns, (*column).join).add(r, at)
+	c.at(at.Record, maxColumns, (*column).join).add(r, at)
 }

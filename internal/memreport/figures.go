@@ -165,7 +165,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 	if r.totals.Steps > 1 {
 		f.Caption += fmt.Sprintf(" The line is the mean of %s, the band extends from the smallest to the largest.", units.Number(r.totals.Steps, "step"))
 	}
-	list := chunked(of.list, mostColumns)
+	list := chunked(of.list, maxColumns)
 	if len(list) < 2 {
 		return f // no growth within a step
 	}
@@ -216,7 +216,7 @@ func (r *rank) stepsFigure(s *Rank) report.Figure {
 		X:       report.Axis{Label: "steps since the log began", Unit: report.Count},
 		Y:       bytesFromZero,
 	}
-	list := chunked(r.lowest(), mostColumns)
+	list := chunked(r.lowest(), maxColumns)
 	for i := range list {
 		list[i] = list[i].Minus(float64(r.firstLowest))
 	}
@@ -231,7 +231,7 @@ func (r *rank) stepsFigure(s *Rank) report.Figure {
 		}
 		f.Series = append(f.Series, riseLine(size(g.PerStep)+" a step", g.PerStep, float64(max(g.leaves-1, 0)), list))
 		return f
-	case r.totals.Steps < leastPoints:
+	case r.totals.Steps < minPoints:
 		f.Caption += " These are too few to tell whether it grows."
 	default:
 		f.Caption += " It does not grow."
@@ -275,7 +275,7 @@ func ranksFigure(s *Summary) report.Figure {
 		}
 		return r.Planned.Peak, true
 	})
-	if len(s.Ranks) <= mostPanels { // there is room
+	if len(s.Ranks) <= maxPanels { // there is room
 		for _, r := range s.Ranks {
 			f.X.Names = append(f.X.Names, strconv.Itoa(r.Rank))
 		}
@@ -296,10 +296,10 @@ func (l *Log) panels(s *Summary) report.Panels {
 	for i := range s.Ranks {
 		most = max(most, s.Ranks[i].Peak)
 	}
-	if n := len(s.Ranks); n > mostPanels {
-		p.Caption += fmt.Sprintf(" The first %d of %d ranks.", mostPanels, n)
+	if n := len(s.Ranks); n > maxPanels {
+		p.Caption += fmt.Sprintf(" The first %d of %d ranks.", maxPanels, n)
 	}
-	for i := range s.Ranks[:min(len(s.Ranks), mostPanels)] {
+	for i := range s.Ranks[:min(len(s.Ranks), maxPanels)] {
 		one := &s.Ranks[i]
 		r := l.ranks[one.Rank]
 		f := report.Figure{

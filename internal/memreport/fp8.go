@@ -25,19 +25,19 @@ type FP8 struct {
 	GreatestScale float64 `json:"greatest_scale"`
 }
 
-// mostRoles is the maximum number of roles.
-const mostRoles = 16
+// maxRoles is the maximum number of roles.
+const maxRoles = 16
 
 // addFP8 adds a step's record of a role.
 func (l *Log) addFP8(f *memlog.FP8) {
 	name := shortened(f.Role)
 	at := slices.IndexFunc(l.roles, func(r FP8) bool { return r.Role == name })
 	switch {
-	case at < 0 && len(l.roles) < mostRoles:
+	case at < 0 && len(l.roles) < maxRoles:
 		at = len(l.roles)
 		l.roles = append(l.roles, FP8{Role: name})
 	case at < 0:
-		at = mostRoles - 1
+		at = maxRoles - 1
 		l.roles[at].Role = otherNames
 	}
 	r := &l.roles[at]

@@ -88,7 +88,7 @@ func (r *rank) growth() Growth {
 func (r *rank) findGrowth() (g Growth) {
 	lows := r.lowest()
 	steps, leaves := riseOf(lows, 3)
-	lowsX, lowsY := points(lows, mostPoints)
+	lowsX, lowsY := points(lows, maxPoints)
 	if leaves {
 		g.From, g.PerStep = "level", rounded(steps.Median)
 		g.leaves = steps.from
@@ -98,7 +98,7 @@ func (r *rank) findGrowth() (g Growth) {
 	if r.grew {
 		return r.excessGrowth(g)
 	}
-	halfX, halfY := points(r.blocks.joined(len(r.blocks.list)/2, len(r.blocks.list)), mostPoints)
+	halfX, halfY := points(r.blocks.joined(len(r.blocks.list)/2, len(r.blocks.list)), maxPoints)
 	if late, ok := r.blocks.lateRise(); ok {
 		g.From = "level"
 		g.setRate(late.slope)
@@ -114,7 +114,7 @@ func (r *rank) findGrowth() (g Growth) {
 		g.First = &First{Step: r.stepNumber(steps.from), LastStep: r.stepNumber(steps.to), position: -1}
 	} else if rate, ok := r.inconclusiveSteps(lowsX, lowsY); ok {
 		g.Unclear, g.PerStep = true, rounded(rate)
-	} else if rate, ok := inconclusive(halfX, halfY); ok && fit(halfX, halfY).Median >= fit(points(r.stepProfile.list, mostPoints)).Median/2 {
+	} else if rate, ok := inconclusive(halfX, halfY); ok && fit(halfX, halfY).Median >= fit(points(r.stepProfile.list, maxPoints)).Median/2 {
 		g.Unclear, g.PerMicrobatch = true, rounded(rate)
 	}
 	return g
@@ -127,7 +127,7 @@ func (r *rank) inconclusiveSteps(x, y []float64) (rate float64, ok bool) {
 	end := len(y) - 1
 	half := end / 2
 	rate, ok = inconclusive(x, y)
-	if r.minimal < r.totals.Records || len(y) >= leastPoints || end < 1 || ok && end > 2 {
+	if r.minimal < r.totals.Records || len(y) >= minPoints || end < 1 || ok && end > 2 {
 		return rate, ok
 	}
 	if y[end] <= y[half] || half > 0 && slices.Min(y[half:]) < slices.Max(y[:half]) {
@@ -140,7 +140,7 @@ func (r *rank) inconclusiveSteps(x, y []float64) (rate float64, ok bool) {
 // last quarter of the log.
 func (r *rank) growsAtEnd(from int, rate float64) bool {
 	n := len(r.blocks.list)
-	x, y := points(r.blocks.joined(max(n-max(n/4, 1), from), n), mostPoints)
+	x, y := points(r.blocks.joined(max(n-max(n/4, 1), from), n), maxPoints)
 	if n == 1 {
 		x, y = quarter(x, y)
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// MostRanks is the maximum number of ranks in a log. The summary of each takes up to 1 MB.
-const MostRanks = 1024
+// MaxRanks is the maximum number of ranks in a log. The summary of each takes up to 1 MB.
+const MaxRanks = 1024
 
-// ErrRanks is returned if a log has more than MostRanks ranks.
+// ErrRanks is returned if a log has more than MaxRanks ranks.
 var ErrRanks = errors.New("memreport: too many ranks")
 
 // Log accumulates the summary of a memory log. The zero Log is empty and ready to use.
@@ -76,8 +76,8 @@ func (l *Log) peakOwner(o *memory.PeakOwner) error {
 
 // addRank adds a rank to a map, or returns an error if there are too many.
 func addRank[T any](ranks *map[int]T, rank int, kept T) error {
-	if len(*ranks) == MostRanks {
-		return fmt.Errorf("%w: rank %d would exceed the limit of %d", ErrRanks, rank, MostRanks)
+	if len(*ranks) == MaxRanks {
+		return fmt.Errorf("%w: rank %d would exceed the limit of %d", ErrRanks, rank, MaxRanks)
 	}
 	if *ranks == nil {
 		*ranks = map[int]T{}
@@ -95,7 +95,7 @@ func (l *Log) Growth(rank int) (most, records int64) {
 	if r == nil {
 		return 0, 0
 	}
-	return r.mostGrowth, r.totals.Records
+	return r.maxGrowth, r.totals.Records
 }
 
 // sorted returns the ranks by number.

@@ -26,16 +26,16 @@ type Owner struct {
 }
 
 const (
-	mostOwners     = 4096 // maximum number of names of a dump
-	mostPeakOwners = 64   // maximum number of names at the peak of a rank
-	mostName       = 200  // maximum number of bytes of a name
-	otherNames     = "(other names)"
+	maxOwners     = 4096 // maximum number of names of a dump
+	maxPeakOwners = 64   // maximum number of names at the peak of a rank
+	maxName       = 200  // maximum number of bytes of a name
+	otherNames    = "(other names)"
 )
 
-// shortened returns a name cut to mostName.
+// shortened returns a name cut to maxName.
 func shortened(name string) string {
-	if len(name) > mostName {
-		return strings.ToValidUTF8(name[:mostName], "") + "..."
+	if len(name) > maxName {
+		return strings.ToValidUTF8(name[:maxName], "") + "..."
 	}
 	return name
 }
@@ -53,7 +53,7 @@ func (o *owners) add(info *memory.Info) {
 		*o = owners{}
 	}
 	key := ownerKey{shortened(info.Name), info.Class}
-	if (*o)[key] == nil && len(*o) >= mostOwners {
+	if (*o)[key] == nil && len(*o) >= maxOwners {
 		key.name = otherNames
 	}
 	one := (*o)[key]
@@ -95,7 +95,7 @@ func (p *peakOwners) add(o *memory.PeakOwner) {
 		p.step, p.ended = o.Step, false
 	}
 	p.total += o.Bytes
-	if n := len(p.now); n == mostPeakOwners {
+	if n := len(p.now); n == maxPeakOwners {
 		last := &p.now[n-1]
 		*last = memory.PeakOwner{Name: otherNames, Class: last.Class, Bytes: last.Bytes + o.Bytes, Buffers: last.Buffers + o.Buffers, First: -1}
 		return

@@ -92,7 +92,7 @@ func TestPeakOwnersAreBounded(t *testing.T) {
 	require.Equal(t, memreport.Owner{Name: "(other names)", Class: "saved", Bytes: 49370, Buffers: 4937}, owners[0])
 	require.Less(t, len(owners[1].Name), 210)
 
-	for rank := 4; rank < memreport.MostRanks+3; rank++ {
+	for rank := 4; rank < memreport.MaxRanks+3; rank++ {
 		plan(t, log, memory.PeakOwner{Rank: rank})
 	}
 	require.ErrorIs(t, log.Add(&memlog.Record{Schema: 1, PeakOwner: &memory.PeakOwner{Rank: 1 << 20}}), memreport.ErrRanks)

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/trainer/report"
 )
 
-// mostPanels is the maximum number of ranks with their own panel.
-const mostPanels = 48
+// maxPanels is the maximum number of ranks with their own panel.
+const maxPanels = 48
 
 // Page returns the page of the log. name says where the log comes from.
 func (l *Log) Page(name string) *report.Page {
@@ -107,7 +107,7 @@ func (g *Growth) remainder(steps int64) string {
 		return "each step leaves " + size(g.PerStep)
 	case steps == 1:
 		return "in the only step of the log"
-	case steps < leastPoints:
+	case steps < minPoints:
 		return "of a step; too few steps to tell how much each leaves"
 	}
 	return "of a step, which releases all of it"

@@ -42,9 +42,9 @@ func halved[T any](list []T, join func(into *T, next T)) []T {
 	return list[:n]
 }
 
-// mostCells is the maximum number of cells in a profile, and mostStepCells the maximum in a
+// maxCells is the maximum number of cells in a profile, and maxStepCells the maximum in a
 // step's profile.
-const mostCells, mostStepCells = 2048, 4096
+const maxCells, maxStepCells = 2048, 4096
 
 // profile summarizes values by position, which is the position of a record in its step or of a step in the log.
 type profile struct{ compact[report.Bucket] }

@@ -16,10 +16,10 @@ type rank struct {
 	highestMicrobatch int
 	columns           columns
 
-	mostGrowth  int64   // the largest growth of a record
+	maxGrowth   int64   // the largest growth of a record
 	step        int64   // the last record's step
 	inStep      int64   // number of records of this step
-	mostInStep  int64   // the maximum of inStep over all steps
+	maxInStep   int64   // the maximum of inStep over all steps
 	stepLevel   int64   // level of the step's first record
 	stepLowest  int64   // lowest level of the step
 	firstLowest int64   // lowest level of the first step
@@ -70,7 +70,7 @@ func (r *rank) microbatches() int64 {
 	if r.every > 1 {
 		return int64(r.highestMicrobatch) + 1
 	}
-	return r.mostInStep
+	return r.maxInStep
 }
 
 // add adds a record.
@@ -78,7 +78,7 @@ func (r *rank) add(record *memlog.Record) {
 	t := &r.totals
 	if t.Steps == 0 || record.Step != r.step {
 		if t.Steps > 0 {
-			r.lows.add(t.Steps-1, mostCells, float64(r.stepLowest))
+			r.lows.add(t.Steps-1, maxCells, float64(r.stepLowest))
 		}
 		r.step, r.inStep = record.Step, 0
 		r.beginExcess(record)
@@ -88,7 +88,7 @@ func (r *rank) add(record *memlog.Record) {
 	r.last = place{t.Records, record.Step, record.Microbatch}
 	r.columns.add(record, r.last)
 	above := float64(record.Live - r.stepLevel)
-	r.stepProfile.add(r.inStep, mostStepCells, above)
+	r.stepProfile.add(r.inStep, maxStepCells, above)
 	r.blocks.add(t.Steps-1, record.Step, r.inStep, above)
 	r.stepLowest = min(r.stepLowest, record.Live)
 	if t.Steps == 1 {
@@ -96,10 +96,10 @@ func (r *rank) add(record *memlog.Record) {
 	}
 	r.addExcess(record)
 	r.inStep++
-	r.mostInStep = max(r.mostInStep, r.inStep)
+	r.maxInStep = max(r.maxInStep, r.inStep)
 	r.addLevels(record)
 	t.Records++
-	r.mostGrowth = max(r.mostGrowth, record.Growth)
+	r.maxGrowth = max(r.maxGrowth, record.Growth)
 }
 
 // beginExcess begins a step. Its first excess continues that of earlier steps, or restarts at 0 although their
@@ -130,17 +130,17 @@ func (r *rank) addExcess(record *memlog.Record) {
 		r.grew, r.firstExcess, r.firstExcessIn, r.excessNext = true, r.last, position, 0
 	}
 	for r.grew && r.excessNext < position {
-		r.excess.add(r.excessNext, mostCells, 0)
+		r.excess.add(r.excessNext, maxCells, 0)
 		r.excessNext++
 	}
 	if r.grew {
-		r.excess.add(position, mostCells, float64(excess))
+		r.excess.add(position, maxCells, float64(excess))
 	}
 	r.excessNext = position + 1
 	r.excessMost, r.stepGrowth = max(r.excessMost, excess), r.stepGrowth+record.Growth
 	if record.Growth > 0 {
 		r.lastGrew = r.last.Record
-		if _, known := r.leaks[record.Leak]; record.Leak.Call != "" && (known || len(r.leaks) < mostPeakOwners) {
+		if _, known := r.leaks[record.Leak]; record.Leak.Call != "" && (known || len(r.leaks) < maxPeakOwners) {
 			if r.leaks == nil {
 				r.leaks = map[memory.Leak]int64{}
 			}
@@ -183,6 +183,6 @@ func (r *rank) addLevels(record *memlog.Record) {
 func (r *rank) lowest() []report.Bucket {
 	all := r.lows
 	all.list = slices.Clone(all.list)
-	all.add(r.totals.Steps-1, mostCells, float64(r.stepLowest))
+	all.add(r.totals.Steps-1, maxCells, float64(r.stepLowest))
 	return all.list
 }

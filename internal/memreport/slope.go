@@ -15,12 +15,12 @@ type slope struct {
 	Least             float64
 }
 
-// leastPoints is the minimum number of points that can show growth: with fewer, more than one
+// minPoints is the minimum number of points that can show growth: with fewer, more than one
 // random series in a thousand would be in ascending order.
-const leastPoints = 7
+const minPoints = 7
 
-// mostPoints is the maximum number of points for a slope. The number of pairs is its square.
-const mostPoints = 256
+// maxPoints is the maximum number of points for a slope. The number of pairs is its square.
+const maxPoints = 256
 
 // The numbers of standard deviations within which 99 % and 99.99 % of a normal distribution lie.
 const (
@@ -80,7 +80,7 @@ func correlation(x, y []float64, slope float64) float64 {
 // rises reports whether the rise of this many points is too large to be due to chance. Three
 // points with equal increments are not chance.
 func (s slope) rises(points int) bool {
-	return s.Least > 0 && (points >= leastPoints || points >= 3 && s.Low == s.High)
+	return s.Least > 0 && (points >= minPoints || points >= 3 && s.Low == s.High)
 }
 
 // continues reports whether a rise may still have its rate at the end: the confidence interval of
@@ -111,7 +111,7 @@ func inconclusive(x, y []float64) (rate float64, ok bool) {
 // end.
 func fitEnd(x, y []float64, halves int) (s slope, ok bool) {
 	saturates := false
-	for part := 0; halves >= 0 && (part == 0 || len(x)-part >= leastPoints); halves-- {
+	for part := 0; halves >= 0 && (part == 0 || len(x)-part >= minPoints); halves-- {
 		if s = fit(x[part:], y[part:]); s.rises(len(x) - part) {
 			x, y := x[(part+len(x))/2:], y[(part+len(x))/2:]
 			if continues(x, y, s.Median) && (!saturates || fit(x, y).Median >= s.Median/2) {
@@ -134,13 +134,13 @@ type rise struct {
 // rise shows only in the last points, so it also checks the last half, quarter and so on, up to
 // halves times. Points before the rise do not affect the slope.
 func riseOf(cells []report.Bucket, halves int) (r rise, ok bool) {
-	x, y := points(cells, mostPoints)
+	x, y := points(cells, maxPoints)
 	if r.slope, ok = fitEnd(x, y, halves); !ok {
 		return rise{}, false
 	}
 	r.from, r.to = start(cells, x, y, r.Median)
 	flat := 0
-	for flat < len(x)-leastPoints && x[flat] < float64(r.from-1) {
+	for flat < len(x)-minPoints && x[flat] < float64(r.from-1) {
 		flat++
 	}
 	if again := fit(x[flat:], y[flat:]); again.rises(len(x) - flat) {

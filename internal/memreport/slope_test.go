@@ -68,14 +68,14 @@ func TestCorner(t *testing.T) {
 
 // A profile has every value, for any number of positions.
 func TestProfile(t *testing.T) {
-	for _, n := range []int{1, mostCells, mostCells + 1, 3*mostCells + 7} {
+	for _, n := range []int{1, maxCells, maxCells + 1, 3*maxCells + 7} {
 		var p profile
 		for pass := range 2 {
 			for i := range n {
-				p.add(int64(i), mostCells, float64(pass))
+				p.add(int64(i), maxCells, float64(pass))
 			}
 		}
-		require.LessOrEqual(t, len(p.list), mostCells)
+		require.LessOrEqual(t, len(p.list), maxCells)
 		next := 0
 		for _, c := range p.list {
 			positions := int(c.Last-c.First) + 1
@@ -92,7 +92,7 @@ func TestRise(t *testing.T) {
 		var p profile
 		start := int64(n / 3)
 		for i := range int64(n) {
-			p.add(i, mostCells, 1000*float64(max(i-start, 0)))
+			p.add(i, maxCells, 1000*float64(max(i-start, 0)))
 		}
 		r, ok := riseOf(p.list, 1)
 		require.True(t, ok)
@@ -105,7 +105,7 @@ func TestRise(t *testing.T) {
 
 // Columns preserve all extremes, sums and records.
 func TestColumns(t *testing.T) {
-	for _, n := range []int{1, mostColumns, mostColumns + 1, 5*mostColumns + 3} {
+	for _, n := range []int{1, maxColumns, maxColumns + 1, 5*maxColumns + 3} {
 		var c columns
 		random := rand.New(rand.NewPCG(3, uint64(n)))
 		values := make([]int64, n)
@@ -113,7 +113,7 @@ func TestColumns(t *testing.T) {
 			values[i] = random.Int64N(1000)
 			c.add(recordOf(values[i], i%3 == 0), place{Record: int64(i)})
 		}
-		require.LessOrEqual(t, len(c.list), mostColumns)
+		require.LessOrEqual(t, len(c.list), maxColumns)
 		next := 0
 		for _, one := range c.list {
 			require.Equal(t, int64(next), one.First.Record)

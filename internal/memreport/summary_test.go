@@ -341,10 +341,10 @@ func TestOwners(t *testing.T) {
 
 func TestMostRanks(t *testing.T) {
 	log := &memreport.Log{}
-	for rank := range memreport.MostRanks {
+	for rank := range memreport.MaxRanks {
 		require.NoError(t, log.Add(minimal(0, rank, 0, 1)))
 	}
-	require.ErrorIs(t, log.Add(minimal(0, memreport.MostRanks, 0, 1)), memreport.ErrRanks)
+	require.ErrorIs(t, log.Add(minimal(0, memreport.MaxRanks, 0, 1)), memreport.ErrRanks)
 	require.NoError(t, log.Add(minimal(0, 5, 1, 1)), "ranks that are known go on")
 	out := textOf(t, log)
 	require.Less(t, strings.Count(out, "\n"), 50)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	mostRows    = 32 // maximum number of ranks with their own line
+	maxRows     = 32 // maximum number of ranks with their own line
 	shownOwners = 12
 )
 
@@ -60,11 +60,11 @@ func firstRows(t report.Table, n int) report.Table {
 func (s *Summary) rankLines(b *strings.Builder) {
 	table := s.rankTable("rank", "replica", "level", "peak", "planned", "far peak", "reserved", "growth per microbatch")
 	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', tabwriter.AlignRight)
-	for _, row := range append([][]string{table.Head}, firstRows(table, mostRows).Rows...) {
+	for _, row := range append([][]string{table.Head}, firstRows(table, maxRows).Rows...) {
 		fmt.Fprintln(t, strings.Join(row, "\t")+"\t")
 	}
 	t.Flush() // into memory
-	if n := len(s.Ranks) - mostRows; n > 0 {
+	if n := len(s.Ranks) - maxRows; n > 0 {
 		fmt.Fprintf(b, "and %s more\n", units.Number(n, "rank"))
 	}
 }
@@ -83,7 +83,7 @@ func (s *Summary) findings() (lines []string) {
 		}
 	}
 	for i, finding := range order {
-		if i == mostRows {
+		if i == maxRows {
 			lines = append(lines, fmt.Sprintf("and %d more, each in another way", len(order)-i))
 			break
 		}
@@ -119,8 +119,8 @@ func (s *Summary) planFindings() (lines []string) {
 			lines = append(lines, fmt.Sprintf("rank %d stays within its plan: peak %s of %s", r.Rank, units.Exactly(r.Peak), units.Exactly(p.Peak)))
 		}
 	}
-	if len(lines) > mostRows {
-		lines = append(lines[:mostRows], fmt.Sprintf("and %s more", units.Number(len(lines)-mostRows, "rank")))
+	if len(lines) > maxRows {
+		lines = append(lines[:maxRows], fmt.Sprintf("and %s more", units.Number(len(lines)-maxRows, "rank")))
 	}
 	if exact > 0 {
 		lines = append(lines, fmt.Sprintf("measured as planned, to the byte, on %d of %s", exact, units.Number(ranks, "rank")))

@@ -10,11 +10,11 @@ import (
 // Sizes for which the attention kernels are built.
 const (
 	attentionTile = 16  // queries, and keys, per tile
-	mostHeadDim   = 128 // elements per head
+	maxHeadDim    = 128 // elements per head
 )
 
-// MostHeadDim returns the maximum number of elements per head.
-func (d *Device) MostHeadDim() int { return mostHeadDim }
+// MaxHeadDim returns the maximum number of elements per head.
+func (d *Device) MaxHeadDim() int { return maxHeadDim }
 
 // AttentionWorkspace returns one element for each head and token for the backward pass. The
 // forward pass needs no workspace, but must be given one element.
@@ -35,8 +35,8 @@ func times(a, b int) int {
 
 // heads rejects heads that are too wide for the kernels.
 func (o *operation) heads(tokens, headDim int) {
-	if o.fits(tokens); headDim > mostHeadDim && o.err == nil {
-		o.err = fmt.Errorf("%w: attention with %d elements per head: use more heads, of at most %d elements each", ErrMissing, headDim, mostHeadDim)
+	if o.fits(tokens); headDim > maxHeadDim && o.err == nil {
+		o.err = fmt.Errorf("%w: attention with %d elements per head: use more heads, of at most %d elements each", ErrMissing, headDim, maxHeadDim)
 	}
 }
 

@@ -157,15 +157,15 @@ func inGraph(t *testing.T, d *cuda.Device) {
 	h := host(t)
 	want := filled(t, h, 40, 1)
 	y := put(t, d, memory.Resident, content(t, h, want))
-	require.NoError(t, d.Lay(&memory.Layout{Height: page, Places: []int32{0, 0}, Levels: make([]memory.Level, 1)}))
+	require.NoError(t, d.SetLayout(&memory.Layout{Height: page, Places: []int32{0, 0}, Levels: make([]memory.Level, 1)}))
 	for mb := range int64(4) {
-		d.At(0)
+		d.SetPlace(0)
 		for op := range uint64(20) {
 			key := kernels.Key{Seed: 9, Step: 2, Microbatch: mb, Op: op}
 			require.NoError(t, errors.Join(d.Dropout(y, y, 0.01, key), h.Dropout(want, want, 0.01, key)))
 		}
 	}
-	require.NoError(t, d.Lay(nil))
+	require.NoError(t, d.SetLayout(nil))
 	require.Equal(t, content(t, h, want), content(t, d, y))
 	require.NoError(t, d.Close())
 }

@@ -124,7 +124,7 @@ func (d *Device) open(cfg Config) (err error) {
 			return err
 		}
 	}
-	facts := d.driver.Facts()
+	facts := d.driver.Properties()
 	if cfg.Capacity == 0 {
 		cfg.Capacity = facts.Total
 	}
@@ -159,11 +159,11 @@ func (d *Device) load(text string) error {
 }
 
 // Name returns the name of the GPU.
-func (d *Device) Name() string { return "cuda: " + d.driver.Facts().Name }
+func (d *Device) Name() string { return "cuda: " + d.driver.Properties().Name }
 
 // ShadowConfig returns the configuration of an arena like the device's, but without memory.
 func (d *Device) ShadowConfig() memory.ArenaConfig {
-	return memory.ArenaConfig{Capacity: d.pages.size, Align: align, Range: memory.Unbacked(d.pages.page)}
+	return memory.ArenaConfig{Capacity: d.pages.size, Align: align, Range: memory.UnbackedRange(d.pages.page)}
 }
 
 // launch queues the named kernel, with one word for each parameter.
@@ -215,12 +215,12 @@ func (d *Device) Release(b kernels.Buffer) (freed int64, err error) {
 	return freed, err
 }
 
-// Leave combines Yield and Release.
-func (d *Device) Leave(b kernels.Buffer) (yielded, freed int64, class memory.Class, err error) {
-	if yielded, freed, class, err = d.Buffers.Leave(b); freed > 0 {
+// UnholdAndRelease combines Unhold and Release.
+func (d *Device) UnholdAndRelease(b kernels.Buffer) (unheld, freed int64, class memory.Class, err error) {
+	if unheld, freed, class, err = d.Buffers.UnholdAndRelease(b); freed > 0 {
 		err = errors.Join(err, d.settle(b))
 	}
-	return yielded, freed, class, err
+	return unheld, freed, class, err
 }
 
 func (d *Device) settle(b kernels.Buffer) error {

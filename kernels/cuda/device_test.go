@@ -45,13 +45,13 @@ var layout = &memory.Layout{
 // steps runs a step of several microbatches: sum += microbatch·x, with each microbatch in a
 // new entry. It returns the number of calls for memory and of waits.
 func steps(fake *fakecuda.Driver, dev *cuda.Device, sum kernels.Buffer, microbatches int) (asked, waited int, err error) {
-	if err := dev.Lay(layout); err != nil {
+	if err := dev.SetLayout(layout); err != nil {
 		return 0, 0, err
 	}
 	asked, waited = fake.Calls(memoryCalls...), fake.Calls("Sync", "Done")
 	x := make([]float32, n)
 	for mb := range microbatches {
-		dev.At(0)
+		dev.SetPlace(0)
 		for i := range x {
 			x[i] = float32(mb + i)
 		}
@@ -70,7 +70,7 @@ func steps(fake *fakecuda.Driver, dev *cuda.Device, sum kernels.Buffer, microbat
 		}
 	}
 	asked, waited = fake.Calls(memoryCalls...)-asked, fake.Calls("Sync", "Done")-waited
-	return asked, waited, dev.Lay(nil)
+	return asked, waited, dev.SetLayout(nil)
 }
 
 // right reports whether sum has the value that steps should have computed.
@@ -169,8 +169,8 @@ func TestReleaseAndRestore(t *testing.T) {
 	require.NoError(t, err)
 
 	for range 2 {
-		require.NoError(t, dev.Lay(layout))
-		require.NoError(t, dev.Lay(nil))
+		require.NoError(t, dev.SetLayout(layout))
+		require.NoError(t, dev.SetLayout(nil))
 		var file bytes.Buffer
 		require.NoError(t, dev.ReleasePages(&file, memory.StepScope, memory.Weights))
 		free, _, err := fake.MemInfo()
@@ -197,7 +197,7 @@ func TestFailures(t *testing.T) {
 	all, _, err := fake.MemInfo()
 	require.NoError(t, err)
 	big := &memory.Layout{Height: 20 * page, Places: []int32{0}}
-	err = dev.Lay(big)
+	err = dev.SetLayout(big)
 	require.ErrorIs(t, err, memory.ErrOutOfMemory)
 	require.ErrorIs(t, err, driver.ErrOutOfMemory)
 	require.ErrorContains(t, err, "81920 bytes for a step")
@@ -272,10 +272,10 @@ func received(t *testing.T, seed uint64, intoFrom, intoTo driver.Stream) (sums [
 	x, sums := make([]float32, n), make([]float32, n)
 	arrives := *layout
 	arrives.Allocations = []memory.Allocation{{Offset: 256, Bytes: 4 * n, Class: memory.Transfer}}
-	err = errors.Join(from.WriteFloat32(one, ramp(n)), to.WriteFloat32(sum, x), from.Lay(layout), to.Lay(&arrives))
+	err = errors.Join(from.WriteFloat32(one, ramp(n)), to.WriteFloat32(sum, x), from.SetLayout(layout), to.SetLayout(&arrives))
 	for mb := 0; mb < 12 && err == nil; mb++ {
-		from.At(0)
-		to.At(0)
+		from.SetPlace(0)
+		to.SetPlace(0)
 		b, failed := from.Alloc(memory.Entry, kernels.Float32, n)
 		for i := range x {
 			x[i] = float32(mb * i)

@@ -15,7 +15,7 @@
 // it returns pages to the system, in a write that finds the ring of page-locked memory full, in
 // SumSquares and HeadLoss (for their results), and in operations that look up rows of a
 // vocabulary by ids that the host did not write. A step adds its losses to cells of class
-// memory.Loss (loss.Cells), and reads them at its end.
+// memory.Loss (loss.DeviceCells), and reads them at its end.
 //
 // Offload. Copies to far memory, which is page-locked, and copies back have a stream each
 // (Device.Far). They wait for the kernels queued before them. At WAIT_OFFLOAD, and before the

@@ -21,10 +21,10 @@ type graphs struct {
 }
 
 const (
-	mostGraphs  = 1024 // maximum number of sequences that are kept
-	leastPieces = 4    // minimum length of a sequence that is worth a graph
-	mostVarying = 64   // maximum number of words of a sequence that differ between microbatches
-	putWords    = 16   // words that one launch of the kernel put writes
+	maxGraphs  = 1024 // maximum number of sequences that are kept
+	minPieces  = 4    // minimum length of a sequence that is worth a graph
+	maxVarying = 64   // maximum number of words of a sequence that differ between microbatches
+	putWords   = 16   // words that one launch of the kernel put writes
 )
 
 // varying gives, by kernel, the index of the argument that differs between microbatches: the
@@ -95,11 +95,11 @@ func (d *Device) flush() error {
 
 func (d *Device) flushAll() error {
 	g := &d.graphs
-	if len(g.pieces) >= leastPieces {
+	if len(g.pieces) >= minPieces {
 		sum := g.sum()
 		if r := g.known[sum]; r != nil && r.is(g) {
 			return d.again(r)
-		} else if r == nil && len(g.known) < mostGraphs && g.variations() <= mostVarying {
+		} else if r == nil && len(g.known) < maxGraphs && g.variations() <= maxVarying {
 			g.known[sum] = &recording{pieces: slices.Clone(g.pieces), words: slices.Clone(g.words)}
 		}
 	}
@@ -210,25 +210,25 @@ func (d *Device) forgetGraphs() (err error) {
 	return err
 }
 
-// Lay starts or ends planned steps; see memory.Planned. In a planned step, an action's kernels
+// SetLayout starts or ends planned steps; see memory.Planned. In a planned step, an action's kernels
 // are queued when the action is over, because only then is their sequence known.
-func (d *Device) Lay(layout *memory.Layout) error {
+func (d *Device) SetLayout(layout *memory.Layout) error {
 	d.mu.Lock()
 	flushed := d.flush()
 	d.graphs.on = false
 	d.mu.Unlock()
-	if err := d.Buffers.Lay(layout); err != nil || layout == nil {
+	if err := d.Buffers.SetLayout(layout); err != nil || layout == nil {
 		return joined(flushed, err)
 	}
 	d.graphs.on = !d.plain
 	return flushed
 }
 
-// At sets the place that a step has reached in its program, and queues the deferred pieces. The
+// SetPlace sets the place that a step has reached in its program, and queues the deferred pieces. The
 // next call returns any error.
-func (d *Device) At(place int) {
+func (d *Device) SetPlace(place int) {
 	d.mu.Lock()
 	_ = d.flush()
 	d.mu.Unlock()
-	d.Buffers.At(place)
+	d.Buffers.SetPlace(place)
 }

@@ -17,18 +17,18 @@ import (
 // actions runs a planned step of count actions: each adds 5·(number + element) to sum, with
 // five kernels that read one new entry.
 func actions(dev *cuda.Device, sum kernels.Buffer, count int) (err error) {
-	if err := dev.Lay(layout); err != nil {
+	if err := dev.SetLayout(layout); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
 			dev.Reclaim(0)
 		}
-		err = errors.Join(err, dev.Lay(nil))
+		err = errors.Join(err, dev.SetLayout(nil))
 	}()
 	x := make([]float32, n)
 	for a := range count {
-		dev.At(0)
+		dev.SetPlace(0)
 		for i := range x {
 			x[i] = float32(a + i)
 		}
@@ -175,9 +175,9 @@ func TestGraphsAllocateNothing(t *testing.T) {
 	fake := fakecuda.New(1, 64*page, page)
 	dev := openFake(t, fake, fake)
 	sum := newSum(t, dev)
-	require.NoError(t, dev.Lay(layout))
+	require.NoError(t, dev.SetLayout(layout))
 	action := func() {
-		dev.At(0)
+		dev.SetPlace(0)
 		for range 6 {
 			_ = dev.Axpy(sum, sum, 0, n)
 		}
@@ -187,9 +187,9 @@ func TestGraphsAllocateNothing(t *testing.T) {
 	}
 	was := dev.Driver(idle{fake})
 	require.Zero(t, testing.AllocsPerRun(100, action))
-	dev.At(0)
+	dev.SetPlace(0)
 	dev.Driver(was)
 	require.Positive(t, fake.Calls("LaunchGraph"))
-	require.NoError(t, dev.Lay(nil))
+	require.NoError(t, dev.SetLayout(nil))
 	require.NoError(t, dev.Close())
 }

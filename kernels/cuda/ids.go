@@ -8,13 +8,13 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// ids summarizes an Int32 buffer that the host has written completely: its least and greatest
+// ids summarizes an Int32 buffer that the host has written completely: its smallest and largest
 // elements and their positions. This allows ids to be checked against a vocabulary without
 // waiting.
 type ids struct {
-	handle          memory.Handle
-	least, most     int32
-	leastAt, mostAt int
+	handle       memory.Handle
+	min, max     int32
+	minAt, maxAt int
 }
 
 // wrote records a summary of what was written to a buffer, or that the buffer's contents are
@@ -24,13 +24,13 @@ func (d *Device) wrote(b kernels.Buffer, x []int32) {
 	if len(x) < b.N || d.Bytes(b) < d.Bytes(kernels.Buffer{Handle: b.Handle}) { // or a view
 		return
 	}
-	k := ids{handle: b.Handle, least: x[0], most: x[0]}
+	k := ids{handle: b.Handle, min: x[0], max: x[0]}
 	for i, id := range x {
-		if id < k.least {
-			k.least, k.leastAt = id, i
+		if id < k.min {
+			k.min, k.minAt = id, i
 		}
-		if id > k.most {
-			k.most, k.mostAt = id, i
+		if id > k.max {
+			k.max, k.maxAt = id, i
 		}
 	}
 	d.ids = append(d.ids, k)
@@ -58,10 +58,10 @@ func (o *operation) inRange(name string, b kernels.Buffer, vocabulary int) {
 		return
 	}
 	if i := d.known(b); i >= 0 {
-		if k := &d.ids[i]; k.least < 0 {
-			o.bad(name, k.leastAt, k.least, vocabulary)
-		} else if int(k.most) >= vocabulary {
-			o.bad(name, k.mostAt, k.most, vocabulary)
+		if k := &d.ids[i]; k.min < 0 {
+			o.bad(name, k.minAt, k.min, vocabulary)
+		} else if int(k.max) >= vocabulary {
+			o.bad(name, k.maxAt, k.max, vocabulary)
 		}
 		return
 	}

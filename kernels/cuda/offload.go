@@ -10,11 +10,11 @@ var _ memory.Offloader[kernels.Buffer] = (*Device)(nil)
 
 // far is a device's far memory: page-locked host memory, allocated as layouts need it.
 type far struct {
-	memory.Unbacked // far memory has neither pages to discard nor bytes for the processor to access
-	device          *Device
-	parts           []farPart
-	size            int64
-	copies          []driver.Event // by number: the event of the last Store or Load
+	memory.UnbackedRange // far memory has neither pages to discard nor bytes for the processor to access
+	device               *Device
+	parts                []farPart
+	size                 int64
+	copies               []driver.Event // by number: the event of the last Store or Load
 }
 
 // farPart is a piece of page-locked memory at an offset of the far memory.
@@ -31,7 +31,7 @@ func (d *Device) Like(class memory.Class, b kernels.Buffer) (kernels.Buffer, err
 
 // Far returns new far memory: page-locked host memory, allocated before the step that first needs
 // it. The caller must release it before closing the device.
-func (d *Device) Far() (memory.Far[kernels.Buffer], error) {
+func (d *Device) NewFarMemory() (memory.FarMemory[kernels.Buffer], error) {
 	for _, s := range []*driver.Stream{&d.leaving, &d.returning} {
 		if *s == 0 {
 			var err error
@@ -40,7 +40,7 @@ func (d *Device) Far() (memory.Far[kernels.Buffer], error) {
 			}
 		}
 	}
-	return &far{Unbacked: farPage, device: d}, nil
+	return &far{UnbackedRange: farPage, device: d}, nil
 }
 
 // farPage is the unit, in bytes, in which far memory grows. It is the page size of hosts.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/engine/far"
+	"github.com/weir-ml/weir/internal/engine/offload"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/kernels/cuda/driver"
 	"github.com/weir-ml/weir/kernels/cuda/internal/fakecuda"
@@ -85,12 +85,12 @@ func offloads(t *testing.T, fake *fakecuda.Driver, as driver.Driver, microbatche
 	}
 	total := alloc(memory.Resident)
 	must(dev.Zero(total))
-	away, e := far.NewOn(dev, 0)
+	away, e := offload.NewOn(dev, 0)
 	require.NoError(t, e)
 	defer func() { _ = away.Close() }()
 	for _, places := range []int{2, 3} { // a step grows
-		must(away.Lay(nil))
-		must(away.Lay(farLayout(places)))
+		must(away.SetLayout(nil))
+		must(away.SetLayout(farLayout(places)))
 	}
 	must(away.Start(3))
 	asked, waited := fake.Calls("HostAlloc", "HostFree", "NewEvent"), fake.Calls("Sync")
@@ -117,7 +117,7 @@ func offloads(t *testing.T, fake *fakecuda.Driver, as driver.Driver, microbatche
 			if err != nil {
 				break
 			}
-			away.At(i % 3)
+			away.SetPlace(i % 3)
 			copies[i], e = away.Store(near[i])
 			must(e)
 		}
@@ -200,25 +200,25 @@ func TestOffloadRefused(t *testing.T) {
 	fake := fakecuda.New(1, 64*page, page)
 	dev := openFake(t, fake, fake)
 	fake.Plant("NewStream", 2, driver.ErrOutOfMemory)
-	_, err := far.NewOn(dev, 0)
+	_, err := offload.NewOn(dev, 0)
 	require.ErrorIs(t, err, driver.ErrOutOfMemory)
-	_, err = far.NewOn(dev, -1)
+	_, err = offload.NewOn(dev, -1)
 	require.Error(t, err)
-	away, err := far.NewOn(dev, 2*4096)
+	away, err := offload.NewOn(dev, 2*4096)
 	require.NoError(t, err)
 	fake.Plant("HostAlloc", 1, driver.ErrOutOfMemory)
-	err = away.Lay(farLayout(2))
+	err = away.SetLayout(farLayout(2))
 	require.ErrorIs(t, err, memory.ErrOutOfMemory)
 	require.ErrorIs(t, err, driver.ErrOutOfMemory)
-	require.ErrorIs(t, away.Lay(farLayout(3)), memory.ErrOutOfMemory, "more than the limit")
-	require.NoError(t, away.Lay(farLayout(2)))
+	require.ErrorIs(t, away.SetLayout(farLayout(3)), memory.ErrOutOfMemory, "more than the limit")
+	require.NoError(t, away.SetLayout(farLayout(2)))
 	fake.Plant("NewEvent", 2, driver.ErrOutOfMemory)
 	require.ErrorIs(t, away.Start(2), driver.ErrOutOfMemory)
 	require.NoError(t, away.Start(2))
 	b, err := dev.Alloc(memory.Saved, kernels.Float32, n)
 	require.NoError(t, err)
 	require.NoError(t, dev.Zero(b))
-	away.At(0)
+	away.SetPlace(0)
 	fake.Plant("CopyOut", 1, driver.ErrLost)
 	_, err = away.Store(b)
 	require.ErrorIs(t, err, driver.ErrLost)

@@ -21,7 +21,7 @@ var ErrMissing = errors.New("cuda: the device lacks the operation")
 // per-token state of HeadLoss.
 const (
 	varyingAt    = headRows + 24*headTokens // words that graphs read
-	scratchBytes = varyingAt + 8*mostVarying
+	scratchBytes = varyingAt + 8*maxVarying
 )
 
 // libraryBytes is the size of the library's workspace on the device: the recommendation of
@@ -71,7 +71,7 @@ func (d *Device) closeOperations() error {
 // scratchPages returns the device's page size, and the size of scratch memory, rounded up to
 // whole pages. The last pages belong to the library.
 func (d *Device) scratchPages() (page, bytes int64) {
-	page, bytes = d.driver.Facts().Page, scratchBytes
+	page, bytes = d.driver.Properties().Page, scratchBytes
 	if d.library != nil {
 		bytes += libraryBytes
 	}
@@ -120,9 +120,9 @@ func (o *operation) fits(dimensions ...int) {
 
 // launch queues a kernel on a grid of columns×rows blocks.
 func (o *operation) launch(kernel string, columns, rows, threads int, args ...uint64) {
-	const mostColumns, mostRows = math.MaxInt32, 65535 // limits of every GPU
-	if (columns > mostColumns || rows > mostRows) && o.err == nil {
-		o.err = fmt.Errorf("%w: %d by %d blocks of %s, want at most %d by %d", kernels.ErrShape, columns, rows, kernel, mostColumns, mostRows)
+	const maxColumns, maxRows = math.MaxInt32, 65535 // limits of every GPU
+	if (columns > maxColumns || rows > maxRows) && o.err == nil {
+		o.err = fmt.Errorf("%w: %d by %d blocks of %s, want at most %d by %d", kernels.ErrShape, columns, rows, kernel, maxColumns, maxRows)
 	}
 	if o.err == nil {
 		o.err = o.device.launch(kernel, [3]uint32{uint32(columns), uint32(rows), 1}, [3]uint32{uint32(threads), 1, 1}, args...)
@@ -137,8 +137,8 @@ func (o *operation) line(kernel string, blocks, threads int, args ...uint64) {
 // each queues an elementwise kernel over n elements, whose result does not depend on the number
 // of threads.
 func (o *operation) each(kernel string, n int, args ...uint64) {
-	const threads, mostBlocks = 256, 1 << 14
-	o.line(kernel, min((n+threads-1)/threads, mostBlocks), threads, args...)
+	const threads, maxBlocks = 256, 1 << 14
+	o.line(kernel, min((n+threads-1)/threads, maxBlocks), threads, args...)
 }
 
 // zero queues a fill of n float32 with 0.

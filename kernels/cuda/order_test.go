@@ -103,9 +103,9 @@ func TestEndsBehindACopy(t *testing.T) {
 		},
 		"leave": func(t *testing.T, dev *cuda.Device) {
 			b := written(t, dev)
-			_, _, err := dev.Enter(b)
+			_, _, err := dev.HoldWithClass(b)
 			require.NoError(t, err)
-			_, freed, _, err := dev.Leave(b)
+			_, freed, _, err := dev.UnholdAndRelease(b)
 			require.NoError(t, err)
 			require.Positive(t, freed)
 		},
@@ -130,10 +130,10 @@ func TestEndsBehindACopy(t *testing.T) {
 				dev, err := cuda.Open(fake, cuda.Config{})
 				require.NoError(t, err)
 				fake.Follow(dev.All)
-				require.NoError(t, dev.Lay(place))
-				dev.At(0)
+				require.NoError(t, dev.SetLayout(place))
+				dev.SetPlace(0)
 				end(t, dev)
-				dev.At(1)
+				dev.SetPlace(1)
 				b, err := dev.Alloc(memory.Saved, kernels.Float32, many)
 				require.NoError(t, err)
 				require.NoError(t, dev.Zero(b))
@@ -141,9 +141,9 @@ func TestEndsBehindACopy(t *testing.T) {
 				require.Equal(t, make([]float32, many), content(t, dev, b), "seed %d", seed)
 				_, err = dev.Release(b)
 				require.NoError(t, err)
-				dev.At(0)
+				dev.SetPlace(0)
 				end(t, dev)
-				require.NoError(t, dev.Lay(nil))
+				require.NoError(t, dev.SetLayout(nil))
 				require.NoError(t, dev.ReleasePages(nil, memory.StepScope), "seed %d", seed)
 				require.NoError(t, dev.Close())
 			}

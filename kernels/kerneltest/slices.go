@@ -157,13 +157,13 @@ func refuseSlices(l *lab, d slicer) {
 		"Retain":  l.d.Retain,
 		"Release": func(b kernels.Buffer) error { _, err := l.d.Release(b); return err },
 		"Hold":    func(b kernels.Buffer) error { _, err := l.d.Hold(b); return err },
-		"Yield":   func(b kernels.Buffer) error { _, err := l.d.Yield(b); return err },
+		"Unhold":  func(b kernels.Buffer) error { _, err := l.d.Unhold(b); return err },
 	} {
 		l.refuse(name+" of a view", kernels.ErrView, func() error { return call(v) })
 	}
-	if fused, ok := l.d.(memory.Fused[kernels.Buffer]); ok {
-		l.refuse("Enter of a view", kernels.ErrView, func() error { _, _, err := fused.Enter(v); return err })
-		l.refuse("Leave of a view", kernels.ErrView, func() error { _, _, _, err := fused.Leave(v); return err })
+	if fused, ok := l.d.(memory.HoldReleaser[kernels.Buffer]); ok {
+		l.refuse("HoldWithClass of a view", kernels.ErrView, func() error { _, _, err := fused.HoldWithClass(v); return err })
+		l.refuse("UnholdAndRelease of a view", kernels.ErrView, func() error { _, _, _, err := fused.UnholdAndRelease(v); return err })
 	}
 	next, across := l.slice(x, 30, 20), l.slice(x, 29, 20)
 	l.do("Add of neighbouring views", func() error { return l.d.Add(v, next) }, x)

@@ -16,7 +16,7 @@ func checks[T any]() []check[T] {
 		{"birth", birth[T]},
 		{"release", release[T]},
 		{"hold", hold[T]},
-		{"yield", yield[T]},
+		{"unhold", yield[T]},
 		{"borrow", borrow[T]},
 		{"no plain reference", noPlain[T]},
 		{"not held", notHeld[T]},
@@ -124,13 +124,13 @@ func noPlain[T any](p *probe[T]) {
 	p.release(h, 300)
 }
 
-// notHeld: a buffer that is not held cannot be yielded.
+// notHeld: a buffer that is not held cannot be unheld.
 func notHeld[T any](p *probe[T]) {
 	h := p.alloc(memory.Activation, 300)
-	p.refuses("yield of a buffer that is not held", p.Space.Yield, h, memory.ErrNotHeld)
+	p.refuses("yield of a buffer that is not held", p.Space.Unhold, h, memory.ErrNotHeld)
 	p.hold(h, 300) // still one plain reference
 	p.yield(h, 300)
-	p.refuses("yield of a buffer that is no longer held", p.Space.Yield, h, memory.ErrNotHeld)
+	p.refuses("yield of a buffer that is no longer held", p.Space.Unhold, h, memory.ErrNotHeld)
 	p.release(h, 300)
 }
 
@@ -138,7 +138,7 @@ func notHeld[T any](p *probe[T]) {
 func independent[T any](p *probe[T]) {
 	x, y := p.alloc(memory.Saved, 300), p.alloc(memory.Saved, 500)
 	p.hold(x, 300)
-	p.refuses("yield of the other buffer", p.Space.Yield, y, memory.ErrNotHeld)
+	p.refuses("yield of the other buffer", p.Space.Unhold, y, memory.ErrNotHeld)
 	p.retain(y)
 	p.hold(y, 500)
 	p.yield(x, 300)
@@ -243,12 +243,12 @@ func peak[T any](p *probe[T], b memory.Book) {
 // places of their allocations.
 func atPeak[T any](p *probe[T], w memory.PeakWatched) {
 	w.WatchPeak(true)
-	w.At(1)
+	w.SetPlace(1)
 	x := p.alloc(memory.Saved, 300)
-	w.At(2)
+	w.SetPlace(2)
 	y := p.alloc(memory.Workspace, 500)
 	p.release(y, 500)
-	w.At(3)
+	w.SetPlace(3)
 	z := p.alloc(memory.Activation, 400)
 	var bytes [4]int64 // by place
 	collect := func() {

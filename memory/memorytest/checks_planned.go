@@ -25,25 +25,25 @@ func (p *probe[T]) lay(planned memory.Planned) {
 	if p.fault != nil {
 		return
 	}
-	if err := planned.Lay(tiny()); err != nil {
-		p.failf("Lay: %w", err)
+	if err := planned.SetLayout(tiny()); err != nil {
+		p.failf("SetLayout: %w", err)
 		return
 	}
-	planned.At(0)
+	planned.SetPlace(0)
 }
 
 // at sets the place of the program.
 func (p *probe[T]) at(planned memory.Planned, place int) {
 	if p.fault == nil {
-		planned.At(place)
+		planned.SetPlace(place)
 	}
 }
 
 // unlay removes the layout.
 func (p *probe[T]) unlay(planned memory.Planned) {
 	if p.fault == nil {
-		if err := planned.Lay(nil); err != nil {
-			p.failf("Lay(nil): %w", err)
+		if err := planned.SetLayout(nil); err != nil {
+			p.failf("SetLayout(nil): %w", err)
 		}
 	}
 }
@@ -104,9 +104,9 @@ func overlap[T any](p *probe[T], l memory.Planned) {
 
 // laidOverLive: a step does not begin while a buffer of another one is live.
 func laidOverLive[T any](p *probe[T], l memory.Planned) {
-	lay := func(T) (int64, error) { return 0, l.Lay(tiny()) }
+	lay := func(T) (int64, error) { return 0, l.SetLayout(tiny()) }
 	x := p.alloc(memory.Saved, 300)
-	p.refuses("Lay while a buffer is live", lay, x, memory.ErrLive)
+	p.refuses("SetLayout while a buffer is live", lay, x, memory.ErrLive)
 	p.release(x, 300)
 	weights := p.alloc(memory.Resident, 300)
 	p.lay(l)

@@ -16,7 +16,7 @@ type Subject[T any] struct {
 	// Alloc returns a buffer in Space that has one plain reference. The checks allocate at most
 	// 64 KiB at once and 1 MiB in total.
 	Alloc func(class memory.Class, bytes int64) (T, error)
-	// Adopts is set if the space treats an unknown handle as a new one, as memory.Collected
+	// Adopts is set if the space treats an unknown handle as a new one, as memory.GCSpace
 	// does, so that a use after the release is not an error.
 	Adopts bool
 	// Close closes the subject after its check. It may be nil.
@@ -100,7 +100,7 @@ func (p *probe[T]) retain(h T) {
 // release, hold and yield require that the call succeeds and returns the given number of bytes.
 func (p *probe[T]) release(h T, want int64) { p.bytes("release", p.Space.Release, h, want) }
 func (p *probe[T]) hold(h T, want int64)    { p.bytes("hold", p.Space.Hold, h, want) }
-func (p *probe[T]) yield(h T, want int64)   { p.bytes("yield", p.Space.Yield, h, want) }
+func (p *probe[T]) yield(h T, want int64)   { p.bytes("unhold", p.Space.Unhold, h, want) }
 
 func (p *probe[T]) bytes(name string, call func(T) (int64, error), h T, want int64) {
 	if p.fault != nil {
@@ -138,7 +138,7 @@ func (p *probe[T]) gone(h T, want error) {
 	}
 	p.refuses("release", p.Space.Release, h, want)
 	p.refuses("hold", p.Space.Hold, h, want)
-	p.refuses("yield", p.Space.Yield, h, want)
+	p.refuses("unhold", p.Space.Unhold, h, want)
 }
 
 // equal requires a number.

@@ -28,7 +28,7 @@ type tensor struct {
 
 func openCollected() (memorytest.Subject[*tensor], error) {
 	return memorytest.Subject[*tensor]{
-		Space: memory.NewCollected(
+		Space: memory.NewGCSpace(
 			func(t *tensor) memory.Class { return t.class },
 			func(t *tensor) int64 { return t.bytes },
 		),
@@ -115,7 +115,7 @@ func (f *faulty) Release(h handle) (int64, error) {
 	case f.fault == "frees at every release" && err == nil:
 		return bytes, nil
 	case f.fault == "ends held references" && err != nil && bytes > 0:
-		if _, err := f.Arena.Yield(h); err != nil {
+		if _, err := f.Arena.Unhold(h); err != nil {
 			return 0, err
 		}
 		return f.Arena.Release(h)
@@ -140,16 +140,16 @@ func (f *faulty) Hold(h handle) (int64, error) {
 	return held, err
 }
 
-func (f *faulty) Yield(h handle) (int64, error) {
+func (f *faulty) Unhold(h handle) (int64, error) {
 	h = f.real(h)
-	yielded, err := f.Arena.Yield(h)
+	unheld, err := f.Arena.Unhold(h)
 	switch {
 	case f.fault == "ends the buffer at yield" && err == nil:
 		_, err = f.Arena.Release(h)
 	case f.fault == "yields buffers that are not held" && err != nil && f.Arena.Bytes(h) > 0:
 		return 0, nil
 	}
-	return yielded, err
+	return unheld, err
 }
 
 func (f *faulty) Live() int64 { return f.Arena.Live() + f.level }
@@ -177,25 +177,25 @@ func (f *faulty) ResetPeak() {
 	}
 }
 
-func (f *faulty) Lay(l *memory.Layout) error {
+func (f *faulty) SetLayout(l *memory.Layout) error {
 	switch {
 	case f.fault == "takes a layout and forgets it" && l != nil:
 		return nil
 	case f.fault == "begins a step over another one":
-		err := f.Arena.Lay(l)
+		err := f.Arena.SetLayout(l)
 		if errors.Is(err, memory.ErrLive) {
 			err = nil
 		}
 		return err
 	}
-	return f.Arena.Lay(l)
+	return f.Arena.SetLayout(l)
 }
 
-func (f *faulty) At(place int) {
+func (f *faulty) SetPlace(place int) {
 	if f.fault == "ignores places" {
 		place = 0
 	}
-	f.Arena.At(place)
+	f.Arena.SetPlace(place)
 }
 
 func (f *faulty) ReleasePages(w io.Writer, scopes ...memory.Scope) error {
@@ -230,7 +230,7 @@ func TestChecksCatch(t *testing.T) {
 		{"rounds sizes up", "birth"},
 		{"frees at every release", "release"},
 		{"counts every hold", "hold"},
-		{"ends the buffer at yield", "yield"},
+		{"ends the buffer at yield", "unhold"},
 		{"does not lend held buffers", "borrow"},
 		{"ends held references", "no plain reference"},
 		{"adds a plain reference at hold", "no plain reference"},

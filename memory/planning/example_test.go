@@ -65,10 +65,10 @@ func (b *bump) Plan(_ context.Context, step *planning.Step) (planning.Plan, erro
 	return b, nil
 }
 
-func (b *bump) Away(*schedule.Placement, float64) []uint64     { return nil }
-func (b *bump) Layouts(int) (near, far *memory.Layout)         { return &b.layout, nil }
-func (b *bump) AppendParts(parts []int, _ int, _ uint64) []int { return parts }
-func (b *bump) Names(int, int) []string                        { return nil }
+func (b *bump) OffloadSlots(*schedule.Placement, float64) []uint64 { return nil }
+func (b *bump) Layouts(int) (near, far *memory.Layout)             { return &b.layout, nil }
+func (b *bump) AppendParts(parts []int, _ int, _ uint64) []int     { return parts }
+func (b *bump) Names(int, int) []string                            { return nil }
 
 // config returns a stage on a device, and its source. The stage saves the part, and 12 bytes of its own.
 func config(dev kernels.Compute) (runner.Config[kernels.Buffer], runner.Source[kernels.Buffer]) {

@@ -13,9 +13,9 @@ import (
 //
 // If a Planner also has the method Validate() error, runner.New calls it and returns its error.
 type Planner interface {
-	// Away returns the slots of saved state to offload, in the form of schedule.Plan.Away: for each
+	// OffloadSlots returns the slots of saved state to offload, in the form of schedule.Plan.OffloadSlots: for each
 	// stage of a placement, slots that hold at most this share of the bytes that the stage saves.
-	Away(placement *schedule.Placement, share float64) []uint64
+	OffloadSlots(placement *schedule.Placement, share float64) []uint64
 	// Plan plans the memory of all ranks. It returns an error if a rank needs more than the budget. The
 	// runner does not change the step afterwards.
 	Plan(ctx context.Context, step *Step) (Plan, error)

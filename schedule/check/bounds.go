@@ -93,17 +93,17 @@ func (v *dropVisitor) finish(a schedule.Action, mb int64) {
 func (v *dropVisitor) checkBounds() {
 	plan := v.c.Plan
 	for i, stage := range v.c.On[v.rank] {
-		if p := v.stages[i].livePeak; plan.Windows != nil && p.width > int64(plan.Windows[stage]) {
+		if p := v.stages[i].livePeak; plan.StageWindows != nil && p.width > int64(plan.StageWindows[stage]) {
 			v.c.fault(p.at, WindowExceeded, strconv.Itoa(stage), "has %d consecutive microbatches of stage %d in flight, but its window is %d; declare %[1]d.",
-				p.width, stage, plan.Windows[stage])
+				p.width, stage, plan.StageWindows[stage])
 		}
-		if p := v.stages[i].outgoingPeak; plan.Outgoing != nil && p.width > int64(plan.Outgoing[stage]) {
+		if p := v.stages[i].outgoingPeak; plan.SendWindows != nil && p.width > int64(plan.SendWindows[stage]) {
 			v.c.fault(p.at, OutgoingExceeded, strconv.Itoa(stage), "has %d consecutive microbatches of stage %d waiting to be sent or in flight, but the stage declares %d; declare %[1]d.",
-				p.width, stage, plan.Outgoing[stage])
+				p.width, stage, plan.SendWindows[stage])
 		}
 	}
-	if p := v.entryPeak; plan.Entries != nil && max(p.width, 1) > int64(plan.Entries[v.rank]) {
+	if p := v.entryPeak; plan.EntryWindows != nil && max(p.width, 1) > int64(plan.EntryWindows[v.rank]) {
 		v.c.fault(p.at, EntriesExceeded, "", "holds %d consecutive batch entries, but the rank declares %d; declare %d.",
-			p.width, plan.Entries[v.rank], max(p.width, 1))
+			p.width, plan.EntryWindows[v.rank], max(p.width, 1))
 	}
 }

@@ -24,7 +24,7 @@ func same(n int64) check.Sizes {
 // passes with 20, 32 and 64 MiB and hangs with 65 MiB.
 func TestBytesOfTwoStages(t *testing.T) {
 	const connection = 64 << 20
-	p := plantest.Written(t, "0 1", 2, firstSends, secondSends)
+	p := plantest.FromText(t, "0 1", 2, firstSends, secondSends)
 	for mib, passes := range map[int64]bool{20: true, 32: true, 64: true, 65: false} {
 		proof, err := check.ProveBytes(p, connection, same(mib<<20))
 		if !passes {
@@ -45,7 +45,7 @@ func TestBytesOfTwoStages(t *testing.T) {
 	}
 
 	// One rank receives first, as in Megatron-LM's order by the parity of ranks: any size is safe.
-	ordered := plantest.Written(t, "0 1", 2, firstSends, "1RECV_F0 1F0 1B0 1RECV_F1 1SEND_B0 1F1 1B1 1SEND_B1")
+	ordered := plantest.FromText(t, "0 1", 2, firstSends, "1RECV_F0 1F0 1B0 1RECV_F1 1SEND_B0 1F1 1B1 1SEND_B1")
 	proof, err := check.ProveBytes(ordered, 0, same(65<<20))
 	require.NoError(t, err)
 	least, err := proof.LeastCapacity()
@@ -70,7 +70,7 @@ func TestBytesOnChannels(t *testing.T) {
 		vary := run%2 == 0
 		of := func(send schedule.Action) int64 {
 			if !vary {
-				send = schedule.Act(send.Kind(), send.Stage(), 0)
+				send = schedule.NewAction(send.Kind(), send.Stage(), 0)
 			}
 			if sizes[send] == 0 {
 				sizes[send] = 1 + rng.Int64N(6)
@@ -137,13 +137,13 @@ func finishes(t *testing.T, p *schedule.Plan, size func(send schedule.Action) in
 		send := func(a schedule.Action) schedule.Action { // of a receive or a wait
 			switch a.Kind() {
 			case schedule.RecvF:
-				return schedule.Act(schedule.SendF, a.Stage()-1, a.Microbatch())
+				return schedule.NewAction(schedule.SendF, a.Stage()-1, a.Microbatch())
 			case schedule.RecvB:
-				return schedule.Act(schedule.SendB, a.Stage()+1, a.Microbatch())
+				return schedule.NewAction(schedule.SendB, a.Stage()+1, a.Microbatch())
 			case schedule.WaitF:
-				return schedule.Act(schedule.SendF, a.Stage(), a.Microbatch())
+				return schedule.NewAction(schedule.SendF, a.Stage(), a.Microbatch())
 			case schedule.WaitB:
-				return schedule.Act(schedule.SendB, a.Stage(), a.Microbatch())
+				return schedule.NewAction(schedule.SendB, a.Stage(), a.Microbatch())
 			}
 			return plantest.Bare(a)
 		}

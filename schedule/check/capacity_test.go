@@ -16,7 +16,7 @@ import (
 )
 
 func TestCheckLinks(t *testing.T) {
-	p := plantest.Written(t, "0 1", 2, firstSends, secondSends)
+	p := plantest.FromText(t, "0 1", 2, firstSends, secondSends)
 	require.NoError(t, check.Links(p, schedule.Unlimited))
 	require.NoError(t, check.Links(p, 1))
 	err := check.Links(p, 0)
@@ -29,18 +29,18 @@ func TestCheckLinks(t *testing.T) {
 	require.EqualValues(t, 1, least)
 
 	// A receive without a send waits for nothing; the error reports only the missing send.
-	err = check.Links(plantest.Written(t, "0 1", 2, strings.Replace(firstSends, " 0SEND_F1", "", 1), secondSends), 0)
+	err = check.Links(plantest.FromText(t, "0 1", 2, strings.Replace(firstSends, " 0SEND_F1", "", 1), secondSends), 0)
 	plantest.RequireCodes(t, err, check.Missing)
 	oneByOne := "0F0 0SEND_F0 0RECV_B0 0B0 0F1 0SEND_F1 0RECV_B1 0B1"
-	require.NoError(t, check.Links(plantest.Written(t, "0 1", 2, oneByOne, secondSends), 0))
-	err = check.Links(plantest.Written(t, "0 1", 2, oneByOne, strings.Replace(secondSends, " 1SEND_B1", "", 1)), 0)
+	require.NoError(t, check.Links(plantest.FromText(t, "0 1", 2, oneByOne, secondSends), 0))
+	err = check.Links(plantest.FromText(t, "0 1", 2, oneByOne, strings.Replace(secondSends, " 1SEND_B1", "", 1)), 0)
 	plantest.RequireCodes(t, err, check.Missing)
 
 	// A send on a full link waits for the receive that frees a slot.
-	p = plantest.Written(t, "0 1", 3, "0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 0RECV_B0 0B0 0RECV_B1 0B1 0RECV_B2 0B2",
+	p = plantest.FromText(t, "0 1", 3, "0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 0RECV_B0 0B0 0RECV_B1 0B1 0RECV_B2 0B2",
 		"1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1RECV_F2 1F2 1B2 1SEND_B2")
 	require.ErrorContains(t, check.Links(p, 0), "rank 0 is at action 3, 0SEND_F1, and waits for 1RECV_F1 of rank 1;")
-	p = plantest.Written(t, "0 1 0", 5, "0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 0F3 0SEND_F3 0F4 0SEND_F4 2RECV_F0 2F0 2RECV_F1 2F1 2RECV_F2 2F2 2RECV_F3 2F3 2RECV_F4 2F4",
+	p = plantest.FromText(t, "0 1 0", 5, "0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 0F3 0SEND_F3 0F4 0SEND_F4 2RECV_F0 2F0 2RECV_F1 2F1 2RECV_F2 2F2 2RECV_F3 2F3 2RECV_F4 2F4",
 		"1RECV_F0 1F0 1SEND_F0 1RECV_F1 1F1 1SEND_F1 1RECV_F2 1F2 1SEND_F2 1RECV_F3 1F3 1SEND_F3 1RECV_F4 1F4 1SEND_F4")
 	p.Mode = schedule.ForwardOnly
 	require.ErrorContains(t, check.Links(p, 1), "rank 0 is at action 7, 0SEND_F3, and waits for 1RECV_F2 of rank 1;"+
@@ -51,16 +51,16 @@ func TestCheckLinks(t *testing.T) {
 
 	// The two directions between a pair of ranks have separate links; on a shared link, forward
 	// messages would come before backward messages.
-	p = plantest.Written(t, "0 1 0", 1, "0F0 0SEND_F0 2RECV_F0 2F0 2B0 2SEND_B0 0RECV_B0 0B0", "1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0")
+	p = plantest.FromText(t, "0 1 0", 1, "0F0 0SEND_F0 2RECV_F0 2F0 2B0 2SEND_B0 0RECV_B0 0B0", "1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0")
 	require.NoError(t, check.Links(p, 0))
-	p = plantest.Written(t, "0 1 0", 2, "0F0 0SEND_F0 2RECV_F0 2F0 2B0 0F1 0SEND_F1 2SEND_B0 2RECV_F1 2F1 2B1 2SEND_B1 0RECV_B0 0B0 0RECV_B1 0B1",
+	p = plantest.FromText(t, "0 1 0", 2, "0F0 0SEND_F0 2RECV_F0 2F0 2B0 0F1 0SEND_F1 2SEND_B0 2RECV_F1 2F1 2B1 2SEND_B1 0RECV_B0 0B0 0RECV_B1 0B1",
 		"1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0 1RECV_F1 1F1 1SEND_F1 1RECV_B1 1B1 1SEND_B1")
 	require.NoError(t, check.Links(p, 1))
 
 	// A wait ends when its message is received.
 	waitsFirst := "0F0 0SEND_F0 0WAIT_F0 0F1 0SEND_F1 0WAIT_F1 0RECV_B0 0B0 0RECV_B1 0B1"
-	require.NoError(t, check.Plan(plantest.Written(t, "0 1", 2, waitsFirst, secondSends)))
-	p = plantest.Written(t, "0 1", 2, waitsFirst, strings.Replace(secondSends, "1SEND_B0", "1SEND_B0 1WAIT_B0", 1))
+	require.NoError(t, check.Plan(plantest.FromText(t, "0 1", 2, waitsFirst, secondSends)))
+	p = plantest.FromText(t, "0 1", 2, waitsFirst, strings.Replace(secondSends, "1SEND_B0", "1SEND_B0 1WAIT_B0", 1))
 	err = check.Plan(p)
 	plantest.RequireCodes(t, err, check.Deadlock)
 	require.ErrorContains(t, err, "rank 0 is at action 5, 0WAIT_F1, and waits for 1RECV_F1 of rank 1;"+
@@ -78,19 +78,19 @@ func leastCapacity(p *schedule.Plan) (int64, error) {
 }
 
 func TestLinksThatCannotBe(t *testing.T) {
-	err := check.Links(plantest.Written(t, "0 1", 2, first, second), -2)
+	err := check.Links(plantest.FromText(t, "0 1", 2, first, second), -2)
 	plantest.RequireCodes(t, err, check.Malformed)
 	require.ErrorContains(t, err, "A link cannot hold -2 messages; use 0 or more, or -1 for no limit.")
 }
 
 // A plan without transfers waits for computations, regardless of the link capacity.
 func TestLinksOfComputations(t *testing.T) {
-	p := plantest.Written(t, "0 1", 2, first, second)
+	p := plantest.FromText(t, "0 1", 2, first, second)
 	require.NoError(t, check.Links(p, 0))
 	least, err := leastCapacity(p)
 	require.NoError(t, err)
 	require.Zero(t, least)
-	_, err = leastCapacity(plantest.Written(t, "0 1", 2, first+" 0B0", second))
+	_, err = leastCapacity(plantest.FromText(t, "0 1", 2, first+" 0B0", second))
 	plantest.RequireCodes(t, err, check.Twice)
 }
 
@@ -118,7 +118,7 @@ func TestLeastCapacity(t *testing.T) {
 // number of microbatches. The time to compute it must not.
 func TestLeastCapacityOfManyMicrobatches(t *testing.T) {
 	plan := func(microbatches int) *schedule.Plan {
-		return plantest.Written(t, "0 1 0", microbatches, "", "")
+		return plantest.FromText(t, "0 1 0", microbatches, "", "")
 	}
 	for _, microbatches := range []int{10, 1_000, 1_000_000} {
 		p := plan(microbatches)
@@ -126,7 +126,7 @@ func TestLeastCapacityOfManyMicrobatches(t *testing.T) {
 		segment := func(stage int, kinds ...schedule.Kind) schedule.Segment {
 			s := schedule.Segment{Repeat: microbatches, Stride: 1}
 			for _, k := range kinds {
-				s.Body = append(s.Body, schedule.Act(k, stage, 0))
+				s.Body = append(s.Body, schedule.NewAction(k, stage, 0))
 			}
 			return s
 		}

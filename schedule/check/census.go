@@ -207,7 +207,7 @@ func (c *Checker) ruledOut(stage int, kind schedule.Kind) string {
 	case schedule.ReduceGrad, schedule.ZeroGrad, schedule.WaitReduce:
 		return c.noGradients(stage)
 	case schedule.Quantize:
-		if c.Plan.Facts != nil && !c.Plan.Facts[stage].Quantizes {
+		if c.Plan.StageInfo != nil && !c.Plan.StageInfo[stage].Quantizes {
 			return "the stage computes with its weights, not with copies of them"
 		}
 		return ""
@@ -217,8 +217,8 @@ func (c *Checker) ruledOut(stage int, kind schedule.Kind) string {
 			return "PyTorch cannot move saved state to far memory"
 		case !c.HasBackward(stage):
 			return "the stage has no backward, so nothing takes its saved state later"
-		case c.Plan.Away == nil || c.Plan.Away[stage] == 0:
-			return "Away lists no slot of the stage for far memory"
+		case c.Plan.OffloadSlots == nil || c.Plan.OffloadSlots[stage] == 0:
+			return "OffloadSlots lists no slot of the stage for far memory"
 		}
 		return ""
 	default:
@@ -253,7 +253,7 @@ func (c *Checker) noBackward(stage int, kind schedule.Kind) string {
 		return "the stage is frozen, so its backward is I alone"
 	case c.Plan.IsFrozen(stage) && kind == schedule.W:
 		return "the stage is frozen and has no weight gradient"
-	case kind != schedule.B && !c.Plan.IsFrozen(stage) && c.Plan.Facts != nil && !c.Plan.Facts[stage].Split:
+	case kind != schedule.B && !c.Plan.IsFrozen(stage) && c.Plan.StageInfo != nil && !c.Plan.StageInfo[stage].Split:
 		return "the stage does not split its backward, so it runs B"
 	}
 	return ""
@@ -277,7 +277,7 @@ func (c *Checker) countStage(stage int) {
 	if c.Reduces && !c.Includes(stage, schedule.ReduceGrad) && c.allows(stage, schedule.ReduceGrad) && len(has(schedule.B))+len(has(schedule.W)) > 0 {
 		c.missing(stage, schedule.ReduceGrad, repeats.Runs{{Lo: 0, Hi: 1}})
 	}
-	if len(has(schedule.F)) > 0 && c.Plan.Facts != nil && c.Plan.Facts[stage].Quantizes && !c.Includes(stage, schedule.Quantize) {
+	if len(has(schedule.F)) > 0 && c.Plan.StageInfo != nil && c.Plan.StageInfo[stage].Quantizes && !c.Includes(stage, schedule.Quantize) {
 		c.missing(stage, schedule.Quantize, repeats.Runs{{Lo: 0, Hi: 1}})
 	}
 	if !c.Transfers {
@@ -285,7 +285,7 @@ func (c *Checker) countStage(stage int) {
 	}
 	for kind := schedule.SendF; kind <= schedule.RecvB; kind++ {
 		if c.allows(stage, kind) {
-			lacking, e := all.Minus(has(kind)), passes.Edge(schedule.Act(kind, stage, 0))
+			lacking, e := all.Minus(has(kind)), passes.Edge(schedule.NewAction(kind, stage, 0))
 			c.uneven[e] = c.uneven[e] || len(lacking) > 0
 			c.missing(stage, kind, lacking)
 		}
@@ -312,7 +312,7 @@ func (c *Checker) missing(stage int, kind schedule.Kind, lacking repeats.Runs) {
 		if r.Hi > r.Lo+1 {
 			also = fmt.Sprintf(", nor the same action of any microbatch up to %d", r.Hi-1)
 		}
-		c.Add(Fault{Code: Missing, Rank: rank, Position: -1, Action: schedule.Act(kind, stage, int(r.Lo)),
-			Text: fmt.Sprintf("Rank %d never runs %v%s; add it.", rank, schedule.Act(kind, stage, int(r.Lo)), also)})
+		c.Add(Fault{Code: Missing, Rank: rank, Position: -1, Action: schedule.NewAction(kind, stage, int(r.Lo)),
+			Text: fmt.Sprintf("Rank %d never runs %v%s; add it.", rank, schedule.NewAction(kind, stage, int(r.Lo)), also)})
 	}
 }

@@ -47,14 +47,14 @@ func drawChaos(t *rapid.T) *schedule.Plan {
 		p.Frozen = flags()
 	}
 	if some(4) {
-		p.Windows, p.Outgoing, p.Entries = numbers(stages), numbers(stages), numbers(ranks)
+		p.StageWindows, p.SendWindows, p.EntryWindows = numbers(stages), numbers(stages), numbers(ranks)
 	}
 	if some(4) {
-		p.Facts, p.Parts = make([]schedule.Facts, stages), make([][schedule.NumKinds]uint64, stages)
+		p.StageInfo, p.Parts = make([]schedule.StageInfo, stages), make([][schedule.NumKinds]uint64, stages)
 		for s := range stages {
-			p.Facts[s].Frozen, p.Facts[s].Split = s < len(p.Frozen) && p.Frozen[s], some(2)
+			p.StageInfo[s].Frozen, p.StageInfo[s].Split = s < len(p.Frozen) && p.Frozen[s], some(2)
 			for k := range schedule.NumKinds {
-				p.Facts[s].Reads[k], p.Parts[s][k] = rng.Uint64N(4)<<(62*rng.IntN(2)), rng.Uint64N(4)
+				p.StageInfo[s].Reads[k], p.Parts[s][k] = rng.Uint64N(4)<<(62*rng.IntN(2)), rng.Uint64N(4)
 			}
 		}
 	}
@@ -67,7 +67,7 @@ func drawChaos(t *rapid.T) *schedule.Plan {
 		for range rng.IntN(4) {
 			s := schedule.Segment{Repeat: rng.IntN(12) + 1 - rng.IntN(20)/19, Stride: rng.IntN(5) - 2}
 			for range 1 + rng.IntN(6) - rng.IntN(20)/19 {
-				a := schedule.Act(schedule.Kind(1+rng.IntN(last)), rng.IntN(stages+1), rng.IntN(p.Microbatches+1))
+				a := schedule.NewAction(schedule.Kind(1+rng.IntN(last)), rng.IntN(stages+1), rng.IntN(p.Microbatches+1))
 				if some(6) {
 					a = a.WithDrop(schedule.Drop(rng.IntN(1 << 8)))
 				}

@@ -27,7 +27,7 @@ func Plan(plan *schedule.Plan) error { return Links(plan, schedule.Unlimited) }
 //     ranks do not deadlock;
 //   - if the plan has drops, nothing is used after its drop, everything is dropped once, a
 //     microbatch retires once on each rank, with its last action there, and the numbers in flight
-//     do not exceed those that Windows, Outgoing and Entries declare.
+//     do not exceed those that StageWindows, SendWindows and EntryWindows declare.
 //
 // In a plan for PyTorch, ranks wait in the computations that take messages and at waits for sends. With a
 // limited capacity, Links requires that the plan also runs if they wait at sends and receives.

@@ -127,7 +127,7 @@ func TestCheckFindsEveryFault(t *testing.T) {
 			text: "Rank 0, action 4: 0F1 drops the saved state, which a later action uses; remove drop s."},
 		{name: "gradient of the loss", from: "1B1~ps", to: "1B1~pgs", code: check.MisplacedDrop, position: 6,
 			text: "Rank 0, action 6: 1B1 drops the output's gradient, but there is none to drop here; remove drop g."},
-		{name: "gradient without a backward", from: "0F1~p", to: "0F1~pg", mode: func(p *schedule.Plan) { p.Frozen = []bool{true, false}; p.Facts[0].Frozen = true },
+		{name: "gradient without a backward", from: "0F1~p", to: "0F1~pg", mode: func(p *schedule.Plan) { p.Frozen = []bool{true, false}; p.StageInfo[0].Frozen = true },
 			code: check.MisplacedDrop, also: []check.Code{check.Unexpected, check.MissingDrop, check.BadRetire}, position: 4,
 			text: "Rank 0, action 4: 0F1 drops the output's gradient, but there is none to drop here; remove drop g."},
 		{name: "sent buffer", from: "1B1~ps", to: "1B1~pst", code: check.MisplacedDrop, position: 6,
@@ -141,25 +141,25 @@ func TestCheckFindsEveryFault(t *testing.T) {
 			text: "Rank 0, action 7: 0B1 retires its microbatch, which has retired here already; put r only on the last action."},
 		{name: "never retires", from: "0B1~gsr", to: "0B1~gs", code: check.BadRetire, position: -1,
 			text: "Rank 0 never retires microbatch 1; put r on the last action of each microbatch."},
-		{name: "window", mode: func(p *schedule.Plan) { p.Windows[1] = 0 }, code: check.WindowExceeded, position: 0,
+		{name: "window", mode: func(p *schedule.Plan) { p.StageWindows[1] = 0 }, code: check.WindowExceeded, position: 0,
 			text: "Rank 0, action 0: 0F0 has 1 consecutive microbatches of stage 1 in flight, but its window is 0; declare 1."},
-		{name: "entries", mode: func(p *schedule.Plan) { p.Entries[0] = 0 }, code: check.EntriesExceeded, position: 0,
+		{name: "entries", mode: func(p *schedule.Plan) { p.EntryWindows[0] = 0 }, code: check.EntriesExceeded, position: 0,
 			text: "Rank 0, action 0: 0F0 holds 1 consecutive batch entries, but the rank declares 0; declare 1."},
 		{name: "forward-only with backward", mode: func(p *schedule.Plan) { p.Mode = schedule.ForwardOnly }, code: check.Unexpected, also: []check.Code{check.MissingDrop, check.BadRetire}, position: 2,
 			text: "Rank 0, action 2: 1B0 must not be in this plan: a forward-only plan has no backward."},
-		{name: "frozen prefix with backward", mode: func(p *schedule.Plan) { p.Frozen = []bool{true, false}; p.Facts[0].Frozen = true }, code: check.Unexpected, also: []check.Code{check.MissingDrop, check.BadRetire}, position: 3,
+		{name: "frozen prefix with backward", mode: func(p *schedule.Plan) { p.Frozen = []bool{true, false}; p.StageInfo[0].Frozen = true }, code: check.Unexpected, also: []check.Code{check.MissingDrop, check.BadRetire}, position: 3,
 			text: "Rank 0, action 3: 0B0 must not be in this plan: neither this stage nor any before it trains, so it has no backward."},
-		{name: "frozen stage with weight gradient", mode: func(p *schedule.Plan) { p.Frozen = []bool{false, true}; p.Facts[1].Frozen = true }, code: check.Unexpected, also: []check.Code{check.Missing, check.MissingDrop}, position: 2,
+		{name: "frozen stage with weight gradient", mode: func(p *schedule.Plan) { p.Frozen = []bool{false, true}; p.StageInfo[1].Frozen = true }, code: check.Unexpected, also: []check.Code{check.Missing, check.MissingDrop}, position: 2,
 			text: "Rank 0, action 2: 1B0 must not be in this plan: the stage is frozen, so its backward is I alone."},
-		{name: "facts of another plan", mode: func(p *schedule.Plan) { p.Facts[1].Frozen = true }, code: check.Malformed, position: -1,
+		{name: "facts of another plan", mode: func(p *schedule.Plan) { p.StageInfo[1].Frozen = true }, code: check.Malformed, position: -1,
 			text: "Stage 1 is frozen in only one of the plan and its facts; give the generator the same Frozen as the facts."},
 		{name: "all frozen", mode: func(p *schedule.Plan) { p.Frozen = []bool{true, true} }, code: check.Malformed, position: -1,
 			text: "Every stage is frozen, so nothing trains; leave one trainable, or make the plan forward-only."},
 		{name: "short frozen", mode: func(p *schedule.Plan) { p.Frozen = []bool{true} }, code: check.Malformed, position: -1,
 			text: "Frozen has 1 entries for 2 stages; give one for each stage, or nil."},
-		{name: "short windows", mode: func(p *schedule.Plan) { p.Windows = p.Windows[:1] }, code: check.Malformed, position: -1,
-			text: "Windows has 1 entries but the placement requires 2; run the lifetime pass again."},
-		{name: "parts without facts", mode: func(p *schedule.Plan) { p.Facts = nil }, code: check.Malformed, position: -1,
+		{name: "short windows", mode: func(p *schedule.Plan) { p.StageWindows = p.StageWindows[:1] }, code: check.Malformed, position: -1,
+			text: "StageWindows has 1 entries but the placement requires 2; run the lifetime pass again."},
+		{name: "parts without facts", mode: func(p *schedule.Plan) { p.StageInfo = nil }, code: check.Malformed, position: -1,
 			text: "Parts lists the entry parts that actions drop, but there are no Facts to list their readers; give both."},
 		{name: "placed nowhere", mode: func(p *schedule.Plan) { p.Placement.Rank[1] = 1 }, code: check.Malformed, position: -1,
 			text: "Stage 1 is placed on rank 1; place it on one of ranks 0 to 0."},
@@ -207,7 +207,7 @@ func TestCheckReportsAllFaults(t *testing.T) {
 
 	many := plantest.Plan(t, 2, plantest.TwoStages+plantest.TwoOpened)
 	for range 30 {
-		many.Programs[0] = append(many.Programs[0], schedule.Segment{Body: []schedule.Action{schedule.Act(schedule.F, 0, 1), schedule.Act(schedule.F, 1, 1)}, Repeat: 1})
+		many.Programs[0] = append(many.Programs[0], schedule.Segment{Body: []schedule.Action{schedule.NewAction(schedule.F, 0, 1), schedule.NewAction(schedule.F, 1, 1)}, Repeat: 1})
 	}
 	invalid, ok := errors.AsType[*check.Error](check.Plan(many))
 	require.True(t, ok)
@@ -234,10 +234,10 @@ func TestCheckReportsRepeatsOnce(t *testing.T) {
 // A plan that has only one of the tables of the lifetime pass must have correct drops, too.
 func TestCheckOfHalfMarkedPlans(t *testing.T) {
 	for _, keep := range []func(p *schedule.Plan){
-		func(p *schedule.Plan) { p.Windows = []int{1, 1} },
-		func(p *schedule.Plan) { p.Entries = []int{1} },
+		func(p *schedule.Plan) { p.StageWindows = []int{1, 1} },
+		func(p *schedule.Plan) { p.EntryWindows = []int{1} },
 		func(p *schedule.Plan) {
-			p.Facts, p.Parts = make([]schedule.Facts, 2), make([][schedule.NumKinds]uint64, 2)
+			p.StageInfo, p.Parts = make([]schedule.StageInfo, 2), make([][schedule.NumKinds]uint64, 2)
 		},
 	} {
 		p := plantest.Build(t, schedule.DepthFirst, 2, 3, 1)
@@ -251,20 +251,20 @@ func TestCheckOfHalfMarkedPlans(t *testing.T) {
 
 // Frozen facts do not matter to a forward-only plan, which has no backward.
 func TestForwardOnlyOfFrozenFacts(t *testing.T) {
-	p := plantest.Written(t, "0 1", 1, "0F0", "1F0")
-	p.Mode, p.Facts = schedule.ForwardOnly, []schedule.Facts{{Frozen: true}, {}}
+	p := plantest.FromText(t, "0 1", 1, "0F0", "1F0")
+	p.Mode, p.StageInfo = schedule.ForwardOnly, []schedule.StageInfo{{Frozen: true}, {}}
 	require.NoError(t, check.Plan(p))
 }
 
 // A joined pair depends on each other in the same way in every repeat, however far apart its
 // microbatches are.
 func TestJoinsInRepeats(t *testing.T) {
-	p := plantest.Written(t, "0", 6, "")
+	p := plantest.FromText(t, "0", 6, "")
 	f, b := schedule.F, schedule.B
 	p.Programs[0] = []schedule.Segment{
-		{Body: []schedule.Action{schedule.Act(f, 0, 0), schedule.Act(f, 0, 1)}, Repeat: 1},
-		{Body: []schedule.Action{schedule.Act(f, 0, 2).WithJoin(true), schedule.Act(b, 0, 0)}, Repeat: 4, Stride: 1},
-		{Body: []schedule.Action{schedule.Act(b, 0, 4), schedule.Act(b, 0, 5)}, Repeat: 1},
+		{Body: []schedule.Action{schedule.NewAction(f, 0, 0), schedule.NewAction(f, 0, 1)}, Repeat: 1},
+		{Body: []schedule.Action{schedule.NewAction(f, 0, 2).WithJoin(true), schedule.NewAction(b, 0, 0)}, Repeat: 4, Stride: 1},
+		{Body: []schedule.Action{schedule.NewAction(b, 0, 4), schedule.NewAction(b, 0, 5)}, Repeat: 1},
 	}
 	require.NoError(t, check.Plan(p))
 }
@@ -273,8 +273,8 @@ func TestJoinsInRepeats(t *testing.T) {
 func TestCheckOfScatteredMicrobatches(t *testing.T) {
 	even := func(repeat int) *schedule.Plan {
 		return &schedule.Plan{Placement: schedule.Looped(1, 1), Mode: schedule.ForwardOnly, Microbatches: 2 * repeat, Programs: [][]schedule.Segment{{
-			{Body: []schedule.Action{schedule.Act(schedule.F, 0, 0)}, Repeat: repeat, Stride: 2},
-			{Body: []schedule.Action{schedule.Act(schedule.F, 0, 1)}, Repeat: repeat, Stride: 2},
+			{Body: []schedule.Action{schedule.NewAction(schedule.F, 0, 0)}, Repeat: repeat, Stride: 2},
+			{Body: []schedule.Action{schedule.NewAction(schedule.F, 0, 1)}, Repeat: repeat, Stride: 2},
 		}}}
 	}
 	require.NoError(t, check.Plan(even(5_000)))

@@ -17,7 +17,7 @@ import (
 // microbatches runs through stages 0 and 1, the second half through stages 2 and 3, which are
 // placed in the opposite order.
 func twoCopies(t *testing.T, microbatches int, lists ...string) *schedule.Plan {
-	p := plantest.Written(t, "0 1 1 0", microbatches, lists...)
+	p := plantest.FromText(t, "0 1 1 0", microbatches, lists...)
 	p.Placement.Copies = 2
 	return p
 }
@@ -63,16 +63,16 @@ func TestCheckOfCopies(t *testing.T) {
 func TestEntriesOfCopies(t *testing.T) {
 	p := twoCopies(t, 8, "0F0 3F4 0B0 3B4 0F1 3F5 0B1 3B5 0F2 3F6 0B2 3B6 0F3 3F7 0B3 3B7",
 		"2F4 1F0 1B0 2B4 2F5 1F1 1B1 2B5 2F6 1F2 1B2 2B6 2F7 1F3 1B3 2B7")
-	facts := make([]schedule.Facts, 4)
+	facts := make([]schedule.StageInfo, 4)
 	for s := range facts {
 		facts[s].Reads[schedule.F] = 1 << (s % 2)
 		facts[s].Reads[schedule.B] = 1 << (s % 2)
 	}
 	marked, err := lower.Lifetimes(p, facts, 2)
 	require.NoError(t, err)
-	require.Equal(t, []int{1, 1}, marked.Entries)
+	require.Equal(t, []int{1, 1}, marked.EntryWindows)
 	require.NoError(t, check.Plan(marked))
-	marked.Entries = []int{1, 0}
+	marked.EntryWindows = []int{1, 0}
 	err = check.Plan(marked)
 	plantest.RequireCodes(t, err, check.EntriesExceeded)
 	require.ErrorContains(t, err, "Rank 1, action 0: 2F4 holds 1 consecutive batch entries, but the rank declares 0; declare 1.")
@@ -80,7 +80,7 @@ func TestEntriesOfCopies(t *testing.T) {
 
 func TestCheckOfSlices(t *testing.T) {
 	plan := func(program string) *schedule.Plan {
-		p := plantest.Written(t, "0", 5, program) // two sequences of two slices, and one slice of a third
+		p := plantest.FromText(t, "0", 5, program) // two sequences of two slices, and one slice of a third
 		p.Slices = 2
 		return p
 	}
@@ -110,7 +110,7 @@ func TestProofOfSlices(t *testing.T) {
 		return &schedule.Plan{Name: "sliced", Placement: schedule.Looped(1, 1), Microbatches: stride * repeat, Slices: 3, Mode: schedule.ForwardOnly,
 			Programs: [][]schedule.Segment{{{Body: body, Repeat: repeat, Stride: stride}}}}
 	}
-	f := func(mb int) schedule.Action { return schedule.Act(schedule.F, 0, mb) }
+	f := func(mb int) schedule.Action { return schedule.NewAction(schedule.F, 0, mb) }
 	for _, test := range []struct {
 		p       *schedule.Plan
 		valid   bool
@@ -131,20 +131,20 @@ func TestProofOfSlices(t *testing.T) {
 
 // A stage holds a sent buffer until the wait for it, and a plan declares for how many microbatches.
 func TestOutgoing(t *testing.T) {
-	p := plantest.Written(t, "0 1", 3, "0F0 0SEND_F0 0F1 0SEND_F1 0WAIT_F0 0RECV_B0 0B0 0WAIT_F1 0F2 0SEND_F2 0RECV_B1 0B1 0RECV_B2 0B2 0WAIT_F2",
+	p := plantest.FromText(t, "0 1", 3, "0F0 0SEND_F0 0F1 0SEND_F1 0WAIT_F0 0RECV_B0 0B0 0WAIT_F1 0F2 0SEND_F2 0RECV_B1 0B1 0RECV_B2 0B2 0WAIT_F2",
 		"1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1WAIT_B0 1WAIT_B1 1RECV_F2 1F2 1B2 1SEND_B2 1WAIT_B2")
-	marked, err := lower.Lifetimes(p, make([]schedule.Facts, 2), 0)
+	marked, err := lower.Lifetimes(p, make([]schedule.StageInfo, 2), 0)
 	require.NoError(t, err)
-	require.Equal(t, []int{2, 2}, marked.Outgoing)
+	require.Equal(t, []int{2, 2}, marked.SendWindows)
 	require.NoError(t, check.Plan(marked))
-	marked.Outgoing = []int{2, 1}
+	marked.SendWindows = []int{2, 1}
 	err = check.Plan(marked)
 	plantest.RequireCodes(t, err, check.OutgoingExceeded)
 	require.ErrorContains(t, err, "Rank 1, action 6: 1B1 has 2 consecutive microbatches of stage 1 waiting to be sent or in flight, but the stage declares 1; declare 2.")
-	marked.Outgoing = []int{1, 2}
+	marked.SendWindows = []int{1, 2}
 	require.ErrorContains(t, check.Plan(marked), "Rank 0, action 2: 0F1 has 2 consecutive microbatches of stage 0 waiting to be sent or in flight,")
-	marked.Outgoing = []int{2}
-	require.ErrorContains(t, check.Plan(marked), "Outgoing has 1 entries but the placement requires 2; run the lifetime pass again.")
+	marked.SendWindows = []int{2}
+	require.ErrorContains(t, check.Plan(marked), "SendWindows has 1 entries but the placement requires 2; run the lifetime pass again.")
 }
 
 // The copies of a model take the microbatches of a batch in turn, each once.
@@ -152,7 +152,7 @@ func TestItemsOfCopies(t *testing.T) {
 	p := &schedule.Plan{Placement: schedule.Bidirectional(3), Microbatches: 7}
 	var items []int
 	for mb := range p.Microbatches {
-		items = append(items, p.Item(mb))
+		items = append(items, p.BatchIndex(mb))
 	}
 	require.Equal(t, []int{0, 2, 4, 6, 1, 3, 5}, items)
 	for copies := range 5 {
@@ -160,10 +160,10 @@ func TestItemsOfCopies(t *testing.T) {
 			p := &schedule.Plan{Placement: schedule.Placement{Ranks: 1, Rank: make([]int, 2*max(copies, 1)), Copies: copies}, Microbatches: microbatches}
 			taken := make([]bool, microbatches)
 			for mb := range microbatches {
-				item := p.Item(mb)
+				item := p.BatchIndex(mb)
 				require.False(t, taken[item], "item %d of %d, %d copies", item, microbatches, copies)
 				taken[item] = true
-				require.Equal(t, mb, p.OfItem(item))
+				require.Equal(t, mb, p.MicrobatchAt(item))
 			}
 		}
 	}

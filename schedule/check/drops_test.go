@@ -21,7 +21,7 @@ func growMarked(t *testing.T, rng *rand.Rand) (*schedule.Plan, int) {
 		features := plantest.DrawFeatures(rng)
 		features.Runtime = schedule.Runtime(rng.IntN(2))
 		p, capacity := plantest.Grow(rng, features)
-		facts := make([]schedule.Facts, p.Placement.Stages())
+		facts := make([]schedule.StageInfo, p.Placement.Stages())
 		for s := range facts {
 			facts[s].Frozen = s < len(p.Frozen) && p.Frozen[s]
 			facts[s].Split = true
@@ -63,7 +63,7 @@ func judgeDrops(p *schedule.Plan, capacity int, rng *rand.Rand) string {
 	if fault := plantest.Judge(p, capacity, rng); fault != "" {
 		return fault
 	}
-	want := plantest.NewOracle(p, p.Facts)
+	want := plantest.NewOracle(p, p.StageInfo)
 	enough := func(declared, needed []int) bool {
 		for i, n := range needed {
 			if declared != nil && declared[i] < n {
@@ -77,7 +77,7 @@ func judgeDrops(p *schedule.Plan, capacity int, rng *rand.Rand) string {
 		return "undroppable parts"
 	case unwaited(p):
 		return "a send without a wait"
-	case !enough(p.Windows, want.Windows), !enough(p.Outgoing, want.Outgoing), !enough(p.Entries, want.Entries):
+	case !enough(p.StageWindows, want.Windows), !enough(p.SendWindows, want.Outgoing), !enough(p.EntryWindows, want.Entries):
 		return "more in flight than declared"
 	}
 	for rank := range p.Programs {
@@ -103,12 +103,12 @@ func mutateMarked(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	}
 	switch rng.IntN(10) {
 	case 0:
-		q.Windows = change(p.Windows)
+		q.StageWindows = change(p.StageWindows)
 	case 1:
-		q.Entries = change(p.Entries)
+		q.EntryWindows = change(p.EntryWindows)
 	case 2:
-		if p.Outgoing != nil {
-			q.Outgoing = change(p.Outgoing)
+		if p.SendWindows != nil {
+			q.SendWindows = change(p.SendWindows)
 		}
 	case 3:
 		q.Parts = slices.Clone(p.Parts)

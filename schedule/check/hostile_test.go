@@ -19,7 +19,7 @@ func TestCheckOfCoprimeBodies(t *testing.T) {
 	for rank, n := range []int{2896, 2887} {
 		var body []schedule.Action
 		for mb := range n {
-			body = append(body, schedule.Act(schedule.F, rank, mb))
+			body = append(body, schedule.NewAction(schedule.F, rank, mb))
 		}
 		plan.Programs = append(plan.Programs, []schedule.Segment{{Body: body, Repeat: plan.Microbatches / n, Stride: n}})
 	}
@@ -34,7 +34,7 @@ func TestCheckOfCoprimeBodies(t *testing.T) {
 func TestCheckOfNestedBodies(t *testing.T) {
 	plan := &schedule.Plan{Name: "nested", Mode: schedule.ForwardOnly, Placement: schedule.Looped(2, 2), Microbatches: 2896 * 2887}
 	for rank, n := range []int{2896, 2887} {
-		inner := []schedule.Segment{{Body: []schedule.Action{schedule.Act(schedule.F, rank, 0)}, Repeat: n, Stride: 1}}
+		inner := []schedule.Segment{{Body: []schedule.Action{schedule.NewAction(schedule.F, rank, 0)}, Repeat: n, Stride: 1}}
 		plan.Programs = append(plan.Programs, []schedule.Segment{{Inner: inner, Repeat: plan.Microbatches / n, Stride: n}})
 	}
 	var before, after runtime.MemStats
@@ -69,7 +69,7 @@ func TestCheckOfNestedBodies(t *testing.T) {
 // Nor must a check of every other microbatch, each of which is a run of its own.
 func TestCheckOfScattered(t *testing.T) {
 	plan := &schedule.Plan{Name: "scattered", Mode: schedule.ForwardOnly, Placement: schedule.Looped(1, 1), Microbatches: schedule.MaxMicrobatches, Programs: [][]schedule.Segment{
-		{{Body: []schedule.Action{schedule.Act(schedule.F, 0, 0)}, Repeat: schedule.MaxMicrobatches / 2, Stride: 2}},
+		{{Body: []schedule.Action{schedule.NewAction(schedule.F, 0, 0)}, Repeat: schedule.MaxMicrobatches / 2, Stride: 2}},
 	}}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -83,10 +83,10 @@ func TestCheckOfScattered(t *testing.T) {
 func TestCheckOfManyWaiting(t *testing.T) {
 	const waiting, microbatches = 8_000, 8_000_000
 	each := func(stage, from int) schedule.Segment {
-		return schedule.Segment{Body: []schedule.Action{schedule.Act(schedule.F, stage, from)}, Repeat: microbatches - from, Stride: 1}
+		return schedule.Segment{Body: []schedule.Action{schedule.NewAction(schedule.F, stage, from)}, Repeat: microbatches - from, Stride: 1}
 	}
 	plan := &schedule.Plan{Name: "waiting", Mode: schedule.ForwardOnly, Placement: schedule.Placement{Ranks: waiting + 1}, Microbatches: microbatches}
-	first := []schedule.Segment{{Body: []schedule.Action{schedule.Act(schedule.F, 2, 0)}, Repeat: 1}, {Inner: []schedule.Segment{each(0, 0)}, Repeat: 1}, each(2, 1)}
+	first := []schedule.Segment{{Body: []schedule.Action{schedule.NewAction(schedule.F, 2, 0)}, Repeat: 1}, {Inner: []schedule.Segment{each(0, 0)}, Repeat: 1}, each(2, 1)}
 	for stage := 4; stage < 2*waiting; stage += 2 {
 		first = append(first, each(stage, 0))
 	}
@@ -102,8 +102,8 @@ func TestCheckOfManyWaiting(t *testing.T) {
 func TestSimulateOfNestedBodies(t *testing.T) {
 	const m = 1 << 24
 	plan := &schedule.Plan{Name: "ahead", Mode: schedule.ForwardOnly, Placement: schedule.Looped(2, 2), Microbatches: 16 * m}
-	inner := []schedule.Segment{{Body: []schedule.Action{schedule.Act(schedule.F, 0, 0)}, Repeat: m, Stride: 1}}
-	plan.Programs = [][]schedule.Segment{{{Inner: inner, Repeat: 16, Stride: m}}, {{Body: []schedule.Action{schedule.Act(schedule.F, 1, 0)}, Repeat: 16 * m, Stride: 1}}}
+	inner := []schedule.Segment{{Body: []schedule.Action{schedule.NewAction(schedule.F, 0, 0)}, Repeat: m, Stride: 1}}
+	plan.Programs = [][]schedule.Segment{{{Inner: inner, Repeat: 16, Stride: m}}, {{Body: []schedule.Action{schedule.NewAction(schedule.F, 1, 0)}, Repeat: 16 * m, Stride: 1}}}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	_, err := simulate.Run(plan, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1}}}, schedule.Unlimited)
@@ -133,7 +133,7 @@ func hungry(do func()) uint64 {
 func each(microbatches int, kind schedule.Kind, stages ...int) schedule.Segment {
 	s := schedule.Segment{Repeat: microbatches, Stride: 1}
 	for _, stage := range stages {
-		s.Body = append(s.Body, schedule.Act(kind, stage, 0))
+		s.Body = append(s.Body, schedule.NewAction(kind, stage, 0))
 	}
 	return s
 }
@@ -157,7 +157,7 @@ func TestTransfersOfDriftingRanks(t *testing.T) {
 // of them are buffered.
 func TestSimulateOfAnotherOrder(t *testing.T) {
 	const m = 1 << 24
-	by := schedule.Segment{Inner: []schedule.Segment{{Body: []schedule.Action{schedule.Act(schedule.F, 1, 0)}, Repeat: 4, Stride: m / 4}}, Repeat: m / 4, Stride: 1}
+	by := schedule.Segment{Inner: []schedule.Segment{{Body: []schedule.Action{schedule.NewAction(schedule.F, 1, 0)}, Repeat: 4, Stride: m / 4}}, Repeat: m / 4, Stride: 1}
 	plan := &schedule.Plan{Name: "other", Mode: schedule.ForwardOnly, Placement: schedule.Looped(2, 2), Microbatches: m, Programs: [][]schedule.Segment{{each(m, schedule.F, 0)}, {by}}}
 	var err error
 	require.Less(t, hungry(func() {

@@ -77,48 +77,48 @@ func TestMalformedPlans(t *testing.T) {
 			"Rank 1 never runs 1RECV_F1; add it.", nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := check.Plan(plantest.Written(t, "0 1", 2, test.first, test.second))
+			err := check.Plan(plantest.FromText(t, "0 1", 2, test.first, test.second))
 			require.ErrorIs(t, err, check.ErrInvalidPlan)
 			require.ErrorContains(t, err, test.text)
 			require.ElementsMatch(t, append(test.also, test.code), plantest.CodesOf(err), "%v", err)
 		})
 	}
 	for _, good := range [][2]string{{first, second}, {firstSplit, secondSplit}, {firstSends, secondSends}} {
-		require.NoError(t, check.Plan(plantest.Written(t, "0 1", 2, good[0], good[1])))
+		require.NoError(t, check.Plan(plantest.FromText(t, "0 1", 2, good[0], good[1])))
 	}
 }
 
 // A rank may wait for the first action of another rank.
 func TestDeadlockAtTheBeginning(t *testing.T) {
-	err := check.Plan(plantest.Written(t, "0 1 0", 1, "0F0 0I0 0W0 2F0 2I0 2W0", "1I0 1W0 1F0"))
+	err := check.Plan(plantest.FromText(t, "0 1 0", 1, "0F0 0I0 0W0 2F0 2I0 2W0", "1I0 1W0 1F0"))
 	require.ErrorIs(t, err, waitgraph.ErrDeadlock)
 	require.ErrorContains(t, err, "rank 0 is at action 1, 0I0, and waits for 1I0 of rank 1; rank 1 is at action 0, 1I0, and waits for 2I0 of rank 0;")
 }
 
 // All of several independent faults are reported.
 func TestCheckReportsFaultsOfSeveralRanks(t *testing.T) {
-	err := check.Plan(plantest.Written(t, "0 1 2 3", 2,
+	err := check.Plan(plantest.FromText(t, "0 1 2 3", 2,
 		"0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0B1",
 		"1RECV_F0 1F0 1SEND_F0 1RECV_F1 1F1 1SEND_F1 1RECV_B0 1B0 1SEND_B0 1RECV_B1 1B1 1SEND_B1",
 		"2RECV_F1 2RECV_F0 2F0 2SEND_F0 2F1 2SEND_F1 2RECV_B0 2B0 2SEND_B0 2RECV_B1 2B1 2SEND_B1 2UNSHARD",
 		"3F0 3RECV_F0 3B0 3SEND_B0 3RECV_F1 3F1 3B1 3SEND_B1 3RECV_F1"))
 	require.Equal(t, []check.Code{check.Twice, check.Order, check.Pairing, check.Sharding}, plantest.CodesOf(err), "%v", err)
 
-	err = check.Plan(plantest.Written(t, "0 1 2 3", 2,
+	err = check.Plan(plantest.FromText(t, "0 1 2 3", 2,
 		"0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1", "2F0 2F1 2B0 2B1 2W1", "3F0 3B0 3F1 3B1"))
 	require.Equal(t, []check.Code{check.Mixed, check.Deadlock}, plantest.CodesOf(err), "%v", err)
 }
 
 // All independent waiting cycles are reported; ranks that only wait for one of them are not.
 func TestEveryCircleIsReported(t *testing.T) {
-	p := plantest.Written(t, "0 1 2 3 4", 2,
+	p := plantest.FromText(t, "0 1 2 3 4", 2,
 		"0F0 0F1", "1F0 1F1", "2F0 2F1", "3F0 3F1", "4F0 4F1")
 	p.Mode = schedule.ForwardOnly
 	require.NoError(t, check.Plan(p))
 
-	p = plantest.Written(t, "0 1 0 1 2 3 2 3", 2, "", "", "", "")
+	p = plantest.FromText(t, "0 1 0 1 2 3 2 3", 2, "", "", "", "")
 	p.Mode, p.Placement.Copies = schedule.ForwardOnly, 2
-	p.Programs = plantest.Written(t, "0 1 0 1 2 3 2 3", 2, "2F0 0F0", "1F0 3F0", "6F1 4F1", "5F1 7F1").Programs
+	p.Programs = plantest.FromText(t, "0 1 0 1 2 3 2 3", 2, "2F0 0F0", "1F0 3F0", "6F1 4F1", "5F1 7F1").Programs
 	err := check.Plan(p)
 	require.ErrorContains(t, err, "Ranks 0 and 1 wait for each other: rank 0 is at action 0, 2F0, and waits for 1F0 of rank 1;"+
 		" rank 1 is at action 0, 1F0, and waits for 0F0 of rank 0; put 0F0, with the actions that it needs, before 2F0 on rank 0.")

@@ -55,7 +55,7 @@ func generate(t *testing.T, rng *rand.Rand) (*schedule.Plan, int) {
 			require.NoError(t, err)
 		}
 		if rng.IntN(4) == 0 {
-			facts := make([]schedule.Facts, placement.Stages())
+			facts := make([]schedule.StageInfo, placement.Stages())
 			for stage := range facts {
 				facts[stage].Quantizes = rng.IntN(2) == 0
 			}

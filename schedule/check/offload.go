@@ -45,7 +45,7 @@ func (v *offloadVisitor) visit(a schedule.Action, mb int64) {
 		return
 	}
 	first := setsOfOffload * c.Place[stage]
-	act := func(kind schedule.Kind) schedule.Action { return schedule.Act(kind, stage, 0).Shift(int(mb)) }
+	act := func(kind schedule.Kind) schedule.Action { return schedule.NewAction(kind, stage, 0).Shift(int(mb)) }
 	far, due := a.Drop()&schedule.DropFar, schedule.Drop(0)
 	switch kind {
 	case schedule.F:
@@ -127,7 +127,7 @@ func (c *Checker) checkCopyOrder(rank int) {
 	prove := func(start schedule.Kind, waits func(a schedule.Action) bool) {
 		starts := func(a schedule.Action) bool { return a.Kind() == start }
 		c.pair(cursor(starts), cursor(waits), func(a schedule.Action) schedule.Action {
-			return schedule.Act(start, a.Stage(), a.Microbatch())
+			return schedule.NewAction(start, a.Stage(), a.Microbatch())
 		}, func(want, got, wants schedule.Action) {
 			c.fault(findAction(c.Plan, rank, want), Pairing, "", "waits for the copy of %v, but %v started earlier; wait for copies in the order in which they start.", wants, got)
 		})

@@ -22,13 +22,13 @@ func offloaded(t *testing.T, name string, ranks, microbatches int) *schedule.Pla
 	require.NoError(t, err)
 	plan, err := s.Rule(schedule.Params{Placement: place, Microbatches: microbatches})
 	require.NoError(t, err)
-	facts := make([]schedule.Facts, place.Stages())
+	facts := make([]schedule.StageInfo, place.Stages())
 	for stage := range facts {
 		facts[stage].Split = s.Split
 	}
-	plan, err = lower.Prepare(plan, lower.Passes{Facts: facts, Away: slices.Repeat([]uint64{1}, place.Stages())})
+	plan, err = lower.Prepare(plan, lower.Passes{StageInfo: facts, OffloadSlots: slices.Repeat([]uint64{1}, place.Stages())})
 	require.NoError(t, err)
-	require.NotNil(t, plan.Away)
+	require.NotNil(t, plan.OffloadSlots)
 	return plantest.Expand(plan)
 }
 
@@ -85,7 +85,7 @@ func TestEveryEdgeOfAnOffload(t *testing.T) {
 		{"copies back waited for out of order", []string{"0F1~o 0WAIT_OFFLOAD0~s", "0B1~sr"}, []string{"0F1~o 0OFFLOAD1 0WAIT_OFFLOAD0~s 0WAIT_OFFLOAD1~s", "0RELOAD1 0B1~sra"}, check.Pairing,
 			"Rank 0, action 9: 0B1 waits for the copy of 0RELOAD1, but 0RELOAD0 started earlier; wait for copies in the order in which they start."},
 		{"no slot of the stage", []string{"away=0"}, []string{"away=-"}, check.Unexpected,
-			"Rank 0, action 1: 0OFFLOAD0 must not be in this plan: Away lists no slot of the stage for far memory."},
+			"Rank 0, action 1: 0OFFLOAD0 must not be in this plan: OffloadSlots lists no slot of the stage for far memory."},
 		{"a plan of PyTorch", []string{"microbatches 3"}, []string{"microbatches 3 runtime pytorch"}, check.Unexpected,
 			"Rank 0, action 1: 0OFFLOAD0 must not be in this plan: PyTorch cannot move saved state to far memory."},
 		{"no backward", []string{"training", " 0B1~sr 0B0~sra 0B2~sr", "F0~o", "F1~o", "F2~o"}, []string{"forward-only", "", "F0~osr", "F1~osr", "F2~osr"}, check.Unexpected,

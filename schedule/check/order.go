@@ -57,7 +57,7 @@ func (v *orderVisitor) visit(a schedule.Action, mb int64) {
 		if need.Or != schedule.None && v.sets.Has(v.totals+int(need.or), needed) {
 			kind = need.Or
 		}
-		first := schedule.Act(kind, need.Stage, 0).Shift(int(needed))
+		first := schedule.NewAction(kind, need.Stage, 0).Shift(int(needed))
 		v.fault(a, mb, Order, fmt.Sprint(need.Why), "runs before %v, %s; move %v before it.", first, passes.Reasons[need.Why], first)
 	}
 	v.sets.Add(set, mb)

@@ -22,7 +22,7 @@ func inSegments(rng *rand.Rand, sequence []int, stage int, kinds ...schedule.Kin
 		s := schedule.Segment{Repeat: 1}
 		for _, mb := range sequence[:n] {
 			for _, k := range kinds {
-				s.Body = append(s.Body, schedule.Act(k, stage, mb))
+				s.Body = append(s.Body, schedule.NewAction(k, stage, mb))
 			}
 		}
 		if len(sequence) > n {
@@ -107,7 +107,7 @@ func TestCrossedOrderInSegments(t *testing.T) {
 // found.
 func TestCrossedOrderInTheMiddle(t *testing.T) {
 	const m = 1_000_000
-	send, receive := []schedule.Action{schedule.Act(schedule.F, 0, 0), schedule.Act(schedule.SendF, 0, 0)}, []schedule.Action{schedule.Act(schedule.RecvF, 1, 0), schedule.Act(schedule.F, 1, 0)}
+	send, receive := []schedule.Action{schedule.NewAction(schedule.F, 0, 0), schedule.NewAction(schedule.SendF, 0, 0)}, []schedule.Action{schedule.NewAction(schedule.RecvF, 1, 0), schedule.NewAction(schedule.F, 1, 0)}
 	at := func(body []schedule.Action, from, repeat int) schedule.Segment {
 		s := schedule.Segment{Repeat: repeat, Stride: 1}
 		for _, a := range body {
@@ -129,12 +129,12 @@ func TestCrossedOrderInTheMiddle(t *testing.T) {
 func TestPairingInLoopsOfLoops(t *testing.T) {
 	act := func(kind schedule.Kind, mbs ...int) (body []schedule.Action) {
 		for _, mb := range mbs {
-			body = append(body, schedule.Act(kind, int(kind-schedule.SendF), mb))
+			body = append(body, schedule.NewAction(kind, int(kind-schedule.SendF), mb))
 		}
 		return body
 	}
 	const f, send, recv = schedule.F, schedule.SendF, schedule.RecvF
-	compute := func(stage, mb int) schedule.Action { return schedule.Act(f, stage, mb) }
+	compute := func(stage, mb int) schedule.Action { return schedule.NewAction(f, stage, mb) }
 	plan := &schedule.Plan{Name: "crossed", Mode: schedule.ForwardOnly, Placement: schedule.Looped(2, 2), Microbatches: 24, Programs: [][]schedule.Segment{
 		{{Inner: []schedule.Segment{{Body: append([]schedule.Action{compute(0, 0)}, act(send, 0)...), Repeat: 4, Stride: 1}}, Repeat: 6, Stride: 4}},
 		{{Inner: []schedule.Segment{

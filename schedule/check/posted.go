@@ -78,13 +78,13 @@ func (v *postedVisitor) awaited(a schedule.Action) schedule.Action {
 	var own schedule.Action
 	switch {
 	case kind == schedule.F && v.Crosses(stage-1):
-		own = schedule.Act(schedule.RecvF, stage, mb)
+		own = schedule.NewAction(schedule.RecvF, stage, mb)
 	case (kind == schedule.B || kind == schedule.I) && v.Crosses(stage):
-		own = schedule.Act(schedule.RecvB, stage, mb)
+		own = schedule.NewAction(schedule.RecvB, stage, mb)
 	case kind == schedule.WaitF:
-		own = schedule.Act(schedule.SendF, stage, mb)
+		own = schedule.NewAction(schedule.SendF, stage, mb)
 	case kind == schedule.WaitB:
-		own = schedule.Act(schedule.SendB, stage, mb)
+		own = schedule.NewAction(schedule.SendB, stage, mb)
 	default:
 		return 0
 	}

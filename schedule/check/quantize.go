@@ -67,7 +67,7 @@ func (v *quantizeVisitor) visit(a schedule.Action, mb int64) {
 		return
 	}
 	if reads != 0 && !v.sets.Raised(first+weightsMade) {
-		v.fault(a, mb, Order, "weights", "runs before %v, which makes the copies of weights that it reads; move %[1]v before it.", schedule.Act(schedule.Quantize, stage, 0))
+		v.fault(a, mb, Order, "weights", "runs before %v, which makes the copies of weights that it reads; move %[1]v before it.", schedule.NewAction(schedule.Quantize, stage, 0))
 		return
 	}
 	for i, w := range weights {
@@ -113,7 +113,7 @@ func (c *Checker) readsWeights(stage int, kind schedule.Kind) schedule.Drop {
 		return schedule.DropForwardWeights
 	case kind != schedule.B && kind != schedule.I:
 		return 0
-	case c.Plan.Facts != nil && c.Plan.Facts[stage].Recomputes:
+	case c.Plan.StageInfo != nil && c.Plan.StageInfo[stage].Recomputes:
 		return passes.WeightBits
 	}
 	return schedule.DropBackwardWeights

@@ -26,7 +26,7 @@ func spoil(t *rapid.T, p *schedule.Plan, rank int) {
 	case 2:
 		segment.Body = append(segment.Body, *a)
 	case 3:
-		*a = schedule.Act(a.Kind(), a.Stage(), rapid.IntRange(0, p.Microbatches).Draw(t, "mb")).WithDrop(a.Drop())
+		*a = schedule.NewAction(a.Kind(), a.Stage(), rapid.IntRange(0, p.Microbatches).Draw(t, "mb")).WithDrop(a.Drop())
 	case 4:
 		*a = a.WithDrop(a.Drop() ^ 1<<rapid.IntRange(0, 8).Draw(t, "bit"))
 	case 5:
@@ -34,7 +34,7 @@ func spoil(t *rapid.T, p *schedule.Plan, rank int) {
 	case 6:
 		segment.Stride += rapid.IntRange(-2, 2).Draw(t, "stride")
 	case 7:
-		*a = schedule.Act(schedule.Kind(rapid.IntRange(1, int(schedule.Quantize)).Draw(t, "kind")), a.Stage(), a.Microbatch()).WithDrop(a.Drop())
+		*a = schedule.NewAction(schedule.Kind(rapid.IntRange(1, int(schedule.Quantize)).Draw(t, "kind")), a.Stage(), a.Microbatch()).WithDrop(a.Drop())
 	case 8:
 		other := &program[rapid.IntRange(0, len(program)-1).Draw(t, "other")]
 		*segment, *other = *other, *segment

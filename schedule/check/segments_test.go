@@ -111,7 +111,7 @@ func sideBySide(lanes []plantest.Lane, microbatches, stride int, down bool) []sc
 				if down {
 					mb = microbatches - 1 - mb
 				}
-				s.Body = append(s.Body, schedule.Act(l.Kind, l.Stage, mb))
+				s.Body = append(s.Body, schedule.NewAction(l.Kind, l.Stage, mb))
 			}
 		}
 		if down {
@@ -145,7 +145,7 @@ func paces(rng *rand.Rand) *schedule.Plan {
 		do := func(mb int, kinds ...schedule.Kind) {
 			for _, k := range kinds {
 				if sends := k != schedule.F && k != schedule.B; !sends || transfers {
-					list = append(list, schedule.Act(k, rank, mb))
+					list = append(list, schedule.NewAction(k, rank, mb))
 				}
 			}
 		}
@@ -293,7 +293,7 @@ func proveAll(t *testing.T, p *schedule.Plan) {
 		}
 	}
 	prove(p, schedule.Unlimited)
-	facts := make([]schedule.Facts, p.Placement.Stages())
+	facts := make([]schedule.StageInfo, p.Placement.Stages())
 	for stage := range facts {
 		facts[stage].Split = true
 		if p.Placement.First(stage) {

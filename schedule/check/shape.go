@@ -72,17 +72,17 @@ func (c *Checker) CheckShape(plan *schedule.Plan) {
 
 // checkTables checks the sizes of the tables that the lifetime pass fills in.
 func (c *Checker) checkTables(plan *schedule.Plan, fault func(string, ...any)) {
-	for _, wrong := range plan.WrongLengths() {
+	for _, wrong := range plan.LengthMismatches() {
 		if wrong.Table != "Programs" && wrong.Table != "Frozen" { // CheckShape reports these
 			fault("%s has %d entries but the placement requires %d; run the lifetime pass again.", wrong.Table, wrong.Len, wrong.Want)
 		}
 	}
 	stages := plan.Placement.Stages()
-	if plan.Parts != nil && plan.Facts == nil {
+	if plan.Parts != nil && plan.StageInfo == nil {
 		fault("Parts lists the entry parts that actions drop, but there are no Facts to list their readers; give both.")
 	}
-	if plan.Mode == schedule.Training && len(plan.Facts) == stages && (plan.Frozen == nil || len(plan.Frozen) == stages) {
-		for stage, facts := range plan.Facts {
+	if plan.Mode == schedule.Training && len(plan.StageInfo) == stages && (plan.Frozen == nil || len(plan.Frozen) == stages) {
+		for stage, facts := range plan.StageInfo {
 			if facts.Frozen != plan.IsFrozen(stage) {
 				fault("Stage %d is frozen in only one of the plan and its facts; give the generator the same Frozen as the facts.", stage)
 			}

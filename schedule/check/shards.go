@@ -70,17 +70,17 @@ func (v *shardVisitor) visit(a schedule.Action, mb int64) {
 		}
 		for i, other := range c.On[v.rank] {
 			if c.Retires && v.sets.Raised(flagsOfShards*i+gradientReducing) {
-				v.fault(a, mb, Reduction, "pending", "starts a reduction before the rank has waited for that of stage %d; put %v before it.", other, schedule.Act(schedule.WaitReduce, other, 0))
+				v.fault(a, mb, Reduction, "pending", "starts a reduction before the rank has waited for that of stage %d; put %v before it.", other, schedule.NewAction(schedule.WaitReduce, other, 0))
 			}
 		}
 		v.sets.Raise(flags + gradientReducing)
 	case schedule.ZeroGrad:
 		if !v.sets.Raise(flags + gradientWhole) {
-			v.fault(a, mb, Reduction, "", "allocates whole gradients that exist already; remove it, or put %v before it.", schedule.Act(schedule.WaitReduce, stage, 0))
+			v.fault(a, mb, Reduction, "", "allocates whole gradients that exist already; remove it, or put %v before it.", schedule.NewAction(schedule.WaitReduce, stage, 0))
 		}
 	case schedule.WaitReduce:
 		if !v.sets.Lower(flags + gradientReducing) {
-			v.fault(a, mb, Reduction, "", "waits for a reduction that has not started; put %v before it, or remove it.", schedule.Act(schedule.ReduceGrad, stage, 0))
+			v.fault(a, mb, Reduction, "", "waits for a reduction that has not started; put %v before it, or remove it.", schedule.NewAction(schedule.ReduceGrad, stage, 0))
 		}
 		v.sets.Lower(flags + gradientWhole)
 	case schedule.F, schedule.B, schedule.I, schedule.W, schedule.Quantize:
@@ -94,9 +94,9 @@ func (v *shardVisitor) visit(a schedule.Action, mb int64) {
 	switch {
 	case c.Accumulates && !v.sets.Raised(flags+gradientWhole):
 		v.fault(a, mb, Reduction, "", "adds to whole gradients that do not exist; put %v before it, and %v after their reduction.",
-			schedule.Act(schedule.ZeroGrad, stage, 0), schedule.Act(schedule.WaitReduce, stage, 0))
+			schedule.NewAction(schedule.ZeroGrad, stage, 0), schedule.NewAction(schedule.WaitReduce, stage, 0))
 	case (c.Accumulates || c.Retires) && v.sets.Raised(flags+gradientReducing):
-		v.fault(a, mb, Reduction, "", "adds to gradients while they are reduced; move %v after the last B or W of the stage.", schedule.Act(schedule.ReduceGrad, stage, 0))
+		v.fault(a, mb, Reduction, "", "adds to gradients while they are reduced; move %v after the last B or W of the stage.", schedule.NewAction(schedule.ReduceGrad, stage, 0))
 		return
 	}
 	if v.sets.Raise(flags + gradientUnreduced) {
@@ -110,17 +110,17 @@ func (v *shardVisitor) checkEnd() {
 	for i, stage := range v.c.On[v.rank] {
 		flags := flagsOfShards * i
 		if v.sets.Raised(flags + weightsGathered) {
-			v.c.planFault(Sharding, v.rank, "Rank %d never releases the weights of stage %d after it last gathered them; add %v.", v.rank, stage, schedule.Act(schedule.Reshard, stage, 0))
+			v.c.planFault(Sharding, v.rank, "Rank %d never releases the weights of stage %d after it last gathered them; add %v.", v.rank, stage, schedule.NewAction(schedule.Reshard, stage, 0))
 		}
 		switch {
 		case v.sets.Raised(flags + gradientUnreduced):
 			if v.c.Includes(stage, schedule.ReduceGrad) { // otherwise it is missing
-				v.c.fault(v.first[i], Reduction, "", "adds to gradients after their last reduction; move %v after the last B or W of the stage.", schedule.Act(schedule.ReduceGrad, stage, 0))
+				v.c.fault(v.first[i], Reduction, "", "adds to gradients after their last reduction; move %v after the last B or W of the stage.", schedule.NewAction(schedule.ReduceGrad, stage, 0))
 			}
 		case (v.c.Accumulates || v.c.Retires) && v.sets.Raised(flags+gradientReducing):
-			v.c.planFault(Reduction, v.rank, "Rank %d never waits for the reduction of stage %d; add %v.", v.rank, stage, schedule.Act(schedule.WaitReduce, stage, 0))
+			v.c.planFault(Reduction, v.rank, "Rank %d never waits for the reduction of stage %d; add %v.", v.rank, stage, schedule.NewAction(schedule.WaitReduce, stage, 0))
 		case v.sets.Raised(flags + gradientWhole):
-			v.c.planFault(Reduction, v.rank, "Rank %d adds nothing to the last whole gradients of stage %d; remove its last %v.", v.rank, stage, schedule.Act(schedule.ZeroGrad, stage, 0))
+			v.c.planFault(Reduction, v.rank, "Rank %d adds nothing to the last whole gradients of stage %d; remove its last %v.", v.rank, stage, schedule.NewAction(schedule.ZeroGrad, stage, 0))
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 func TestCheckOfShards(t *testing.T) {
 	const good = "0UNSHARD 0F0 0F1 0RESHARD 2UNSHARD 2F0 2B0 2F1 2REDUCE_GRAD 2B1 2REDUCE_GRAD 2RESHARD 0UNSHARD 0B0 0B1 0RESHARD 0REDUCE_GRAD"
 	const other = "1F0 1F1 1B0 1B1 1REDUCE_GRAD"
-	plan := func(list, other string) *schedule.Plan { return plantest.Written(t, "0 1 0", 2, list, other) }
+	plan := func(list, other string) *schedule.Plan { return plantest.FromText(t, "0 1 0", 2, list, other) }
 	require.NoError(t, check.Plan(plan(good, other)))
 	for _, test := range []struct {
 		name, list, other string
@@ -98,12 +98,12 @@ func TestCheckOfShards(t *testing.T) {
 	p := plan(good, other)
 	p.Frozen = []bool{false, true, false}
 	require.ErrorContains(t, check.Plan(p), "Rank 1, action 4: 1REDUCE_GRAD must not be in this plan: the stage is frozen and has no weight gradient.")
-	p = plantest.Written(t, "0", 1, "0F0 0REDUCE_GRAD")
+	p = plantest.FromText(t, "0", 1, "0F0 0REDUCE_GRAD")
 	p.Mode = schedule.ForwardOnly
 	err := check.Plan(p)
 	plantest.RequireCodes(t, err, check.Unexpected)
 	require.ErrorContains(t, err, "Rank 0, action 1: 0REDUCE_GRAD must not be in this plan: a forward-only plan has no gradients.")
-	p = plantest.Written(t, "0", 1, "0UNSHARD~p 0F0~sor 0RESHARD~r")
+	p = plantest.FromText(t, "0", 1, "0UNSHARD~p 0F0~sor 0RESHARD~r")
 	p.Mode = schedule.ForwardOnly
 	err = check.Plan(p)
 	plantest.RequireCodes(t, err, check.MisplacedDrop)
@@ -118,8 +118,8 @@ func TestShardsInRepeats(t *testing.T) {
 		return &schedule.Plan{Name: "sharded", Placement: schedule.Looped(1, 1), Microbatches: 100_000,
 			Programs: [][]schedule.Segment{{{Body: body, Repeat: 100_000, Stride: 1}}}}
 	}
-	gather, give, reduce := schedule.Act(schedule.Unshard, 0, 0), schedule.Act(schedule.Reshard, 0, 0), schedule.Act(schedule.ReduceGrad, 0, 0)
-	f, b := schedule.Act(schedule.F, 0, 0), schedule.Act(schedule.B, 0, 0)
+	gather, give, reduce := schedule.NewAction(schedule.Unshard, 0, 0), schedule.NewAction(schedule.Reshard, 0, 0), schedule.NewAction(schedule.ReduceGrad, 0, 0)
+	f, b := schedule.NewAction(schedule.F, 0, 0), schedule.NewAction(schedule.B, 0, 0)
 	proof, err := check.Prove(plan(gather, f, b, reduce, give), schedule.Unlimited)
 	require.NoError(t, err)
 	require.Equal(t, int64(500_000), proof.Actions)
@@ -134,7 +134,7 @@ func TestShardsInRepeats(t *testing.T) {
 
 // TestReplicas: plans of replicas reduce the gradients of a rank in one order, each once.
 func TestReplicas(t *testing.T) {
-	plan := func(list string) *schedule.Plan { return plantest.Written(t, "0 0", 2, list) }
+	plan := func(list string) *schedule.Plan { return plantest.FromText(t, "0 0", 2, list) }
 	down := plan("0F0 0F1 1F0 1B0 1F1 1B1 1REDUCE_GRAD 0B0 0B1 0REDUCE_GRAD")
 	up := plan("0F0 0F1 1F0 1B0 1F1 1I1 0B0 0B1 0REDUCE_GRAD 1W1 1REDUCE_GRAD")
 	parts := plan("0F0 0F1 1F0 1B0 1REDUCE_GRAD 1F1 1B1 1REDUCE_GRAD 0B0 0B1 0REDUCE_GRAD")
@@ -149,7 +149,7 @@ func TestReplicas(t *testing.T) {
 	err = check.Replicas(down, parts)
 	plantest.RequireCodes(t, err, check.Twice)
 	require.ErrorContains(t, err, "Rank 0 runs 1REDUCE_GRAD more than once, but replicas reduce gradients once in a step;")
-	plantest.RequireCodes(t, check.Replicas(down, plantest.Written(t, "0 1", 2, "0F0 0F1", "1F0 1F1")), check.Malformed)
+	plantest.RequireCodes(t, check.Replicas(down, plantest.FromText(t, "0 1", 2, "0F0 0F1", "1F0 1F1")), check.Malformed)
 }
 
 // TestPyTorchWaits: a plan for PyTorch that has waits has one for each send and each reduction, and a rank
@@ -158,7 +158,7 @@ func TestPyTorchWaits(t *testing.T) {
 	const good = "0F0 0SEND_F0 2RECV_F0 2F0 2B0 2SEND_B0 2REDUCE_GRAD 0WAIT_F0 0RECV_B0 0B0 2WAIT_REDUCE 0REDUCE_GRAD 2WAIT_B0 0WAIT_REDUCE"
 	const other = "1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0 1WAIT_F0 1WAIT_B0 1REDUCE_GRAD 1WAIT_REDUCE"
 	plan := func(list string) *schedule.Plan {
-		p := plantest.Written(t, "0 1 0", 1, list, other)
+		p := plantest.FromText(t, "0 1 0", 1, list, other)
 		p.Runtime = schedule.PyTorch
 		return p
 	}
@@ -174,12 +174,12 @@ func TestPyTorchWaits(t *testing.T) {
 		require.Contains(t, good, test.from)
 		require.ErrorContains(t, check.Plan(plan(strings.Replace(good, test.from, test.to, 1))), test.text, test.name)
 	}
-	early := plantest.Written(t, "0 1", 2, "0F0 0SEND_F0 0F1 0SEND_F1 0WAIT_F0 0WAIT_F1 0RECV_B0 0B0 0RECV_B1 0B1",
+	early := plantest.FromText(t, "0 1", 2, "0F0 0SEND_F0 0F1 0SEND_F1 0WAIT_F0 0WAIT_F1 0RECV_B0 0B0 0RECV_B1 0B1",
 		"1RECV_F0 1F0 1B0 1SEND_B0 1WAIT_B0 1RECV_F1 1F1 1B1 1SEND_B1 1WAIT_B1")
 	early.Runtime = schedule.PyTorch
 	require.ErrorContains(t, check.Plan(early), "Ranks 0 and 1 wait for each other: rank 0 is at action 5, 0WAIT_F1, and waits for 1RECV_F1 of rank 1; rank 1 is at action 4, 1WAIT_B0")
 	bare := strings.NewReplacer(" 0WAIT_F0", "", " 2WAIT_B0", "", " 2WAIT_REDUCE", "", " 0WAIT_REDUCE", "").Replace(good)
-	older := plantest.Written(t, "0 1 0", 1, bare, "1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0 1REDUCE_GRAD")
+	older := plantest.FromText(t, "0 1 0", 1, bare, "1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0 1REDUCE_GRAD")
 	older.Runtime = schedule.PyTorch
 	require.NoError(t, check.Plan(older), "PyTorch up to 2.14 has no waits")
 }

@@ -62,8 +62,8 @@ func speed(b *testing.B, name string, ranks, m int) {
 
 // readingFacts returns the facts of a model that reads part 0 in its first stage, and parts 1 and 2
 // in the forward and backward of its last stage.
-func readingFacts(s *schedule.Schedule, place schedule.Placement) []schedule.Facts {
-	facts := make([]schedule.Facts, place.Stages())
+func readingFacts(s *schedule.Schedule, place schedule.Placement) []schedule.StageInfo {
+	facts := make([]schedule.StageInfo, place.Stages())
 	for stage := range facts {
 		facts[stage].Split = s.Split
 		if place.First(stage) {

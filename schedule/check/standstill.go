@@ -67,20 +67,20 @@ func (s *Standstill) awaited(a schedule.Action) (schedule.Action, bool) {
 		if s.Outline.Transfers || !s.Outline.Crosses(stage-1) {
 			return a, false
 		}
-		need = schedule.Act(schedule.F, stage-1, mb)
+		need = schedule.NewAction(schedule.F, stage-1, mb)
 	case schedule.B, schedule.I:
 		if s.Outline.Transfers || !s.Outline.Crosses(stage) {
 			return a, false
 		}
-		if need = schedule.Act(schedule.I, stage+1, mb); s.position(need) < 0 {
-			need = schedule.Act(schedule.B, stage+1, mb)
+		if need = schedule.NewAction(schedule.I, stage+1, mb); s.position(need) < 0 {
+			need = schedule.NewAction(schedule.B, stage+1, mb)
 		}
 	case schedule.SendF, schedule.SendB:
 		return s.nextReceive(passes.Edge(a), mb), true
 	case schedule.WaitF:
-		need = schedule.Act(schedule.RecvF, stage+1, mb)
+		need = schedule.NewAction(schedule.RecvF, stage+1, mb)
 	case schedule.WaitB:
-		need = schedule.Act(schedule.RecvB, stage-1, mb)
+		need = schedule.NewAction(schedule.RecvB, stage-1, mb)
 	default:
 		need = passes.Sent(passes.Edge(a), int64(mb))
 	}

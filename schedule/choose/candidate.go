@@ -27,7 +27,7 @@ type Candidate struct {
 	// GatheredBy is that number for each rank, or nil if it is the same on all ranks.
 	GatheredBy []int
 	Peak       int64 // bytes on the fullest rank
-	// FarPeak is the highest peak of bytes in far memory over all ranks. Plan.Away names slot 0 for each
+	// FarPeak is the highest peak of bytes in far memory over all ranks. Plan.OffloadSlots names slot 0 for each
 	// stage whose state is offloaded, since Choose does not know the slots of a run.
 	FarPeak int64
 	Fits    bool // within the memory and the far memory
@@ -47,7 +47,7 @@ func (c *Candidate) Name() string {
 }
 
 // Offloads reports whether the plan moves saved state to far memory.
-func (c *Candidate) Offloads() bool { return c.Plan != nil && c.Plan.Away != nil }
+func (c *Candidate) Offloads() bool { return c.Plan != nil && c.Plan.OffloadSlots != nil }
 
 // build builds, proves and simulates the plan of a schedule.
 func (c *Candidate) build(s *schedule.Schedule, r *Request) {
@@ -105,7 +105,7 @@ func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
 		capacity = 0
 	}
 	plan, err := lower.Prepare(&withRuntime, lower.Passes{
-		Facts: quantizing(plan, r.Costs), Capacity: capacity, NoLifetimes: true,
+		StageInfo: quantizing(plan, r.Costs), Capacity: capacity, NoLifetimes: true,
 		Reduce: r.Costs.Replicas > 1, Level: r.Costs.Shard, Gathered: c.Gathered, GatheredBy: c.GatheredBy,
 	})
 	var report *simulate.Report
@@ -156,11 +156,11 @@ func withPostedReceives(plan *schedule.Plan, report *simulate.Report, r *Request
 
 // quantizing returns facts for stages that accept B as well as I and W, and that run QUANTIZE if it costs
 // time or memory.
-func quantizing(plan *schedule.Plan, costs *simulate.Costs) []schedule.Facts {
-	facts := make([]schedule.Facts, plan.Placement.Stages())
+func quantizing(plan *schedule.Plan, costs *simulate.Costs) []schedule.StageInfo {
+	facts := make([]schedule.StageInfo, plan.Placement.Stages())
 	for stage := range facts {
 		s := costs.Of(stage)
-		facts[stage] = schedule.Facts{Split: true, Quantizes: s.Quantize+s.ForwardWeights+s.BackwardWeights > 0}
+		facts[stage] = schedule.StageInfo{Split: true, Quantizes: s.Quantize+s.ForwardWeights+s.BackwardWeights > 0}
 	}
 	return facts
 }

@@ -33,8 +33,8 @@ func (r *Request) offloadedVariants(all []*Candidate) (work []func() []*Candidat
 				sets := min(r.Stages, maxOffloadSets)
 				for i := 1; i <= sets; i++ {
 					c := base.offload(i*r.Stages/sets, overlap, r)
-					if c.Plan != nil && !slices.Equal(c.Plan.Away, previous) {
-						list, previous = append(list, c), c.Plan.Away
+					if c.Plan != nil && !slices.Equal(c.Plan.OffloadSlots, previous) {
+						list, previous = append(list, c), c.Plan.OffloadSlots
 					}
 				}
 			}
@@ -54,7 +54,7 @@ func (c *Candidate) offload(stages, overlap int, r *Request) *Candidate {
 		}
 	}
 	plan, err := lower.Offload(c.Plan, away, overlap)
-	if err == nil && plan.Away == nil {
+	if err == nil && plan.OffloadSlots == nil {
 		err = diagnostic.Errorf(schedule.ErrParams, "no microbatch of these stages is in flight long enough to be offloaded")
 	}
 	if err == nil {

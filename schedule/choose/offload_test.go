@@ -23,12 +23,12 @@ func TestFarMemoryFitsMore(t *testing.T) {
 	far, err := choose.Choose(request(100*mib, 100))
 	require.NoError(t, err)
 	require.Less(t, far.Best.Report.Makespan, near.Best.Report.Makespan)
-	require.NotNil(t, far.Best.Plan.Away)
+	require.NotNil(t, far.Best.Plan.OffloadSlots)
 	require.NoError(t, check.Links(far.Best.Plan, 1))
 	require.LessOrEqual(t, far.Best.Peak, int64(35*mib))
 	require.Positive(t, far.Best.FarPeak)
 	for _, c := range far.All {
-		if c.Plan != nil && c.Plan.Away == nil {
+		if c.Plan != nil && c.Plan.OffloadSlots == nil {
 			require.NotContains(t, c.Name(), "offload")
 		}
 	}
@@ -39,7 +39,7 @@ func TestFarMemoryFitsMore(t *testing.T) {
 	slow, err := choose.Choose(request(100*mib, 2000)) // a copy takes as long as seven backwards
 	require.NoError(t, err)
 	require.Equal(t, near.Best.Report.Makespan, slow.Best.Report.Makespan)
-	require.Nil(t, slow.Best.Plan.Away, "%s offloads over a slow link", slow.Best.Name())
+	require.Nil(t, slow.Best.Plan.OffloadSlots, "%s offloads over a slow link", slow.Best.Name())
 	bad := request(-1, 0)
 	_, err = choose.Choose(bad)
 	require.ErrorIs(t, err, schedule.ErrParams)

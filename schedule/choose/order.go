@@ -64,13 +64,13 @@ func (s *jobShop) actions(tasks []task, shift, tail int) (actions []schedule.Act
 		for k := range block.end - block.first {
 			switch {
 			case t.part() == forward:
-				actions = append(actions, schedule.Act(schedule.F, block.first+k, mb))
+				actions = append(actions, schedule.NewAction(schedule.F, block.first+k, mb))
 			case t.part() == weight:
-				actions = append(actions, schedule.Act(schedule.W, block.end-1-k, mb))
+				actions = append(actions, schedule.NewAction(schedule.W, block.end-1-k, mb))
 			case s.split:
-				actions = append(actions, schedule.Act(schedule.I, block.end-1-k, mb))
+				actions = append(actions, schedule.NewAction(schedule.I, block.end-1-k, mb))
 			default:
-				actions = append(actions, schedule.Act(schedule.B, block.end-1-k, mb))
+				actions = append(actions, schedule.NewAction(schedule.B, block.end-1-k, mb))
 			}
 		}
 	}

@@ -44,7 +44,7 @@ func postReceives(plan *schedule.Plan, costs *simulate.Costs) (*schedule.Plan, e
 				receive = schedule.RecvF
 			}
 			if e.Action.Kind().Compute() && e.Action.Kind() != schedule.W {
-				read[schedule.Act(receive, e.Action.Stage(), e.Action.Microbatch())] = e.End
+				read[schedule.NewAction(receive, e.Action.Stage(), e.Action.Microbatch())] = e.End
 			}
 		}
 	}
@@ -102,6 +102,6 @@ func messageOf(plan *schedule.Plan, e simulate.Event) (message, bool) {
 		return message{}, false
 	}
 	mb := e.Action.Microbatch()
-	return message{from: e.Rank, to: placement.Rank[to], sent: e.End, send: schedule.Act(send, stage, mb), receive: schedule.Act(receive, to, mb), wait: schedule.Act(wait, stage, mb)},
+	return message{from: e.Rank, to: placement.Rank[to], sent: e.End, send: schedule.NewAction(send, stage, mb), receive: schedule.NewAction(receive, to, mb), wait: schedule.NewAction(wait, stage, mb)},
 		placement.Rank[to] != e.Rank
 }

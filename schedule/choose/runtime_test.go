@@ -48,7 +48,7 @@ func TestPyTorchWaitsInTime(t *testing.T) {
 		pending[microbatches] = map[string]int{}
 		for _, c := range choice.All {
 			if name := c.Name(); c.Report != nil && (name == "1f1b" || name == "zb-h1") {
-				pending[microbatches][name] = mostPending(c.Plan)
+				pending[microbatches][name] = maxPending(c.Plan)
 			}
 		}
 	}
@@ -56,8 +56,8 @@ func TestPyTorchWaitsInTime(t *testing.T) {
 	require.Equal(t, pending[16], pending[32])
 }
 
-// mostPending returns the largest number of sends on a rank whose waits are still to come.
-func mostPending(plan *schedule.Plan) (most int) {
+// maxPending returns the largest number of sends on a rank whose waits are still to come.
+func maxPending(plan *schedule.Plan) (most int) {
 	for rank := range plan.Programs {
 		pending := 0
 		for a := range plan.All(rank) {

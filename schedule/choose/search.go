@@ -162,7 +162,7 @@ func (q *search) improve(s solution, limit int64) solution {
 func (q *search) addNamed() {
 	r := Request{Ranks: q.ranks, Stages: len(q.blocks), Microbatches: q.microbatches, Costs: &simulate.Costs{}}
 	for _, s := range schedule.Schedules() {
-		if s.Split != q.split || !s.Ascends {
+		if s.Split != q.split || !s.AscendingBackward {
 			continue
 		}
 		for _, c := range variants(&s, &r) {

@@ -12,7 +12,7 @@ import (
 func variants(s *schedule.Schedule, r *Request) []*Candidate {
 	place, err := s.Place(r.Ranks, r.Stages)
 	c := &Candidate{Schedule: s.Name, Params: schedule.Params{Placement: place, Microbatches: r.Microbatches}, Refused: err}
-	if err == nil && !s.Ascends && !r.Reordered {
+	if err == nil && !s.AscendingBackward && !r.Reordered {
 		c.Refused = diagnostic.Errorf(schedule.ErrParams, "its backward does not ascend in microbatches")
 	}
 	if err == nil && s.Split && r.Costs != nil && !r.splits() {

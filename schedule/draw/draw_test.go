@@ -300,7 +300,7 @@ func TestMeasured(t *testing.T) {
 	copies := &schedule.Plan{Mode: schedule.ForwardOnly, Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 1, 0, 1}, Copies: 2}, Microbatches: 2}
 	arrows := &draw.Step{Plan: copies, Events: make([][]simulate.Event, 2)}
 	for stage, mb := range []int{0, 0, 1, 1} {
-		arrows.Events[stage%2] = append(arrows.Events[stage%2], simulate.Event{Rank: stage % 2, Action: schedule.Act(schedule.F, stage, mb), Start: int64(stage), End: int64(stage + 1)})
+		arrows.Events[stage%2] = append(arrows.Events[stage%2], simulate.Event{Rank: stage % 2, Action: schedule.NewAction(schedule.F, stage, mb), Start: int64(stage), End: int64(stage + 1)})
 	}
 	require.Equal(t, 2, strings.Count(trace(t, arrows), `"ph":"s"`))
 	require.Equal(t, 2, strings.Count(trace(t, arrows), `"ph":"f"`))
@@ -353,7 +353,7 @@ func TestErrors(t *testing.T) {
 			plan.Placement.Copies, s.Plan = 3, &plan
 		},
 		"and 1 peaks":                    func(s *draw.Step) { s.Peaks = s.Peaks[:1] },
-		"is of stage 9":                  func(s *draw.Step) { s.Events[1][1].Action = schedule.Act(schedule.F, 9, 0) },
+		"is of stage 9":                  func(s *draw.Step) { s.Events[1][1].Action = schedule.NewAction(schedule.F, 9, 0) },
 		"begins before an earlier event": func(s *draw.Step) { s.Events[1][1].Start = s.Events[1][0].Start },
 		"from 9 to 3":                    func(s *draw.Step) { s.Events[2][2].Start, s.Events[2][2].End = 9, 3 },
 	} {

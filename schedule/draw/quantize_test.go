@@ -17,7 +17,7 @@ import (
 func TestQuantize(t *testing.T) {
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 2})
 	require.NoError(t, err)
-	plan, err = lower.Quantize(plan, []schedule.Facts{{Quantizes: true}, {Quantizes: true}}, lower.AtStart)
+	plan, err = lower.Quantize(plan, []schedule.StageInfo{{Quantizes: true}, {Quantizes: true}}, lower.AtStart)
 	require.NoError(t, err)
 	shown := func(costs simulate.StageCosts) (svg, trace string) {
 		step, err := draw.Simulate(plan, &simulate.Costs{Stages: []simulate.StageCosts{costs}}, schedule.Unlimited)

@@ -222,7 +222,7 @@ func refuseQueues(plan *schedule.Plan, format Format) error {
 	shared := *plan
 	shared.Runtime = schedule.PyTorch
 	if err := check.Plan(&shared); err != nil {
-		return refuse(format, "between two ranks the plan needs one queue for outputs and one for gradients, and PyTorch has one for both: give it to lower.For: %v", err)
+		return refuse(format, "between two ranks the plan needs one queue for outputs and one for gradients, and PyTorch has one for both: give it to lower.ForRuntime: %v", err)
 	}
 	return nil
 }
@@ -304,7 +304,7 @@ func withWaits(actions iter.Seq[schedule.Action]) iter.Seq[schedule.Action] {
 		case schedule.SendF, schedule.SendB:
 			wait = passes.WaitFor(a)
 		case schedule.ReduceGrad:
-			wait = schedule.Act(schedule.WaitReduce, a.Stage(), 0)
+			wait = schedule.NewAction(schedule.WaitReduce, a.Stage(), 0)
 			if reduction != 0 {
 				list, reduction = append(list, reduction), 0
 			}

@@ -20,9 +20,9 @@ func TestFixtures(t *testing.T) {
 		Write: func(t *testing.T) []byte {
 			plan, err := schedule.ZB1P(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 4})
 			require.NoError(t, err)
-			facts := []schedule.Facts{{Split: true}, {Split: true}}
+			facts := []schedule.StageInfo{{Split: true}, {Split: true}}
 			facts[0].Reads[schedule.F], facts[1].Reads[schedule.I] = 1, 2
-			plan, err = lower.Prepare(plan, lower.Passes{Facts: facts, Parts: 2, Capacity: 1})
+			plan, err = lower.Prepare(plan, lower.Passes{StageInfo: facts, Parts: 2, Capacity: 1})
 			require.NoError(t, err)
 			var text bytes.Buffer
 			require.NoError(t, format.WriteJSON(&text, plan, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}, {F: 2, I: 2, W: 2}}}))

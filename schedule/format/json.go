@@ -148,12 +148,12 @@ var jsonFields = []jsonField{
 		}
 		return jsonNumbers(frozen)
 	}},
-	table("away", func(p *schedule.Plan) *[]uint64 { return &p.Away }, func(r *jsonReader) uint64 { return r.set("a slot of saved state") }, jsonSet),
-	table("facts", func(p *schedule.Plan) *[]schedule.Facts { return &p.Facts }, (*jsonReader).facts, jsonFacts),
+	table("away", func(p *schedule.Plan) *[]uint64 { return &p.OffloadSlots }, func(r *jsonReader) uint64 { return r.set("a slot of saved state") }, jsonSet),
+	table("facts", func(p *schedule.Plan) *[]schedule.StageInfo { return &p.StageInfo }, (*jsonReader).facts, jsonFacts),
 	table("parts", func(p *schedule.Plan) *[][schedule.NumKinds]uint64 { return &p.Parts }, (*jsonReader).parts, jsonParts),
-	numbers("windows", "a window", schedule.MaxMicrobatches, func(p *schedule.Plan) *[]int { return &p.Windows }),
-	numbers("outgoing", "a window", schedule.MaxMicrobatches, func(p *schedule.Plan) *[]int { return &p.Outgoing }),
-	numbers("entries", "a window", schedule.MaxMicrobatches, func(p *schedule.Plan) *[]int { return &p.Entries }),
+	numbers("windows", "a window", schedule.MaxMicrobatches, func(p *schedule.Plan) *[]int { return &p.StageWindows }),
+	numbers("outgoing", "a window", schedule.MaxMicrobatches, func(p *schedule.Plan) *[]int { return &p.SendWindows }),
+	numbers("entries", "a window", schedule.MaxMicrobatches, func(p *schedule.Plan) *[]int { return &p.EntryWindows }),
 }
 
 // number returns a field with a number from low to high. A plan with a lower number does not have this
@@ -218,7 +218,7 @@ func jsonNumbers(numbers []int) []byte {
 }
 
 // jsonFacts writes the facts of a stage.
-func jsonFacts(f schedule.Facts) []byte {
+func jsonFacts(f schedule.StageInfo) []byte {
 	quantizes := ""
 	if f.Quantizes {
 		quantizes = `"quantizes": true, `

@@ -152,7 +152,7 @@ func (r *jsonReader) action(token string) schedule.Action {
 		}
 		drop |= 1 << bit
 	}
-	return schedule.Act(kind, stage, microbatch).WithDrop(drop)
+	return schedule.NewAction(kind, stage, microbatch).WithDrop(drop)
 }
 
 // token takes the next token of a valid list of actions. After a fault it returns the end of a list.

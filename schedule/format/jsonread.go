@@ -230,7 +230,7 @@ func (r *jsonReader) checkLengths() {
 		}
 		p.Frozen[stage] = true
 	}
-	for _, wrong := range p.WrongLengths() {
+	for _, wrong := range p.LengthMismatches() {
 		r.missing("%d %s before it, found %d", wrong.Want, strings.ToLower(wrong.Table), wrong.Len)
 	}
 }
@@ -264,8 +264,8 @@ func (r *jsonReader) mode() {
 }
 
 // facts reads the facts of a stage.
-func (r *jsonReader) facts() schedule.Facts {
-	var f schedule.Facts
+func (r *jsonReader) facts() schedule.StageInfo {
+	var f schedule.StageInfo
 	r.object(func(name string) {
 		switch name {
 		case "frozen":

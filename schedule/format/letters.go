@@ -57,7 +57,7 @@ func (l Letters) action(text string) (a schedule.Action, old bool, err error) {
 		return 0, false, err
 	}
 	if l == OldLetters && a.Kind() == schedule.B && !full {
-		return schedule.Act(schedule.I, a.Stage(), a.Microbatch()), true, nil
+		return schedule.NewAction(schedule.I, a.Stage(), a.Microbatch()), true, nil
 	}
 	return a, full, nil
 }

@@ -45,7 +45,7 @@ func TestTooManyActions(t *testing.T) {
 func TestTooManyActionsToWrite(t *testing.T) {
 	const m = schedule.MaxWritten + 1
 	plan := &schedule.Plan{Name: "long", Mode: schedule.ForwardOnly, Placement: schedule.Looped(1, 1), Microbatches: m, Programs: [][]schedule.Segment{
-		{{Body: []schedule.Action{schedule.Act(schedule.F, 0, 0)}, Repeat: m, Stride: 1}},
+		{{Body: []schedule.Action{schedule.NewAction(schedule.F, 0, 0)}, Repeat: m, Stride: 1}},
 	}}
 	for _, form := range []format.Format{format.Compute, format.Comms, format.Order} {
 		var out strings.Builder

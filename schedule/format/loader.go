@@ -36,7 +36,7 @@ func (f *File) Refused() (faults []*Error) {
 		add(at, "found a blank line, expected the end of the file: PyTorch counts it as a rank without actions")
 	}
 	for rank, program := range f.Plan.Programs {
-		written := slices.Collect(schedule.Written(program))
+		written := slices.Collect(schedule.StaticActions(program))
 		i := slices.IndexFunc(written, func(a schedule.Action) bool { return !a.Kind().Compute() })
 		if f.Format == Compute && i >= 0 {
 			add(int(f.offsets[rank][i]), "found a reduction, expected F, B, I or W: PyTorch lists reductions among computations, but does not load them")

@@ -58,7 +58,7 @@ func (f *File) readSigned(rank, ranks int, list line) (program, error) {
 		for len(next[count]) <= chunk {
 			next[count] = append(next[count], 0)
 		}
-		if err := f.add(&p, schedule.Act(kind, chunk*ranks+rank, next[count][chunk]), offset); err != nil {
+		if err := f.add(&p, schedule.NewAction(kind, chunk*ranks+rank, next[count][chunk]), offset); err != nil {
 			return p, err
 		}
 		next[count][chunk]++
@@ -66,7 +66,7 @@ func (f *File) readSigned(rank, ranks int, list line) (program, error) {
 	for i, a := range p.actions { // the backward of a chunk with separate weight gradients is I
 		chunk := a.Stage() / ranks
 		if a.Kind() == schedule.B && chunk < len(next[weightGradients]) && next[weightGradients][chunk] > 0 {
-			p.actions[i] = schedule.Act(schedule.I, a.Stage(), a.Microbatch())
+			p.actions[i] = schedule.NewAction(schedule.I, a.Stage(), a.Microbatch())
 		}
 	}
 	return p, nil

@@ -85,7 +85,7 @@ func released(programs []program) (added bool) {
 		for at, a := range p.actions {
 			with.actions, with.offsets = append(with.actions, a), append(with.offsets, p.offsets[at])
 			if n, ok := last[a.Stage()]; ok && n == at && gathered[a.Stage()] {
-				with.actions, with.offsets = append(with.actions, schedule.Act(schedule.Reshard, a.Stage(), 0)), append(with.offsets, p.offsets[at])
+				with.actions, with.offsets = append(with.actions, schedule.NewAction(schedule.Reshard, a.Stage(), 0)), append(with.offsets, p.offsets[at])
 				added = true
 			}
 		}

@@ -73,7 +73,7 @@ func TestFilesWithoutTheLastReshard(t *testing.T) {
 	require.True(t, file.Released)
 	require.NoError(t, check.Plan(file.Plan))
 	program := slices.Collect(file.Plan.All(0))
-	require.Equal(t, []schedule.Action{schedule.Act(schedule.B, 0, 3), schedule.Act(schedule.Reshard, 0, 0)}, program[len(program)-2:])
+	require.Equal(t, []schedule.Action{schedule.NewAction(schedule.B, 0, 3), schedule.NewAction(schedule.Reshard, 0, 0)}, program[len(program)-2:])
 
 	// Weights that no backward releases are still a fault, and so are those of a file with reductions.
 	for _, text := range []string{

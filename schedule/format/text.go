@@ -22,7 +22,7 @@ func (f *File) readPlanText(options Options) error {
 	f.Plan = plan
 	for _, program := range plan.Programs {
 		n := 0
-		for range schedule.Written(program) {
+		for range schedule.StaticActions(program) {
 			n++
 		}
 		start := uint32(0)

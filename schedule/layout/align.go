@@ -3,8 +3,8 @@ package layout
 import "slices"
 
 const (
-	// leastAlign divides every offset.
-	leastAlign = 4
+	// minAlign divides every offset.
+	minAlign = 4
 	// line is the alignment of large buffers, a cache line, unless it makes the layout higher.
 	line = 64
 	// paddingDivisor: padding may waste 1/paddingDivisor of the live bytes where buffers of whole cache
@@ -15,7 +15,7 @@ const (
 // naturalAlign returns the preferred alignment of a buffer: a cache line, or for smaller buffers
 // the largest power of two that is no larger than the buffer.
 func naturalAlign(bytes int64) int64 {
-	align := int64(leastAlign)
+	align := int64(minAlign)
 	for align < line && align*2 <= bytes {
 		align *= 2
 	}
@@ -23,9 +23,9 @@ func naturalAlign(bytes int64) int64 {
 }
 
 // unpaddedAlign returns the largest power of two, up to a cache line, that divides the size, so
-// that no padding follows the buffer. It is at least leastAlign.
+// that no padding follows the buffer. It is at least minAlign.
 func unpaddedAlign(bytes int64) int64 {
-	return min(max(bytes&-bytes, leastAlign), line)
+	return min(max(bytes&-bytes, minAlign), line)
 }
 
 // needsPadding reports whether some buffer of the program needs padding before the next one.
@@ -63,7 +63,7 @@ func (a *attempt) alignments() (list []func(int64) int64) {
 type liveBytes struct {
 	bytes  int64 // as requested
 	change int   // the first change at which bytes reaches its maximum
-	// padded counts every buffer rounded up to leastAlign: a lower bound on the height of every layout,
+	// padded counts every buffer rounded up to minAlign: a lower bound on the height of every layout,
 	// if the height is rounded up too.
 	padded int64
 	lines  int64 // rounded up to cache lines, not counting buffers smaller than a line
@@ -82,7 +82,7 @@ func (t *trace) peaks() *liveBytes {
 		}
 		bytes := t.allocations[number].bytes
 		live.bytes += sign * bytes
-		live.padded += sign * roundUp(bytes, leastAlign)
+		live.padded += sign * roundUp(bytes, minAlign)
 		if bytes >= line {
 			live.lines += sign * roundUp(bytes, line)
 		}

@@ -17,7 +17,7 @@ import (
 func TestAlternatives(t *testing.T) {
 	placement := schedule.Looped(4, 4)
 	params := schedule.Params{Placement: placement, Microbatches: 20}
-	passes := lower.Passes{Facts: facts(placement, false), Parts: 3, Capacity: 1}
+	passes := lower.Passes{StageInfo: facts(placement, false), Parts: 3, Capacity: 1}
 	list := layout.Alternative{Rule: schedule.OneFOneB, Params: params, Profile: model(4, 1, 16, 8, 2, 1), Passes: passes}.Variants()
 	var names []string
 	for _, one := range list {

@@ -74,8 +74,8 @@ func (p *Memory) checkBudget(ctx context.Context) error {
 const (
 	// alternativeWork is the work spent on the search for an alternative's layout, over all ranks.
 	alternativeWork = 400_000
-	// mostFitting is the largest number of alternatives that an error lists.
-	mostFitting = 6
+	// maxFitting is the largest number of alternatives that an error lists.
+	maxFitting = 6
 )
 
 // fitting returns an error that lists the alternatives that fit and have the fewest changes. The ones
@@ -107,7 +107,7 @@ func (p *Memory) fitting(ctx context.Context) error {
 			slices.SortStableFunc(fits, func(a, b Alternative) int { return cmp.Compare(b.Bytes, a.Bytes) })
 			var list []string
 			for i, a := range fits {
-				if i == mostFitting {
+				if i == maxFitting {
 					list = append(list, fmt.Sprintf("and %d more", len(fits)-i))
 					break
 				}

@@ -17,7 +17,7 @@ import (
 func TestBudget(t *testing.T) {
 	profile := model(4, 1, 16, 8, 2)
 	params := schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 20}
-	passes := lower.Passes{Facts: facts(params.Placement, false), Parts: 3, Capacity: 1}
+	passes := lower.Passes{StageInfo: facts(params.Placement, false), Parts: 3, Capacity: 1}
 	plan, err := schedule.OneFOneB(params)
 	require.NoError(t, err)
 	plan, err = lower.Prepare(plan, passes)
@@ -59,7 +59,7 @@ func TestFigures(t *testing.T) {
 		plan, err := s.Rule(schedule.Params{Placement: p, Microbatches: 12})
 		require.NoError(t, err)
 		profile := layout.FromFigures(plan, []layout.Figures{{Stage: "stage", Input: 256, Weight: 768, Carry: 128}})
-		plan, err = lower.Prepare(plan, lower.Passes{Facts: profile.Facts, Capacity: 1})
+		plan, err = lower.Prepare(plan, lower.Passes{StageInfo: profile.StageInfo, Capacity: 1})
 		require.NoError(t, err)
 		report, err := simulate.Run(plan, costs, 1)
 		require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestFrozenFigures(t *testing.T) {
 	figures := []layout.Figures{{Stage: "stage", Output: 64, Gradient: 64, Input: 100, Weight: 200, Carry: 50, Forward: 30, Backward: 40}}
 	profile := layout.FromFigures(plan, figures)
 	require.NoError(t, profile.Validate())
-	plan, err = lower.Prepare(plan, lower.Passes{Facts: profile.Facts, Capacity: 1})
+	plan, err = lower.Prepare(plan, lower.Passes{StageInfo: profile.StageInfo, Capacity: 1})
 	require.NoError(t, err)
 	made := laid(t, plan, profile, layout.Config{Search: quick})
 	for rank := range made.Ranks {

@@ -17,7 +17,7 @@ func ExampleMake() {
 		return
 	}
 	profile := layout.FromFigures(plan, []layout.Figures{{Stage: "block", Output: 1024, Gradient: 1024, Input: 8192, Backward: 4096}})
-	if plan, err = lower.Prepare(plan, lower.Passes{Facts: profile.Facts, Capacity: 1}); err != nil {
+	if plan, err = lower.Prepare(plan, lower.Passes{StageInfo: profile.StageInfo, Capacity: 1}); err != nil {
 		fmt.Println(err)
 		return
 	}

@@ -32,7 +32,7 @@ func FromFigures(plan *schedule.Plan, figures []Figures) *Profile {
 		f := &figures[s%len(figures)]
 		frozen := s < len(plan.Frozen) && plan.Frozen[s]
 		t.Shapes[0].Stages = append(t.Shapes[0].Stages, f.stageProfile(plan, s, frozen))
-		t.Facts = append(t.Facts, schedule.Facts{Split: true, Frozen: frozen, Quantizes: f.ForwardWeights+f.BackwardWeights > 0})
+		t.StageInfo = append(t.StageInfo, schedule.StageInfo{Split: true, Frozen: frozen, Quantizes: f.ForwardWeights+f.BackwardWeights > 0})
 	}
 	return t
 }

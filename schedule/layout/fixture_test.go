@@ -17,7 +17,7 @@ func TestFixtures(t *testing.T) {
 		Name: "profile-%d.json", Mark: "\"schema\": %d", Number: 1, Remedy: "the version of Weir that wrote it",
 		Write: func(t *testing.T) []byte {
 			profile := model(2, 1, 16, 5)
-			profile.Facts = facts(schedule.Looped(1, 2), true)
+			profile.StageInfo = facts(schedule.Looped(1, 2), true)
 			profile.Params[1][0].Frozen = true
 			var text bytes.Buffer
 			require.NoError(t, layout.Write(&text, profile))

@@ -14,8 +14,8 @@ import (
 // TestReadWhatWasWritten reads a profile back.
 func TestReadWhatWasWritten(t *testing.T) {
 	profile := model(3, 2, 16, 5, 9)
-	profile.Facts = facts(schedule.Looped(1, 3), true)
-	profile.Facts[1].Frozen = true
+	profile.StageInfo = facts(schedule.Looped(1, 3), true)
+	profile.StageInfo[1].Frozen = true
 	profile.Shapes[1].Stages[0].Buffers[0].AtMost = true
 	profile.Params[1][0].Frozen = true
 	var text bytes.Buffer
@@ -25,7 +25,7 @@ func TestReadWhatWasWritten(t *testing.T) {
 	var again bytes.Buffer
 	require.NoError(t, layout.Write(&again, read))
 	require.Equal(t, text.String(), again.String())
-	require.Equal(t, profile.Facts, read.Facts)
+	require.Equal(t, profile.StageInfo, read.StageInfo)
 	require.Equal(t, profile.Shapes[1].Stages, read.Shapes[1].Stages)
 }
 

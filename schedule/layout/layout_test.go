@@ -115,7 +115,7 @@ func requireLayout(t testing.TB, made *layout.Memory, rank int, name string) {
 // TestActionInATail finds the actions of a segment of ten repeats: one in the lead, cycles of two,
 // and two in the tail.
 func TestActionInATail(t *testing.T) {
-	f, b := schedule.Act(schedule.F, 0, 4), schedule.Act(schedule.B, 0, 0)
+	f, b := schedule.NewAction(schedule.F, 0, 4), schedule.NewAction(schedule.B, 0, 0)
 	program := []schedule.Segment{{Body: []schedule.Action{f, b}, Repeat: 10, Stride: 1}}
 	r := &layout.Rank{Layout: &memory.Layout{
 		Segments: []memory.SegmentPlaces{{Body: 2, Repeat: 10, Lead: 1, Cycle: 2, Tail: 2}}, Levels: make([]memory.Level, 11),
@@ -244,11 +244,11 @@ func TestLoopsOfLoops(t *testing.T) {
 // TestBodyTooLong: a short text can describe a loop whose body has millions of actions.
 func TestBodyTooLong(t *testing.T) {
 	const m = schedule.MaxWritten + 1
-	body := []schedule.Action{schedule.Act(schedule.F, 0, 0), schedule.Act(schedule.B, 0, 0)}
+	body := []schedule.Action{schedule.NewAction(schedule.F, 0, 0), schedule.NewAction(schedule.B, 0, 0)}
 	plan := &schedule.Plan{Placement: schedule.Looped(1, 1), Microbatches: 4 * m, Programs: [][]schedule.Segment{
 		{{Inner: []schedule.Segment{{Body: body, Repeat: m, Stride: 1}}, Repeat: 4, Stride: m}},
 	}}
-	plan, err := lower.Lifetimes(plan, make([]schedule.Facts, 1), 0)
+	plan, err := lower.Lifetimes(plan, make([]schedule.StageInfo, 1), 0)
 	require.NoError(t, err)
 	_, err = layout.Make(t.Context(), plan, model(1, 1, 16, 7), layout.Config{Search: quick})
 	require.ErrorIs(t, err, layout.ErrTooLong)
@@ -292,7 +292,7 @@ func TestWorkIsIndependentOfMicrobatches(t *testing.T) {
 func TestRankWithoutStages(t *testing.T) {
 	plan, err := schedule.DepthFirst(schedule.Params{Microbatches: schedule.MaxMicrobatches, Placement: schedule.Placement{Ranks: 6, Rank: []int{0, 5}}})
 	require.NoError(t, err)
-	plan, err = lower.Prepare(plan, lower.Passes{Facts: facts(plan.Placement, true), Parts: 3, Capacity: 1})
+	plan, err = lower.Prepare(plan, lower.Passes{StageInfo: facts(plan.Placement, true), Parts: 3, Capacity: 1})
 	require.NoError(t, err)
 	made := laid(t, plan, model(2, 1, 16, 4), layout.Config{Search: quick})
 	for rank := range made.Ranks {

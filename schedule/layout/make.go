@@ -201,7 +201,7 @@ func (p *Memory) layOutSpace(ctx context.Context, rank int, far bool, r *Rank) e
 	switch {
 	case r.Height == r.Bound: // the solution's own proof stands
 	case best.optimal():
-		r.Proof = fmt.Sprintf("the height is the most bytes alive at once, with every buffer rounded up to a multiple of %d bytes, which divides every offset", leastAlign)
+		r.Proof = fmt.Sprintf("the height is the most bytes alive at once, with every buffer rounded up to a multiple of %d bytes, which divides every offset", minAlign)
 	case !r.Optimal && !best.separate(): // a proof for the problem holds only for layouts with these cycles
 		r.Proof = "not proven: a lower layout may exist"
 	}

@@ -247,8 +247,8 @@ func model(stages, blocks int, width int64, tokens ...int64) *layout.Profile {
 
 // facts returns the facts of the model: the embedding reads tokens at F and W, and the head
 // always reads labels and weights.
-func facts(p schedule.Placement, split bool) []schedule.Facts {
-	list := make([]schedule.Facts, p.Stages())
+func facts(p schedule.Placement, split bool) []schedule.StageInfo {
+	list := make([]schedule.StageInfo, p.Stages())
 	for s := range list {
 		list[s].Split = split
 		if p.First(s) {
@@ -289,5 +289,5 @@ func tryPlanned(name string, ranks, m int, mode schedule.Mode) (*schedule.Plan, 
 	if err != nil {
 		return nil, err
 	}
-	return lower.Prepare(plan, lower.Passes{Facts: facts(params.Placement, s.Split), Parts: 3, Capacity: 1})
+	return lower.Prepare(plan, lower.Passes{StageInfo: facts(params.Placement, s.Split), Parts: 3, Capacity: 1})
 }

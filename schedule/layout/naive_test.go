@@ -69,9 +69,9 @@ func requireBound(t testing.TB, plan *schedule.Plan, profile *layout.Profile, ma
 		return set
 	}
 	pull := func(m int) {
-		for ; pulled <= min(plan.Item(m)+lookAhead, plan.Microbatches-1); pulled++ {
+		for ; pulled <= min(plan.BatchIndex(m)+lookAhead, plan.Microbatches-1); pulled++ {
 			for m := range plan.Microbatches {
-				if plan.Item(m) != pulled {
+				if plan.BatchIndex(m) != pulled {
 					continue
 				}
 				parts[m] = map[int]int{}

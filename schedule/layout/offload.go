@@ -15,7 +15,7 @@ import (
 // slot has two allocations in the rank's memory, from F to WAIT_OFFLOAD and from RELOAD to the action
 // that takes the slot. It has one in far memory, from OFFLOAD to the action that ends the copy.
 
-// maxSlots is the number of slots of a stage that Plan.Away can name.
+// maxSlots is the number of slots of a stage that Plan.OffloadSlots can name.
 const maxSlots = 64
 
 // move executes WAIT_OFFLOAD, which releases the allocations of the slots, or RELOAD, which allocates
@@ -68,7 +68,7 @@ func (t *trace) executeFar(kind schedule.Kind, s, m int32, ends effects.Set) err
 // eachOffloaded calls do for every offloaded slot of a stage.
 func (t *trace) eachOffloaded(s, m int32, do func(Ref, origin) error) error {
 	stage := t.profile.stage(t.shape(int(m)), int(s))
-	for _, n := range bits(t.plan.Away[s]) {
+	for _, n := range bits(t.plan.OffloadSlots[s]) {
 		if n >= len(stage.Slots) || stage.Slots[n].Kind != Own && stage.Slots[n].Kind != In {
 			return diagnostic.Errorf(ErrProfile, "stage %d (%s) saves nothing of its own in slot %d, which the plan offloads", s, stage.Stage, n)
 		}
@@ -90,18 +90,18 @@ func offloads(program []schedule.Segment) bool {
 	})
 }
 
-// Away returns the slots to offload, in the form of schedule.Plan.Away. For each stage of a
+// OffloadSlots returns the slots to offload, in the form of schedule.Plan.OffloadSlots. For each stage of a
 // placement it takes slots, the largest first, until their sum would exceed this share of the bytes
 // that the stage saves in slots; it passes over a slot that is too large. It considers only the first 64
 // slots of a stage (see [Profile.NearSlots]), and of these only slots that hold the only reference to
 // their buffer after the forward.
-func (t *Profile) Away(placement *schedule.Placement, share float64) []uint64 {
+func (t *Profile) OffloadSlots(placement *schedule.Placement, share float64) []uint64 {
 	away, _ := t.offloadable(placement, share)
 	return away
 }
 
 // NearSlots describes the slots of a stage that the share would include, but that stay near because
-// Plan.Away can name only the first 64 slots of a stage.
+// Plan.OffloadSlots can name only the first 64 slots of a stage.
 type NearSlots struct {
 	Stage int // a row of the placement
 	Name  string
@@ -114,7 +114,7 @@ func (n NearSlots) String() string {
 	return fmt.Sprintf("stage %d (%s) keeps %d slots near, %d bytes for each microbatch: only the first %d slots of a stage can be offloaded; divide the model into more stages", n.Stage, n.Name, n.Slots, n.Bytes, maxSlots)
 }
 
-// NearSlots returns the stages with slots that [Profile.Away] omits because their numbers are too high.
+// NearSlots returns the stages with slots that [Profile.OffloadSlots] omits because their numbers are too high.
 func (t *Profile) NearSlots(placement *schedule.Placement, share float64) []NearSlots {
 	_, near := t.offloadable(placement, share)
 	return near

@@ -28,7 +28,7 @@ func offloaded(t testing.TB, name string, ranks, m int, share float64) (*schedul
 	plan, err := s.Rule(params)
 	require.NoError(t, err)
 	profile := layout.FromFigures(plan, offloadable)
-	plan, err = lower.Prepare(plan, lower.Passes{Facts: profile.Facts, Capacity: 1, Away: profile.Away(&plan.Placement, share)})
+	plan, err = lower.Prepare(plan, lower.Passes{StageInfo: profile.StageInfo, Capacity: 1, OffloadSlots: profile.OffloadSlots(&plan.Placement, share)})
 	require.NoError(t, err)
 	return plan, profile
 }
@@ -39,7 +39,7 @@ func farPeak(plan *schedule.Plan, rank int) (peak int64) {
 	for a := range plan.All(rank) {
 		var bytes int64
 		for slot, size := range []int64{4096, 1024} {
-			if plan.Away != nil && plan.Away[a.Stage()]>>slot&1 == 1 {
+			if plan.OffloadSlots != nil && plan.OffloadSlots[a.Stage()]>>slot&1 == 1 {
 				bytes += size
 			}
 		}
@@ -130,7 +130,7 @@ func TestAway(t *testing.T) {
 	keepsOutput := append(slices.Clone(output), layout.RefChange{Op: layout.Retain, Ref: own(2)})
 	away := func(share float64, stages ...layout.StageProfile) []uint64 {
 		p := &layout.Profile{Shapes: []layout.ShapeProfile{{Stages: stages}}}
-		return p.Away(&placement, share)
+		return p.OffloadSlots(&placement, share)
 	}
 	plain := stage(own(2), output, own(0), own(1), layout.Ref{})
 	for share, want := range map[float64]uint64{0: 0, 0.3: 0, 0.38: 0b10, 0.62: 0b10, 0.63: 0b01, 0.99: 0b01, 1: 0b11} {
@@ -162,9 +162,9 @@ func TestNearSlots(t *testing.T) {
 		st.Forward.Events = append(st.Forward.Events, layout.RefChange{Op: layout.Alloc, Ref: own(i + 1)})
 	}
 	p := &layout.Profile{Shapes: []layout.ShapeProfile{{Stages: []layout.StageProfile{st}}}}
-	require.Equal(t, []uint64{math.MaxUint64}, p.Away(&placement, 1))
+	require.Equal(t, []uint64{math.MaxUint64}, p.OffloadSlots(&placement, 1))
 	require.Equal(t, []layout.NearSlots{{Name: "deep", Slots: 6, Bytes: 600}}, p.NearSlots(&placement, 1))
-	require.Equal(t, []uint64{0b11111}, p.Away(&placement, 0.041), "50 of 1240 bytes: the larger slots do not fit")
+	require.Equal(t, []uint64{0b11111}, p.OffloadSlots(&placement, 0.041), "50 of 1240 bytes: the larger slots do not fit")
 	require.Empty(t, p.NearSlots(&placement, 0.041))
 	require.Equal(t, "stage 0 (deep) keeps 6 slots near, 600 bytes for each microbatch: only the first 64 slots of a stage can be offloaded; divide the model into more stages",
 		p.NearSlots(&placement, 1)[0].String())

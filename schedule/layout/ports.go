@@ -78,7 +78,7 @@ type ports struct {
 func newPorts(plan *schedule.Plan, profile *Profile) *ports {
 	p := &ports{plan: plan, profile: profile, backward: make([]schedule.Kind, plan.Placement.Stages())}
 	for _, program := range plan.Programs {
-		for a := range schedule.Written(program) {
+		for a := range schedule.StaticActions(program) {
 			if kind := a.Kind(); kind == schedule.B || kind == schedule.I {
 				p.backward[a.Stage()] = kind
 			}

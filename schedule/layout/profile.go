@@ -8,10 +8,10 @@ import (
 // Profile holds what the stages of a model allocate, keep and release, for every shape class
 // of microbatches. It is data: a runner records it, and a file stores it.
 type Profile struct {
-	Parts  []string         // names of the entry parts
-	Shapes []ShapeProfile   // by shape class; one if all microbatches have the same shape
-	Params [][]Param        // by stage
-	Facts  []schedule.Facts // by stage: the input of lifetimes in a plan; may be nil
+	Parts     []string             // names of the entry parts
+	Shapes    []ShapeProfile       // by shape class; one if all microbatches have the same shape
+	Params    [][]Param            // by stage
+	StageInfo []schedule.StageInfo // by stage: the input of lifetimes in a plan; may be nil
 }
 
 // ShapeProfile is the profile of one shape class.

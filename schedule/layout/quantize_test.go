@@ -24,7 +24,7 @@ func copied(t *testing.T, p schedule.Params) (*schedule.Plan, *layout.Profile) {
 	plan, err := schedule.OneFOneB(p)
 	require.NoError(t, err)
 	profile := layout.FromFigures(plan, copying)
-	plan, err = lower.Prepare(plan, lower.Passes{Facts: profile.Facts, Capacity: 1})
+	plan, err = lower.Prepare(plan, lower.Passes{StageInfo: profile.StageInfo, Capacity: 1})
 	require.NoError(t, err)
 	return plan, profile
 }
@@ -80,7 +80,7 @@ func TestProfileOfCopies(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, profile.Shapes[0].Stages[0].Quantize, read.Shapes[0].Stages[0].Quantize)
 	require.Equal(t, profile.Shapes[0].Stages[0].QuantizeEval, read.Shapes[0].Stages[0].QuantizeEval)
-	require.Equal(t, profile.Facts, read.Facts)
+	require.Equal(t, profile.StageInfo, read.StageInfo)
 
 	for want, change := range map[string]func(t *layout.StageProfile){
 		"hands over 2 buffers has 3 copies of weights for the forward":  func(t *layout.StageProfile) { t.Quantize.Forward = 3 },

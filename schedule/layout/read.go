@@ -35,11 +35,11 @@ func Read(r io.Reader) (*Profile, error) {
 func (f *profileFile) profile() *Profile {
 	t := &Profile{Parts: f.Parts, Params: f.Params}
 	for _, own := range f.Facts {
-		facts := schedule.Facts{Frozen: own.Frozen, Split: own.Split, Recomputes: own.Recomputes, Quantizes: own.Quantizes}
+		facts := schedule.StageInfo{Frozen: own.Frozen, Split: own.Split, Recomputes: own.Recomputes, Quantizes: own.Quantizes}
 		for kind, set := range own.Reads.byKind() {
 			facts.Reads[kind] = uint64(*set)
 		}
-		t.Facts = append(t.Facts, facts)
+		t.StageInfo = append(t.StageInfo, facts)
 	}
 	for _, own := range f.Shapes {
 		shape := ShapeProfile{Name: own.Name, Stages: own.Stages}

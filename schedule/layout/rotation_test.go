@@ -60,13 +60,13 @@ func TestTurnsOfManyRanks(t *testing.T) {
 // rank runs the first stage of one copy of the model, then the last stage of the other copy.
 func TestSegmentWithoutBirths(t *testing.T) {
 	f := func(stage, m int) schedule.Segment {
-		return schedule.Segment{Body: []schedule.Action{schedule.Act(schedule.F, stage, m)}, Repeat: 100, Stride: 1}
+		return schedule.Segment{Body: []schedule.Action{schedule.NewAction(schedule.F, stage, m)}, Repeat: 100, Stride: 1}
 	}
 	plan := &schedule.Plan{
 		Mode: schedule.ForwardOnly, Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 1, 1, 0}, Copies: 2}, Microbatches: 200,
 		Programs: [][]schedule.Segment{{f(0, 0), f(3, 100)}, {f(1, 0), f(2, 100)}},
 	}
-	plan, err := lower.Prepare(plan, lower.Passes{Facts: make([]schedule.Facts, 4), Capacity: 1})
+	plan, err := lower.Prepare(plan, lower.Passes{StageInfo: make([]schedule.StageInfo, 4), Capacity: 1})
 	require.NoError(t, err)
 	profile := layout.FromFigures(plan, []layout.Figures{{Output: 256}, {}, {}, {}})
 	made := laid(t, plan, profile, layout.Config{LookAhead: 1, Search: placement.Options{Nodes: 1}})

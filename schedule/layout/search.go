@@ -128,7 +128,7 @@ func (a *attempt) place(ctx context.Context, align func(int64) int64, work int64
 
 // optimal reports whether the layout meets the lower bound.
 func (a *attempt) optimal() bool {
-	return roundUp(a.solution.Height, leastAlign) == a.peaks().padded
+	return roundUp(a.solution.Height, minAlign) == a.peaks().padded
 }
 
 // lowEnough reports whether a further search is pointless: the layout is optimal, or its excess is

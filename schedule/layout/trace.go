@@ -191,7 +191,7 @@ func (t *trace) execute(a schedule.Action) error {
 		return t.executeFar(a.Kind(), s, m, e.Ends)
 	}
 	if e.Pulls {
-		if err := t.pull(t.plan.Item(int(m))); err != nil {
+		if err := t.pull(t.plan.BatchIndex(int(m))); err != nil {
 			return err
 		}
 	}
@@ -353,7 +353,7 @@ func (f *lists) resolve(ref Ref) (int32, error) {
 // them.
 func (t *trace) pull(index int) error {
 	for upto := effects.Upto(t.plan, index, t.cfg.LookAhead); t.pulled <= upto; t.pulled++ {
-		m, wanted := t.plan.OfItem(t.pulled), t.wants[t.pulled%len(t.wants)]
+		m, wanted := t.plan.MicrobatchAt(t.pulled), t.wants[t.pulled%len(t.wants)]
 		shape := &t.profile.Shapes[t.shape(m)]
 		which := slices.IndexFunc(shape.Entries, func(e Entry) bool { return e.Parts == wanted })
 		if which < 0 {

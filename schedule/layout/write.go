@@ -52,8 +52,8 @@ func Write(w io.Writer, t *Profile) error {
 		return err
 	}
 	file := profileFile{Schema: form.Schema, Parts: append([]string{}, t.Parts...)}
-	for _, f := range t.Facts {
-		own := factsFile{Frozen: f.Frozen, Split: f.Split, Recomputes: f.Recomputes, Quantizes: f.Quantizes}
+	for _, f := range t.StageInfo {
+		own := stageInfoFile{Frozen: f.Frozen, Split: f.Split, Recomputes: f.Recomputes, Quantizes: f.Quantizes}
 		for kind, to := range own.Reads.byKind() {
 			*to = parts(f.Reads[kind])
 		}
@@ -77,14 +77,14 @@ func Write(w io.Writer, t *Profile) error {
 
 // profileFile is the file form of a profile.
 type profileFile struct {
-	Schema int         `json:"schema"`
-	Parts  []string    `json:"parts"`
-	Facts  []factsFile `json:"facts,omitempty"`
-	Params [][]Param   `json:"params,omitempty"`
-	Shapes []shapeFile `json:"shapes"`
+	Schema int             `json:"schema"`
+	Parts  []string        `json:"parts"`
+	Facts  []stageInfoFile `json:"facts,omitempty"`
+	Params [][]Param       `json:"params,omitempty"`
+	Shapes []shapeFile     `json:"shapes"`
 }
 
-type factsFile struct {
+type stageInfoFile struct {
 	Frozen     bool      `json:"frozen,omitempty"`
 	Split      bool      `json:"split,omitempty"`
 	Recomputes bool      `json:"recomputes,omitempty"`

@@ -159,29 +159,29 @@ func (c *carrying) transfer(rank int, a schedule.Action) (bool, error) {
 func (c *carrying) needs(a schedule.Action) (list []schedule.Action) {
 	stage, mb, rank := a.Stage(), a.Microbatch(), c.p.Placement.Rank
 	backward := func(stage, mb int) schedule.Action {
-		if i := schedule.Act(schedule.I, stage, mb); c.done[i] {
+		if i := schedule.NewAction(schedule.I, stage, mb); c.done[i] {
 			return i
 		}
-		return schedule.Act(schedule.B, stage, mb)
+		return schedule.NewAction(schedule.B, stage, mb)
 	}
 	switch a.Kind() {
 	case schedule.SendF:
-		return []schedule.Action{schedule.Act(schedule.F, stage, mb)}
+		return []schedule.Action{schedule.NewAction(schedule.F, stage, mb)}
 	case schedule.SendB:
 		return []schedule.Action{backward(stage, mb)}
 	case schedule.WaitF:
-		return []schedule.Action{schedule.Act(schedule.SendF, stage, mb)}
+		return []schedule.Action{schedule.NewAction(schedule.SendF, stage, mb)}
 	case schedule.WaitB:
-		return []schedule.Action{schedule.Act(schedule.SendB, stage, mb)}
+		return []schedule.Action{schedule.NewAction(schedule.SendB, stage, mb)}
 	}
 	for _, need := range plantest.Needs(c.p, a, backward) {
 		switch s := need.Stage(); {
 		case rank[s] == rank[stage]:
 			list = append(list, need)
 		case s < stage:
-			list = append(list, schedule.Act(schedule.RecvF, stage, mb))
+			list = append(list, schedule.NewAction(schedule.RecvF, stage, mb))
 		default:
-			list = append(list, schedule.Act(schedule.RecvB, stage, mb))
+			list = append(list, schedule.NewAction(schedule.RecvB, stage, mb))
 		}
 	}
 	return list

@@ -16,11 +16,11 @@ func Example() {
 		return
 	}
 	const tokens, labels = 1 << 0, 1 << 1
-	facts := make([]schedule.Facts, 2)
+	facts := make([]schedule.StageInfo, 2)
 	facts[0].Reads[schedule.F] = tokens
 	facts[1].Reads[schedule.F] = labels
 	facts[1].Reads[schedule.B] = labels
-	plan, err = lower.Prepare(plan, lower.Passes{Facts: facts, Parts: 2})
+	plan, err = lower.Prepare(plan, lower.Passes{StageInfo: facts, Parts: 2})
 	if err != nil {
 		fmt.Println(err)
 		return

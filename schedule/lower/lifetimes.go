@@ -13,7 +13,7 @@ import (
 )
 
 // Lifetimes returns a plan with the same actions, each with its drops, given the facts of each stage
-// and the number of parts in a batch entry. It fills in Facts, Parts, Windows, Outgoing and Entries.
+// and the number of parts in a batch entry. It fills in StageInfo, Parts, StageWindows, SendWindows and EntryWindows.
 // It replaces any drops of the given plan, but does not modify that plan.
 //
 // Package effects defines the lifetimes that an action ends because of its kind. In addition, on
@@ -26,14 +26,14 @@ import (
 // repeats, so that all repeats of a body have the same drops. The cost depends on the size of the
 // plan's segments, as for [check.Plan].
 //
-// If the plan is invalid, Lifetimes returns the error of [check.Plan]. Other errors wrap ErrFacts.
+// If the plan is invalid, Lifetimes returns the error of [check.Plan]. Other errors wrap ErrStageInfo.
 // The plan must wait for each of its sends, like the plans of [Transfers].
-func Lifetimes(plan *schedule.Plan, facts []schedule.Facts, parts int) (*schedule.Plan, error) {
-	if err := checkFacts(facts, plan.Placement.Stages(), parts); err != nil {
+func Lifetimes(plan *schedule.Plan, facts []schedule.StageInfo, parts int) (*schedule.Plan, error) {
+	if err := checkStageInfo(facts, plan.Placement.Stages(), parts); err != nil {
 		return nil, err
 	}
 	bare := withoutDrops(plan)
-	bare.Facts = facts
+	bare.StageInfo = facts
 	if err := check.Plan(bare); err != nil {
 		return nil, err
 	}
@@ -41,16 +41,16 @@ func Lifetimes(plan *schedule.Plan, facts []schedule.Facts, parts int) (*schedul
 }
 
 // lifetimes adds lifetimes to a valid plan.
-func lifetimes(plan *schedule.Plan, facts []schedule.Facts) (*schedule.Plan, error) {
+func lifetimes(plan *schedule.Plan, facts []schedule.StageInfo) (*schedule.Plan, error) {
 	marked := withoutDrops(plan)
-	marked.Facts = slices.Clone(facts)
+	marked.StageInfo = slices.Clone(facts)
 	o := passes.NewOutline(marked)
 	marked.Parts = make([][schedule.NumKinds]uint64, o.Stages)
-	marked.Windows = make([]int, o.Stages)
+	marked.StageWindows = make([]int, o.Stages)
 	if len(marked.Programs) > 1 {
-		marked.Outgoing = make([]int, o.Stages)
+		marked.SendWindows = make([]int, o.Stages)
 	}
-	marked.Entries = make([]int, marked.Placement.Ranks)
+	marked.EntryWindows = make([]int, marked.Placement.Ranks)
 	for rank, program := range marked.Programs {
 		v := newMarking(&o, rank)
 		v.walk.Program(passes.Backwards(program), v.visit)
@@ -64,16 +64,16 @@ func lifetimes(plan *schedule.Plan, facts []schedule.Facts) (*schedule.Plan, err
 			return nil, v.fault
 		}
 		marked.Programs[rank] = passes.Backwards(segments(v.lists[0]))
-		marked.Entries[rank] = int(max(v.most, 1))
+		marked.EntryWindows[rank] = int(max(v.most, 1))
 	}
 	return marked, nil
 }
 
 // checkFacts reports all faults of the facts for the given numbers of stages and entry parts.
-func checkFacts(facts []schedule.Facts, stages, parts int) error {
+func checkStageInfo(facts []schedule.StageInfo, stages, parts int) error {
 	var faults []error
 	fault := func(format string, args ...any) {
-		faults = append(faults, diagnostic.Errorf(schedule.ErrFacts, format, args...))
+		faults = append(faults, diagnostic.Errorf(schedule.ErrStageInfo, format, args...))
 	}
 	if len(facts) != stages {
 		fault("there are facts for %d stages, but the plan has %d stages", len(facts), stages)
@@ -95,7 +95,7 @@ func checkFacts(facts []schedule.Facts, stages, parts int) error {
 // withoutDrops returns a copy of the plan without the results of the lifetime pass.
 func withoutDrops(plan *schedule.Plan) *schedule.Plan {
 	bare := *plan
-	bare.Facts, bare.Parts, bare.Windows, bare.Outgoing, bare.Entries = nil, nil, nil, nil, nil
+	bare.StageInfo, bare.Parts, bare.StageWindows, bare.SendWindows, bare.EntryWindows = nil, nil, nil, nil, nil
 	bare.Programs = make([][]schedule.Segment, len(plan.Programs))
 	for rank, program := range plan.Programs {
 		bare.Programs[rank] = bareProgram(program)
@@ -197,7 +197,7 @@ func newMarking(o *passes.Outline, rank int) *marking {
 			e := effects.OfKind(o.Plan, stage, kind)
 			*f = kindEffect{drops: e.Ends.Drops(), to: e.To, parts: o.Reads(stage, kind) != 0}
 			if o.Includes(stage, schedule.Quantize) {
-				f.weights = effects.WeightReads(kind, o.Plan.Facts[stage].Recomputes)
+				f.weights = effects.WeightReads(kind, o.Plan.StageInfo[stage].Recomputes)
 			}
 			if e.To == effects.Input {
 				f.born = append(f.born, int(e.Stage))
@@ -250,7 +250,7 @@ func (v *marking) visit(a schedule.Action, mb int64) {
 	}
 	if kind.Compute() && v.sets.Add(own.touched(), mb) {
 		v.sets.Add(own.live(), mb)
-		v.widen(v.outline.Plan.Windows, stage, own.live())
+		v.widen(v.outline.Plan.StageWindows, stage, own.live())
 	}
 	if v.outline.Transfers {
 		v.sends(stage, kind, effect.to, mb)
@@ -278,10 +278,10 @@ func (v *marking) sends(stage int, kind schedule.Kind, to effects.Place, mb int6
 	switch {
 	case kind == schedule.WaitF || kind == schedule.WaitB:
 		v.sets.Add(set, mb)
-		v.widen(v.outline.Plan.Outgoing, stage, set)
+		v.widen(v.outline.Plan.SendWindows, stage, set)
 	case kind == schedule.SendF || kind == schedule.SendB:
 		if !v.sets.Has(set, mb) && v.fault == nil {
-			v.fault = diagnostic.Errorf(schedule.ErrFacts, "rank %d never waits for %d%v%d, so its buffer is never released: use a plan of Transfers, or add a wait for each send", v.rank, stage, kind, mb)
+			v.fault = diagnostic.Errorf(schedule.ErrStageInfo, "rank %d never waits for %d%v%d, so its buffer is never released: use a plan of Transfers, or add a wait for each send", v.rank, stage, kind, mb)
 		}
 	case to == effects.SentOutput || to == effects.SentGradient:
 		v.sets.Remove(set, mb)
@@ -304,7 +304,7 @@ func (v *marking) lastReads(stage int, kind schedule.Kind, mb int64) bool {
 	v.most = max(v.most, v.sets.Get(model.entry()).Width())
 	table := &v.outline.Plan.Parts[stage][kind]
 	if *table != 0 && *table != dies && v.fault == nil {
-		v.fault = diagnostic.Errorf(schedule.ErrFacts, "different entry parts die at %d%v for different microbatches (sets %#x and %#x), which a plan cannot express: use the same order of actions for all microbatches",
+		v.fault = diagnostic.Errorf(schedule.ErrStageInfo, "different entry parts die at %d%v for different microbatches (sets %#x and %#x), which a plan cannot express: use the same order of actions for all microbatches",
 			stage, kind, *table, dies)
 	}
 	*table = dies
@@ -323,7 +323,7 @@ func (v *marking) unread() error {
 		for part := range schedule.MaxParts {
 			for _, r := range (repeats.Runs{all}).Minus(v.sets.Get(model.read(part))) {
 				if r != all {
-					return diagnostic.Errorf(schedule.ErrFacts, "part %d of an entry is read on rank %d, but not for %v: declare it at a kind that every microbatch has", part, v.rank, r)
+					return diagnostic.Errorf(schedule.ErrStageInfo, "part %d of an entry is read on rank %d, but not for %v: declare it at a kind that every microbatch has", part, v.rank, r)
 				}
 			}
 		}

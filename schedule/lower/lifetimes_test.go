@@ -105,10 +105,10 @@ func TestLifetimesOfOneFOneB(t *testing.T) {
 	require.NoError(t, err)
 	lowered, err := lower.Transfers(p, schedule.Unlimited)
 	require.NoError(t, err)
-	marked, err := lower.Lifetimes(lowered, make([]schedule.Facts, 4), 0)
+	marked, err := lower.Lifetimes(lowered, make([]schedule.StageInfo, 4), 0)
 	require.NoError(t, err)
-	require.Equal(t, []int{4, 3, 2, 1}, marked.Windows)
-	require.Equal(t, []int{3, 3, 3, 2}, marked.Outgoing)
+	require.Equal(t, []int{4, 3, 2, 1}, marked.StageWindows)
+	require.Equal(t, []int{3, 3, 3, 2}, marked.SendWindows)
 }
 
 // Lifetimes rejects a plan with a send without a wait.
@@ -121,7 +121,7 @@ func TestLifetimesNeedWaits(t *testing.T) {
 		list = slices.DeleteFunc(list, func(a schedule.Action) bool { return a.Kind() == schedule.WaitF || a.Kind() == schedule.WaitB })
 		lowered.Programs[rank] = []schedule.Segment{{Body: list, Repeat: 1}}
 	}
-	_, err = lower.Lifetimes(lowered, make([]schedule.Facts, 2), 0)
-	require.ErrorIs(t, err, schedule.ErrFacts)
+	_, err = lower.Lifetimes(lowered, make([]schedule.StageInfo, 2), 0)
+	require.ErrorIs(t, err, schedule.ErrStageInfo)
 	require.ErrorContains(t, err, "rank 0 never waits for 0SEND_F2, so its buffer is never released: use a plan of Transfers")
 }

@@ -173,7 +173,7 @@ func shifted(actions []schedule.Action, n int) []schedule.Action {
 
 // withKind returns the action with another kind.
 func withKind(a schedule.Action, kind schedule.Kind) schedule.Action {
-	return schedule.Act(kind, a.Stage(), a.Microbatch()).WithDrop(a.Drop()).WithJoin(a.Joined())
+	return schedule.NewAction(kind, a.Stage(), a.Microbatch()).WithDrop(a.Drop()).WithJoin(a.Joined())
 }
 
 // rewritten returns the plan with rewrite applied to every body, and without drops. It removes

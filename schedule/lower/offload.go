@@ -20,7 +20,7 @@ import (
 //
 // A joined pair counts as one computation. At least one computation runs between WAIT_OFFLOAD and
 // RELOAD; the state of a microbatch without such a computation stays near, as on the last stage of
-// 1F1B. In the result, Away is 0 for a stage whose microbatches all stay near, and nil if this
+// 1F1B. In the result, OffloadSlots is 0 for a stage whose microbatches all stay near, and nil if this
 // holds for all stages.
 //
 // Run Offload after Transfers. If the plan already offloads or is for PyTorch, or if the length of
@@ -34,13 +34,13 @@ func Offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, e
 	return offload(plan, away, overlap)
 }
 
-// Near returns the plan without its copies to far memory and back, for a system or a file format that
+// WithoutOffload returns the plan without its copies to far memory and back, for a system or a file format that
 // does not support them. The result has no drops.
-func Near(plan *schedule.Plan) *schedule.Plan {
+func WithoutOffload(plan *schedule.Plan) *schedule.Plan {
 	near := rewritten(plan, func(body []schedule.Action) []schedule.Action {
 		return slices.DeleteFunc(body, func(a schedule.Action) bool { return a.Kind() >= schedule.Offload && a.Kind() <= schedule.Reload })
 	})
-	near.Away = nil
+	near.OffloadSlots = nil
 	return near
 }
 
@@ -55,7 +55,7 @@ func offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, e
 	if plan.Runtime.Posts() {
 		return nil, diagnostic.Errorf(schedule.ErrParams, "plan %q is for PyTorch, which cannot offload: give it to For with schedule.Weir first", plan.Name)
 	}
-	if plan.Away != nil {
+	if plan.OffloadSlots != nil {
 		return nil, diagnostic.Errorf(schedule.ErrParams, "plan %q already offloads: use the plan without offloads", plan.Name)
 	}
 	offloaded := withoutDrops(plan).Flat()
@@ -71,10 +71,10 @@ func offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, e
 		}
 	}
 	if slices.Contains(p.moved, true) {
-		offloaded.Away = slices.Clone(away)
+		offloaded.OffloadSlots = slices.Clone(away)
 		for stage, moved := range p.moved {
 			if !moved {
-				offloaded.Away[stage] = 0
+				offloaded.OffloadSlots[stage] = 0
 			}
 		}
 	}
@@ -253,7 +253,7 @@ func (p *offloading) insert(runs [][]schedule.Action, at int) {
 		for _, a := range runs[i] {
 			if p.away[a.Stage()] && matches(a) && !hasCounterpart(runs[max(i-p.near, 0):min(i+p.near+1, len(runs))], a) {
 				p.moved[a.Stage()], p.written = true, true
-				p.out.Append(schedule.Act(kind, a.Stage(), a.Microbatch()))
+				p.out.Append(schedule.NewAction(kind, a.Stage(), a.Microbatch()))
 			}
 		}
 	}

@@ -35,7 +35,7 @@ func bruteOffload(p *schedule.Plan, list []schedule.Action, away []uint64, overl
 			}
 			for which, at := range [3]int{numbers[i], numbers[i] + overlap, numbers[k] - overlap - 1} {
 				kind := [3]schedule.Kind{schedule.Offload, schedule.WaitOffload, schedule.Reload}[which]
-				gaps[at][which] = append(gaps[at][which], schedule.Act(kind, f.Stage(), f.Microbatch()).WithJoin(false))
+				gaps[at][which] = append(gaps[at][which], schedule.NewAction(kind, f.Stage(), f.Microbatch()).WithJoin(false))
 				if kind == schedule.Reload {
 					slices.SortFunc(gaps[at][which], func(a, b schedule.Action) int {
 						return slices.IndexFunc(list, takes(a)) - slices.IndexFunc(list, takes(b))
@@ -74,7 +74,7 @@ func takes(a schedule.Action) func(b schedule.Action) bool {
 }
 
 // requireOffloads compares the pass with bruteOffload, and proves its result with lifetimes.
-func requireOffloads(t *testing.T, p *schedule.Plan, away []uint64, overlap int, facts []schedule.Facts) *schedule.Plan {
+func requireOffloads(t *testing.T, p *schedule.Plan, away []uint64, overlap int, facts []schedule.StageInfo) *schedule.Plan {
 	got, err := lower.Offload(p, away, overlap)
 	require.NoError(t, err)
 	moves := make([]bool, len(away))
@@ -86,11 +86,11 @@ func requireOffloads(t *testing.T, p *schedule.Plan, away []uint64, overlap int,
 		}
 	}
 	for stage := range moves {
-		require.Equal(t, moves[stage], got.Away != nil && got.Away[stage] == away[stage] && away[stage] != 0)
+		require.Equal(t, moves[stage], got.OffloadSlots != nil && got.OffloadSlots[stage] == away[stage] && away[stage] != 0)
 	}
-	require.Equal(t, slices.Contains(moves, true), got.Away != nil)
-	near := lower.Near(got)
-	require.Nil(t, near.Away)
+	require.Equal(t, slices.Contains(moves, true), got.OffloadSlots != nil)
+	near := lower.WithoutOffload(got)
+	require.Nil(t, near.OffloadSlots)
 	for rank := range p.Programs {
 		require.Equal(t, slices.Collect(plainly(p, rank)), slices.Collect(near.All(rank)))
 	}
@@ -141,11 +141,11 @@ func TestOffloadEverySchedule(t *testing.T) {
 						plan, err = lower.Transfers(plan, 0)
 						require.NoError(t, err)
 					}
-					facts := make([]schedule.Facts, place.Stages())
+					facts := make([]schedule.StageInfo, place.Stages())
 					for stage := range facts {
 						facts[stage].Split = s.Split
 					}
-					if offloaded := requireOffloads(t, plan, away, microbatches%4, facts); offloaded.Away != nil {
+					if offloaded := requireOffloads(t, plan, away, microbatches%4, facts); offloaded.OffloadSlots != nil {
 						moved++
 					}
 				}
@@ -166,7 +166,7 @@ func TestOffloadRandomPlans(t *testing.T) {
 		for stage := range away {
 			away[stage] = uint64(rng.IntN(3))
 		}
-		if requireOffloads(t, p, away, rng.IntN(4), nil).Away != nil {
+		if requireOffloads(t, p, away, rng.IntN(4), nil).OffloadSlots != nil {
 			moved++
 		}
 	}
@@ -184,19 +184,19 @@ func TestOffloadAMillion(t *testing.T) {
 		plan, err := s.Rule(schedule.Params{Placement: place, Microbatches: 1_000_000})
 		require.NoError(t, err)
 		away := slices.Repeat([]uint64{1}, place.Stages())
-		facts := make([]schedule.Facts, place.Stages())
+		facts := make([]schedule.StageInfo, place.Stages())
 		for stage := range facts {
 			facts[stage].Split = s.Split
 		}
-		ready, err := lower.Prepare(plan, lower.Passes{Facts: facts, Away: away, Overlap: 1 + place.Stages()%3})
+		ready, err := lower.Prepare(plan, lower.Passes{StageInfo: facts, OffloadSlots: away, Overlap: 1 + place.Stages()%3})
 		require.NoError(t, err, s.Name)
-		require.NotNil(t, ready.Away)
+		require.NotNil(t, ready.OffloadSlots)
 		proof, err := check.Prove(ready, 0)
 		require.NoError(t, err)
 		require.Less(t, proof.Visited, int64(100_000), s.Name)
 		for rank, program := range ready.Programs {
 			n := 0
-			for range schedule.Written(program) {
+			for range schedule.StaticActions(program) {
 				n++
 			}
 			require.Less(t, n, 3000, "%s, rank %d", s.Name, rank)
@@ -225,7 +225,7 @@ func TestOffloadRefuses(t *testing.T) {
 		require.NoError(t, err)
 		offloaded, err := lower.Offload(plan, []uint64{1, 1}, 0)
 		require.NoError(t, err)
-		require.Nil(t, offloaded.Away)
+		require.Nil(t, offloaded.OffloadSlots)
 		require.Equal(t, plantest.Text(t, plan), plantest.Text(t, offloaded))
 	}
 	for _, overlap := range []int{-1, 65} {

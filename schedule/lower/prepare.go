@@ -9,10 +9,10 @@ import (
 
 // Passes are the parameters of [Prepare].
 type Passes struct {
-	// Facts holds the facts of each stage. Parts is the number of parts in a batch entry.
-	Facts []schedule.Facts
-	Parts int
-	// Gathered is the number of stages whose weights a rank keeps gathered, or [Fewest]; 0 means that
+	// StageInfo holds the facts of each stage. Parts is the number of parts in a batch entry.
+	StageInfo []schedule.StageInfo
+	Parts     int
+	// Gathered is the number of stages whose weights a rank keeps gathered, or [MinGathered]; 0 means that
 	// weights are not sharded.
 	Gathered int
 	// GatheredBy, if it is not nil, overrides Gathered with a number for each rank.
@@ -25,23 +25,23 @@ type Passes struct {
 	Level  int
 	// Capacity is the capacity of the links between ranks, in messages.
 	Capacity int
-	// Away holds, by stage, the slots of saved state that move to far memory, as in
+	// OffloadSlots holds, by stage, the slots of saved state that move to far memory, as in
 	// [schedule.Plan]; nil disables offloading. Overlap is the number of computations with which
 	// each copy overlaps; 0 means 1.
-	Away    []uint64
-	Overlap int
+	OffloadSlots []uint64
+	Overlap      int
 	// NoLifetimes skips the lifetime pass, for a plan that is only simulated or drawn.
 	NoLifetimes bool
 }
 
-// Fewest is the value of Passes.Gathered that selects the smallest number that the plan allows: 2 if
+// MinGathered is the value of Passes.Gathered that selects the smallest number that the plan allows: 2 if
 // the plan has joined pairs, otherwise 1.
-const Fewest = -1
+const MinGathered = -1
 
-// fewest returns the smallest number of gathered stages that a plan allows.
-func fewest(plan *schedule.Plan) int {
+// minGathered returns the smallest number of gathered stages that a plan allows.
+func minGathered(plan *schedule.Plan) int {
 	for _, program := range plan.Programs {
-		for a := range schedule.Written(program) {
+		for a := range schedule.StaticActions(program) {
 			if a.Joined() {
 				return 2
 			}
@@ -64,7 +64,7 @@ func fewest(plan *schedule.Plan) int {
 // proved again. It returns the errors of the passes and of the proof. If the given plan is invalid,
 // the error describes the faults of that plan.
 func Prepare(plan *schedule.Plan, p Passes) (*schedule.Plan, error) {
-	if err := checkFacts(p.Facts, plan.Placement.Stages(), p.Parts); err != nil {
+	if err := checkStageInfo(p.StageInfo, plan.Placement.Stages(), p.Parts); err != nil {
 		return nil, err
 	}
 	c := programs(plan)
@@ -86,8 +86,8 @@ func Prepare(plan *schedule.Plan, p Passes) (*schedule.Plan, error) {
 
 // apply runs the passes on a plan whose programs are individually valid.
 func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, err error) {
-	whole, quantizes := make([]bool, len(p.Facts)), false
-	for stage, f := range p.Facts {
+	whole, quantizes := make([]bool, len(p.StageInfo)), false
+	for stage, f := range p.StageInfo {
 		whole[stage] = !f.Split && !f.Frozen
 		quantizes = quantizes || f.Quantizes
 	}
@@ -99,8 +99,8 @@ func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, e
 	switch {
 	case p.GatheredBy != nil:
 		plan, err = shard(plan, p.GatheredBy)
-	case p.Gathered == Fewest:
-		plan, err = Shard(plan, fewest(plan))
+	case p.Gathered == MinGathered:
+		plan, err = Shard(plan, minGathered(plan))
 	case p.Gathered > 0:
 		plan, err = Shard(plan, p.Gathered)
 	}
@@ -108,7 +108,7 @@ func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, e
 		return nil, err
 	}
 	if quantizes {
-		if plan, err = quantize(plan, p.Facts, p.Quantizing); err != nil {
+		if plan, err = quantize(plan, p.StageInfo, p.Quantizing); err != nil {
 			return nil, err
 		}
 	}
@@ -122,15 +122,15 @@ func (p *Passes) apply(plan *schedule.Plan, transfers bool) (_ *schedule.Plan, e
 			return nil, err
 		}
 	}
-	if p.Away != nil {
-		if plan, err = offload(plan, p.Away, p.Overlap); err != nil {
+	if p.OffloadSlots != nil {
+		if plan, err = offload(plan, p.OffloadSlots, p.Overlap); err != nil {
 			return nil, err
 		}
 	}
 	if p.NoLifetimes {
 		return plan, nil
 	}
-	return lifetimes(plan, p.Facts)
+	return lifetimes(plan, p.StageInfo)
 }
 
 // programs checks that the parts of a plan are consistent and that each program is valid on its own,

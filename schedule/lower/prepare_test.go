@@ -20,24 +20,24 @@ func TestPrepareRefusesExactlyWhatIsInvalid(t *testing.T) {
 	prepared := 0
 	for range 2000 {
 		p, _ := plantest.Grow(rng, plantest.DrawFeatures(rng))
-		facts := make([]schedule.Facts, p.Placement.Stages())
+		facts := make([]schedule.StageInfo, p.Placement.Stages())
 		for stage := range facts {
-			facts[stage] = schedule.Facts{Split: true, Frozen: p.IsFrozen(stage)}
+			facts[stage] = schedule.StageInfo{Split: true, Frozen: p.IsFrozen(stage)}
 			facts[stage].Reads[schedule.F] = 1
 		}
 		q := plantest.Mutate(p, rng)
-		ready, err := lower.Prepare(q, lower.Passes{Facts: facts, Parts: 1, Capacity: schedule.Unlimited})
+		ready, err := lower.Prepare(q, lower.Passes{StageInfo: facts, Parts: 1, Capacity: schedule.Unlimited})
 		if invalid := check.Plan(q); invalid != nil {
 			require.Equal(t, invalid, err, "seed %d\n%s", plantest.Seed(), plantest.Text(t, q))
 			continue
 		}
-		if errors.Is(err, schedule.ErrFacts) {
+		if errors.Is(err, schedule.ErrStageInfo) {
 			require.ErrorContains(t, err, "never waits for") // valid, but a buffer would never be released
 			continue
 		}
 		require.NoError(t, err, "seed %d\n%s", plantest.Seed(), plantest.Text(t, q))
 		require.NoError(t, check.Plan(ready))
-		require.Equal(t, facts, ready.Facts)
+		require.Equal(t, facts, ready.StageInfo)
 		prepared++
 	}
 	require.Greater(t, prepared, 100)
@@ -45,10 +45,10 @@ func TestPrepareRefusesExactlyWhatIsInvalid(t *testing.T) {
 
 // TestPrepareRunsEveryPass compares Prepare with the passes called one after another.
 func TestPrepareRunsEveryPass(t *testing.T) {
-	facts := []schedule.Facts{{Split: true, Quantizes: true}, {Quantizes: true}}
+	facts := []schedule.StageInfo{{Split: true, Quantizes: true}, {Quantizes: true}}
 	plan, err := schedule.ZBH1(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 12})
 	require.NoError(t, err)
-	ready, err := lower.Prepare(plan, lower.Passes{Facts: facts, Gathered: 1, Quantizing: lower.AtStart, Reduce: true, Capacity: 1})
+	ready, err := lower.Prepare(plan, lower.Passes{StageInfo: facts, Gathered: 1, Quantizing: lower.AtStart, Reduce: true, Capacity: 1})
 	require.NoError(t, err)
 
 	by, err := lower.Unsplit(plan, []bool{false, true})
@@ -65,6 +65,6 @@ func TestPrepareRunsEveryPass(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, plantest.Text(t, by), plantest.Text(t, ready))
 
-	_, err = lower.Prepare(plan, lower.Passes{Facts: facts[:1]})
-	require.ErrorIs(t, err, schedule.ErrFacts)
+	_, err = lower.Prepare(plan, lower.Passes{StageInfo: facts[:1]})
+	require.ErrorIs(t, err, schedule.ErrStageInfo)
 }

@@ -39,11 +39,11 @@ func (q Quantizing) String() string {
 // Run Quantize after Shard and before Transfers, so that a rank makes its copies before it receives.
 // The result has no drops; [Lifetimes] determines when the copies end. If the plan is invalid,
 // Quantize returns the error of [check.Plan]. If the length of facts is not the number of stages,
-// the error wraps ErrFacts. The cost depends on the size of the plan's segments, as for
+// the error wraps ErrStageInfo. The cost depends on the size of the plan's segments, as for
 // [check.Plan].
-func Quantize(plan *schedule.Plan, facts []schedule.Facts, point Quantizing) (*schedule.Plan, error) {
+func Quantize(plan *schedule.Plan, facts []schedule.StageInfo, point Quantizing) (*schedule.Plan, error) {
 	if len(facts) != plan.Placement.Stages() {
-		return nil, diagnostic.Errorf(schedule.ErrFacts, "there are facts for %d stages, but the plan has %d stages", len(facts), plan.Placement.Stages())
+		return nil, diagnostic.Errorf(schedule.ErrStageInfo, "there are facts for %d stages, but the plan has %d stages", len(facts), plan.Placement.Stages())
 	}
 	if err := check.Plan(withoutDrops(plan)); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func Quantize(plan *schedule.Plan, facts []schedule.Facts, point Quantizing) (*s
 }
 
 // quantize adds the copies that facts require to a valid plan.
-func quantize(plan *schedule.Plan, facts []schedule.Facts, point Quantizing) (*schedule.Plan, error) {
+func quantize(plan *schedule.Plan, facts []schedule.StageInfo, point Quantizing) (*schedule.Plan, error) {
 	if point > AtStart {
 		return nil, diagnostic.Errorf(schedule.ErrParams, "unknown Quantizing %v: use %v or %v", point, BeforeUse, AtStart)
 	}
@@ -131,5 +131,5 @@ func (q *quantizer) quantize(list []schedule.Action, a schedule.Action) []schedu
 		return list
 	}
 	q.pending[a.Stage()] = false
-	return append(list, schedule.Act(schedule.Quantize, a.Stage(), 0))
+	return append(list, schedule.NewAction(schedule.Quantize, a.Stage(), 0))
 }

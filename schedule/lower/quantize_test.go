@@ -18,8 +18,8 @@ import (
 
 // copying returns the facts of stages, of which the listed stages compute with copies of their
 // weights.
-func copying(stages int, listed ...int) []schedule.Facts {
-	facts := make([]schedule.Facts, stages)
+func copying(stages int, listed ...int) []schedule.StageInfo {
+	facts := make([]schedule.StageInfo, stages)
 	for _, s := range listed {
 		facts[s].Quantizes = true
 	}
@@ -59,7 +59,7 @@ func TestQuantized(t *testing.T) {
 	}
 	p := planOf(t, []int{0}, 1, "0F0 0B0")
 	_, err := lower.Quantize(p, copying(2), lower.BeforeUse)
-	require.ErrorIs(t, err, schedule.ErrFacts)
+	require.ErrorIs(t, err, schedule.ErrStageInfo)
 	_, err = lower.Quantize(p, copying(1), 2)
 	require.ErrorIs(t, err, schedule.ErrParams)
 	_, wrong := lower.Quantize(planOf(t, []int{0}, 1, "0F0 7B0"), copying(1, 0), lower.BeforeUse)
@@ -94,7 +94,7 @@ func TestCheckOfCopiedWeights(t *testing.T) {
 			return p
 		}
 		q := *p
-		q.Programs = plantest.Written(t, "0 0", 2, list).Programs
+		q.Programs = plantest.FromText(t, "0 0", 2, list).Programs
 		return &q
 	}
 	const right = "0QUANTIZE 0F0 1QUANTIZE 1F0~io 1B0~gs 0B0~gsr 0F1~f 1F1~iof 1B1~gsb 0B1~gsrb"
@@ -138,8 +138,8 @@ func TestCheckOfCopiedWeights(t *testing.T) {
 	}
 
 	p := marked("")
-	p.Facts = slices.Clone(p.Facts)
-	p.Facts[1].Quantizes = false
+	p.StageInfo = slices.Clone(p.StageInfo)
+	p.StageInfo[1].Quantizes = false
 	err := check.Plan(p)
 	plantest.RequireCodes(t, err, check.Unexpected)
 	require.ErrorContains(t, err, "Rank 0, action 2: 1QUANTIZE must not be in this plan: the stage computes with its weights, not with copies of them.")

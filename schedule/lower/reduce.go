@@ -26,7 +26,7 @@ func Reduce(plan *schedule.Plan, level int) (*schedule.Plan, error) {
 	}
 	reduced := withoutDrops(plan).Flat()
 	for rank, program := range reduced.Programs {
-		for a := range schedule.Written(program) {
+		for a := range schedule.StaticActions(program) {
 			if k := a.Kind(); k == schedule.ReduceGrad || k == schedule.ZeroGrad || k == schedule.WaitReduce {
 				return nil, diagnostic.Errorf(schedule.ErrParams, "plan %q already has %v: use the plan without reductions", plan.Name, a)
 			}
@@ -61,7 +61,7 @@ func beforeGradients(program []schedule.Segment, kind schedule.Kind, second func
 				if second(body, i) {
 					at--
 				}
-				list = slices.Insert(list, at, schedule.Act(kind, a.Stage(), 0))
+				list = slices.Insert(list, at, schedule.NewAction(kind, a.Stage(), 0))
 			}
 			list = append(list, a)
 		}
@@ -74,7 +74,7 @@ func beforeGradients(program []schedule.Segment, kind schedule.Kind, second func
 // microbatches, but replicas with different numbers of microbatches need the same order.
 func reduceInOrder(program []schedule.Segment, depth int) {
 	var order []schedule.Action
-	for a := range schedule.Written(program) {
+	for a := range schedule.StaticActions(program) {
 		if a.Kind() == schedule.ReduceGrad {
 			order = append(order, a)
 		}
@@ -103,7 +103,7 @@ func withWaits(program []schedule.Segment) []schedule.Segment {
 		for _, a := range body {
 			if a.Kind() == schedule.ReduceGrad { // the segment runs once
 				list = append(list, waits...)
-				waits = []schedule.Action{schedule.Act(schedule.WaitReduce, a.Stage(), 0)}
+				waits = []schedule.Action{schedule.NewAction(schedule.WaitReduce, a.Stage(), 0)}
 			}
 			list = append(list, a)
 		}

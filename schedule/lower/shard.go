@@ -32,7 +32,7 @@ func shard(plan *schedule.Plan, numbers []int) (*schedule.Plan, error) {
 		if number < 1 {
 			return nil, diagnostic.Errorf(schedule.ErrParams, "%d stages are gathered at once: use at least 1", number)
 		}
-		for a := range schedule.Written(program) {
+		for a := range schedule.StaticActions(program) {
 			if a.Kind() == schedule.Unshard || a.Kind() == schedule.Reshard {
 				return nil, diagnostic.Errorf(schedule.ErrParams, "plan %q already has %v: use the plan without it", plan.Name, a)
 			}
@@ -134,13 +134,13 @@ func change(list []schedule.Action, gathered, wanted []int) []schedule.Action {
 	first := len(list)
 	for _, stage := range gathered {
 		if !slices.Contains(wanted, stage) {
-			list = append(list, schedule.Act(schedule.Reshard, stage, 0))
+			list = append(list, schedule.NewAction(schedule.Reshard, stage, 0))
 		}
 	}
 	slices.Sort(list[first:])
 	for _, stage := range wanted {
 		if !slices.Contains(gathered, stage) {
-			list = append(list, schedule.Act(schedule.Unshard, stage, 0))
+			list = append(list, schedule.NewAction(schedule.Unshard, stage, 0))
 		}
 	}
 	return list

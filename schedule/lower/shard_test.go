@@ -145,7 +145,7 @@ func TestReduceGradients(t *testing.T) {
 					}
 				}
 				if last < 0 {
-					require.NotContains(t, list, schedule.Act(schedule.ReduceGrad, stage, 0))
+					require.NotContains(t, list, schedule.NewAction(schedule.ReduceGrad, stage, 0))
 					continue
 				}
 				if list[last].Joined() {
@@ -156,7 +156,7 @@ func TestReduceGradients(t *testing.T) {
 					behind = behind[1:]
 				}
 				require.NotEmpty(t, behind)
-				require.Equal(t, schedule.Act(schedule.ReduceGrad, stage, 0), behind[0])
+				require.Equal(t, schedule.NewAction(schedule.ReduceGrad, stage, 0), behind[0])
 			}
 		}
 	})

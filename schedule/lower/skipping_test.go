@@ -41,7 +41,7 @@ func sameAsList(t *testing.T, p, list *schedule.Plan, rng *rand.Rand) {
 			listed = plantest.Expand(listed)
 			require.Equal(t, plantest.Lists(listed), plantest.Lists(segments), p.Name)
 		}
-		facts := make([]schedule.Facts, p.Placement.Stages())
+		facts := make([]schedule.StageInfo, p.Placement.Stages())
 		for stage := range facts {
 			facts[stage].Split = true
 			facts[stage].Reads[schedule.F], facts[stage].Reads[schedule.B], facts[stage].Reads[schedule.I] = 1, 2, 2
@@ -51,8 +51,8 @@ func sameAsList(t *testing.T, p, list *schedule.Plan, rng *rand.Rand) {
 		markedList, err := lower.Lifetimes(listed, facts, 2)
 		require.NoError(t, err)
 		require.Equal(t, plantest.Lists(markedList), plantest.Lists(marked), p.Name)
-		require.Equal(t, []any{markedList.Parts, markedList.Windows, markedList.Outgoing, markedList.Entries},
-			[]any{marked.Parts, marked.Windows, marked.Outgoing, marked.Entries}, p.Name)
+		require.Equal(t, []any{markedList.Parts, markedList.StageWindows, markedList.SendWindows, markedList.EntryWindows},
+			[]any{marked.Parts, marked.StageWindows, marked.SendWindows, marked.EntryWindows}, p.Name)
 
 		var least [3]int64
 		for i, p := range []*schedule.Plan{marked, markedList, plantest.Nested(marked, rng)} {
@@ -83,14 +83,14 @@ func TestRampsAreSegments(t *testing.T) {
 			require.NoError(t, err)
 			p, err = lower.Transfers(p, 0)
 			require.NoError(t, err)
-			facts := make([]schedule.Facts, ranks*test.depth)
+			facts := make([]schedule.StageInfo, ranks*test.depth)
 			for stage := range facts {
 				facts[stage].Split = true
 			}
 			p, err = lower.Lifetimes(p, facts, 0)
 			require.NoError(t, err)
 			for _, program := range p.Programs {
-				for range schedule.Written(program) {
+				for range schedule.StaticActions(program) {
 					written[i]++
 				}
 			}

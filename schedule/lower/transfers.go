@@ -73,7 +73,7 @@ func Computations(plan *schedule.Plan) *schedule.Plan {
 
 // For returns the plan for the given runtime. If the plan has transfers for another runtime, For
 // replaces them with transfers for the given runtime and capacity, unless both are versions of PyTorch.
-func For(runtime schedule.Runtime, plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
+func ForRuntime(runtime schedule.Runtime, plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if plan.Runtime == runtime {
 		return plan, nil
 	}

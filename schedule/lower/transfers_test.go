@@ -161,7 +161,7 @@ func TestComms(t *testing.T) {
 
 // Transfers returns the error of Check for a plan whose only fault is a deadlock or a drop.
 func TestCommsTellsWhatCheckFinds(t *testing.T) {
-	circle := plantest.Written(t, "0 1", 2, "0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1")
+	circle := plantest.FromText(t, "0 1", 2, "0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1")
 	require.ErrorIs(t, check.Plan(circle), waitgraph.ErrDeadlock)
 	_, err := lower.Transfers(circle, schedule.Unlimited)
 	require.Equal(t, check.Plan(circle), err)

@@ -71,7 +71,7 @@ func (b *batch) times(stage int) (f, i, w lengths.Amount) {
 			i = whole
 		}
 	}
-	if facts := b.p.alone.plan.Facts; facts == nil || facts[stage].Recomputes {
+	if facts := b.p.alone.plan.StageInfo; facts == nil || facts[stage].Recomputes {
 		i = i.Add(amount(c.Recompute, t.Recompute, q.Recompute))
 	}
 	return f, i, w

@@ -87,7 +87,7 @@ func (p *Packing) Microbatches() (packs [][]int, order [][]int) {
 	for _, r := range p.Replicas {
 		own := make([]int, len(r.Packs))
 		for mb := range own {
-			own[r.Plan.Item(mb)] = len(packs) + mb
+			own[r.Plan.BatchIndex(mb)] = len(packs) + mb
 		}
 		packs, order = append(packs, r.Packs...), append(order, own)
 	}

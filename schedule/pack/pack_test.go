@@ -76,8 +76,8 @@ func requirePacking(t require.TestingT, cfg *pack.Config, sequences []int64, p *
 			if cfg.Limits.Tokens > 0 {
 				require.LessOrEqual(t, size.Tokens, cfg.Limits.Tokens)
 			}
-			costs.Lengths[r.Plan.Item(mb)] = size
-			require.Equal(t, packed, packs[order[replica][r.Plan.Item(mb)]])
+			costs.Lengths[r.Plan.BatchIndex(mb)] = size
+			require.Equal(t, packed, packs[order[replica][r.Plan.BatchIndex(mb)]])
 		}
 		_, err := check.Prove(r.Plan, cfg.Capacity)
 		require.NoError(t, err)

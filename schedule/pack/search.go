@@ -92,7 +92,7 @@ func (b *batch) survey(items []int) (best []shape) {
 	return best
 }
 
-// fewest returns a number of microbatches that some sequences need at least.
+// minGathered returns a number of microbatches that some sequences need at least.
 func (b *batch) fewest(items []int) int {
 	limit := b.p.cfg.Limits.Tokens
 	if limit == 0 {

@@ -11,7 +11,7 @@ import (
 
 // celled is a space with cells of losses on its device. No stage here adds to them.
 type celled struct {
-	*memory.Collected[number]
+	*memory.GCSpace[number]
 	live map[number]bool
 }
 
@@ -30,7 +30,7 @@ func (celled) ReadLossCells(words []int64, _ number) error {
 
 func (c celled) Release(h number) (int64, error) {
 	if *h != 0 {
-		return c.Collected.Release(h)
+		return c.GCSpace.Release(h)
 	}
 	if !c.live[h] {
 		return 0, memory.ErrStale
@@ -41,7 +41,7 @@ func (c celled) Release(h number) (int64, error) {
 
 // The cells of losses live as long as the runner. A second Close does nothing.
 func TestCloseReleasesCells(t *testing.T) {
-	space := celled{memory.NewCollected[number](nil, nil), map[number]bool{}}
+	space := celled{memory.NewGCSpace[number](nil, nil), map[number]bool{}}
 	cfg := config(chain())
 	cfg.Spaces = runner.Spaces[number](space)
 	r := newRunner(t, cfg)

@@ -24,7 +24,7 @@ type sourceCheck struct {
 // may hold buffers.
 func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool) (err error) {
 	r.running.sourceCheck = sourceCheck{}
-	_, indexed := ofRank(r.calls.Source, r.global-r.cfg.World.First).(*indexed[T])
+	_, indexed := ofRank(r.calls.Source, r.global-r.cfg.Topology.First).(*indexed[T])
 	space, able := r.calls.Space.(memory.Hasher[T])
 	if !indexed || !able || !r.cfg.CheckSource && !invariants.Enabled {
 		return nil

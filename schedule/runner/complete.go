@@ -17,8 +17,8 @@ import (
 // placed.
 func (c *Config[T]) complete() error {
 	c.Losses = c.losses()
-	if c.World.Ranks == 0 {
-		c.World.Ranks = max(len(c.Spaces)/c.Replicas.count(), 1)
+	if c.Topology.Ranks == 0 {
+		c.Topology.Ranks = max(len(c.Spaces)/c.Replicas.count(), 1)
 	}
 	if c.dry == nil {
 		c.Replicas.Shard = c.Replicas.shard()
@@ -29,8 +29,8 @@ func (c *Config[T]) complete() error {
 	if isNil(c.Memory.Profile) {
 		c.Memory.Profile = nil
 	}
-	if c.World.Copy == nil && c.World.Transport == nil && len(c.Spaces) > 1 {
-		c.World.Copy = receiving(c.Spaces)
+	if c.Topology.Copy == nil && c.Topology.Transport == nil && len(c.Spaces) > 1 {
+		c.Topology.Copy = receiving(c.Spaces)
 	}
 	return c.place()
 }
@@ -65,9 +65,9 @@ func receiving[T any](spaces []memory.Space[T]) func(from, to int, h T) (T, erro
 	return func(from, to int, h T) (T, error) { return receivers[to].Receive(spaces[from], h) }
 }
 
-// sum returns the function that sums a handle of a rank, or nil if World.Sums is not set.
+// sum returns the function that sums a handle of a rank, or nil if Topology.Sums is not set.
 func (c *Config[T]) sum() func(rank int, h T) (uint32, error) {
-	if !c.World.Sums {
+	if !c.Topology.Sums {
 		return nil
 	}
 	return func(rank int, h T) (uint32, error) { return transport.SumOf(c.Spaces[rank].(transport.Codec[T]), h) }
@@ -102,14 +102,14 @@ func (c *Config[T]) parts() []string {
 
 // place sets the rule and the placement.
 func (c *Config[T]) place() error {
-	p, ranks, count := &c.Plan, c.World.Ranks, c.depth()
+	p, ranks, count := &c.Plan, c.Topology.Ranks, c.depth()
 	placed := p.Placement.Rank != nil || p.Placement.Ranks != 0
 	if p.Fixed != nil {
 		if c.Schedule != "" || p.Rule != nil || placed || p.Group != 0 || p.Cap != 0 || p.Slices != 0 || p.Unchecked {
 			return errors.New("runner: Plan.Fixed is set: leave out Schedule, and in Plan leave out Rule, Placement, Group, Cap, Slices and Unchecked")
 		}
-		p.Rule, p.Placement = lower.Fixed(p.Fixed), p.Fixed.Placement
-		if w := &c.World; w.Transport == nil && w.Capacity == 0 && p.Fixed.Capacity > 0 {
+		p.Rule, p.Placement = lower.RuleFromPlan(p.Fixed), p.Fixed.Placement
+		if w := &c.Topology; w.Transport == nil && w.Capacity == 0 && p.Fixed.Capacity > 0 {
 			w.Capacity = p.Fixed.Capacity
 		}
 		return nil
@@ -151,14 +151,14 @@ func (c *Config[T]) place() error {
 }
 
 // total returns the number of ranks of all replicas.
-func (c *Config[T]) total() int { return c.World.Ranks * c.Replicas.count() }
+func (c *Config[T]) total() int { return c.Topology.Ranks * c.Replicas.count() }
 
 // ranksPerReplica returns the number of ranks per replica if there are several replicas, or else 0.
 func (c *Config[T]) ranksPerReplica() int {
 	if c.Replicas.count() == 1 {
 		return 0
 	}
-	return c.World.Ranks
+	return c.Topology.Ranks
 }
 
 // depth returns the number of stages per replica.
@@ -171,7 +171,7 @@ func (c *Config[T]) stagesOf(replica int) []stages.Stage[T] {
 
 // owns reports whether a rank belongs to this process.
 func (c *Config[T]) owns(rank int) bool {
-	return rank >= c.World.First && rank < c.World.First+len(c.Spaces)
+	return rank >= c.Topology.First && rank < c.Topology.First+len(c.Spaces)
 }
 
 // gradients returns the Gradients of a rank with the given space.

@@ -56,7 +56,7 @@ type Config[T any] struct {
 
 	Plan     Plan
 	Memory   Memory
-	World    World[T]
+	Topology Topology[T]
 	Replicas Replicas
 	Hooks    Hooks
 
@@ -72,7 +72,7 @@ type Plan struct {
 	// Fixed is the plan of training steps, for example from a file or from choose.Choose. The runner
 	// recomputes its drops from the stages' declarations, keeps its transfers, and checks it like a
 	// rule's plan. It works for its own number of microbatches and for other numbers that fit its
-	// loops; evaluations run depth-first on its placement (lower.Fixed). Leave Schedule, Rule,
+	// loops; evaluations run depth-first on its placement (lower.RuleFromPlan). Leave Schedule, Rule,
 	// Placement, Group, Cap, Slices and Unchecked unset.
 	Fixed *schedule.Plan
 	// Placement assigns stages to ranks. The zero value means the placement of Config.Schedule or
@@ -123,7 +123,7 @@ type Memory struct {
 type Offload struct {
 	// Share is the fraction of each stage's saved bytes to offload, from 0 to 1. The runner offloads
 	// the largest slots that nothing else holds, the same slots for every microbatch
-	// (layout.Profile.Away). A microbatch is not offloaded if no computation runs between its forward
+	// (layout.Profile.OffloadSlots). A microbatch is not offloaded if no computation runs between its forward
 	// and its backward, because that leaves no time for copying. Only the first 64 slots of a stage
 	// can be offloaded: layout.Profile.NearSlots names the stages that have more.
 	Share float64
@@ -138,9 +138,9 @@ type Offload struct {
 	Budget int64
 }
 
-// World defines which ranks run in this process, and how they are linked. The zero value means that
+// Topology defines which ranks run in this process, and how they are linked. The zero value means that
 // this process runs all ranks of all replicas. Rank p of the pipeline of replica r is rank r·Ranks+p.
-type World[T any] struct {
+type Topology[T any] struct {
 	Ranks int // number of ranks of a pipeline, across all processes; 0 means the number of Spaces per replica
 	First int // the rank of the first space in Spaces; the others follow it
 	// Transport returns the transport of a rank of this process. It is required if other processes
@@ -163,7 +163,7 @@ type World[T any] struct {
 // transport.
 type Replicas struct {
 	// Count is the number of replicas R; 0 means 1. Replica r trains on the microbatches r, r+R, and
-	// so on of the batch, unless InOrder deals them otherwise. World.Ranks is the number of ranks of one pipeline. World.First,
+	// so on of the batch, unless InOrder deals them otherwise. Topology.Ranks is the number of ranks of one pipeline. Topology.First,
 	// Config.Spaces, hooks and results number ranks over all replicas, replica after replica.
 	Count int
 	// Shard selects the state that is sharded over the replicas: none (0), the optimizer's state (1),

@@ -16,7 +16,7 @@
 //
 // Each rank has its own space. If the process has several ranks, each has its own goroutine, and
 // [local.Links] join them; Config.Stages lists the stages of all ranks. A [transport.Transport]
-// supplied by the embedder joins ranks in other processes (World); package transporttest tests its
+// supplied by the embedder joins ranks in other processes (Topology); package transporttest tests its
 // contract.
 //
 // Ownership between ranks (L4):

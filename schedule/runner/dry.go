@@ -12,7 +12,7 @@ import (
 func NewDry[T any](cfg Config[T]) (*Runner[T], error) {
 	replicas := cfg.Replicas
 	cfg.Replicas, cfg.dry = Replicas{Shard: replicas.shard()}, &replicas
-	cfg.World.Sums = false // it sends nothing, and its spaces may have no bytes
+	cfg.Topology.Sums = false // it sends nothing, and its spaces may have no bytes
 	return New(cfg)
 }
 
@@ -21,7 +21,7 @@ var errDry = errors.New("runner: NewDry has made the runner, which runs no steps
 // Dry returns the calls of the ranks. It is for package record, which makes each of them once.
 func (r *Runner[T]) Dry() *calls.Dry[T] {
 	dry := &calls.Dry[T]{
-		Facts: r.planner.passes.Facts, Copy: r.cfg.World.Copy,
+		StageInfo: r.planner.passes.StageInfo, Copy: r.cfg.Topology.Copy,
 		SetSource: func(source calls.Source[T]) error { return r.share(source, &batch{m: 1, replicas: 1}) },
 	}
 	for _, w := range r.workers {

@@ -79,7 +79,7 @@ func TestARelayKeepsNothing(t *testing.T) { // L6
 func TestHalfAnOutputIsReleased(t *testing.T) { // L8
 	chain := chain()
 	cfg := config(chain)
-	space := memory.NewCollected[number](nil, func(number) int64 { return 8 })
+	space := memory.NewGCSpace[number](nil, func(number) int64 { return 8 })
 	cfg.Spaces = runner.Spaces[number](bare{space})
 	cfg.Stages = []stages.Stage[number]{chain[0], &stages.Func[number]{
 		Declares: stages.Spec{Name: "half", Inputs: wire, Outputs: []stages.Port{{Name: "x"}, {Name: "y"}}},
@@ -236,7 +236,7 @@ func TestFrozenStagesRunTheirWholeBackward(t *testing.T) {
 // each record has the peak of its own.
 func TestThePeakOfOneBook(t *testing.T) {
 	cfg := config(chain())
-	cfg.Spaces[0] = memory.NewCollected(nil, func(h number) int64 {
+	cfg.Spaces[0] = memory.NewGCSpace(nil, func(h number) int64 {
 		if *h == 1 {
 			return 100
 		}

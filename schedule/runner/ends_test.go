@@ -99,7 +99,7 @@ func TestFailedIsToldWhileEverythingIsThere(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cfg.Hooks.Action = func(_ int, a schedule.Action) {
-		if a.WithDrop(0) == schedule.Act(schedule.F, 1, 0) {
+		if a.WithDrop(0) == schedule.NewAction(schedule.F, 1, 0) {
 			cancel(cause)
 		}
 	}
@@ -131,7 +131,7 @@ func TestCancelEndsBetweenActions(t *testing.T) { // L8
 	var where *transport.StepError
 	require.True(t, errors.As(err, &where))
 	require.Equal(t, "two", where.Name)
-	require.Equal(t, schedule.Act(schedule.B, 0, 0), where.Action.WithDrop(0))
+	require.Equal(t, schedule.NewAction(schedule.B, 0, 0), where.Action.WithDrop(0))
 	_, err = r.Step(t.Context(), 8, &counted{})
 	require.NoError(t, err)
 }

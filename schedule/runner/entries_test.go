@@ -48,7 +48,7 @@ func (r reading) Forward(ctx context.Context, mb view, in, out []number) error {
 
 // holding counts the entry parts that a rank holds.
 type holding struct {
-	*memory.Collected[number]
+	*memory.GCSpace[number]
 	now, most int
 }
 
@@ -57,14 +57,14 @@ func (h *holding) Hold(n number) (int64, error) {
 		h.now++
 		h.most = max(h.most, h.now)
 	}
-	return h.Collected.Hold(n)
+	return h.GCSpace.Hold(n)
 }
 
-func (h *holding) Yield(n number) (int64, error) {
+func (h *holding) Unhold(n number) (int64, error) {
 	if h.Class(n) == memory.Entry {
 		h.now--
 	}
-	return h.Collected.Yield(n)
+	return h.GCSpace.Unhold(n)
 }
 
 // heldEntries trains m microbatches and returns, by rank, the largest number of entry parts held:
@@ -76,7 +76,7 @@ func heldEntries(t *testing.T, placement schedule.Placement, rule schedule.Rule,
 	spaces := make([]*holding, placement.Ranks)
 	r.change = func(cfg *runner.Config[number]) {
 		for rank, space := range r.spaces {
-			spaces[rank] = &holding{Collected: space}
+			spaces[rank] = &holding{GCSpace: space}
 			cfg.Spaces[rank] = spaces[rank]
 		}
 		for s, row := range rows {
@@ -139,8 +139,8 @@ func TestEntriesWaitForTheCopyThatIsBehind(t *testing.T) {
 			m := 2 * (behind + 7)
 			rule := func(p schedule.Params) (*schedule.Plan, error) {
 				of := func(stage, mb int) []schedule.Action { // all actions of a microbatch, of the copy that begins with the stage
-					return []schedule.Action{schedule.Act(schedule.F, stage, mb), schedule.Act(schedule.F, stage+1, mb),
-						schedule.Act(schedule.B, stage+1, mb), schedule.Act(schedule.B, stage, mb)}
+					return []schedule.Action{schedule.NewAction(schedule.F, stage, mb), schedule.NewAction(schedule.F, stage+1, mb),
+						schedule.NewAction(schedule.B, stage+1, mb), schedule.NewAction(schedule.B, stage, mb)}
 				}
 				second := p.Microbatches / 2
 				program := []schedule.Segment{

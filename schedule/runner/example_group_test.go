@@ -36,8 +36,8 @@ func ExampleConfig_ranks() {
 	size := func(*float64) int64 { return 8 }
 	run, err := runner.New(runner.Config[*float64]{
 		Stages: chain, Schedule: "1f1b",
-		Spaces: runner.Spaces[*float64](memory.NewCollected(nil, size), memory.NewCollected(nil, size)),
-		World: runner.World[*float64]{Capacity: 1, Copy: func(_, _ int, h *float64) (*float64, error) {
+		Spaces: runner.Spaces[*float64](memory.NewGCSpace(nil, size), memory.NewGCSpace(nil, size)),
+		Topology: runner.Topology[*float64]{Capacity: 1, Copy: func(_, _ int, h *float64) (*float64, error) {
 			number := *h
 			return &number, nil
 		}},

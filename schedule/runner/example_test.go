@@ -24,7 +24,7 @@ func Example() {
 				return nil
 			},
 		}},
-		Spaces: runner.Spaces[*float64](memory.NewCollected(nil, func(*float64) int64 { return 8 })),
+		Spaces: runner.Spaces[*float64](memory.NewGCSpace(nil, func(*float64) int64 { return 8 })),
 
 		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 		Hooks: runner.Hooks{

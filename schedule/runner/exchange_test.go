@@ -78,7 +78,7 @@ func TestReportsThatDoNotFitAreRefused(t *testing.T) {
 		var runners []*runner.Runner[number]
 		for rank := range 2 {
 			cfg := only(rows, rank, links)
-			cfg.World.Transport = func(rank int) transport.Transport[number] { return meddling[number]{links.Rank(rank), change} }
+			cfg.Topology.Transport = func(rank int) transport.Transport[number] { return meddling[number]{links.Rank(rank), change} }
 			runners = append(runners, newRunner(t, cfg))
 		}
 		errs := make(chan error, 2)
@@ -99,8 +99,8 @@ func TestPartsThatDoNotFitAreRefused(t *testing.T) {
 		through := r.change
 		r.change = func(cfg *runner.Config[buffer]) {
 			through(cfg)
-			links := cfg.World.Transport
-			cfg.World.Transport = func(rank int) transport.Transport[buffer] {
+			links := cfg.Topology.Transport
+			cfg.Topology.Transport = func(rank int) transport.Transport[buffer] {
 				return meddling[buffer]{links(rank).(*windowed).Endpoint, func(all [][]byte) [][]byte {
 					all[1] = slices.Clone(all[1])
 					binary.LittleEndian.PutUint64(all[1][len(runner.EmptyReport()):], math.Float64bits(parts))

@@ -53,7 +53,7 @@ func TestACallThatFailsEndsTheStep(t *testing.T) {
 		"a release of nothing":     {do: func(mb view) { mb.Release(nil) }, want: memory.ErrNone},
 		"a panic of its own":       {do: func(view) { panic("its own") }, panics: "its own"},
 		"a panic of its own after": {do: func(mb view) { swallow(func() { mb.Check(planted) }); panic("its own") }, panics: "its own"},
-		"Abandon never fails":      {do: func(mb view) { mb.Abandon(nil, false); mb.Abandon(nil, true) }},
+		"Abandon never fails":      {do: func(mb view) { mb.ReleaseAfterFailure(nil, false); mb.ReleaseAfterFailure(nil, true) }},
 		"what is deferred runs": {do: func(mb view) {
 			h := num(1)
 			defer mb.Release(h)
@@ -65,7 +65,7 @@ func TestACallThatFailsEndsTheStep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			chain := chain()
 			cfg := config(chain)
-			space := memory.NewCollected[number](nil, func(number) int64 { return 8 })
+			space := memory.NewGCSpace[number](nil, func(number) int64 { return 8 })
 			last := &failing{chain[2], test.do}
 			cfg.Spaces[0], cfg.Stages[2] = space, last
 			r := newRunner(t, cfg)

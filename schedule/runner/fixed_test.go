@@ -42,7 +42,7 @@ func TestFixedPlans(t *testing.T) {
 			require.NoError(t, err)
 			bare, err := s.Rule(schedule.Params{Placement: place, Microbatches: m})
 			require.NoError(t, err)
-			ready, err := lower.Prepare(bare, lower.Passes{Facts: otherFacts(place), Parts: 2, Capacity: 2})
+			ready, err := lower.Prepare(bare, lower.Passes{StageInfo: otherFacts(place), Parts: 2, Capacity: 2})
 			require.NoError(t, err)
 
 			rows := rowsOf(place)
@@ -71,8 +71,8 @@ func TestFixedPlans(t *testing.T) {
 }
 
 // otherFacts are facts of stages that differ from a chain's: they read and save other tensors.
-func otherFacts(p schedule.Placement) []schedule.Facts {
-	facts := make([]schedule.Facts, p.Stages())
+func otherFacts(p schedule.Placement) []schedule.StageInfo {
+	facts := make([]schedule.StageInfo, p.Stages())
 	for stage := range facts {
 		facts[stage].Split = true
 		facts[stage].Reads[schedule.F], facts[stage].Reads[schedule.B], facts[stage].Reads[schedule.I] = 3, 1, 1
@@ -155,7 +155,7 @@ func TestFixedPlansAreRefused(t *testing.T) {
 	} {
 		cfg := config(rowsOf(place))
 		cfg.Spaces = append(cfg.Spaces, config(nil).Spaces...)
-		cfg.World.Copy = copyNumber
+		cfg.Topology.Copy = copyNumber
 		cfg.Plan.Fixed = plan
 		change(&cfg)
 		require.ErrorContains(t, cfg.Validate(), says)

@@ -77,7 +77,7 @@ func TestAnErrorEndsAllRanks(t *testing.T) {
 				var where *transport.StepError
 				require.True(t, errors.As(err, &where))
 				where.Action = where.Action.WithDrop(0)
-				require.Equal(t, &transport.StepError{Rank: rank, Action: schedule.Act(kind, rank, 2), Microbatch: 2, Name: rows[rank].name, Err: cause}, where)
+				require.Equal(t, &transport.StepError{Rank: rank, Action: schedule.NewAction(kind, rank, 2), Microbatch: 2, Name: rows[rank].name, Err: cause}, where)
 				r.released(t)
 
 				b.do = nil
@@ -307,10 +307,10 @@ func TestEveryHookOfEveryRankMayBeTheLast(t *testing.T) {
 }
 
 // watched is a space with a peak but no buffers.
-type watched struct{ *memory.Collected[number] }
+type watched struct{ *memory.GCSpace[number] }
 
 func (watched) WatchPeak(bool)                      {}
-func (watched) At(int)                              {}
+func (watched) SetPlace(int)                        {}
 func (watched) AtPeak() iter.Seq[memory.PeakBuffer] { return func(func(memory.PeakBuffer) bool) {} }
 
 // TestStagesOfOtherRanksLearnOfAFailure has a stage that waits until its context is done.

@@ -39,7 +39,7 @@ type ranksOf struct {
 	split     bool // stages may split their backward
 	stall     time.Duration
 	change    func(cfg *runner.Config[number])
-	spaces    []*memory.Collected[number] // by rank, made by group
+	spaces    []*memory.GCSpace[number] // by rank, made by group
 }
 
 // group returns a runner of the ranks that trains the rows.
@@ -48,10 +48,10 @@ func (r *ranksOf) group(t testing.TB, rows []*times) *runner.Runner[number] {
 	cfg := config(rows)
 	cfg.Spaces = nil
 	cfg.Plan.Placement, cfg.Plan.Rule = r.placement, r.rule
-	cfg.World = runner.World[number]{Capacity: r.capacity, Copy: copyNumber, Stall: r.stall}
+	cfg.Topology = runner.Topology[number]{Capacity: r.capacity, Copy: copyNumber, Stall: r.stall}
 	r.spaces = nil
 	for range r.placement.Ranks {
-		space := memory.NewCollected(classOf, func(number) int64 { return 8 })
+		space := memory.NewGCSpace(classOf, func(number) int64 { return 8 })
 		cfg.Spaces, r.spaces = append(cfg.Spaces, space), append(r.spaces, space)
 	}
 	if r.split {
@@ -136,7 +136,7 @@ func (r *ranksOf) released(t testing.TB) {
 func only(rows []*times, rank int, links *local.Links[number]) runner.Config[number] {
 	cfg := config(rows)
 	cfg.Schedule = "1f1b"
-	cfg.World = runner.World[number]{
+	cfg.Topology = runner.Topology[number]{
 		Ranks: len(rows), First: rank, Transport: func(rank int) transport.Transport[number] { return links.Rank(rank) },
 	}
 	return cfg

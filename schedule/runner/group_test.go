@@ -43,7 +43,7 @@ func TestRanksComeToTheNumbersOfOne(t *testing.T) {
 						result, err := r.group(t, rows).Step(t.Context(), m, r.sources())
 						require.NoError(t, err, "%d ranks, capacity %d, M = %d", ranks, capacity, m)
 						got, want := numbersOf(t, result, rows), alone(t, depth, m)
-						if !s.Ascends {
+						if !s.AscendingBackward {
 							for name, grad := range got.grads {
 								require.InEpsilon(t, want.grads[name], grad, 1e-12)
 							}
@@ -248,31 +248,31 @@ func TestPortsWithoutAGradient(t *testing.T) {
 func TestSeveralRanksSayWhatIsWrong(t *testing.T) {
 	good := func() runner.Config[number] {
 		cfg := config(rowsOf(schedule.Looped(2, 2)))
-		cfg.Spaces = append(cfg.Spaces, memory.NewCollected[number](nil, nil))
-		cfg.Schedule, cfg.World.Copy = "1f1b", copyNumber
+		cfg.Spaces = append(cfg.Spaces, memory.NewGCSpace[number](nil, nil))
+		cfg.Schedule, cfg.Topology.Copy = "1f1b", copyNumber
 		return cfg
 	}
 	type changing = func(c *runner.Config[number])
 	for want, change := range map[string]changing{
 		"there are no Spaces":                     func(c *runner.Config[number]) { c.Spaces = nil },
-		"links without Copy":                      func(c *runner.Config[number]) { c.World.Copy = nil },
-		"a link of capacity -2":                   func(c *runner.Config[number]) { c.World.Capacity = -2 },
+		"links without Copy":                      func(c *runner.Config[number]) { c.Topology.Copy = nil },
+		"a link of capacity -2":                   func(c *runner.Config[number]) { c.Topology.Capacity = -2 },
 		"the space of rank 1 is nil":              func(c *runner.Config[number]) { c.Spaces[1] = nil },
 		"ranks 0 and 1 have the same":             func(c *runner.Config[number]) { c.Spaces[1] = c.Spaces[0] },
 		"a placement on 3 ranks, but there are 2": func(c *runner.Config[number]) { c.Plan.Placement = schedule.Looped(3, 2) },
 		"2 stages and a placement of 3":           func(c *runner.Config[number]) { c.Plan.Placement = schedule.Looped(2, 3) },
 		"stage 1 is on rank 2 of 2":               func(c *runner.Config[number]) { c.Plan.Placement = schedule.Placement{Ranks: 2, Rank: []int{0, 2}} },
-		"2 of 3 ranks are in this process":        func(c *runner.Config[number]) { c.World.Ranks = 3 },
-		"Spaces are of ranks 1 to 2":              func(c *runner.Config[number]) { c.World.First = 1 },
-		"World.Transport replaces Copy": func(c *runner.Config[number]) {
-			c.World.Transport = func(int) transport.Transport[number] { return nil }
+		"2 of 3 ranks are in this process":        func(c *runner.Config[number]) { c.Topology.Ranks = 3 },
+		"Spaces are of ranks 1 to 2":              func(c *runner.Config[number]) { c.Topology.First = 1 },
+		"Topology.Transport replaces Copy": func(c *runner.Config[number]) {
+			c.Topology.Transport = func(int) transport.Transport[number] { return nil }
 		},
 		"returned nil for rank 0": func(c *runner.Config[number]) {
-			c.World = runner.World[number]{Transport: func(int) transport.Transport[number] { return (*local.Endpoint[number])(nil) }}
+			c.Topology = runner.Topology[number]{Transport: func(int) transport.Transport[number] { return (*local.Endpoint[number])(nil) }}
 			c.Spaces = c.Spaces[:1]
 		},
-		"World.Transport returned nil for rank 0": func(c *runner.Config[number]) {
-			c.World = runner.World[number]{Transport: func(int) transport.Transport[number] { return nil }}
+		"Topology.Transport returned nil for rank 0": func(c *runner.Config[number]) {
+			c.Topology = runner.Topology[number]{Transport: func(int) transport.Transport[number] { return nil }}
 		},
 		"did you mean 1f1b?":                    func(c *runner.Config[number]) { c.Schedule = "1f1" },
 		"Plan.Rule is set":                      func(c *runner.Config[number]) { c.Plan.Rule = schedule.GPipe },
@@ -532,7 +532,7 @@ func TestTwoBooksOnSeveralRanks(t *testing.T) {
 	g, err := runner.New(runner.Config[handle]{
 		Stages: chain, Spaces: runner.Spaces[handle](arenas[0], arenas[1]), Schedule: "interleaved", Gradients: idle{},
 		Losses: []loss.Def{{Name: "loss", Objective: true}},
-		World: runner.World[handle]{Capacity: 1, Copy: func(_, to int, _ handle) (handle, error) {
+		Topology: runner.Topology[handle]{Capacity: 1, Copy: func(_, to int, _ handle) (handle, error) {
 			return arenas[to].Alloc(memory.Transfer, 100)
 		}},
 	})

@@ -23,7 +23,7 @@ type readers struct {
 }
 
 func newReaders(t *testing.T, ranks int, null bool) *readers {
-	r := &readers{cfg: runner.Config[buffer]{Schedule: "1f1b", Losses: objective, World: runner.World[buffer]{Capacity: 1}}}
+	r := &readers{cfg: runner.Config[buffer]{Schedule: "1f1b", Losses: objective, Topology: runner.Topology[buffer]{Capacity: 1}}}
 	for rank := range ranks {
 		dev := device(t, null)
 		grad, err := dev.Alloc(memory.Resident, kernels.Float32, 1)

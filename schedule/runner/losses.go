@@ -29,14 +29,14 @@ func (l *losses[T]) open(defs []loss.Def, space memory.Space[T], declared []*fra
 
 // deviceLosses holds the cells for losses on a rank's device (L3). The zero value has none.
 type deviceLosses[T any] struct {
-	device loss.Cells[T] // the rank's space; nil if there are no cells
-	handle *T            // of class memory.Loss; nil if there are no cells
-	words  []int64       // read at step end
+	device loss.DeviceCells[T] // the rank's space; nil if there are no cells
+	handle *T                  // of class memory.Loss; nil if there are no cells
+	words  []int64             // read at step end
 }
 
 // open allocates the cells if the space supports them and a stage of the rank records a loss.
 func (d *deviceLosses[T]) open(space memory.Space[T], layouts []*frames.Declaration[T]) error {
-	cells, ok := space.(loss.Cells[T])
+	cells, ok := space.(loss.DeviceCells[T])
 	count := 0
 	for _, layout := range layouts {
 		if layout != nil {

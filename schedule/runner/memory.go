@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/weir-ml/weir/internal/engine/far"
 	"github.com/weir-ml/weir/internal/engine/frames"
+	"github.com/weir-ml/weir/internal/engine/offload"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -15,8 +15,8 @@ import (
 // stepMemory is the memory of a rank's steps, if it is planned.
 type stepMemory[T any] struct {
 	planned   memory.Planned      // the rank's space; nil if it is not planned
-	unordered memory.Unordered[T] // the same; nil if planned is nil, or the space does not support it
-	far       *far.Memory[T]      // nil until a step offloads
+	unordered memory.Reorderer[T] // the same; nil if planned is nil, or the space does not support it
+	far       *offload.Memory[T]  // nil until a step offloads
 	levels    levels
 	parts     []int // scratch: the parts of an entry in the order of their plan
 	buffers   []T   // scratch: an entry's buffers in the order of their plan
@@ -74,14 +74,14 @@ func (r *worker[T]) shapes(plan *schedule.Plan, b *batch, shaped Shaped) []int {
 	}
 	shapes := make([]int, plan.Microbatches)
 	for m := range shapes {
-		shapes[m] = shaped.Shape(b.index(r.replica, plan.Item(m)))
+		shapes[m] = shaped.Shape(b.index(r.replica, plan.BatchIndex(m)))
 	}
 	return shapes
 }
 
 // shaped returns the rank's source if it is Shaped, or else nil.
 func (r *worker[T]) shaped(source Source[T]) Shaped {
-	shaped, _ := ofRank(source, r.global-r.cfg.World.First).(Shaped)
+	shaped, _ := ofRank(source, r.global-r.cfg.Topology.First).(Shaped)
 	return shaped
 }
 
@@ -96,7 +96,7 @@ func (r *worker[T]) lay(plan *program) error {
 	}
 	near, far := plan.memory.Layouts(r.calls.Rank)
 	if r.memory.planned != nil {
-		if err := r.memory.planned.Lay(near); err != nil {
+		if err := r.memory.planned.SetLayout(near); err != nil {
 			return fmt.Errorf("runner: %s: memory of a step: %w", r.name(), err)
 		}
 		r.memory.levels.near.layout = near
@@ -119,32 +119,32 @@ func (r *worker[T]) layFar(layout *memory.Layout) (err error) {
 		}
 		r.calls.Frames.Far = r.memory.far
 	}
-	if err := r.memory.far.Lay(layout); err != nil {
+	if err := r.memory.far.SetLayout(layout); err != nil {
 		return err
 	}
 	return r.memory.far.Start(len(layout.Allocations))
 }
 
 // newFar creates the far memory of the rank.
-func (r *worker[T]) newFar() (*far.Memory[T], error) {
+func (r *worker[T]) newFar() (*offload.Memory[T], error) {
 	o := &r.cfg.Memory.Offload
 	if err := mayOffload(o, r.calls.Space); err != nil {
 		return nil, fmt.Errorf("%w: the plan offloads saved state: %w", ErrPlan, err)
 	}
 	if device, is := r.calls.Space.(memory.Offloader[T]); is {
-		return far.NewOn(device, o.Budget)
+		return offload.NewOn(device, o.Budget)
 	}
-	bytes, err := far.Heap(), error(nil)
+	bytes, err := offload.Heap(), error(nil)
 	switch {
 	case o.Range != nil:
 		bytes, err = o.Range(r.global)
 	case o.Folder != "":
-		bytes, err = far.File(o.Folder)
+		bytes, err = offload.File(o.Folder)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return far.New(r.calls.Space.(memory.Movable[T]), bytes, o.Budget)
+	return offload.New(r.calls.Space.(memory.Movable[T]), bytes, o.Budget)
 }
 
 // mayOffload returns an error if a space cannot move saved state to the configured far memory.
@@ -167,11 +167,11 @@ func (r *worker[T]) unlay() (err error) {
 	laid := r.memory.levels
 	r.memory.levels = levels{}
 	if laid.near.layout != nil {
-		err = r.memory.planned.Lay(nil)
+		err = r.memory.planned.SetLayout(nil)
 	}
 	if r.memory.far != nil && laid.far.layout != nil {
 		r.memory.far.Stop()
-		err = errors.Join(err, r.memory.far.Lay(nil))
+		err = errors.Join(err, r.memory.far.SetLayout(nil))
 	}
 	return err
 }
@@ -182,13 +182,13 @@ func (r *worker[T]) unlay() (err error) {
 func (r *worker[T]) setPosition(k int) {
 	l := &r.memory.levels
 	if l.far.move(k) {
-		r.memory.far.At(l.far.place)
+		r.memory.far.SetPlace(l.far.place)
 	}
 	if l.near.move(k) {
 		l.top = max(l.top, l.near.peak)
-		r.memory.planned.At(l.near.place)
+		r.memory.planned.SetPlace(l.near.place)
 	} else if r.peak.watched {
-		r.peak.space.At(r.running.result.Actions)
+		r.peak.space.SetPlace(r.running.result.Actions)
 	}
 }
 
@@ -251,11 +251,11 @@ func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
 	if r.memory.levels.near.layout == nil || r.memory.unordered == nil {
 		return r.calls.Fill(ctx, item)
 	}
-	r.memory.parts = r.running.plan.memory.AppendParts(r.memory.parts[:0], r.running.plan.OfItem(item), r.running.plan.extent.WantedParts(item))
+	r.memory.parts = r.running.plan.memory.AppendParts(r.memory.parts[:0], r.running.plan.MicrobatchAt(item), r.running.plan.extent.WantedParts(item))
 	if len(r.memory.parts) == 0 {
 		return r.calls.Fill(ctx, item)
 	}
-	r.memory.unordered.AnyOrder(len(r.memory.parts))
+	r.memory.unordered.AllowReorder(len(r.memory.parts))
 	if err := r.calls.Fill(ctx, item); err != nil {
 		return err
 	}
@@ -267,5 +267,5 @@ func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
 		}
 		r.memory.buffers = append(r.memory.buffers, h)
 	}
-	return r.memory.unordered.Settle(r.memory.buffers)
+	return r.memory.unordered.ResolveOrder(r.memory.buffers)
 }

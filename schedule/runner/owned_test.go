@@ -20,7 +20,7 @@ func TestOwned(t *testing.T) {
 		for _, replicas := range []int{1, 2, 3, 4, 64, 100} {
 			covered, owners := 0, 0
 			for replica := range replicas {
-				first, count := runner.Owned[kernels.Buffer](host, fmt.Sprint("w", n), n, replica, replicas)
+				first, count := runner.ShardRange[kernels.Buffer](host, fmt.Sprint("w", n), n, replica, replicas)
 				if count > 0 {
 					require.Equal(t, covered, first, "%d elements, replica %d of %d", n, replica, replicas)
 					owners++

@@ -27,12 +27,12 @@ type planner struct {
 	replicas int
 
 	mu   sync.Mutex
-	kept []*planned // the most recently used first, at most mostKept for each replica
+	kept []*planned // the most recently used first, at most maxKept for each replica
 }
 
-// mostKept is the number of plans that a planner keeps for each replica: those of a training step, of a
+// maxKept is the number of plans that a planner keeps for each replica: those of a training step, of a
 // prepared one and of an evaluation, each with and without a memory plan.
-const mostKept = 6
+const maxKept = 6
 
 // request describes a plan that a planner makes.
 type request struct {
@@ -119,7 +119,7 @@ func (p *planner) keep(ctx context.Context, want request) (*planned, error) {
 		})
 		if i < 0 {
 			plan := &planned{want: want, made: make(chan struct{}), err: errNoReturn}
-			p.kept = slices.Insert(p.kept[:min(len(p.kept), mostKept*p.replicas-1)], 0, plan)
+			p.kept = slices.Insert(p.kept[:min(len(p.kept), maxKept*p.replicas-1)], 0, plan)
 			p.mu.Unlock()
 			return plan, p.fill(ctx, plan)
 		}
@@ -277,7 +277,7 @@ func checkAnswer(plan *schedule.Plan, asked *schedule.Params) error {
 // lifetimes and every action is on the rank of its stage.
 func checkRunnable(plan *schedule.Plan) error {
 	stages, ranks := plan.Placement.Stages(), plan.Placement.Ranks
-	if len(plan.Parts) != stages || len(plan.Windows) != stages || len(plan.Entries) != ranks || ranks > 1 && len(plan.Outgoing) != stages {
+	if len(plan.Parts) != stages || len(plan.StageWindows) != stages || len(plan.EntryWindows) != ranks || ranks > 1 && len(plan.SendWindows) != stages {
 		return fmt.Errorf("%w: an unchecked plan needs lifetimes: see lower.Lifetimes", ErrPlan)
 	}
 	for rank, program := range plan.Programs {
@@ -328,7 +328,7 @@ func newProgram(plan *planned, rank, lookAhead int) *program {
 	}
 	p.extent = frames.Extent{Plan: plan.Plan, Wanted: plan.Wanted(rank), EntryWindow: 1} // unwanted parts are released immediately
 	if slices.Max(p.extent.Wanted) > 0 {
-		p.extent.EntryWindow = min(plan.Entries[rank]+min(lookAhead, m), m)
+		p.extent.EntryWindow = min(plan.EntryWindows[rank]+min(lookAhead, m), m)
 	}
 	return p
 }

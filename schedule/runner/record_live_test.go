@@ -65,7 +65,7 @@ func newDuo(t *testing.T) *duo {
 	}
 	d.config = runner.Config[buffer]{
 		Stages: both, Gradients: d.devices[0], Losses: objective, Schedule: "1f1b",
-		World: runner.World[buffer]{Copy: d.copy, Capacity: 1},
+		Topology: runner.Topology[buffer]{Copy: d.copy, Capacity: 1},
 	}
 	for _, dev := range d.devices {
 		d.config.Spaces = append(d.config.Spaces, unreclaimed{dev, dev.(memory.Watched[buffer])})
@@ -225,8 +225,8 @@ type unlaid struct {
 	err error
 }
 
-func (u *unlaid) Lay(l *memory.Layout) error {
-	err := u.Null.Lay(l)
+func (u *unlaid) SetLayout(l *memory.Layout) error {
+	err := u.Null.SetLayout(l)
 	if l == nil {
 		err, u.err = errors.Join(err, u.err), nil
 	}
@@ -244,7 +244,7 @@ func TestAStepCountsOnAllRanks(t *testing.T) {
 	for failing := range 2 {
 		cfg := d.config
 		cfg.Memory.Profile, cfg.Spaces, cfg.Gradients = profile, nil, nil
-		cfg.World.Copy = func(_, to int, b buffer) (buffer, error) { return d.alloc(to, memory.Transfer, b.N), nil }
+		cfg.Topology.Copy = func(_, to int, b buffer) (buffer, error) { return d.alloc(to, memory.Transfer, b.N), nil }
 		for rank := range d.devices {
 			dev := &unlaid{Null: d.devices[rank].(*kernels.Null)}
 			if rank == failing {

@@ -53,7 +53,7 @@ func TestRecordQuantize(t *testing.T) {
 	d := newQuantized(t, device(t, true))
 	profile, err := d.record()
 	require.NoError(t, err)
-	require.True(t, profile.Facts[0].Quantizes)
+	require.True(t, profile.StageInfo[0].Quantizes)
 	own := func(i int) layout.Ref { return layout.Ref{Kind: layout.Own, Index: i} }
 	stage := &profile.Shapes[0].Stages[0]
 	require.Equal(t, []layout.Buffer{

@@ -104,7 +104,7 @@ func TestRecord(t *testing.T) {
 	}
 	d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
 		mb.Take(1)
-		mb.End(1)
+		mb.ReleaseSaved(1)
 		mb.Take(2)
 		return nil
 	}
@@ -335,7 +335,7 @@ func TestThePlanOfMemoryIsAudited(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		facts := []schedule.Facts{{}}
+		facts := []schedule.StageInfo{{}}
 		facts[0].Reads[schedule.F] = 1
 		if plan, err = lower.Lifetimes(plan, facts, 1); err != nil {
 			return nil, err
@@ -353,7 +353,7 @@ func TestThePlanOfMemoryIsAudited(t *testing.T) {
 		action schedule.Action // after which the difference is found
 		bytes  int64
 	}{
-		{"saves less", schedule.BreadthFirst, schedule.Act(schedule.B, 0, 0), -12},
+		{"saves less", schedule.BreadthFirst, schedule.NewAction(schedule.B, 0, 0), -12},
 		{"holds more", unretired, 0, 8},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -374,7 +374,7 @@ func TestThePlanOfMemoryIsAudited(t *testing.T) {
 				d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
 					mb.LossSeed(1)
 					if does != "saves less" {
-						mb.End(1)
+						mb.ReleaseSaved(1)
 					}
 					scratch := d.alloc(memory.ActGrad, 2)
 					if does == "holds more" && mb.Index() == 1 {

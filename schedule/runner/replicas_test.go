@@ -188,7 +188,7 @@ func (r *replicated) build(t testing.TB) *runner.Runner[buffer] {
 		place = schedule.Looped(r.ranks, 2*r.ranks)
 	}
 	r.cfg = runner.Config[buffer]{
-		Losses: objective, Plan: runner.Plan{Rule: r.rule, Placement: place}, World: runner.World[buffer]{Capacity: 2},
+		Losses: objective, Plan: runner.Plan{Rule: r.rule, Placement: place}, Topology: runner.Topology[buffer]{Capacity: 2},
 		Replicas: runner.Replicas{Count: r.replicas, Shard: r.shard},
 	}
 	if r.rule == nil {
@@ -250,7 +250,7 @@ func (r *replicated) build(t testing.TB) *runner.Runner[buffer] {
 
 // param adds a parameter to a stage: what the level leaves of it.
 func (a *affine) param(t testing.TB, r *replicated, replica int, name string, n int) {
-	first, count := runner.Owned[buffer](a.dev.(runner.Sharded[buffer]), name, n, replica, r.replicas)
+	first, count := runner.ShardRange[buffer](a.dev.(runner.Sharded[buffer]), name, n, replica, r.replicas)
 	of := func(level int) (int, int) {
 		if r.replicas > 1 && r.shard >= level {
 			return first, count
@@ -344,7 +344,7 @@ func (r *replicated) put(e batchctx.Entry[buffer], number int) error {
 	if !e.Wants("x") {
 		return nil
 	}
-	dev := r.cfg.Spaces[e.Rank()-r.cfg.World.First].(kernels.Device)
+	dev := r.cfg.Spaces[e.Rank()-r.cfg.Topology.First].(kernels.Device)
 	h := e.Must(dev.Alloc(memory.Entry, kernels.Float32, width))
 	var x []float32
 	if host, ok := dev.(*kernels.Host); ok {
@@ -539,7 +539,7 @@ func (r *replicated) through(t testing.TB, before func(ctx context.Context, rank
 			return r.hosts[to].Receive(r.hosts[from], h)
 		}})
 		require.NoError(t, err)
-		cfg.World = runner.World[buffer]{Ranks: r.ranks, Transport: func(rank int) transport.Transport[buffer] {
+		cfg.Topology = runner.Topology[buffer]{Ranks: r.ranks, Transport: func(rank int) transport.Transport[buffer] {
 			return &windowed{links.Rank(rank), rank, before}
 		}}
 	}
@@ -662,7 +662,7 @@ func TestNothingIsAddedAfterTheReduction(t *testing.T) {
 		if plan, err = lower.Reduce(plan, 0); err != nil {
 			return nil, err
 		}
-		if plan, err = lower.Lifetimes(plan, []schedule.Facts{{Reads: [schedule.NumKinds]uint64{schedule.F: 1}}, {}}, 1); err != nil {
+		if plan, err = lower.Lifetimes(plan, []schedule.StageInfo{{Reads: [schedule.NumKinds]uint64{schedule.F: 1}}, {}}, 1); err != nil {
 			return nil, err
 		}
 		program := slices.Collect(plan.All(0))
@@ -867,7 +867,7 @@ func TestReplicasReadAsInARing(t *testing.T) {
 			links, err = local.New(local.Config[buffer]{Ranks: replicas, Capacity: 2, Copy: func(_, _ int, h buffer) (buffer, error) { return h, nil }})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, links.Close()) })
-			cfg.World = runner.World[buffer]{Ranks: 1, Transport: func(rank int) transport.Transport[buffer] { return links.Rank(rank) }}
+			cfg.Topology = runner.Topology[buffer]{Ranks: 1, Transport: func(rank int) transport.Transport[buffer] { return links.Rank(rank) }}
 			cfg.Hooks.Action = func(rank int, a schedule.Action) {
 				if rank == 0 && a.Kind() == schedule.Unshard {
 					unshards++
@@ -916,8 +916,8 @@ func TestReplicasNeed(t *testing.T) {
 		{0, "2 replicas need a transport that is transport.Windows", func(r *replicated, cfg *runner.Config[buffer]) {
 			r.through(t, nil)
 			r.change(cfg)
-			windows := cfg.World.Transport
-			cfg.World.Transport = func(rank int) transport.Transport[buffer] {
+			windows := cfg.Topology.Transport
+			cfg.Topology.Transport = func(rank int) transport.Transport[buffer] {
 				return struct{ transport.Transport[buffer] }{windows(rank)}
 			}
 		}},
@@ -926,7 +926,7 @@ func TestReplicasNeed(t *testing.T) {
 			for i, host := range r.hosts {
 				cfg.Spaces[i] = struct{ memory.Space[buffer] }{host}
 			}
-			cfg.World.Copy = func(_, _ int, h buffer) (buffer, error) { return h, nil }
+			cfg.Topology.Copy = func(_, _ int, h buffer) (buffer, error) { return h, nil }
 		}},
 		{0, "2 replicas need Gradients that are runner.Sharded", func(r *replicated, cfg *runner.Config[buffer]) {
 			cfg.Gradients = struct{ runner.Gradients[buffer] }{r.hosts[0]}

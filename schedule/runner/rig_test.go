@@ -136,7 +136,7 @@ func chain() []*times {
 
 func config(chain []*times) runner.Config[number] {
 	cfg := runner.Config[number]{
-		Spaces: runner.Spaces[number](memory.NewCollected[number](nil, func(number) int64 { return 8 })),
+		Spaces: runner.Spaces[number](memory.NewGCSpace[number](nil, func(number) int64 { return 8 })),
 
 		Losses:    []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 		Gradients: calculator{},
@@ -228,8 +228,8 @@ func split(p schedule.Params) (*schedule.Plan, error) {
 	var actions, weights []schedule.Action
 	for action := range plan.All(0) {
 		if action.Kind() == schedule.B {
-			weights = append(weights, schedule.Act(schedule.W, action.Stage(), action.Microbatch()))
-			action = schedule.Act(schedule.I, action.Stage(), action.Microbatch())
+			weights = append(weights, schedule.NewAction(schedule.W, action.Stage(), action.Microbatch()))
+			action = schedule.NewAction(schedule.I, action.Stage(), action.Microbatch())
 		}
 		actions = append(actions, action)
 	}

@@ -21,11 +21,11 @@ import (
 
 // Runner runs steps on the ranks of this process. A single rank runs on the caller's goroutine;
 // several ranks run on one goroutine each. Only one goroutine may use a Runner, and it runs one
-// step at a time. Prepare and Standings may be called on any goroutine.
+// step at a time. Prepare and Statuses may be called on any goroutine.
 type Runner[T any] struct {
 	cfg     Config[T]
 	workers []*worker[T]    // of the ranks of this process
-	links   *local.Links[T] // between the ranks of this process; nil if there is only one, or World.Transport is set
+	links   *local.Links[T] // between the ranks of this process; nil if there is only one, or Topology.Transport is set
 	planner *planner
 	seeds   []float32 // the losses' initial gradients, shared by all ranks
 	running atomic.Bool
@@ -41,10 +41,10 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	}
 	r := &Runner[T]{cfg: cfg, seeds: make([]float32, len(cfg.Losses))}
 	r.setScale(cfg.ScaleExponent)
-	ends := cfg.World.Transport
+	ends := cfg.Topology.Transport
 	if total := cfg.total(); ends == nil && total > 1 {
 		var err error
-		r.links, err = local.New(local.Config[T]{Ranks: total, Capacity: cfg.World.Capacity, Copy: cfg.World.Copy, Sum: cfg.sum(), Stall: cfg.World.Stall})
+		r.links, err = local.New(local.Config[T]{Ranks: total, Capacity: cfg.Topology.Capacity, Copy: cfg.Topology.Copy, Sum: cfg.sum(), Stall: cfg.Topology.Stall})
 		if err != nil {
 			return nil, err
 		}
@@ -53,7 +53,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	parts := cfg.parts()
 	r.planner = newPlanner(&r.cfg, parts)
 	for i := range cfg.Spaces {
-		rank, ranks := cfg.World.First+i, cfg.World.Ranks
+		rank, ranks := cfg.Topology.First+i, cfg.Topology.Ranks
 		w := &worker[T]{
 			calls: calls.Caller[T]{Rank: rank % ranks, Space: cfg.Spaces[i], Placement: r.cfg.Plan.Placement, Parts: parts},
 			cfg:   &r.cfg, planner: r.planner, global: rank, replica: rank / ranks,
@@ -62,7 +62,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 		if ends != nil {
 			if w.links.transport = ends(rank); isNil(w.links.transport) {
 				r.closeBuffers()
-				return nil, fmt.Errorf("runner: World.Transport returned nil for rank %d", rank)
+				return nil, fmt.Errorf("runner: Topology.Transport returned nil for rank %d", rank)
 			}
 			r.planner.passes.Capacity = w.links.transport.Capacity()
 		}
@@ -125,9 +125,9 @@ func (r *Runner[T]) NextStep() int64 { return r.workers[0].step }
 
 // Samples returns the latest records in the memory log of a rank of this process. The runner owns the
 // ring; read it only between steps.
-func (r *Runner[T]) Samples(rank int) *memory.Ring { return r.workers[rank-r.cfg.World.First].ring }
+func (r *Runner[T]) Samples(rank int) *memory.Ring { return r.workers[rank-r.cfg.Topology.First].ring }
 
-// Close releases the runner's resources: the cells of losses on devices (loss.Cells), the buffers for
+// Close releases the runner's resources: the cells of losses on devices (loss.DeviceCells), the buffers for
 // reductions, and far memory. Between steps the runner has no goroutines. Close does not close the
 // embedder's transport.
 func (r *Runner[T]) Close() error {
@@ -281,13 +281,13 @@ func (r *Runner[T]) runRanks(ctx context.Context, mode schedule.Mode, b *batch) 
 	return r.outcome(endings, r.failure(context.Cause(ctx)))
 }
 
-// Standings returns the current activity of each rank, if the runner links the ranks itself. It
-// returns nil if there is only one rank, or World.Transport is set. Any goroutine may call it.
-func (r *Runner[T]) Standings() []transport.Standing {
+// Statuses returns the current activity of each rank, if the runner links the ranks itself. It
+// returns nil if there is only one rank, or Topology.Transport is set. Any goroutine may call it.
+func (r *Runner[T]) Statuses() []transport.RankStatus {
 	if r.links == nil {
 		return nil
 	}
-	return r.links.Standings()
+	return r.links.Statuses()
 }
 
 // failure returns the error with which the links ended the step, or first if there are no links.

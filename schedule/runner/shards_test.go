@@ -19,13 +19,13 @@ import (
 func frozenReplicas(count, ranks int) runner.Config[number] {
 	cfg := config(nil)
 	cfg.Schedule, cfg.Spaces = "1f1b", nil
-	cfg.World.Copy, cfg.World.Capacity = copyNumber, 1
+	cfg.Topology.Copy, cfg.Topology.Capacity = copyNumber, 1
 	cfg.Replicas.Count = count
 	for range count {
 		for _, row := range rowsOf(schedule.Looped(ranks, ranks)) {
 			row.contributes = batchctx.Frozen
 			cfg.Stages = append(cfg.Stages, row)
-			cfg.Spaces = append(cfg.Spaces, memory.NewCollected(classOf, func(number) int64 { return 8 }))
+			cfg.Spaces = append(cfg.Spaces, memory.NewGCSpace(classOf, func(number) int64 { return 8 }))
 		}
 	}
 	return cfg

@@ -146,7 +146,7 @@ func TestSlotForBothHalvesIsHeldToIt(t *testing.T) {
 		is            error
 		says          string
 	}{
-		"ended in I": {func(mb batchctx.Microbatch[buffer], s batchctx.Slot) { mb.Take(s); mb.End(s) }, nil,
+		"ended in I": {func(mb batchctx.Microbatch[buffer], s batchctx.Slot) { mb.Take(s); mb.ReleaseSaved(s) }, nil,
 			batchctx.ErrMisplaced, `the end of slot "probs" in I, which is also for W: Take it in both, and end it in W`},
 		"moved in I": {func(mb batchctx.Microbatch[buffer], s batchctx.Slot) { mb.Move(s) }, nil, batchctx.ErrMisplaced, `slot "probs" in I`},
 		"not in I": {func(batchctx.Microbatch[buffer], batchctx.Slot) {}, func(mb batchctx.Microbatch[buffer], s batchctx.Slot) { mb.Take(s) },

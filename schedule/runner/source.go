@@ -45,7 +45,7 @@ func (r *Runner[T]) share(source Source[T], b *batch) error {
 		return errors.New("runner: the source is nil")
 	}
 	if s, ok := source.(multiRank); ok {
-		if err := s.begin(r.cfg.World.First, len(r.workers), b); err != nil {
+		if err := s.begin(r.cfg.Topology.First, len(r.workers), b); err != nil {
 			return err
 		}
 	} else if n := len(r.workers); n > 1 {

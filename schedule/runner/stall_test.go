@@ -29,7 +29,7 @@ func unrolled(capacity int, change func(ranks [][]schedule.Action)) schedule.Rul
 		if plan, err = lower.Transfers(plan, capacity); err != nil {
 			return nil, err
 		}
-		facts := make([]schedule.Facts, p.Placement.Stages())
+		facts := make([]schedule.StageInfo, p.Placement.Stages())
 		facts[0].Reads[schedule.F] = 1
 		if plan, err = lower.Lifetimes(plan, facts, 1); err != nil {
 			return nil, err
@@ -50,7 +50,7 @@ func unrolled(capacity int, change func(ranks [][]schedule.Action)) schedule.Rul
 
 // index finds an action with any drop bits.
 func index(actions []schedule.Action, kind schedule.Kind, stage, mb int) int {
-	return slices.IndexFunc(actions, func(a schedule.Action) bool { return a.WithDrop(0) == schedule.Act(kind, stage, mb) })
+	return slices.IndexFunc(actions, func(a schedule.Action) bool { return a.WithDrop(0) == schedule.NewAction(kind, stage, mb) })
 }
 
 // move moves an action right after another one.
@@ -92,11 +92,11 @@ func TestADeadlockIsReportedAsTheCheckDoes(t *testing.T) {
 			require.ErrorIs(t, err, waitgraph.ErrDeadlock)
 			var stall *transport.StallError
 			require.True(t, errors.As(err, &stall))
-			require.ErrorContains(t, refused, waitgraph.DescribeCycle(stall.Way))
-			require.ErrorContains(t, err, waitgraph.DescribeCycle(stall.Way))
-			require.Zero(t, stall.Still)
+			require.ErrorContains(t, refused, waitgraph.DescribeCycle(stall.WaitChain))
+			require.ErrorContains(t, err, waitgraph.DescribeCycle(stall.WaitChain))
+			require.Zero(t, stall.IdleFor)
 			require.Zero(t, time.Since(begin), "no time passes")
-			require.Equal(t, schedule.Act(schedule.RecvB, 0, 0), stall.Way[0].Action.WithDrop(0))
+			require.Equal(t, schedule.NewAction(schedule.RecvB, 0, 0), stall.WaitChain[0].Action.WithDrop(0))
 			var where *transport.StepError
 			require.True(t, errors.As(err, &where))
 			require.Equal(t, 0, where.Rank, "the lowest waiting rank")
@@ -242,12 +242,12 @@ func TestAnUncheckedPlanMustBeWhole(t *testing.T) {
 	g := r.group(t, rowsOf(r.placement))
 	_, err := g.Step(t.Context(), 2, r.sources())
 	require.ErrorIs(t, err, runner.ErrPlan, "without lifetimes")
-	r.rule = unrolled(1, func(ranks [][]schedule.Action) { ranks[0][0] = schedule.Act(schedule.F, 1, 0) })
+	r.rule = unrolled(1, func(ranks [][]schedule.Action) { ranks[0][0] = schedule.NewAction(schedule.F, 1, 0) })
 	g = r.group(t, rowsOf(r.placement))
 	_, err = g.Step(t.Context(), 2, r.sources())
 	require.ErrorIs(t, err, runner.ErrPlan)
 	require.ErrorContains(t, err, "1F0 on rank 0, which does not have the stage")
-	r.rule = unrolled(1, func(ranks [][]schedule.Action) { ranks[0][0] = schedule.Act(schedule.F, 2, 0) })
+	r.rule = unrolled(1, func(ranks [][]schedule.Action) { ranks[0][0] = schedule.NewAction(schedule.F, 2, 0) })
 	_, err = r.group(t, rowsOf(r.placement)).Step(t.Context(), 2, r.sources())
 	require.ErrorContains(t, err, "2F0 on rank 0, which does not have the stage", "there are two stages")
 }

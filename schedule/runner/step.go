@@ -142,7 +142,7 @@ func (r *worker[T]) callStage(ctx context.Context, action schedule.Action, e *ef
 	}
 	switch action.Kind() {
 	case schedule.F:
-		if err = r.pull(ctx, r.running.plan.Item(m)); err == nil {
+		if err = r.pull(ctx, r.running.plan.BatchIndex(m)); err == nil {
 			r.running.expected[effects.Saved]++
 			err = r.calls.Forward(ctx, s, m, e)
 		}
@@ -174,7 +174,7 @@ func (r *worker[T]) output(action schedule.Action) error {
 	out := r.calls.Stages[action.Stage()].Out
 	return r.calls.Frames.GiveOutputs(out, func() error {
 		defer clear(out)
-		return r.cfg.Outputs(r.calls.Frames.Index(r.running.plan.Item(action.Microbatch())), out)
+		return r.cfg.Outputs(r.calls.Frames.Index(r.running.plan.BatchIndex(action.Microbatch())), out)
 	})
 }
 
@@ -272,7 +272,7 @@ func (r *worker[T]) sampleAt(action schedule.Action) *memory.Sample {
 	books, s := r.calls.Frames.EndInterval(), &r.running.sample
 	*s = memory.Sample{
 		Step: r.calls.Frames.Step, Rank: r.global, Replica: r.replica, Replicated: r.cfg.Replicas.count() > 1,
-		Microbatch: r.calls.Frames.Index(r.running.plan.Item(action.Microbatch())), Stage: action.Stage(), Kind: action.Kind().String(),
+		Microbatch: r.calls.Frames.Index(r.running.plan.BatchIndex(action.Microbatch())), Stage: action.Stage(), Kind: action.Kind().String(),
 		Live: books.Near.Live, Peak: books.Near.Peak, Reserved: books.Near.Reserved, Classes: books.Near.Classes, PeakClasses: books.Near.PeakClasses,
 		Excess: books.Excess, Growth: books.Growth, Leak: books.Leak, Far: books.Far.Live, FarPeak: books.Far.Peak,
 	}

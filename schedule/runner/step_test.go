@@ -343,7 +343,7 @@ func TestForwardsMayDescend(t *testing.T) {
 		mirrored := *plan
 		var actions []schedule.Action
 		for action := range plan.All(0) {
-			actions = append(actions, schedule.Act(action.Kind(), action.Stage(), p.Microbatches-1-action.Microbatch()))
+			actions = append(actions, schedule.NewAction(action.Kind(), action.Stage(), p.Microbatches-1-action.Microbatch()))
 		}
 		mirrored.Programs = [][]schedule.Segment{{{Body: actions, Repeat: 1}}}
 		return &mirrored, nil

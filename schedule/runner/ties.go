@@ -29,7 +29,7 @@ func (r *worker[T]) addTied(ctx context.Context) error {
 // waitReduced waits for the reduction of a stage's gradients.
 func (r *worker[T]) waitReduced(s int) error {
 	if err := r.params.shared.WaitReduced(s); err != nil {
-		return r.locate(schedule.Act(schedule.ReduceGrad, s, 0), err)
+		return r.locate(schedule.NewAction(schedule.ReduceGrad, s, 0), err)
 	}
 	return nil
 }

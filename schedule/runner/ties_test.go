@@ -84,7 +84,7 @@ func tiedStage(t *testing.T, dev *kernels.Host, s, replica int, replicas runner.
 	for _, name := range tiedUses[s] {
 		n := tiedElements(name)
 		alloc := func(level int) (b buffer) {
-			_, count := runner.Owned[buffer](dev, name, n, replica, replicas.Count)
+			_, count := runner.ShardRange[buffer](dev, name, n, replica, replicas.Count)
 			if replicas.Count == 1 || replicas.Shard < level {
 				count = n
 			}
@@ -140,7 +140,7 @@ func TestEveryUseHasTheTotal(t *testing.T) {
 		for _, ranks := range []int{1, 2, 4} {
 			for shard := range 4 {
 				name := fmt.Sprintf("%d ranks, %d replicas, level %d", ranks, count, shard)
-				cfg := runner.Config[buffer]{World: runner.World[buffer]{Ranks: ranks, Capacity: 1}, Replicas: runner.Replicas{Count: count, Shard: shard}}
+				cfg := runner.Config[buffer]{Topology: runner.Topology[buffer]{Ranks: ranks, Capacity: 1}, Replicas: runner.Replicas{Count: count, Shard: shard}}
 				var hosts []*kernels.Host
 				var all [][]batchctx.Use[buffer]
 				for replica := range count {
@@ -166,7 +166,7 @@ func TestEveryUseHasTheTotal(t *testing.T) {
 						dev := hosts[replica*ranks+s%ranks]
 						first, n := 0, use.Elements
 						if count > 1 && shard > 0 {
-							first, n = runner.Owned[buffer](dev, use.Name, use.Elements, replica, count)
+							first, n = runner.ShardRange[buffer](dev, use.Name, use.Elements, replica, count)
 						}
 						if n == 0 {
 							continue

@@ -38,7 +38,7 @@ func processes(t *testing.T, levels [2]int, until <-chan struct{}) (both [2]*rep
 		r := &replicated{replicas: 2, ranks: 1, shard: levels[i]}
 		r.change = func(cfg *runner.Config[buffer]) {
 			cfg.Spaces = cfg.Spaces[i:][:1]
-			cfg.World = runner.World[buffer]{Ranks: 1, First: i, Transport: func(rank int) transport.Transport[buffer] {
+			cfg.Topology = runner.Topology[buffer]{Ranks: 1, First: i, Transport: func(rank int) transport.Transport[buffer] {
 				if rank == 0 {
 					return links.Rank(0)
 				}

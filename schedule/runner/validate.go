@@ -59,13 +59,13 @@ func (c *Config[T]) validate(err error) error {
 	}
 	for i, space := range c.Spaces {
 		if err := mayOffload(o, space); o.Share > 0 && space != nil && err != nil {
-			f.add("Memory.Offload is set, and the space of rank %d cannot offload: %w", c.World.First+i, err)
+			f.add("Memory.Offload is set, and the space of rank %d cannot offload: %w", c.Topology.First+i, err)
 		}
 		if _, ok := space.(memory.Planned); c.Memory.Budget > 0 && space != nil && !ok {
-			f.add("Memory.Budget is set and the space of rank %d (%T) is not memory.Planned, so the memory of its steps is not planned: leave out the budget", c.World.First+i, space)
+			f.add("Memory.Budget is set and the space of rank %d (%T) is not memory.Planned, so the memory of its steps is not planned: leave out the budget", c.Topology.First+i, space)
 		}
 		if _, ok := space.(memory.Hasher[T]); c.CheckSource && space != nil && !ok {
-			f.add("CheckSource is set and the space of rank %d (%T) is not a memory.Hasher, which it needs to compare parts", c.World.First+i, space)
+			f.add("CheckSource is set and the space of rank %d (%T) is not a memory.Hasher, which it needs to compare parts", c.Topology.First+i, space)
 		}
 	}
 	f.join(checkSeeds(c.Losses, c.ScaleExponent))
@@ -89,7 +89,7 @@ func (c *Config[T]) validate(err error) error {
 
 // checkSpaces checks the spaces, and how their ranks are linked.
 func (c *Config[T]) checkSpaces(f *faults) {
-	w := &c.World
+	w := &c.Topology
 	if len(c.Spaces) == 0 {
 		f.add("there are no Spaces: give one for each rank of this process, runner.Spaces(space)")
 	}
@@ -106,20 +106,20 @@ func (c *Config[T]) checkSpaces(f *faults) {
 	}
 	for i, space := range c.Spaces {
 		if _, sums := space.(transport.Codec[T]); w.Sums && !sums {
-			f.add("World.Sums is set, and the space of rank %d has no bytes to sum: give one that implements transport.Codec", w.First+i)
+			f.add("Topology.Sums is set, and the space of rank %d has no bytes to sum: give one that implements transport.Codec", w.First+i)
 		}
 	}
 	total := c.total()
 	if w.First < 0 || w.First+len(c.Spaces) > total {
-		f.add("Spaces are of ranks %d to %d, but World.Ranks is %d in each of %d replicas: set it to the number of ranks of the pipeline in all processes", w.First, w.First+len(c.Spaces)-1, w.Ranks, c.Replicas.count())
+		f.add("Spaces are of ranks %d to %d, but Topology.Ranks is %d in each of %d replicas: set it to the number of ranks of the pipeline in all processes", w.First, w.First+len(c.Spaces)-1, w.Ranks, c.Replicas.count())
 	}
 	switch {
 	case w.Transport != nil:
 		if w.Copy != nil || w.Capacity != 0 || w.Stall != 0 || w.Sums {
-			f.add("World.Transport replaces Copy, Capacity, Stall and Sums: leave them unset")
+			f.add("Topology.Transport replaces Copy, Capacity, Stall and Sums: leave them unset")
 		}
 	case total > len(c.Spaces) && len(c.Spaces) > 0:
-		f.add("%d of %d ranks are in this process and World.Transport is nil: it must link them to the others", len(c.Spaces), total)
+		f.add("%d of %d ranks are in this process and Topology.Transport is nil: it must link them to the others", len(c.Spaces), total)
 	case len(c.Spaces) > 1:
 		links := local.Config[T]{Ranks: total, Capacity: w.Capacity, Copy: w.Copy, Stall: w.Stall}
 		f.join(links.Validate())
@@ -148,8 +148,8 @@ func (c *Config[T]) checkPlacement(f *faults) bool {
 	if p.Stages() != c.depth() {
 		f.add("%d stages and a placement of %d: list the stages of every rank, copy after copy", c.depth(), p.Stages())
 	}
-	if p.Ranks != c.World.Ranks {
-		f.add("a placement on %d ranks, but there are %d: give a space for each rank of this process, and set World.Ranks to the number of ranks in all processes", p.Ranks, c.World.Ranks)
+	if p.Ranks != c.Topology.Ranks {
+		f.add("a placement on %d ranks, but there are %d: give a space for each rank of this process, and set Topology.Ranks to the number of ranks in all processes", p.Ranks, c.Topology.Ranks)
 	}
 	if p.Copies > 1 && p.Stages()%p.Copies != 0 {
 		f.add("a placement of %d copies in %d stages", p.Copies, p.Stages())
@@ -165,7 +165,7 @@ func (c *Config[T]) checkPlacement(f *faults) bool {
 // checkStages checks every stage of a replica, and that its inputs match the outputs of the stage
 // before it.
 func (c *Config[T]) checkStages(f *faults, replica int) {
-	p, list, base := &c.Plan.Placement, c.stagesOf(replica), replica*c.World.Ranks
+	p, list, base := &c.Plan.Placement, c.stagesOf(replica), replica*c.Topology.Ranks
 	specs := make([]stages.Spec, len(list))
 	for s, stage := range list {
 		if stage == nil {
@@ -217,8 +217,8 @@ func (c *Config[T]) checkTies(f *faults, specs []stages.Spec, replica, first int
 		}
 		for _, param := range stages.Params(list[s]) {
 			have := use{Use: param, name: fmt.Sprintf("stage %d (%s)", s, specs[s].Name)}
-			if rank := replica*c.World.Ranks + p.Rank[s]; c.owns(rank) && !isNil(c.Spaces[rank-c.World.First]) {
-				have.space = c.Spaces[rank-c.World.First]
+			if rank := replica*c.Topology.Ranks + p.Rank[s]; c.owns(rank) && !isNil(c.Spaces[rank-c.Topology.First]) {
+				have.space = c.Spaces[rank-c.Topology.First]
 			}
 			owner, tied := owners[param.Name]
 			if !tied {
@@ -271,7 +271,7 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec, replica int) {
 		if stage == nil {
 			continue
 		}
-		rank := replica*c.World.Ranks + p.Rank[s]
+		rank := replica*c.Topology.Ranks + p.Rank[s]
 		for _, param := range stages.Params(stage) {
 			if param.Contributes == frames.Frozen {
 				continue
@@ -283,7 +283,7 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec, replica int) {
 				continue // the accumulator may be unset
 			}
 			if c.Replicas.Shard >= 2 {
-				space := c.Spaces[rank-c.World.First]
+				space := c.Spaces[rank-c.Topology.First]
 				if !isNil(space) && space.Bytes(param.Grad) == 0 {
 					continue // the replica may own no elements; resolveReplica checks the size
 				}
@@ -294,7 +294,7 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec, replica int) {
 				}
 				accumulators[param.Grad] = fmt.Sprintf("%q of stage %d (%s)", param.Name, s, specs[s].Name)
 			}
-			space := c.Spaces[rank-c.World.First]
+			space := c.Spaces[rank-c.Topology.First]
 			if isNil(space) {
 				continue // checkSpaces rejects it
 			}

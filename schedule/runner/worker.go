@@ -52,7 +52,7 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	r.step = cfg.FirstStep
 	if cfg.Memory.Profile != nil && !cfg.Memory.TolerateLeaks {
 		if r.memory.planned, _ = r.calls.Space.(memory.Planned); r.memory.planned != nil {
-			r.memory.unordered, _ = r.calls.Space.(memory.Unordered[T])
+			r.memory.unordered, _ = r.calls.Space.(memory.Reorderer[T])
 		}
 	}
 	if cfg.Hooks.Peak != nil {
@@ -189,7 +189,7 @@ func (r *worker[T]) name() string { return transport.RankName(r.global, r.cfg.ra
 func (r *worker[T]) fault(action schedule.Action, err error) error {
 	e := &transport.StepError{Rank: r.global, Ranks: r.cfg.ranksPerReplica(), Action: action, Err: err}
 	if action.Kind() != schedule.None {
-		e.Name, e.Microbatch = r.calls.Stages[action.Stage()].Spec.Name, r.calls.Frames.Index(r.running.plan.Item(action.Microbatch()))
+		e.Name, e.Microbatch = r.calls.Stages[action.Stage()].Spec.Name, r.calls.Frames.Index(r.running.plan.BatchIndex(action.Microbatch()))
 	}
 	return e
 }

@@ -178,7 +178,7 @@ func (s *simulation) computation(stage int, kind schedule.Kind, costs *StageCost
 
 // recomputes reports whether the backward of a stage includes recomputation.
 func (s *simulation) recomputes(stage int) bool {
-	return s.plan.Facts == nil || s.plan.Facts[stage].Recomputes
+	return s.plan.StageInfo == nil || s.plan.StageInfo[stage].Recomputes
 }
 
 // timeOf returns the time of a computation without recomputation.

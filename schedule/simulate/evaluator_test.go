@@ -34,7 +34,7 @@ func TestEvaluator(t *testing.T) {
 		e, err := simulate.NewEvaluator(plan, costs, capacity)
 		joined := false
 		for _, program := range plan.Programs {
-			for a := range schedule.Written(program) {
+			for a := range schedule.StaticActions(program) {
 				joined = joined || a.Joined()
 			}
 		}
@@ -58,7 +58,7 @@ func TestEvaluator(t *testing.T) {
 			byItem := *costs // the costs give sizes in the order of the batch
 			byItem.Lengths = make([]lengths.Size, plan.Microbatches)
 			for mb, size := range costs.Lengths {
-				byItem.Lengths[plan.Item(mb)] = size
+				byItem.Lengths[plan.BatchIndex(mb)] = size
 			}
 			want, err := simulate.Run(plan, &byItem, capacity)
 			require.NoError(t, err)

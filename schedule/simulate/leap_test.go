@@ -88,8 +88,8 @@ func TestLeaps(t *testing.T) {
 // first repeats. The copy arrives after the backward could start.
 func TestLeapsEndAtAReload(t *testing.T) {
 	const microbatches, away = 3000, 2000
-	act := func(kind schedule.Kind, mb int) schedule.Action { return schedule.Act(kind, 0, mb) }
-	plan := &schedule.Plan{Mode: schedule.Training, Placement: schedule.Looped(1, 1), Microbatches: microbatches, Away: []uint64{1}, Programs: [][]schedule.Segment{{
+	act := func(kind schedule.Kind, mb int) schedule.Action { return schedule.NewAction(kind, 0, mb) }
+	plan := &schedule.Plan{Mode: schedule.Training, Placement: schedule.Looped(1, 1), Microbatches: microbatches, OffloadSlots: []uint64{1}, Programs: [][]schedule.Segment{{
 		{Body: []schedule.Action{act(schedule.F, 0)}, Repeat: microbatches, Stride: 1},
 		{Body: []schedule.Action{act(schedule.Offload, away), act(schedule.WaitOffload, away), act(schedule.Reload, away)}, Repeat: 1},
 		{Body: []schedule.Action{act(schedule.B, 0)}, Repeat: microbatches, Stride: 1},
@@ -135,8 +135,8 @@ func TestLeapsOverGrowingWaits(t *testing.T) {
 	p := &schedule.Plan{Name: "growing", Mode: schedule.ForwardOnly, Microbatches: 2 * n,
 		Placement: schedule.Placement{Ranks: 5, Rank: []int{3, 0, 2, 4, 1, 2}, Copies: 2}}
 	for _, body := range [][]schedule.Action{
-		{schedule.Act(schedule.F, 1, 0)}, {schedule.Act(schedule.F, 4, n)}, {schedule.Act(schedule.F, 2, 0), schedule.Act(schedule.F, 5, n)},
-		{schedule.Act(schedule.F, 0, 0)}, {schedule.Act(schedule.F, 3, n)},
+		{schedule.NewAction(schedule.F, 1, 0)}, {schedule.NewAction(schedule.F, 4, n)}, {schedule.NewAction(schedule.F, 2, 0), schedule.NewAction(schedule.F, 5, n)},
+		{schedule.NewAction(schedule.F, 0, 0)}, {schedule.NewAction(schedule.F, 3, n)},
 	} {
 		p.Programs = append(p.Programs, []schedule.Segment{{Body: body, Repeat: n, Stride: 1}})
 	}
@@ -160,7 +160,7 @@ func TestLeapsOverShrinkingWaits(t *testing.T) {
 	const n, latency = 3000, 300
 	p := &schedule.Plan{Name: "shrinking", Mode: schedule.ForwardOnly, Microbatches: 3 * n,
 		Placement: schedule.Placement{Ranks: 5, Rank: []int{2, 0, 1, 3, 0, 0, 4, 1, 1}, Copies: 3}}
-	act := func(kind schedule.Kind, stage int) schedule.Action { return schedule.Act(kind, stage, stage/3*n) }
+	act := func(kind schedule.Kind, stage int) schedule.Action { return schedule.NewAction(kind, stage, stage/3*n) }
 	for _, body := range [][]schedule.Action{
 		{act(schedule.RecvF, 1), act(schedule.F, 1), act(schedule.SendF, 1), act(schedule.RecvF, 4), act(schedule.F, 4), act(schedule.F, 5), act(schedule.WaitF, 1)},
 		{act(schedule.RecvF, 7), act(schedule.F, 7), act(schedule.F, 8), act(schedule.RecvF, 2), act(schedule.F, 2)},
@@ -186,7 +186,7 @@ func TestLeapsOverShrinkingWaits(t *testing.T) {
 func TestLeapsOverBacklog(t *testing.T) {
 	const n = 2000
 	p := &schedule.Plan{Name: "backlog", Mode: schedule.ForwardOnly, Microbatches: n, Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1}}}
-	first, pass, last := schedule.Act(schedule.F, 0, 0), schedule.Act(schedule.F, 1, 0), schedule.Act(schedule.F, 2, 0)
+	first, pass, last := schedule.NewAction(schedule.F, 0, 0), schedule.NewAction(schedule.F, 1, 0), schedule.NewAction(schedule.F, 2, 0)
 	p.Programs = [][]schedule.Segment{{
 		{Body: []schedule.Action{first, first.Shift(1), pass, pass.Shift(1)}, Repeat: 1},
 		{Body: []schedule.Action{first.Shift(2), pass.Shift(2)}, Repeat: n - 2, Stride: 1},
@@ -228,7 +228,7 @@ func TestLeapsOverKinks(t *testing.T) {
 		for s := range depth * copies {
 			stage := s%copies*depth + s/copies // all first stages, then all second stages
 			rank := p.Placement.Rank[stage]
-			bodies[rank] = append(bodies[rank], schedule.Act(schedule.F, stage, s%copies*each))
+			bodies[rank] = append(bodies[rank], schedule.NewAction(schedule.F, stage, s%copies*each))
 			cost := rapid.Int64Range(0, 200).Draw(t, "F")
 			if p.Placement.First(stage) {
 				cost = 1000 + cost/25
@@ -311,7 +311,7 @@ func sendInLanes(p *schedule.Plan, atEnd bool) {
 				if a.Kind() != schedule.F {
 					receive, send, wait, from, to = schedule.RecvB, schedule.SendB, schedule.WaitB, a.Stage()+1, a.Stage()-1
 				}
-				of := func(kind schedule.Kind) schedule.Action { return schedule.Act(kind, a.Stage(), a.Microbatch()) }
+				of := func(kind schedule.Kind) schedule.Action { return schedule.NewAction(kind, a.Stage(), a.Microbatch()) }
 				if a.Kind() != schedule.W && crosses(p, from, a.Stage()) {
 					body = append(body, of(receive))
 				}

@@ -153,7 +153,7 @@ func (c *Costs) ValidateLengths(microbatches int) error {
 // sizesOf returns the sizes of a plan's microbatches, or nil if all have the same costs.
 func (c *Costs) sizesOf(plan *schedule.Plan) (sizes []lengths.Size) {
 	for mb := range len(c.Lengths) {
-		sizes = append(sizes, c.Lengths[plan.Item(mb)])
+		sizes = append(sizes, c.Lengths[plan.BatchIndex(mb)])
 	}
 	return sizes
 }

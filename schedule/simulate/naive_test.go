@@ -115,7 +115,7 @@ func (n *naive) stage(s int, mb ...int) simulate.StageCosts {
 	if len(mb) == 0 || n.costs.Lengths == nil {
 		return c
 	}
-	size := n.costs.Lengths[n.plan.Item(mb[0])]
+	size := n.costs.Lengths[n.plan.BatchIndex(mb[0])]
 	costs := reflect.ValueOf(&c).Elem()
 	for field := range reflect.TypeFor[simulate.Rates]().Fields() {
 		rate := func(per simulate.Rates) float64 { return reflect.ValueOf(per).FieldByName(field.Name).Float() }
@@ -183,7 +183,7 @@ func (n *naive) held(s int) (bytes int64) {
 // time returns the time of a computation, and the part of it spent on recomputation.
 func (n *naive) time(a schedule.Action) (all, recompute int64) {
 	c := n.stage(a.Stage(), a.Microbatch())
-	if n.plan.Facts == nil || n.plan.Facts[a.Stage()].Recomputes {
+	if n.plan.StageInfo == nil || n.plan.StageInfo[a.Stage()].Recomputes {
 		recompute = c.Recompute
 	}
 	switch {
@@ -809,7 +809,7 @@ func (n *naive) lastReads(rank int) map[buffer]int {
 	last := map[buffer]int{}
 	for i, a := range n.lists[rank] {
 		s := a.Stage()
-		again := n.plan.Facts != nil && n.plan.Facts[s].Recomputes || n.plan.Facts == nil && (n.stage(s).Recompute > 0 || n.stage(s).PerToken.Recompute > 0 || n.stage(s).PerSquare.Recompute > 0)
+		again := n.plan.StageInfo != nil && n.plan.StageInfo[s].Recomputes || n.plan.StageInfo == nil && (n.stage(s).Recompute > 0 || n.stage(s).PerToken.Recompute > 0 || n.stage(s).PerSquare.Recompute > 0)
 		backward := a.Kind() == schedule.B || a.Kind() == schedule.I
 		if a.Kind() == schedule.F || backward && again {
 			last[buffer{memory.FP8, "forward weights", s, -1}] = i

@@ -28,11 +28,11 @@ func drawRanks(t *rapid.T, transfers bool, runtime schedule.Runtime) *schedule.P
 		}
 	}
 	if rapid.Bool().Draw(t, "facts") {
-		p.Facts = make([]schedule.Facts, p.Placement.Stages())
-		for s := range p.Facts {
-			p.Facts[s].Frozen = s < len(p.Frozen) && p.Frozen[s]
-			p.Facts[s].Split = true
-			p.Facts[s].Recomputes = rapid.Bool().Draw(t, "recomputes")
+		p.StageInfo = make([]schedule.StageInfo, p.Placement.Stages())
+		for s := range p.StageInfo {
+			p.StageInfo[s].Frozen = s < len(p.Frozen) && p.Frozen[s]
+			p.StageInfo[s].Split = true
+			p.StageInfo[s].Recomputes = rapid.Bool().Draw(t, "recomputes")
 		}
 	}
 	return p
@@ -92,7 +92,7 @@ func drawReplicated(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 
 // drawQuantized adds copies of weights to random stages of a plan.
 func drawQuantized(t *rapid.T, p *schedule.Plan) *schedule.Plan {
-	facts := make([]schedule.Facts, p.Placement.Stages())
+	facts := make([]schedule.StageInfo, p.Placement.Stages())
 	for s := range facts {
 		facts[s].Quantizes = rapid.IntRange(0, 2).Draw(t, "quantizes") == 0
 	}
@@ -102,7 +102,7 @@ func drawQuantized(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 		require.ErrorIs(t, err, waitgraph.ErrDeadlock)
 		return p
 	}
-	quantized.Facts = p.Facts
+	quantized.StageInfo = p.StageInfo
 	return quantized
 }
 
@@ -211,10 +211,10 @@ func TestSimulateMutants(t *testing.T) {
 				(*body)[i], (*body)[k] = (*body)[k], (*body)[i]
 			case 3:
 				a := (*body)[i]
-				(*body)[i] = schedule.Act(schedule.Kind(1+rng.IntN(int(schedule.WaitReduce))), a.Stage(), a.Microbatch())
+				(*body)[i] = schedule.NewAction(schedule.Kind(1+rng.IntN(int(schedule.WaitReduce))), a.Stage(), a.Microbatch())
 			case 4:
 				a := (*body)[i]
-				(*body)[i] = schedule.Act(a.Kind(), a.Stage(), rng.IntN(p.Microbatches))
+				(*body)[i] = schedule.NewAction(a.Kind(), a.Stage(), rng.IntN(p.Microbatches))
 			}
 		}
 		costs, capacity := drawCosts(t, p), rapid.IntRange(-1, 3).Draw(t, "capacity")

@@ -33,7 +33,7 @@ func rerouted(t *testing.T) *schedule.Plan {
 		for s := range ranks {
 			for mb := c * each; mb < (c+1)*each; mb++ {
 				for _, kind := range []schedule.Kind{schedule.I, schedule.F, schedule.W} {
-					left = append(left, schedule.Act(kind, c*ranks+s, mb))
+					left = append(left, schedule.NewAction(kind, c*ranks+s, mb))
 				}
 			}
 		}
@@ -47,16 +47,16 @@ func rerouted(t *testing.T) *schedule.Plan {
 		for i := 0; i < len(left); i++ {
 			a := left[i]
 			stage, mb, rank := a.Stage(), a.Microbatch(), p.Placement.Rank[a.Stage()]
-			needs := schedule.Act(schedule.I, stage, mb)
+			needs := schedule.NewAction(schedule.I, stage, mb)
 			switch s := stage % ranks; {
 			case a.Kind() == schedule.F && s == 0:
 				needs = 0
 			case a.Kind() == schedule.F:
-				needs = schedule.Act(schedule.F, stage-1, mb)
+				needs = schedule.NewAction(schedule.F, stage-1, mb)
 			case a.Kind() == schedule.I && s == ranks-1:
-				needs = schedule.Act(schedule.F, stage, mb)
+				needs = schedule.NewAction(schedule.F, stage, mb)
 			case a.Kind() == schedule.I:
-				needs = schedule.Act(schedule.I, stage+1, mb)
+				needs = schedule.NewAction(schedule.I, stage+1, mb)
 			}
 			if end, ended := done[needs]; busy[rank] || needs != 0 && (!ended || end > now) {
 				continue

@@ -91,7 +91,7 @@ func TestManyUnshards(t *testing.T) {
 // TestExchanges follows a step of one rank and two stages by hand, at every shard level.
 func TestExchanges(t *testing.T) {
 	const mib = 1 << 20
-	plan := plantest.Written(t, "0 0", 1, "0F0 1F0 1B0 0B0")
+	plan := plantest.FromText(t, "0 0", 1, "0F0 1F0 1B0 0B0")
 	for level, want := range []struct {
 		step, last, reducing, reduceWait, gatherWait, unshards, gathered, reduced int64
 		peak                                                                      memory.ByClass

@@ -44,7 +44,7 @@ func TestSimulateByHand(t *testing.T) {
 		mode     schedule.Mode
 		m        int
 		programs []string
-		facts    []schedule.Facts
+		facts    []schedule.StageInfo
 		costs    simulate.Costs
 		capacity int
 		want     []string
@@ -82,7 +82,7 @@ func TestSimulateByHand(t *testing.T) {
 			[]string{"0F0 0-2 0F1 7-11 0B0 7-11 0B1 16-19", "1F0 2-4 1B0 4-7 1F1 11-13 1B1 13-16"},
 			simulate.Report{Makespan: 19, Span: 19, Ideal: 10, Ranks: []simulate.RankReport{{Wait: 10}, {Wait: 4}}}},
 		{"joined at the sum, recomputing", schedule.Training, 2, []string{"0F0 0B0& 0F1 0B1", "1F0 1B0 1F1 1B1"},
-			[]schedule.Facts{{Recomputes: true}, {}}, simulate.Costs{Stages: []simulate.StageCosts{{F: 2, B: 3, Recompute: 5}}}, schedule.Unlimited,
+			[]schedule.StageInfo{{Recomputes: true}, {}}, simulate.Costs{Stages: []simulate.StageCosts{{F: 2, B: 3, Recompute: 5}}}, schedule.Unlimited,
 			[]string{"0F0 0-2 0B0 7-17 0F1 7-17 0B1 22-30", "1F0 2-4 1B0 4-7 1F1 17-19 1B1 19-22"},
 			simulate.Report{Makespan: 30, Span: 30, Ideal: 20, Ranks: []simulate.RankReport{{Wait: 10}, {Wait: 10}}}},
 		{"recomputing at I, without facts", schedule.Training, 1, []string{"0F0 0I0 0W0", "1F0 1I0 1W0 1REDUCE_GRAD"}, nil,
@@ -91,8 +91,8 @@ func TestSimulateByHand(t *testing.T) {
 			simulate.Report{Makespan: 24, Span: 24, Ideal: 14, Ranks: []simulate.RankReport{{Wait: 10}, {}}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := plantest.Written(t, "0 1", test.m, test.programs...)
-			p.Mode, p.Facts = test.mode, test.facts
+			p := plantest.FromText(t, "0 1", test.m, test.programs...)
+			p.Mode, p.StageInfo = test.mode, test.facts
 			lines, report := timeline(t, p, &test.costs, test.capacity)
 			require.Equal(t, test.want, lines)
 			require.Equal(t, []int64{test.report.Makespan, test.report.Span, test.report.Ideal}, []int64{report.Makespan, report.Span, report.Ideal})
@@ -111,7 +111,7 @@ func TestBytesByHand(t *testing.T) {
 		Stages:   []simulate.StageCosts{{F: 1, I: 1, W: 1, Saved: saved, FreedByI: freed, Carry: carry, Output: output, Gradient: gradient}},
 		Resident: []int64{resident, 0},
 	}
-	p := plantest.Written(t, "0 1", 2,
+	p := plantest.FromText(t, "0 1", 2,
 		"0F0 0SEND_F0 0F1 0SEND_F1 0WAIT_F0 0WAIT_F1 0RECV_B0 0I0 0RECV_B1 0I1 0W0 0W1",
 		"1RECV_F0 1F0 1I0 1SEND_B0 1W0 1RECV_F1 1F1 1B1 1SEND_B1")
 	var live [2][]int64
@@ -128,18 +128,18 @@ func TestBytesByHand(t *testing.T) {
 	// The first rank reaches its peak at its second forward. The second rank reaches its peak at
 	// its first I, which allocates its gradient and its carry before it frees memory.
 	require.Equal(t, memory.ByClass{memory.Resident: resident, memory.Saved: 2 * saved, memory.Activation: 2 * output}, report.Ranks[0].Classes)
-	require.Equal(t, schedule.Act(schedule.F, 0, 1), report.Ranks[0].PeakAt)
+	require.Equal(t, schedule.NewAction(schedule.F, 0, 1), report.Ranks[0].PeakAt)
 	require.EqualValues(t, 2, report.Ranks[0].PeakPosition)
 	require.EqualValues(t, 2, report.Ranks[0].InFlight)
 	require.Equal(t, memory.ByClass{memory.Saved: saved, memory.Carry: carry, memory.ActGrad: gradient}, report.Ranks[1].Classes)
-	require.Equal(t, schedule.Act(schedule.I, 1, 0), report.Ranks[1].PeakAt)
+	require.Equal(t, schedule.NewAction(schedule.I, 1, 0), report.Ranks[1].PeakAt)
 	require.EqualValues(t, saved+carry+gradient, report.Ranks[1].Peak)
 	require.EqualValues(t, 1, report.Ranks[1].InFlight)
 }
 
 // TestCriticalByHand checks the actions on the critical path.
 func TestCriticalByHand(t *testing.T) {
-	p := plantest.Written(t, "0 1", 2, "0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1")
+	p := plantest.FromText(t, "0 1", 2, "0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1")
 	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 2, B: 3}}, Latency: 2}
 	report, err := simulate.Run(p, costs, schedule.Unlimited)
 	require.NoError(t, err)
@@ -169,20 +169,20 @@ func TestSimulateDeadlock(t *testing.T) {
 		stuckAt    schedule.Action
 		text, more string
 	}{
-		{"computations", schedule.Unlimited, [2]string{"0B0 0F0", "1F0 1B0"}, schedule.Act(schedule.B, 0, 0),
+		{"computations", schedule.Unlimited, [2]string{"0B0 0F0", "1F0 1B0"}, schedule.NewAction(schedule.B, 0, 0),
 			"rank 0 is at action 0, 0B0, and waits for 1B0 of rank 1; rank 1 is at action 0, 1F0, and waits for 0F0 of rank 0;", ""},
-		{"split backwards", schedule.Unlimited, [2]string{"0I0 0F0", "1F0 1I0"}, schedule.Act(schedule.I, 0, 0), "waits for 1I0 of rank 1", ""},
-		{"receives", schedule.Unlimited, [2]string{"0RECV_B0 0F0 0SEND_F0", "1RECV_F0 1F0 1SEND_B0"}, schedule.Act(schedule.RecvB, 0, 0),
+		{"split backwards", schedule.Unlimited, [2]string{"0I0 0F0", "1F0 1I0"}, schedule.NewAction(schedule.I, 0, 0), "waits for 1I0 of rank 1", ""},
+		{"receives", schedule.Unlimited, [2]string{"0RECV_B0 0F0 0SEND_F0", "1RECV_F0 1F0 1SEND_B0"}, schedule.NewAction(schedule.RecvB, 0, 0),
 			"rank 0 is at action 0, 0RECV_B0, and waits for 1SEND_B0 of rank 1; rank 1 is at action 0, 1RECV_F0, and waits for 0SEND_F0 of rank 0;", ""},
-		{"full link", 1, [2]string{"0F0 0SEND_F0 0F1 0SEND_F1", "1F0 1B0 1SEND_B0 1B1 1SEND_B1 1RECV_F0"}, schedule.Act(schedule.SendF, 0, 1),
+		{"full link", 1, [2]string{"0F0 0SEND_F0 0F1 0SEND_F1", "1F0 1B0 1SEND_B0 1B1 1SEND_B1 1RECV_F0"}, schedule.NewAction(schedule.SendF, 0, 1),
 			"rank 1 is at action 4, 1SEND_B1, and waits for 0RECV_B1 of rank 0;", ""},
-		{"rendezvous", 0, [2]string{"0F0 0SEND_F0 0RECV_B0", "1F0 1SEND_B0 1RECV_F0"}, schedule.Act(schedule.SendF, 0, 0),
+		{"rendezvous", 0, [2]string{"0F0 0SEND_F0 0RECV_B0", "1F0 1SEND_B0 1RECV_F0"}, schedule.NewAction(schedule.SendF, 0, 0),
 			"rank 0 is at action 1, 0SEND_F0, and waits for 1RECV_F0 of rank 1; rank 1 is at action 1, 1SEND_B0, and waits for 0RECV_B0 of rank 0;", ""},
-		{"waits", schedule.Unlimited, [2]string{"0F0 0SEND_F0 0WAIT_F0 0RECV_B0", "1F0 1SEND_B0 1WAIT_B0 1RECV_F0"}, schedule.Act(schedule.WaitF, 0, 0),
+		{"waits", schedule.Unlimited, [2]string{"0F0 0SEND_F0 0WAIT_F0 0RECV_B0", "1F0 1SEND_B0 1WAIT_B0 1RECV_F0"}, schedule.NewAction(schedule.WaitF, 0, 0),
 			"0WAIT_F0, and waits for 1RECV_F0 of rank 1;", "1WAIT_B0, and waits for 0RECV_B0 of rank 0;"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := plantest.Written(t, "0 1", 2, test.ranks[0], test.ranks[1])
+			p := plantest.FromText(t, "0 1", 2, test.ranks[0], test.ranks[1])
 			_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1}}}, test.capacity)
 			require.ErrorIs(t, err, waitgraph.ErrDeadlock)
 			require.ErrorIs(t, err, check.ErrInvalidPlan)
@@ -195,7 +195,7 @@ func TestSimulateDeadlock(t *testing.T) {
 	}
 	p := plantest.Expand(plantest.OneFOneB(18, 1, 0, 2, false))
 	for r := range 17 {
-		plantest.Swap(&p.Programs[r][0].Body, schedule.Act(schedule.F, r, 0), schedule.Act(schedule.B, r, 0))
+		plantest.Swap(&p.Programs[r][0].Body, schedule.NewAction(schedule.F, r, 0), schedule.NewAction(schedule.B, r, 0))
 	}
 	_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1}}}, schedule.Unlimited)
 	require.ErrorIs(t, err, waitgraph.ErrDeadlock)
@@ -224,7 +224,7 @@ func TestSimulateNamesTheCircleOfCheck(t *testing.T) {
 
 // Run rejects a plan that cannot run with the faults of package check.
 func TestSimulateRefuses(t *testing.T) {
-	good := func() *schedule.Plan { return plantest.Written(t, "0 1", 2, "0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1") }
+	good := func() *schedule.Plan { return plantest.FromText(t, "0 1", 2, "0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1") }
 	body := func(p *schedule.Plan) []schedule.Action { return p.Programs[0][0].Body }
 	for _, test := range []struct {
 		name  string
@@ -232,18 +232,18 @@ func TestSimulateRefuses(t *testing.T) {
 		code  check.Code
 		text  string
 	}{
-		{"stage", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.F, 2, 1) }, check.UnknownStage, ""},
-		{"rank", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.F, 1, 1) }, check.WrongRank, ""},
-		{"microbatch", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.F, 0, 2) }, check.UnknownMicrobatch, ""},
+		{"stage", func(p *schedule.Plan) { body(p)[1] = schedule.NewAction(schedule.F, 2, 1) }, check.UnknownStage, ""},
+		{"rank", func(p *schedule.Plan) { body(p)[1] = schedule.NewAction(schedule.F, 1, 1) }, check.WrongRank, ""},
+		{"microbatch", func(p *schedule.Plan) { body(p)[1] = schedule.NewAction(schedule.F, 0, 2) }, check.UnknownMicrobatch, ""},
 		{"microbatch of a repeat", func(p *schedule.Plan) { p.Programs[0][0].Repeat, p.Programs[0][0].Stride = 2, -1 }, check.UnknownMicrobatch, ""},
-		{"send to itself", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.SendB, 0, 1) }, check.Unexpected, ""},
-		{"kind", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.Offload, 0, 1) }, check.Unexpected, ""},
+		{"send to itself", func(p *schedule.Plan) { body(p)[1] = schedule.NewAction(schedule.SendB, 0, 1) }, check.Unexpected, ""},
+		{"kind", func(p *schedule.Plan) { body(p)[1] = schedule.NewAction(schedule.Offload, 0, 1) }, check.Unexpected, ""},
 		{"join at the end", func(p *schedule.Plan) { body(p)[3] = body(p)[3].WithJoin(true) }, check.BadJoin, ""},
 		{"join of three", func(p *schedule.Plan) { body(p)[0], body(p)[1] = body(p)[0].WithJoin(true), body(p)[1].WithJoin(true) }, check.BadJoin, ""},
 		{"copies", func(p *schedule.Plan) { p.Placement.Copies = 3 }, check.Malformed, "3 copies of a model in 2 stages"},
 		{"no programs", func(p *schedule.Plan) { p.Programs = nil }, check.Malformed, "2 ranks and 0 programs"},
 		{"order of a link", func(p *schedule.Plan) {
-			*p = *plantest.Written(t, "0 1", 2, "0F0 0SEND_F0 0F1 0SEND_F1", "1RECV_F1 1RECV_F0")
+			*p = *plantest.FromText(t, "0 1", 2, "0F0 0SEND_F0 0F1 0SEND_F1", "1RECV_F1 1RECV_F0")
 		}, check.Pairing, "Rank 1, action 0: 1RECV_F1 finds the message for 1RECV_F0 first, because rank 0 sent that message earlier; send and receive in the same order."},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -310,7 +310,7 @@ func TestPeaksOfCopies(t *testing.T) {
 			costs.Stages = append(costs.Stages, []simulate.StageCosts{small, large}[stage/placement.Ranks%2])
 		}
 		for _, when := range []lower.Quantizing{lower.BeforeUse, lower.AtStart} {
-			quantized, err := lower.Quantize(p, slices.Repeat([]schedule.Facts{{Quantizes: true}}, placement.Stages()), when)
+			quantized, err := lower.Quantize(p, slices.Repeat([]schedule.StageInfo{{Quantizes: true}}, placement.Stages()), when)
 			require.NoError(t, err, s.Name)
 			flat := *quantized
 			flat.Programs = make([][]schedule.Segment, len(p.Programs))

@@ -42,8 +42,8 @@ func (s *simulation) prepareCopies() {
 				}
 				c := s.costs.Of(stage)
 				recomputes := c.Recompute > 0 || c.PerToken.Recompute > 0 || c.PerSquare.Recompute > 0
-				if s.plan.Facts != nil {
-					recomputes = s.plan.Facts[stage].Recomputes
+				if s.plan.StageInfo != nil {
+					recomputes = s.plan.StageInfo[stage].Recomputes
 				}
 				for reads := effects.WeightReads(a.Kind(), recomputes); reads != 0; reads &= reads - 1 {
 					if last := &s.copies[stage].last[reads.First()-effects.ForwardWeights]; *last == 0 {

@@ -63,11 +63,11 @@ func LeastSends(plan *schedule.Plan, costs *simulate.Costs) (int, error) {
 func sendOf(a schedule.Action) schedule.Action {
 	switch a.Kind() {
 	case schedule.SendF, schedule.SendB:
-		return schedule.Act(a.Kind(), a.Stage(), a.Microbatch())
+		return schedule.NewAction(a.Kind(), a.Stage(), a.Microbatch())
 	case schedule.RecvF:
-		return schedule.Act(schedule.SendF, a.Stage()-1, a.Microbatch())
+		return schedule.NewAction(schedule.SendF, a.Stage()-1, a.Microbatch())
 	case schedule.RecvB:
-		return schedule.Act(schedule.SendB, a.Stage()+1, a.Microbatch())
+		return schedule.NewAction(schedule.SendB, a.Stage()+1, a.Microbatch())
 	}
 	return 0
 }
@@ -75,7 +75,7 @@ func sendOf(a schedule.Action) schedule.Action {
 // listed returns the plan with other programs, and without lifetimes.
 func listed(plan *schedule.Plan, lists [][]schedule.Action) *schedule.Plan {
 	p := *plan
-	p.Facts, p.Parts, p.Windows, p.Outgoing, p.Entries = nil, nil, nil, nil, nil
+	p.StageInfo, p.Parts, p.StageWindows, p.SendWindows, p.EntryWindows = nil, nil, nil, nil, nil
 	p.Programs = make([][]schedule.Segment, len(lists))
 	for rank, list := range lists {
 		p.Programs[rank] = []schedule.Segment{{Body: list, Repeat: 1}}
@@ -93,7 +93,7 @@ func withWaits(lists [][]schedule.Action, k int, received map[schedule.Action]in
 			if open[i].Kind() == schedule.SendB {
 				kind = schedule.WaitB
 			}
-			limited[rank] = append(limited[rank], schedule.Act(kind, open[i].Stage(), open[i].Microbatch()))
+			limited[rank] = append(limited[rank], schedule.NewAction(kind, open[i].Stage(), open[i].Microbatch()))
 			open = slices.Delete(open, i, i+1)
 		}
 		for _, a := range list {

@@ -157,7 +157,7 @@ func TestVariants(t *testing.T) {
 	s, err := schedule.Find("zb-v")
 	require.NoError(t, err)
 	training := made(t, s, 4, 2, 16)
-	evaluation, err := lower.Fixed(training)(schedule.Params{Microbatches: 16, Mode: schedule.ForwardOnly})
+	evaluation, err := lower.RuleFromPlan(training)(schedule.Params{Microbatches: 16, Mode: schedule.ForwardOnly})
 	require.NoError(t, err)
 	evaluation, err = lower.Transfers(evaluation, 4)
 	require.NoError(t, err)

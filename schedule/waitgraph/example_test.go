@@ -10,9 +10,9 @@ import (
 // Each of two ranks waits for a gradient that the other one sends later.
 func ExampleFindCycle() {
 	cycle := waitgraph.FindCycle([]waitgraph.Waiting{
-		{Rank: 1, Position: 4, Action: schedule.Act(schedule.RecvF, 1, 1), For: schedule.Act(schedule.SendF, 0, 1), ForRank: 0},
-		{Rank: 0, Position: 2, Action: schedule.Act(schedule.RecvB, 0, 0), For: schedule.Act(schedule.SendB, 1, 0), ForRank: 1},
-		{Rank: 2, Position: 0, Action: schedule.Act(schedule.RecvF, 2, 0), For: schedule.Act(schedule.SendF, 1, 0), ForRank: 1},
+		{Rank: 1, Position: 4, Action: schedule.NewAction(schedule.RecvF, 1, 1), For: schedule.NewAction(schedule.SendF, 0, 1), ForRank: 0},
+		{Rank: 0, Position: 2, Action: schedule.NewAction(schedule.RecvB, 0, 0), For: schedule.NewAction(schedule.SendB, 1, 0), ForRank: 1},
+		{Rank: 2, Position: 0, Action: schedule.NewAction(schedule.RecvF, 2, 0), For: schedule.NewAction(schedule.SendF, 1, 0), ForRank: 1},
 	})
 	fmt.Println(waitgraph.IsCycle(cycle), len(cycle), "ranks")
 	for _, w := range cycle {

@@ -22,7 +22,7 @@ func waits(t require.TestingT, rank int, action, other string, of int) waitgraph
 
 func TestDescribeCycle(t *testing.T) {
 	joined := waits(t, 0, "0F1", "1B0", 1)
-	joined.With = schedule.Act(schedule.B, 0, 0)
+	joined.With = schedule.NewAction(schedule.B, 0, 0)
 	for _, test := range []struct {
 		name    string
 		waiting []waitgraph.Waiting

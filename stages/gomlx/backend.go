@@ -398,8 +398,8 @@ func (d *Device) Hold(b T) (held int64, err error) {
 	return b.bytes, nil
 }
 
-// Yield converts a held reference into a plain one.
-func (d *Device) Yield(b T) (yielded int64, err error) {
+// Unhold converts a held reference into a plain one.
+func (d *Device) Unhold(b T) (unheld int64, err error) {
 	if _, err = d.count("yield", b, 1, -1); err != nil || b.held > 0 {
 		return 0, err
 	}

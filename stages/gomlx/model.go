@@ -292,10 +292,10 @@ func (m *Model) unchanged() error {
 }
 
 // Runner returns the parts of a runner's configuration that the model determines. The caller
-// adds the rest, such as hooks, memory and, if other processes have ranks, World.Transport. Each
+// adds the rest, such as hooks, memory and, if other processes have ranks, Topology.Transport. Each
 // of the Devices is the codec of its rank (transport.Codec).
 func (m *Model) Runner() runner.Config[T] {
-	cfg := runner.Config[T]{Schedule: m.Schedule, World: runner.World[T]{Ranks: m.Ranks, First: m.First}}
+	cfg := runner.Config[T]{Schedule: m.Schedule, Topology: runner.Topology[T]{Ranks: m.Ranks, First: m.First}}
 	for _, s := range m.stages {
 		cfg.Stages = append(cfg.Stages, stages.Stage[T](s))
 	}
@@ -304,7 +304,7 @@ func (m *Model) Runner() runner.Config[T] {
 		cfg.Losses = append(cfg.Losses, loss.Def{Name: l.name, Objective: i == 0, Metric: i > 0})
 	}
 	if m.Ranks > 1 && m.Count == m.Ranks {
-		cfg.World.Capacity, cfg.World.Copy = 1, func(from, to int, b T) (T, error) {
+		cfg.Topology.Capacity, cfg.Topology.Copy = 1, func(from, to int, b T) (T, error) {
 			flat, err := b.host()
 			if err != nil {
 				return nil, err

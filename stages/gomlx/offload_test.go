@@ -176,7 +176,7 @@ func TestOffloadProcesses(t *testing.T) {
 // the step. Nothing is lost, and the next step works.
 func TestOffloadFaults(t *testing.T) {
 	for name, says := range map[string]string{
-		"changed": "far: the loaded bytes differ from the stored bytes",
+		"changed": "offload: the loaded bytes differ from the stored bytes",
 		"distant": `gomlx: the host cannot access the buffers of backend "`,
 	} {
 		t.Run(name, func(t *testing.T) {

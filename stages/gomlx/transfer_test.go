@@ -182,7 +182,7 @@ func processes(t *testing.T, each, ranks int, make func() gomlx.Config, change f
 	require.NoError(t, err)
 	for _, p := range list {
 		cfg := p.m.Runner()
-		cfg.World.Transport = func(rank int) transport.Transport[gomlx.T] { return ends[rank] }
+		cfg.Topology.Transport = func(rank int) transport.Transport[gomlx.T] { return ends[rank] }
 		if change != nil {
 			change(&cfg)
 		}

@@ -29,7 +29,7 @@ var mutants = []struct {
 	{"undeclared read", whole, stagetest.Undeclared},
 	{"saves undeclared", whole, stagetest.Undeclared},
 	{"reads late", whole, stagetest.ReadsLate},
-	{"saves without a taker", whole, stagetest.Misplaced},
+	{"saves without a consumer", whole, stagetest.Misplaced},
 	{"contributes in forward", whole, stagetest.Misplaced},
 	{"takes in forward", whole, stagetest.Misplaced},
 	{"records late", whole, stagetest.Misplaced},

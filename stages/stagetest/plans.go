@@ -17,7 +17,7 @@ func descending(p schedule.Params) (*schedule.Plan, error) {
 	for i, segment := range program {
 		if segment.Body[0].Kind() == schedule.F {
 			program[i] = schedule.Segment{
-				Body:   []schedule.Action{schedule.Act(schedule.F, segment.Body[0].Stage(), p.Microbatches-1)},
+				Body:   []schedule.Action{schedule.NewAction(schedule.F, segment.Body[0].Stage(), p.Microbatches-1)},
 				Repeat: p.Microbatches, Stride: -1,
 			}
 		}
@@ -43,8 +43,8 @@ func SplitRule(rule schedule.Rule, lag int, stages ...int) schedule.Rule {
 				list = append(list, action)
 				continue
 			}
-			list = append(list, schedule.Act(schedule.I, s, action.Microbatch()))
-			late[s] = append(late[s], schedule.Act(schedule.W, s, action.Microbatch()))
+			list = append(list, schedule.NewAction(schedule.I, s, action.Microbatch()))
+			late[s] = append(late[s], schedule.NewAction(schedule.W, s, action.Microbatch()))
 			if len(late[s]) > lag {
 				list, late[s] = append(list, late[s][0]), late[s][1:]
 			}

@@ -92,7 +92,7 @@ func pointerConfig(broken string) stagetest.Config[*tensor] {
 	return stagetest.Config[*tensor]{New: func() (stagetest.Subject[*tensor], error) {
 		return stagetest.Subject[*tensor]{
 			Stage: &square{weight: 3, grad: &tensor{x: make([]float32, 1)}, broken: broken},
-			Space: memory.NewCollected(
+			Space: memory.NewGCSpace(
 				func(t *tensor) memory.Class { return t.class },
 				func(t *tensor) int64 { return int64(4 * len(t.x)) },
 			),

@@ -12,7 +12,7 @@ func (p *product) Backward(_ context.Context, mb view, gradOut, gradIn []handle)
 	if mb.Index() == 0 {
 		p.dirty = false
 	}
-	if p.is("saves without a taker") {
+	if p.is("saves without a consumer") {
 		h, _ := p.alloc(mb, memory.Saved, 1)
 		mb.Save(2, h)
 		return nil
@@ -147,7 +147,7 @@ func (p splitProduct) BackwardInput(_ context.Context, mb view, gradOut, gradIn 
 		p.dirty = true
 	}
 	mb.Save(3, carry)
-	mb.End(1) // its content is in the carry
+	mb.ReleaseSaved(1) // its content is in the carry
 	if gradIn != nil || p.is("I has an unwanted gradIn") {
 		p.gradIn(mb, gradIn, gradOut[0], dy, mask)
 	}

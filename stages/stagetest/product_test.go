@@ -225,7 +225,7 @@ func (p *product) save(mb view, x, mask handle) {
 	if p.is("saves undeclared") {
 		slot = 4
 	}
-	if p.is("saves without a taker") {
+	if p.is("saves without a consumer") {
 		mb.Release(mask)
 		return
 	}

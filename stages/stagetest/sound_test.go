@@ -175,7 +175,7 @@ func TestStagesOnADevice(t *testing.T) {
 	for name, make := range map[string]func(device kernels.Compute) stages.Stage[kernels.Buffer]{
 		"gelu": gelu,
 		"relay": func(kernels.Compute) stages.Stage[kernels.Buffer] {
-			return stages.Relay[kernels.Buffer]("relay", stages.Port{Name: "x"}, stages.Port{Name: "mask", NoGrad: true})
+			return stages.Identity[kernels.Buffer]("relay", stages.Port{Name: "x"}, stages.Port{Name: "mask", NoGrad: true})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -41,7 +41,7 @@ type watch[T any] struct {
 	failAt int // which of these holds fails, from 1; 0 means none
 
 	records        []record[T]
-	yielded        int64 // bytes, by the last call if it was Yield
+	unheld         int64 // bytes, by the last call if it was Unhold
 	kept           []T   // released by the runner, and still referenced
 	refusedRelease bool  // the stage released a buffer without having a reference
 	refusedHold    bool  // the stage saved a buffer without having a reference
@@ -83,15 +83,15 @@ func (w *watch[T]) Release(h T) (int64, error) {
 	if w.inCall && errors.Is(err, memory.ErrNoPlain) {
 		w.refusedRelease = true
 	}
-	if !w.inCall && !w.forgetful && freed < w.yielded {
+	if !w.inCall && !w.forgetful && freed < w.unheld {
 		w.kept = append(w.kept, h)
 	}
-	w.yielded = 0
+	w.unheld = 0
 	return freed, err
 }
 
 func (w *watch[T]) Hold(h T) (int64, error) {
-	w.yielded = 0
+	w.unheld = 0
 	if w.inCall {
 		w.holds++
 		if w.holds == w.failAt {
@@ -112,10 +112,10 @@ func (w *watch[T]) Hold(h T) (int64, error) {
 	return held, err
 }
 
-func (w *watch[T]) Yield(h T) (int64, error) {
-	yielded, err := w.Space.Yield(h)
-	w.yielded = yielded
-	return yielded, err
+func (w *watch[T]) Unhold(h T) (int64, error) {
+	unheld, err := w.Space.Unhold(h)
+	w.unheld = unheld
+	return unheld, err
 }
 
 // The kinds of watched spaces, each with the optional interfaces of the subject's space.

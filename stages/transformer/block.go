@@ -47,9 +47,9 @@ var blockSlots = [...]string{
 func (b *builder) block(number int) stages.Stage[kernels.Buffer] {
 	name := fmt.Sprintf("block%d", number)
 	width := b.cfg.Width
-	if dev, ok := b.dev.(kernels.HeadLimit); ok && b.err == nil && width/b.cfg.Heads > dev.MostHeadDim() {
+	if dev, ok := b.dev.(kernels.HeadLimit); ok && b.err == nil && width/b.cfg.Heads > dev.MaxHeadDim() {
 		b.err = fmt.Errorf("transformer: heads of %d elements (Width %d, Heads %d), %s has kernels for at most %d: give more heads",
-			width/b.cfg.Heads, width, b.cfg.Heads, b.dev.Name(), dev.MostHeadDim())
+			width/b.cfg.Heads, width, b.cfg.Heads, b.dev.Name(), dev.MaxHeadDim())
 	}
 	s := &block{
 		heads:         b.cfg.Heads,
@@ -186,7 +186,7 @@ func (b *block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []kern
 	c.attentionBackward(dqkv, dattended, qkv, attended.x, lse, rows, b.heads)
 	c.free(dattended)
 	c.endKept(slotAttention, b.low.qkv, attended.x)
-	c.mb.End(slotLSE)
+	c.mb.ReleaseSaved(slotLSE)
 	c.endKept(slotQKV, b.low.qkv, qkv)
 	d = b.qkv.gradient(c, gradient{dy: dqkv, slot: slotGradQKV}, rows)
 
@@ -229,15 +229,15 @@ func (b *block) weights(c *call) {
 		up, dy := c.mb.Take(slotUp), c.mb.Take(slotGradOut)
 		c.gelu(up, up) // in place, because up is not needed afterwards
 		c.droppedWeights(up, dy, b.down, &b.mlpDrop, dy.N/b.width)
-		c.mb.End(slotUp)
-		c.mb.End(slotGradOut)
+		c.mb.ReleaseSaved(slotUp)
+		c.mb.ReleaseSaved(slotGradOut)
 	}
 	c.normedWeights(slotMiddle, slotGradNorm2, slotGradUp, &b.norm2, b.up, b.width)
 	if c.split.forWeight.has(slotAttention) {
 		attended, dmiddle := c.mb.Take(slotAttention), c.mb.Take(slotGradMiddle)
 		c.droppedWeights(attended, dmiddle, b.output, &b.attentionDrop, dmiddle.N/b.width)
-		c.mb.End(slotAttention)
-		c.mb.End(slotGradMiddle)
+		c.mb.ReleaseSaved(slotAttention)
+		c.mb.ReleaseSaved(slotGradMiddle)
 	}
 	c.normedWeights(slotInput, slotGradNorm1, slotGradQKV, &b.norm1, b.qkv, b.width)
 }

@@ -31,7 +31,7 @@ type call struct {
 func (c *call) abandon() {
 	for i, b := range c.owned {
 		if b != (kernels.Buffer{}) {
-			c.mb.Abandon(b, false)
+			c.mb.ReleaseAfterFailure(b, false)
 			c.owned[i] = kernels.Buffer{}
 		}
 	}
@@ -55,7 +55,7 @@ func (c *call) own(b kernels.Buffer) kernels.Buffer {
 			return b
 		}
 	}
-	c.mb.Abandon(b, false)
+	c.mb.ReleaseAfterFailure(b, false)
 	c.mb.Check(errOwned)
 	return b
 }
@@ -108,8 +108,8 @@ func (c *call) save(slot batchctx.Slot, b kernels.Buffer) {
 	c.saveFor(batchctx.ByBackward, slot, b)
 }
 
-func (c *call) saveFor(taker batchctx.Taker, slot batchctx.Slot, b kernels.Buffer) {
-	c.mb.SaveFor(taker, slot, b)
+func (c *call) saveFor(consumer batchctx.Consumer, slot batchctx.Slot, b kernels.Buffer) {
+	c.mb.SaveFor(consumer, slot, b)
 	c.disown(b)
 }
 

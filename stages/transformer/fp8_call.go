@@ -99,9 +99,9 @@ func (c *call) release(t *fp8.Tensor) {
 }
 
 // saveTensor saves the only half of a tensor for a later action.
-func (c *call) saveTensor(taker batchctx.Taker, slot batchctx.Slot, t *fp8.Tensor) {
+func (c *call) saveTensor(consumer batchctx.Consumer, slot batchctx.Slot, t *fp8.Tensor) {
 	row, col := t.Buffers()
-	c.mb.Check(t.Save(c.mb, taker, slot))
+	c.mb.Check(t.Save(c.mb, consumer, slot))
 	c.disown(row)
 	c.disown(col)
 }

@@ -144,7 +144,7 @@ func (c *call) contribute(use batchctx.Param, slot batchctx.Slot, sum kernels.Bu
 func (c *call) takeSum(use batchctx.Param, slot batchctx.Slot) {
 	if !c.mb.Frozen(use) {
 		c.addTo(use, c.mb.Take(slot))
-		c.mb.End(slot)
+		c.mb.ReleaseSaved(slot)
 	}
 }
 

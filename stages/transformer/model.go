@@ -147,7 +147,7 @@ func spread(parts, count int) []int {
 // stage makes stage s from n parts, the first of which has the given number.
 func (b *builder) stage(s, part, n int) stages.Stage[kernels.Buffer] {
 	if n == 0 {
-		return stages.Relay[kernels.Buffer](fmt.Sprintf("relay%d", s), stages.Port{Name: hidden})
+		return stages.Identity[kernels.Buffer](fmt.Sprintf("relay%d", s), stages.Port{Name: hidden})
 	}
 	parts := make([]stages.Stage[kernels.Buffer], n)
 	for i := range parts {

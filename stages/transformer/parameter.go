@@ -222,7 +222,7 @@ func (b *builder) copyOf(p *Parameter, n int) (c Copy, first bool) {
 	c = Copy{Device: b.dev, Replica: b.replica, Count: n}
 	if count := b.cfg.replicas(); count > 1 {
 		if dev, ok := b.dev.(runner.Sharded[kernels.Buffer]); ok {
-			c.First, c.Count = runner.Owned(dev, p.Name, n, b.replica, count)
+			c.First, c.Count = runner.ShardRange(dev, p.Name, n, b.replica, count)
 		} else if b.err == nil {
 			b.err = fmt.Errorf("%w: a %T cannot be shared by replicas", errors.ErrUnsupported, b.dev)
 		}

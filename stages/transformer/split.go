@@ -65,7 +65,7 @@ func (c *call) leave(slot batchctx.Slot, b kernels.Buffer) {
 // pass releases a buffer that was taken from a slot, or leaves it there for W.
 func (c *call) pass(slot batchctx.Slot, b kernels.Buffer) {
 	if !c.leaves(slot) {
-		c.mb.End(slot)
+		c.mb.ReleaseSaved(slot)
 	} else {
 		c.keep(slot, b)
 	}
@@ -98,13 +98,13 @@ func (c *call) normedWeights(input, gradNorm, gradOut batchctx.Slot, n *norm, l 
 	s := c.norm(y, x, n, rows)
 	if c.split.forWeight.has(gradOut) {
 		l.weightGradients(c, y, c.mb.Take(gradOut), rows)
-		c.mb.End(gradOut)
+		c.mb.ReleaseSaved(gradOut)
 	}
 	c.free(y)
 	if c.split.forWeight.has(gradNorm) {
 		c.normBackward(kernels.Buffer{}, c.mb.Take(gradNorm), x, s, n, rows)
-		c.mb.End(gradNorm)
+		c.mb.ReleaseSaved(gradNorm)
 	}
 	c.freeStatistics(s)
-	c.mb.End(input)
+	c.mb.ReleaseSaved(input)
 }

@@ -158,11 +158,11 @@ func planned(t *testing.T, r training, profile *layout.Profile, microbatches int
 	require.NoError(t, err)
 	plan, err := s.Rule(schedule.Params{Placement: p, Microbatches: microbatches})
 	require.NoError(t, err)
-	facts := profile.Facts
+	facts := profile.StageInfo
 	if facts == nil { // the stages of these models read no entries
-		facts = slices.Repeat([]schedule.Facts{{Split: true}}, stages)
+		facts = slices.Repeat([]schedule.StageInfo{{Split: true}}, stages)
 	}
-	plan, err = lower.Prepare(plan, lower.Passes{Facts: facts, Parts: len(profile.Parts), Capacity: 1})
+	plan, err = lower.Prepare(plan, lower.Passes{StageInfo: facts, Parts: len(profile.Parts), Capacity: 1})
 	require.NoError(t, err)
 	return plan
 }

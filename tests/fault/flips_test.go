@@ -104,8 +104,8 @@ func (f flip) run(t *testing.T, rng *rand.Rand) (numbers string, written int64, 
 	done := 0
 	run, err := runner.New(runner.Config[kernels.Buffer]{
 		Stages: model.Stages(), Spaces: spaces, Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-		Plan:  runner.Plan{Placement: schedule.Looped(2, 2), Rule: schedule.OneFOneB},
-		World: runner.World[kernels.Buffer]{Transport: func(rank int) transport.Transport[kernels.Buffer] { return ends[rank] }},
+		Plan:     runner.Plan{Placement: schedule.Looped(2, 2), Rule: schedule.OneFOneB},
+		Topology: runner.Topology[kernels.Buffer]{Transport: func(rank int) transport.Transport[kernels.Buffer] { return ends[rank] }},
 		Hooks: runner.Hooks{Action: func(rank int, _ schedule.Action) {
 			if rank != 1 {
 				return

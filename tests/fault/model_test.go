@@ -168,11 +168,11 @@ func (s *mix) Forward(_ context.Context, mb view, in, out []tensor) error {
 }
 
 // save saves h, or releases it.
-func save(mb view, slot batchctx.Slot, by batchctx.Taker, h tensor) {
+func save(mb view, slot batchctx.Slot, by batchctx.Consumer, h tensor) {
 	saved := false
 	defer func() {
 		if !saved {
-			mb.Abandon(h, false)
+			mb.ReleaseAfterFailure(h, false)
 		}
 	}()
 	mb.SaveFor(by, slot, h)
@@ -262,7 +262,7 @@ func (m *model) head() stage {
 				}
 			}
 			m.contribute(mb, func(i int) float32 { return dy[i] * x[i] }, len(x))
-			mb.End(1)
+			mb.ReleaseSaved(1)
 			return nil
 		},
 	})

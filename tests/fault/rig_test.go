@@ -51,13 +51,13 @@ func splitting(p schedule.Params) (*schedule.Plan, error) {
 	}
 	var body []schedule.Action
 	for s := range 4 {
-		body = append(body, schedule.Act(schedule.F, s, 0))
+		body = append(body, schedule.NewAction(schedule.F, s, 0))
 	}
 	for _, s := range []struct {
 		kind  schedule.Kind
 		stage int
 	}{{schedule.B, 3}, {schedule.I, 2}, {schedule.I, 1}, {schedule.B, 0}, {schedule.W, 1}, {schedule.W, 2}} {
-		body = append(body, schedule.Act(s.kind, s.stage, 0))
+		body = append(body, schedule.NewAction(s.kind, s.stage, 0))
 	}
 	plan.Name = "depth-first split"
 	plan.Programs = [][]schedule.Segment{{{Body: body, Repeat: p.Microbatches, Stride: 1}}}

@@ -124,7 +124,7 @@ func TestSourceMistakes(t *testing.T) {
 						if mistake.want != batchctx.ErrLeak {
 							require.Equal(t, at+1, calls, "%s: the source is not called after a failure", name)
 							require.Equal(t, broken.events.action, typed.Action, name)
-							require.Equal(t, schedule.Act(schedule.F, 0, max(at-lookAhead, 0)), typed.Action.WithDrop(0), name)
+							require.Equal(t, schedule.NewAction(schedule.F, 0, max(at-lookAhead, 0)), typed.Action.WithDrop(0), name)
 						}
 						requireReleased(t, before, broken.pool.book())
 						require.Equal(t, intact.clean(mode, m), broken.clean(mode, m), "after: %s", name)
@@ -177,7 +177,7 @@ func TestSlowSource(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				var typed *transport.StepError
 				require.ErrorAs(t, err, &typed)
-				require.Equal(t, schedule.Act(schedule.F, 0, 2-lookAhead), typed.Action.WithDrop(0), "Step waited for the third entry")
+				require.Equal(t, schedule.NewAction(schedule.F, 0, 2-lookAhead), typed.Action.WithDrop(0), "Step waited for the third entry")
 				require.Equal(t, 2500*time.Millisecond, time.Since(start))
 				requireReleased(t, before, r.pool.book())
 

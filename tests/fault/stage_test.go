@@ -124,7 +124,7 @@ func TestStageMistakes(t *testing.T) {
 						} else {
 							var typed *transport.StepError
 							require.ErrorAs(t, err, &typed)
-							require.Equal(t, schedule.Act(kind, 1, at), typed.Action.WithDrop(0))
+							require.Equal(t, schedule.NewAction(kind, 1, at), typed.Action.WithDrop(0))
 							require.Equal(t, "mix a", typed.Name)
 						}
 						requireReleased(t, before, broken.pool.book())
@@ -212,7 +212,7 @@ func TestRefusedBeforeItBegins(t *testing.T) {
 	require.ErrorIs(t, err, errCancelled)
 	var typed *transport.StepError
 	require.ErrorAs(t, err, &typed)
-	require.Equal(t, schedule.Act(schedule.F, 0, 0), typed.Action.WithDrop(0))
+	require.Equal(t, schedule.NewAction(schedule.F, 0, 0), typed.Action.WithDrop(0))
 	requireReleased(t, before, r.pool.book())
 	require.Equal(t, intact.clean(schedule.Training, 3), r.clean(schedule.Training, 3))
 }

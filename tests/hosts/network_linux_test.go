@@ -52,13 +52,13 @@ type packet struct {
 }
 
 const (
-	mostPacket  = 1500
-	mostQueue   = 4096
-	mostBacklog = 500 * time.Millisecond // a sender drops packets that would wait for longer
+	maxPacket  = 1500
+	maxQueue   = 4096
+	maxBacklog = 500 * time.Millisecond // a sender drops packets that would wait for longer
 )
 
 func newLink(as conditions) *link {
-	return &link{as: as, random: rand.New(rand.NewPCG(1, 2)), queue: make(chan packet, mostQueue)}
+	return &link{as: as, random: rand.New(rand.NewPCG(1, 2)), queue: make(chan packet, maxQueue)}
 }
 
 // networks numbers the networks of this process.
@@ -95,7 +95,7 @@ func newNetwork(t *testing.T, hosts int, as conditions) *network {
 		ip(t, "netns", "add", name)
 		ip(t, "link", "set", device, "netns", name)
 		ip(t, "-n", name, "addr", "add", address(host)+"/24", "dev", device)
-		ip(t, "-n", name, "link", "set", device, "mtu", fmt.Sprint(mostPacket), "up")
+		ip(t, "-n", name, "link", "set", device, "mtu", fmt.Sprint(maxPacket), "up")
 		ip(t, "-n", name, "link", "set", "lo", "up")
 		require.NoError(t, os.MkdirAll(etc(name), 0o755)) // ip netns exec shows its files as those of /etc
 		require.NoError(t, os.WriteFile(filepath.Join(etc(name), "hosts"), file.Bytes(), 0o644))
@@ -163,7 +163,7 @@ func (n *network) route(from int) {
 			close(l.queue)
 		}
 	}()
-	buffer := make([]byte, mostPacket)
+	buffer := make([]byte, maxPacket)
 	for {
 		size, err := n.tuns[from].Read(buffer)
 		if err != nil {
@@ -187,7 +187,7 @@ func (l *link) send(b []byte) {
 	if l.free.Before(now) {
 		l.free = now
 	}
-	if l.as.cut || l.random.Float64() < l.as.loss || l.free.Sub(now) > mostBacklog {
+	if l.as.cut || l.random.Float64() < l.as.loss || l.free.Sub(now) > maxBacklog {
 		l.lost.Add(1)
 		return
 	}

@@ -24,7 +24,7 @@ import (
 // the call, which depends on the type of its result.
 var ends = map[string]string{
 	"drop": "unlessError", "DropAt": "unlessError", "DropParts": "unlessError", "DropSaved": "unlessError", "Discard": "unlessError",
-	"Release": "unlessFreed", "Yield": "unlessFreed",
+	"Release": "unlessFreed", "Unhold": "unlessFreed",
 	"Reclaim": "unless", "Abort": "unless", "abort": "unless", "GiveBack": "unless",
 	"release": "unless", "leave": "unless", "empty": "unless",
 	"end": "unless", "End": "unless", "clear": "unless",

@@ -64,11 +64,11 @@ func (p *pipeline) live() (live [2]int64) {
 func (p *pipeline) group(t *testing.T, rule schedule.Rule, passed func(rank int, s *memory.Sample)) *runner.Runner[buffer] {
 	t.Helper()
 	cfg := runner.Config[buffer]{
-		Stages: p.stages,
-		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-		Hooks:  runner.Hooks{Microbatch: func(s *memory.Sample) { passed(s.Rank, s) }},
-		Plan:   runner.Plan{Rule: rule, Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1, 1}}},
-		World:  runner.World[buffer]{Capacity: 1},
+		Stages:   p.stages,
+		Losses:   []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+		Hooks:    runner.Hooks{Microbatch: func(s *memory.Sample) { passed(s.Rank, s) }},
+		Plan:     runner.Plan{Rule: rule, Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1, 1}}},
+		Topology: runner.Topology[buffer]{Capacity: 1},
 	}
 	for _, host := range p.hosts {
 		cfg.Spaces = append(cfg.Spaces, host)

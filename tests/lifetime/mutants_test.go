@@ -205,7 +205,7 @@ func TestSmuggledValuesAreDeadWhenUsed(t *testing.T) {
 				},
 				backward: func(ctx context.Context, mb toy.MB, gradOut, gradIn []toy.T) error {
 					mb.Take(1) // the stage's own reference to the numbers
-					mb.End(1)
+					mb.ReleaseSaved(1)
 					return use(mb)
 				}}
 			r, err := runner.New(cfg)
@@ -220,7 +220,7 @@ func TestSmuggledValuesAreDeadWhenUsed(t *testing.T) {
 // TestAnEntryThatIsNeverDroppedIsCaught removes the drop of a part from the plan: the check
 // rejects the plan, and a context that runs it anyway fails its audit.
 func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
-	facts := make([]schedule.Facts, 2)
+	facts := make([]schedule.StageInfo, 2)
 	facts[0].Reads[schedule.F] = 1
 	facts[1].Reads[schedule.F], facts[1].Reads[schedule.B] = 2, 2
 	plan, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: 4})
@@ -247,7 +247,7 @@ func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
 		Space: model.Device, Parts: toy.Parts,
 		Stages: []*frames.Declaration[toy.T]{{Name: "reader", Reads: []frames.Read{{Part: 0}}}},
 	})
-	c.Begin(0, batchctx.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, EntryWindow: 1, Wanted: []uint64{1}})
+	c.Begin(0, batchctx.Train, frames.Extent{Plan: &schedule.Plan{StageWindows: []int{1}}, EntryWindow: 1, Wanted: []uint64{1}})
 	require.NoError(t, c.BeginEntry(0))
 	require.NoError(t, c.EndEntry(model.Source(4).Next(t.Context(), batchctx.Entry[toy.T](c.EntryView()))))
 	var found *batchctx.LeakError
@@ -275,7 +275,7 @@ func TestAFrameIsTakenOnce(t *testing.T) { // L2
 	require.ErrorIs(t, err, batchctx.ErrTaken)
 	var where *transport.StepError
 	require.True(t, errors.As(err, &where))
-	require.Equal(t, schedule.Act(schedule.B, 1, 0), where.Action.WithDrop(0))
+	require.Equal(t, schedule.NewAction(schedule.B, 1, 0), where.Action.WithDrop(0))
 	require.Equal(t, before, model.Device.Live())
 }
 

@@ -76,7 +76,7 @@ func (n *nursery) chain() []stages.Stage[*tensor] {
 		},
 		BackwardFunc: func(_ context.Context, m mb, _, gradIn []*tensor) error {
 			m.Take(1)
-			m.End(2)
+			m.ReleaseSaved(2)
 			gradIn[0] = n.make(m.Index())
 			return nil
 		},
@@ -114,7 +114,7 @@ func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
 			const m = 6
 			n := &nursery{}
 			retired := map[int]bool{}
-			space := memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 })
+			space := memory.NewGCSpace[*tensor](nil, func(*tensor) int64 { return 512 })
 			r, err := runner.New(runner.Config[*tensor]{
 				Stages: n.chain(), Spaces: runner.Spaces(space),
 				Losses: []loss.Def{{Name: "loss", Objective: true}},
@@ -166,7 +166,7 @@ func TestNothingIsReachableAfterAFailure(t *testing.T) {
 			chain[fails] = &failing{chain[fails], cause, backward}
 			r, err := runner.New(runner.Config[*tensor]{
 				Stages: chain,
-				Spaces: runner.Spaces[*tensor](memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 })),
+				Spaces: runner.Spaces[*tensor](memory.NewGCSpace[*tensor](nil, func(*tensor) int64 { return 512 })),
 				Losses: []loss.Def{{Name: "loss", Objective: true}},
 				Plan:   runner.Plan{LookAhead: 1},
 			})
@@ -214,11 +214,11 @@ func TestNothingIsReachableAfterAStepOfSeveralRanks(t *testing.T) {
 		}
 		size := func(*tensor) int64 { return 512 }
 		cfg := runner.Config[*tensor]{
-			Stages: chain,
-			Spaces: runner.Spaces[*tensor](memory.NewCollected(nil, size), memory.NewCollected(nil, size)),
-			Losses: []loss.Def{{Name: "loss", Objective: true}},
-			Plan:   runner.Plan{Placement: schedule.Wave(2, 4), Rule: schedule.BreadthFirst},
-			World:  runner.World[*tensor]{Capacity: 2, Copy: func(_, _ int, h *tensor) (*tensor, error) { return n.make(0), nil }},
+			Stages:   chain,
+			Spaces:   runner.Spaces[*tensor](memory.NewGCSpace(nil, size), memory.NewGCSpace(nil, size)),
+			Losses:   []loss.Def{{Name: "loss", Objective: true}},
+			Plan:     runner.Plan{Placement: schedule.Wave(2, 4), Rule: schedule.BreadthFirst},
+			Topology: runner.Topology[*tensor]{Capacity: 2, Copy: func(_, _ int, h *tensor) (*tensor, error) { return n.make(0), nil }},
 		}
 		g, err := runner.New(cfg)
 		require.NoError(t, err)
@@ -273,10 +273,10 @@ func TestNothingThatWasReceivedIsReachable(t *testing.T) {
 	size := func(*tensor) int64 { return 512 }
 	cfg := runner.Config[*tensor]{
 		Stages: []stages.Stage[*tensor]{first, last}, Schedule: "1f1b",
-		Spaces:    runner.Spaces[*tensor](memory.NewCollected(nil, size), memory.NewCollected(nil, size)),
+		Spaces:    runner.Spaces[*tensor](memory.NewGCSpace(nil, size), memory.NewGCSpace(nil, size)),
 		Losses:    []loss.Def{{Name: "loss", Objective: true}},
 		Gradients: silent{},
-		World: runner.World[*tensor]{Copy: func(_, to int, _ *tensor) (*tensor, error) {
+		Topology: runner.Topology[*tensor]{Copy: func(_, to int, _ *tensor) (*tensor, error) {
 			if to == 1 {
 				if copies++; copies == missing {
 					return nil, nil

@@ -127,7 +127,7 @@ func empty(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
 		},
 	}
 	cfg := runner.Config[T]{
-		Stages: []stages.Stage[T]{first, stages.Relay[T]("second", wire...), stages.Relay[T]("third", wire...), last},
+		Stages: []stages.Stage[T]{first, stages.Identity[T]("second", wire...), stages.Identity[T]("third", wire...), last},
 		Spaces: runner.Spaces(dev), Gradients: dev,
 		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 	}

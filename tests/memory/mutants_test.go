@@ -138,9 +138,9 @@ type crowded struct {
 	full bool
 }
 
-func (c *crowded) Lay(layout *memory.Layout) error {
+func (c *crowded) SetLayout(layout *memory.Layout) error {
 	if c.full && layout != nil {
 		return errors.Join(memory.ErrOutOfMemory, errors.New("no pages"))
 	}
-	return c.Host.Lay(layout)
+	return c.Host.SetLayout(layout)
 }

@@ -218,7 +218,7 @@ func TestCopiesAreAsynchronous(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, offloads, false)
 		far, offload := ranges(offloads.ranks)
-		away := profile.Away(&r.cfg.Plan.Placement, 1)
+		away := profile.OffloadSlots(&r.cfg.Plan.Placement, 1)
 		var mu sync.Mutex
 		next := sync.NewCond(&mu)
 		computed := make([]int, offloads.ranks) // computations that have begun
@@ -264,9 +264,9 @@ func TestFarFaults(t *testing.T) {
 		want  error
 		text  string
 	}{
-		"full":       {func(f *farRange) { f.write = func() error { return full } }, full, `rank 1 action 1WAIT_OFFLOAD1 (stage 1 block0, microbatch 1): slot "input" of stage 1 (block0): far: a copy of 160 bytes`},
-		"unreadable": {func(f *farRange) { f.read = func([]byte) error { return io.EOF } }, io.ErrUnexpectedEOF, "far: a copy of"},
-		"changed":    {func(f *farRange) { f.read = func(p []byte) error { p[7]++; return nil } }, nil, "far: the loaded bytes differ from the stored bytes"},
+		"full":       {func(f *farRange) { f.write = func() error { return full } }, full, `rank 1 action 1WAIT_OFFLOAD1 (stage 1 block0, microbatch 1): slot "input" of stage 1 (block0): offload: a copy of 160 bytes`},
+		"unreadable": {func(f *farRange) { f.read = func([]byte) error { return io.EOF } }, io.ErrUnexpectedEOF, "offload: a copy of"},
+		"changed":    {func(f *farRange) { f.read = func(p []byte) error { p[7]++; return nil } }, nil, "offload: the loaded bytes differ from the stored bytes"},
 		"no room":    {func(f *farRange) { f.commit = full }, full, "rank 1: far memory of a step"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -446,7 +446,7 @@ func TestOffloadUnplanned(t *testing.T) {
 	require.NoError(t, err)
 	plain, err := found.Rule(schedule.Params{Placement: placement, Microbatches: 8})
 	require.NoError(t, err)
-	away, err := lower.Prepare(plain, lower.Passes{Facts: profile.Facts, Parts: len(profile.Parts), Away: profile.Away(&placement, 1)})
+	away, err := lower.Prepare(plain, lower.Passes{StageInfo: profile.StageInfo, Parts: len(profile.Parts), OffloadSlots: profile.OffloadSlots(&placement, 1)})
 	require.NoError(t, err)
 	r.cfg.Memory.Offload, r.cfg.Plan = runner.Offload{}, runner.Plan{Fixed: away}
 	_, err = r.group(t, nil).Step(t.Context(), 8, from)

@@ -129,9 +129,9 @@ func (r *rig) build(t testing.TB) {
 	}
 	r.cfg = runner.Config[T]{
 		Stages: list, Seed: 7,
-		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-		Plan:   runner.Plan{Placement: placement, Rule: found.Rule, LookAhead: s.lookAhead},
-		World:  runner.World[T]{Capacity: s.capacity, Stall: -1},
+		Losses:   []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+		Plan:     runner.Plan{Placement: placement, Rule: found.Rule, LookAhead: s.lookAhead},
+		Topology: runner.Topology[T]{Capacity: s.capacity, Stall: -1},
 	}
 	for _, dev := range r.devs {
 		r.cfg.Spaces = append(r.cfg.Spaces, dev)

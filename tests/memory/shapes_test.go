@@ -113,7 +113,7 @@ func TestUnevenLengths(t *testing.T) {
 			for rank := range ranks {
 				ends = append(ends, &heard{Transport: links.Rank(rank), dev: r.devs[rank]})
 			}
-			r.cfg.World = runner.World[T]{Transport: func(rank int) transport.Transport[T] { return ends[rank] }}
+			r.cfg.Topology = runner.Topology[T]{Transport: func(rank int) transport.Transport[T] { return ends[rank] }}
 			planner := &counter{Planner: profile}
 			group := r.group(t, planner)
 			model := make([]int64, ranks)
@@ -154,7 +154,7 @@ func TestUnevenLengths(t *testing.T) {
 							continue // of the table that the first and the last stage share
 						}
 						messages--
-						length := lengths[now.classes[now.order[result.Plan.Item(m.tag.Microbatch)]]]
+						length := lengths[now.classes[now.order[result.Plan.BatchIndex(m.tag.Microbatch)]]]
 						require.Equal(t, []int64{int64(length * tiny.Width * 4)}, m.bytes)
 					}
 					require.Zero(t, messages, "of the plan without the received ones")

@@ -41,7 +41,7 @@ func TestCallsBackAreBusy(t *testing.T) {
 			if last != nil && from != "update" {
 				require.ErrorIs(t, last.Update(func(float64) error { return nil }), runner.ErrBusy, from)
 			}
-			p.runner.Standings()
+			p.runner.Statuses()
 			p.runner.NextStep()
 		}
 		p.cfg.Hooks.Action = func(int, schedule.Action) { back("action") }

@@ -256,9 +256,9 @@ var cases = []struct {
 	{name: "one space for two ranks", ranks: 2, quiet: true, change: func(p *program) { p.cfg.Spaces[1] = p.cfg.Spaces[0] },
 		says: "ranks 0 and 1 have the same space: make one for each"},
 	{name: "Copy returns its argument", ranks: 2, quiet: true, change: func(p *program) {
-		p.cfg.World.Copy = func(_, _ int, b T) (T, error) { return b, nil }
-	}, is: local.ErrNoCopy, says: "World.Copy returned the handle of rank 0: return a copy, of class Transfer, in the space of rank 1"},
-	{name: "a rank in no process", ranks: 2, change: func(p *program) { p.cfg.World.Ranks = 3 }, says: "2 of 3 ranks are in this process and World.Transport is nil"},
+		p.cfg.Topology.Copy = func(_, _ int, b T) (T, error) { return b, nil }
+	}, is: local.ErrNoCopy, says: "Topology.Copy returned the handle of rank 0: return a copy, of class Transfer, in the space of rank 1"},
+	{name: "a rank in no process", ranks: 2, change: func(p *program) { p.cfg.Topology.Ranks = 3 }, says: "2 of 3 ranks are in this process and Topology.Transport is nil"},
 	{name: "an unknown schedule", ranks: 2, change: func(p *program) { p.cfg.Schedule = "1f1bb" }, says: "did you mean 1f1b?"},
 	{name: "a nil device", change: func(p *program) { p.cfg.Spaces[0] = (*kernels.Host)(nil) }, says: "the space of rank 0 is nil"},
 	{name: "a source without a function", change: func(p *program) { p.source = runner.Indexed[T](nil) }, says: "the function of Indexed is nil"},
@@ -394,7 +394,7 @@ var cases = []struct {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) {
 			p.slice = p.devs[0].(kernels.Addressable).Float32s(mb.Part(p.x))
 		})
-		after(&p.firstBackward, func(p *program, mb MB, _, _ []T) { mb.End(p.kept); p.slice[0] = 1000 })
+		after(&p.firstBackward, func(p *program, mb MB, _, _ []T) { mb.ReleaseSaved(p.kept); p.slice[0] = 1000 })
 	}, is: tagged(memory.ErrStale), says: taggedText("action 0B0 (stage 0 embed, microbatch 0): during this call: memory: ")},
 	{name: "a slice is kept and written between steps", quiet: true, change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) {
@@ -625,7 +625,7 @@ func TestCollectedTensorsAreNotAudited(t *testing.T) {
 			mb.Take(slot)
 			return nil
 		})
-	space := memory.NewSurveyed(nil, func(number) int64 { return 1024 })
+	space := memory.NewLeakTrackingSpace(nil, func(number) int64 { return 1024 })
 	r, err := runner.New(runner.Config[number]{
 		Stages: []stages.Stage[number]{stage}, Spaces: runner.Spaces[number](space),
 	})
@@ -652,12 +652,12 @@ func TestCollectedTensorsAreNotAudited(t *testing.T) {
 		} else {
 			want = 4
 		}
-		handles, bytes := space.Survivors()
+		handles, bytes := space.StillReachable()
 		require.Equal(t, want, handles, "step %d", step)
 		require.Equal(t, int64(1024*want), bytes)
 	}
 	kept = nil
-	handles, _ := space.Survivors()
+	handles, _ := space.StillReachable()
 	require.Zero(t, handles)
 }
 

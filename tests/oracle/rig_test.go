@@ -56,11 +56,11 @@ func newRig(t *testing.T, s setup) *rig {
 		r.prime++
 	}
 	r.cfg = runner.Config[T]{
-		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
-		Hooks:  runner.Hooks{Action: r.action, Microbatch: func(s *memory.Sample) { r.samples[s.Rank] = append(r.samples[s.Rank], *s) }},
-		Plan:   runner.Plan{Placement: s.Placement, Rule: r.rule, Slices: s.slices, LookAhead: s.LookAhead},
-		Memory: runner.Memory{Search: planning.Search{Nodes: 1}}, // any layout is good enough
-		World:  runner.World[T]{Capacity: 1, Stall: -1},
+		Losses:   []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
+		Hooks:    runner.Hooks{Action: r.action, Microbatch: func(s *memory.Sample) { r.samples[s.Rank] = append(r.samples[s.Rank], *s) }},
+		Plan:     runner.Plan{Placement: s.Placement, Rule: r.rule, Slices: s.slices, LookAhead: s.LookAhead},
+		Memory:   runner.Memory{Search: planning.Search{Nodes: 1}}, // any layout is good enough
+		Topology: runner.Topology[T]{Capacity: 1, Stall: -1},
 	}
 	if s.atStart {
 		r.cfg.Plan.Quantizing = lower.AtStart

@@ -95,7 +95,7 @@ const (
 	backwardCopies             // of the weights of a stage
 	entry                      // a part, held for the stage of the place
 	call                       // released with a call
-	discarded                  // saved without a taker
+	discarded                  // saved without a consumer
 )
 
 // book contains the buffers that one rank holds.
@@ -224,7 +224,7 @@ func (b *book) act(a schedule.Action, i int) error {
 }
 
 // forward is the stage's forward in F, or in the recompute of a backward. A saved tensor without a
-// taker is released at once.
+// consumer is released at once.
 func (b *book) forward(s, m int, discards bool) []*buffer {
 	isFirst, isLast := b.Placement.First(s), b.Placement.Last(s)
 	save := func(until role, saved *buffer) {

@@ -57,7 +57,7 @@ func drawVariant(t testing.TB, random *rand.Rand) (way variant, name string) {
 		way.rule = unordered(random.Uint64())
 		return way, "unordered"
 	}
-	all := slices.DeleteFunc(schedule.Schedules(), func(s schedule.Schedule) bool { return !s.Ascends })
+	all := slices.DeleteFunc(schedule.Schedules(), func(s schedule.Schedule) bool { return !s.AscendingBackward })
 	s := all[random.IntN(len(all))]
 	var err error
 	way.rule = s.Rule

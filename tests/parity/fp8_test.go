@@ -72,7 +72,7 @@ func TestFP8RanksSameNumbers(t *testing.T) {
 		run := i
 		for _, ranks := range []int{1, 2, 4} {
 			for _, s := range schedule.Schedules() {
-				if run++; !s.Ascends || cfg.Width > 64 && run%4 != 0 {
+				if run++; !s.AscendingBackward || cfg.Width > 64 && run%4 != 0 {
 					continue // wide models are slow: every fourth way
 				}
 				placement, err := s.Place(ranks, ranks*s.PerRank)

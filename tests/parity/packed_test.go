@@ -76,7 +76,7 @@ func (p packs) gradientsOf(t *testing.T, v variant, sockets bool, batch []refere
 			defer func() { _ = end.Close() }()
 			own := cfg
 			own.Spaces = runner.Spaces[kernels.Buffer](dev)
-			own.World = runner.World[kernels.Buffer]{Ranks: len(r.devs), First: rank, Transport: func(int) transport.Transport[kernels.Buffer] { return end }}
+			own.Topology = runner.Topology[kernels.Buffer]{Ranks: len(r.devs), First: rank, Transport: func(int) transport.Transport[kernels.Buffer] { return end }}
 			one, err := runner.New(own)
 			if errs[rank] = err; err != nil {
 				return

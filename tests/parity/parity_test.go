@@ -77,7 +77,7 @@ func TestSameNumbers(t *testing.T) {
 func requirePulls(t testing.TB, pulls []schedule.Action, lookAhead int) {
 	t.Helper()
 	for k, by := range pulls {
-		require.Equal(t, schedule.Act(schedule.F, 0, max(k-lookAhead, 0)), by, "the entry of microbatch %d, look-ahead %d", k, lookAhead)
+		require.Equal(t, schedule.NewAction(schedule.F, 0, max(k-lookAhead, 0)), by, "the entry of microbatch %d, look-ahead %d", k, lookAhead)
 	}
 }
 
@@ -85,7 +85,7 @@ func requirePulls(t testing.TB, pulls []schedule.Action, lookAhead int) {
 // test above compares different orders.
 func TestOrdersDiffer(t *testing.T) {
 	t.Parallel()
-	act := func(kind schedule.Kind, stage, mb int) schedule.Action { return schedule.Act(kind, stage, mb) }
+	act := func(kind schedule.Kind, stage, mb int) schedule.Action { return schedule.NewAction(kind, stage, mb) }
 	const f, b = schedule.F, schedule.B
 	for name, c := range map[string]struct {
 		variant

@@ -34,7 +34,7 @@ func TestRanksSameNumbers(t *testing.T) {
 	run := 0
 	for ranks := 1; ranks <= 4; ranks++ {
 		for _, s := range schedule.Schedules() {
-			if !s.Ascends {
+			if !s.AscendingBackward {
 				continue
 			}
 			placement, err := s.Place(ranks, ranks*s.PerRank)
@@ -237,7 +237,7 @@ func TestRanksFewMicrobatches(t *testing.T) {
 		}
 		want := trainReference(t, small(), batches)
 		for _, s := range schedule.Schedules() {
-			if !s.Ascends {
+			if !s.AscendingBackward {
 				continue
 			}
 			placement, err := s.Place(4, 4*s.PerRank)

@@ -102,9 +102,9 @@ func newRig(t testing.TB, cfg transformer.Config, v variant, change ...func(*run
 	}
 	config := runner.Config[kernels.Buffer]{
 		Stages: list, Seed: drawSeed,
-		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-		Plan:   runner.Plan{Placement: v.placement, Rule: v.rule, Group: v.group, Cap: v.cap, Slices: v.slices, LookAhead: v.lookAhead},
-		World:  runner.World[kernels.Buffer]{Capacity: v.capacity},
+		Losses:   []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+		Plan:     runner.Plan{Placement: v.placement, Rule: v.rule, Group: v.group, Cap: v.cap, Slices: v.slices, LookAhead: v.lookAhead},
+		Topology: runner.Topology[kernels.Buffer]{Capacity: v.capacity},
 	}
 	for _, dev := range r.devs {
 		config.Spaces = append(config.Spaces, dev)

@@ -69,7 +69,7 @@ func requireDumps(t *testing.T, folder string) int {
 		step, err := draw.Simulate(file.Plan, costs, 0)
 		require.NoError(t, err, title)
 		require.NoError(t, step.SVG(io.Discard), title)
-		weir, err := lower.For(schedule.Weir, file.Plan, 1)
+		weir, err := lower.ForRuntime(schedule.Weir, file.Plan, 1)
 		require.NoError(t, err, title)
 		require.NoError(t, check.Links(weir, 1), title)
 		if file.Format == format.Compute {

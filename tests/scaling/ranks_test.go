@@ -20,10 +20,10 @@ func hops(t testing.TB, rule schedule.Rule, hook func(*memory.Sample)) (*runner.
 	t.Helper()
 	const ranks, depth = 3, 6
 	cfg := runner.Config[kernels.Buffer]{
-		Stages: make([]stages.Stage[kernels.Buffer], depth),
-		Hooks:  runner.Hooks{Microbatch: hook},
-		Plan:   runner.Plan{Placement: schedule.Looped(ranks, depth), Rule: rule},
-		World:  runner.World[kernels.Buffer]{Capacity: 1},
+		Stages:   make([]stages.Stage[kernels.Buffer], depth),
+		Hooks:    runner.Hooks{Microbatch: hook},
+		Plan:     runner.Plan{Placement: schedule.Looped(ranks, depth), Rule: rule},
+		Topology: runner.Topology[kernels.Buffer]{Capacity: 1},
 	}
 	var sources []runner.Source[kernels.Buffer]
 	for rank := range ranks {

@@ -58,7 +58,7 @@ const (
 
 func drawJob(seed uint64) Job {
 	r := rand.New(rand.NewPCG(seed, 4))
-	all := slices.DeleteFunc(schedule.Schedules(), func(s schedule.Schedule) bool { return !s.Ascends })
+	all := slices.DeleteFunc(schedule.Schedules(), func(s schedule.Schedule) bool { return !s.AscendingBackward })
 	j := Job{Seed: seed, Ranks: 2 + r.IntN(3), Microbatches: 1 + r.IntN(6), Steps: 1 + r.IntN(3), Capacity: r.IntN(4) - 1, LookAhead: r.IntN(3), Copies: r.IntN(4) == 0}
 	j.Schedule = all[r.IntN(len(all))].Name
 	faults := r.IntN(3)
@@ -199,7 +199,7 @@ func (j *job) begin() []error {
 			Stages: j.model.Stages(), Spaces: runner.Spaces[T](j.devs[rank]), FirstStep: j.number,
 			Plan:     runner.Plan{Placement: j.placement, Rule: found.Rule, LookAhead: j.Job.LookAhead},
 			Replicas: runner.Replicas{Count: j.Job.Replicas, Shard: j.Job.Shard},
-			World:    runner.World[T]{Ranks: j.world.Ranks, First: rank, Transport: func(int) transport.Transport[T] { return &post{j.ends[rank], j, rank} }},
+			Topology: runner.Topology[T]{Ranks: j.world.Ranks, First: rank, Transport: func(int) transport.Transport[T] { return &post{j.ends[rank], j, rank} }},
 			Hooks: runner.Hooks{Action: func(int, schedule.Action) {
 				n.mu.Lock()
 				defer n.mu.Unlock()

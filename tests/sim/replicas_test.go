@@ -74,16 +74,16 @@ func (d *device) New(class memory.Class, like T, n int) (T, error) {
 	return d.Alloc(class, like.Type, n)
 }
 
-// Leave overwrites whole gradients and gathered weights with NaN, so that late reads by other ranks
+// UnholdAndRelease overwrites whole gradients and gathered weights with NaN, so that late reads by other ranks
 // are detected.
-func (d *device) Leave(b T) (yielded, freed int64, class memory.Class, err error) {
+func (d *device) UnholdAndRelease(b T) (unheld, freed int64, class memory.Class, err error) {
 	if d.Class(b) == memory.Unsharded {
 		err = d.WriteFloat32(b, slices.Repeat([]float32{float32(math.NaN())}, b.N))
 	}
 	if err != nil {
 		return 0, 0, memory.Unsharded, err
 	}
-	return d.Host.Leave(b)
+	return d.Host.UnholdAndRelease(b)
 }
 
 // usesOf returns the uses of a stage of a replica.
@@ -103,7 +103,7 @@ func (w *world) usesOf(dev kernels.Compute, replica, s int) ([]use, error) {
 	for i, name := range names {
 		u := &uses[i]
 		*u = use{dev: dev, name: name, n: w.elements(name)}
-		u.first, u.count = runner.Owned(w.devs[0], name, u.n, replica, w.count())
+		u.first, u.count = runner.ShardRange(w.devs[0], name, u.n, replica, w.count())
 		size := func(level int) int {
 			if w.count() > 1 && w.Shard >= level {
 				return u.count

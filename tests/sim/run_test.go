@@ -18,7 +18,7 @@ import (
 	"time"
 
 	batchctx "github.com/weir-ml/weir/context"
-	"github.com/weir-ml/weir/internal/engine/far"
+	"github.com/weir-ml/weir/internal/engine/offload"
 	"github.com/weir-ml/weir/internal/engine/turns"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
@@ -544,7 +544,7 @@ func (w *world) sources(devs []kernels.Compute) runner.Source[T] {
 	})
 }
 
-// copy is World.Copy. While it runs the sender may do anything except release the buffer (L4).
+// copy is Topology.Copy. While it runs the sender may do anything except release the buffer (L4).
 func (w *world) copy(from, to int, b T) (T, error) {
 	if w.dry {
 		return kernels.Transfer(w.nulls[to], w.nulls[from], b)
@@ -587,7 +587,7 @@ func (w *world) randomOrder(p schedule.Params) (*schedule.Plan, error) {
 		var ready []schedule.Action
 		for s := range n {
 			if f[s] < m && (s == 0 || f[s-1] > f[s]) {
-				ready = append(ready, schedule.Act(schedule.F, s, f[s]))
+				ready = append(ready, schedule.NewAction(schedule.F, s, f[s]))
 			}
 			if !plan.HasBackward(s) {
 				continue
@@ -597,10 +597,10 @@ func (w *world) randomOrder(p schedule.Params) (*schedule.Plan, error) {
 				if w.Whole && !plan.IsFrozen(s) {
 					kind = schedule.B
 				}
-				ready = append(ready, schedule.Act(kind, s, i[s]))
+				ready = append(ready, schedule.NewAction(kind, s, i[s]))
 			}
 			if last == schedule.W && !plan.IsFrozen(s) && b[s] < i[s] {
-				ready = append(ready, schedule.Act(schedule.W, s, b[s]))
+				ready = append(ready, schedule.NewAction(schedule.W, s, b[s]))
 			}
 		}
 		if len(ready) == 0 {
@@ -635,7 +635,7 @@ func (w *world) config(devs []kernels.Compute, first int) runner.Config[T] {
 		Losses:    []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 		FirstStep: 1,
 		Plan:      runner.Plan{Placement: w.placement, LookAhead: w.LookAhead, Rule: w.randomOrder},
-		World:     runner.World[T]{Capacity: w.Capacity, Copy: w.copy, Stall: stall, Sums: w.Sums && !w.dry},
+		Topology:  runner.Topology[T]{Capacity: w.Capacity, Copy: w.copy, Stall: stall, Sums: w.Sums && !w.dry},
 		Hooks: runner.Hooks{
 			Action: func(rank int, action schedule.Action) {
 				w.markAction(rank, action)
@@ -684,7 +684,7 @@ func (w *world) config(devs []kernels.Compute, first int) runner.Config[T] {
 	cfg.Memory.Profile = w.profile
 	if w.Far && w.Planned {
 		cfg.Memory.Offload = runner.Offload{Share: 1, Range: func(rank int) (memory.Range, error) {
-			w.sides[rank] = &farSide{Range: far.Heap(), w: w, rank: rank}
+			w.sides[rank] = &farSide{Range: offload.Heap(), w: w, rank: rank}
 			return w.sides[rank], nil
 		}}
 	}
@@ -751,7 +751,7 @@ func (w *world) build() error {
 		return fmt.Errorf("%w: %w", errRefused, err)
 	}
 	w.Planned, w.Sums = w.Planned && !w.Bare, w.Sums && !w.Bare
-	if found, none := schedule.Find(w.Schedule); none == nil && !found.Ascends { // whose bits differ (L9)
+	if found, none := schedule.Find(w.Schedule); none == nil && !found.AscendingBackward { // whose bits differ (L9)
 		w.Transformer = false
 	}
 	if w.Transformer {
@@ -845,7 +845,7 @@ func (w *world) runnersOn(devs []kernels.Compute) error {
 	for rank := 0; rank < w.total(); rank += together {
 		own := devs[rank : rank+together]
 		cfg := w.config(own, rank)
-		cfg.World = runner.World[T]{Ranks: w.Ranks, First: rank, Transport: func(rank int) transport.Transport[T] { return &station{links.Rank(rank), w, rank} }}
+		cfg.Topology = runner.Topology[T]{Ranks: w.Ranks, First: rank, Transport: func(rank int) transport.Transport[T] { return &station{links.Rank(rank), w, rank} }}
 		if err := w.add(cfg, own); err != nil {
 			return err
 		}
@@ -1087,7 +1087,7 @@ func (w *world) wrongError(e *ending) error {
 	for _, f := range w.fired {
 		switch f {
 		case returns, panics:
-			if errors.Is(reported, errPlanted) || errors.Is(reported, runner.ErrShortBatch) || errors.Is(reported, far.ErrChecksum) {
+			if errors.Is(reported, errPlanted) || errors.Is(reported, runner.ErrShortBatch) || errors.Is(reported, offload.ErrChecksum) {
 				return nil
 			}
 		case exits:

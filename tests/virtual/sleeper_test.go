@@ -34,13 +34,13 @@ func (p *prices) of(stage, microbatch int, kind schedule.Kind) time.Duration {
 	if p.same {
 		microbatch = 0
 	}
-	random := rand.New(rand.NewPCG(p.seed, uint64(schedule.Act(kind, stage, microbatch))))
+	random := rand.New(rand.NewPCG(p.seed, uint64(schedule.NewAction(kind, stage, microbatch))))
 	return time.Duration(1 + random.IntN(p.most))
 }
 
 // action returns the price of an action of the plan.
 func (p *prices) action(a schedule.Action) time.Duration {
-	return p.of(a.Stage()%p.plan.Placement.Depth(), p.plan.Item(a.Microbatch()), a.Kind())
+	return p.of(a.Stage()%p.plan.Placement.Depth(), p.plan.BatchIndex(a.Microbatch()), a.Kind())
 }
 
 // load counts the microbatches in flight on a rank, separately for each stage.

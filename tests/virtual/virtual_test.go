@@ -63,13 +63,13 @@ func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p
 		Stages: list, Gradients: calculator{},
 		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 		Plan: runner.Plan{Placement: place, Rule: s.Rule},
-		World: runner.World[number]{
+		Topology: runner.Topology[number]{
 			Capacity: capacity, Stall: time.Hour,
 			Copy: func(_, _ int, h number) (number, error) { return num(*h), nil },
 		},
 	}
 	for range place.Ranks {
-		cfg.Spaces = append(cfg.Spaces, memory.NewCollected(nil, func(number) int64 { return 8 }))
+		cfg.Spaces = append(cfg.Spaces, memory.NewGCSpace(nil, func(number) int64 { return 8 }))
 		next := 0
 		l.sources = append(l.sources, runner.Indexed(func(_ context.Context, e batchctx.Entry[number]) error {
 			if e.Index() != next {
@@ -159,7 +159,7 @@ func compareNumbers(t *testing.T, s *schedule.Schedule, place schedule.Placement
 			continue // the rank's first use has the total
 		}
 		want := grads[row%place.Depth()]
-		if s.Ascends {
+		if s.AscendingBackward {
 			require.Equal(t, want, *stage.grad, "gradient of stage %d, %s", row, what)
 		} else {
 			require.InEpsilon(t, want, *stage.grad, 1e-12, "gradient of stage %d, %s", row, what)

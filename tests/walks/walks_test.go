@@ -75,10 +75,10 @@ func TestTwoRanks(t *testing.T) {
 	}
 	cfg := runner.Config[number]{
 		Stages: []stages.Stage[number]{first, last}, Schedule: "1f1b",
-		Spaces: runner.Spaces[number](memory.NewCollected(nil, size), memory.NewCollected(nil, size)),
+		Spaces: runner.Spaces[number](memory.NewGCSpace(nil, size), memory.NewGCSpace(nil, size)),
 		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 	}
-	cfg.World.Copy = func(_, _ int, h number) (number, error) { x := *h; return &x, nil }
+	cfg.Topology.Copy = func(_, _ int, h number) (number, error) { x := *h; return &x, nil }
 	r, err := runner.New(cfg)
 	require.NoError(t, err)
 	defer r.Close()

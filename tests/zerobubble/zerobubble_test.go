@@ -69,16 +69,16 @@ func (s *setting) simulated(t *testing.T, order [][]action) *simulate.Report {
 	for _, actions := range order {
 		var body []schedule.Action
 		for _, a := range actions {
-			body = append(body, schedule.Act(kinds[a[0]], int(a[1].(float64)), int(a[2].(float64))))
+			body = append(body, schedule.NewAction(kinds[a[0]], int(a[1].(float64)), int(a[2].(float64))))
 		}
 		plan.Programs = append(plan.Programs, []schedule.Segment{{Body: body, Repeat: 1}})
 	}
 	r := s.request(choose.Makespan)
-	facts := make([]schedule.Facts, r.Stages)
+	facts := make([]schedule.StageInfo, r.Stages)
 	for stage := range facts {
 		facts[stage].Split = true
 	}
-	plan, err := lower.Prepare(plan, lower.Passes{Facts: facts, Capacity: r.Capacity, NoLifetimes: true})
+	plan, err := lower.Prepare(plan, lower.Passes{StageInfo: facts, Capacity: r.Capacity, NoLifetimes: true})
 	require.NoError(t, err)
 	report, err := simulate.Run(plan, r.Costs, r.Capacity)
 	require.NoError(t, err)

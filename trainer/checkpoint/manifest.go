@@ -90,7 +90,7 @@ const (
 	version      = 2 // version 1 has no pieces
 	manifestName = "manifest.json"
 	latestName   = "latest"
-	mostManifest = 256 << 20 // bytes
+	maxManifest  = 256 << 20 // bytes
 )
 
 var noDigest = strings.Repeat("0", 2*sha256.Size)
@@ -111,7 +111,7 @@ func (m *manifest) encode() ([]byte, error) {
 // readManifest reads and checks the manifest of a checkpoint, but not its shards.
 func readManifest(folder string) (*manifest, error) {
 	path := filepath.Join(folder, manifestName)
-	text, err := read(path, mostManifest)
+	text, err := read(path, maxManifest)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%w in %s: it has no %s", ErrNone, folder, manifestName)
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/trainer/atomicfile"
 	"github.com/weir-ml/weir/trainer/checkpoint"
-	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
@@ -143,7 +143,7 @@ func TestLatestIsLost(t *testing.T) {
 // A shard that does not fit on the disk is rejected before any byte of it is written.
 func TestNoSpace(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "checkpoints")
-	if _, known := outfile.Free(t.TempDir()); !known {
+	if _, known := atomicfile.Free(t.TempDir()); !known {
 		t.Skip("the system does not report free space")
 	}
 	save(t, dir, 1, 1)

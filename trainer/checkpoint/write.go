@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/trainer/atomicfile"
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
@@ -87,14 +87,14 @@ func WriteShard(dir string, step int64, rank, ranks int, pieces ...Piece) (Shard
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return Shard{}, fmt.Errorf("checkpoint: %w", err)
 	}
-	if free, known := outfile.Free(folder); known {
+	if free, known := atomicfile.Free(folder); known {
 		if need := safetensors.Bytes(tensors...); need > free {
 			return Shard{}, fmt.Errorf("%w: %s has room for %d bytes, and the tensors of rank %d have %d", ErrSpace, dir, free, rank, need)
 		}
 	}
 	s := Shard{Rank: rank, Ranks: ranks, File: fmt.Sprintf("rank-%d-of-%d-%s.safetensors", rank, ranks, rand.Text()[:8])}
 	path, sum := filepath.Join(folder, s.File), tally{Hash: sha256.New()}
-	err := outfile.Write(path, func(w io.Writer) error {
+	err := atomicfile.Write(path, func(w io.Writer) error {
 		return safetensors.Write(io.MultiWriter(w, &sum), map[string]string{"format": "pt"}, tensors...)
 	})
 	if err != nil {
@@ -151,7 +151,7 @@ func Commit(dir string, state State, shards ...Shard) error {
 	}
 	write := func(path string, text []byte) {
 		if err == nil {
-			err = outfile.Write(path, func(w io.Writer) error {
+			err = atomicfile.Write(path, func(w io.Writer) error {
 				_, err := w.Write(text)
 				return err
 			})
@@ -159,11 +159,11 @@ func Commit(dir string, state State, shards ...Shard) error {
 	}
 	write(filepath.Join(folder, manifestName), text)
 	if err == nil { // flush the folder's own name before latest refers to it
-		err = outfile.Flush(dir)
+		err = atomicfile.Flush(dir)
 	}
 	write(filepath.Join(dir, latestName), []byte(folderOf(state.Step)+"\n"))
 	if err == nil { // dir may be new too
-		err = outfile.Flush(filepath.Dir(dir))
+		err = atomicfile.Flush(filepath.Dir(dir))
 	}
 	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
@@ -196,7 +196,7 @@ func Prune(dir string, keep int) error {
 	if err != nil {
 		return err
 	}
-	if err := outfile.Flush(dir); err != nil { // a killed Commit may not have flushed it
+	if err := atomicfile.Flush(dir); err != nil { // a killed Commit may not have flushed it
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	entries, err := os.ReadDir(dir)

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule/units"
 )
 
-const mostSource = 4 << 20 // bytes of the standard library, if it replaces a text
+const maxSource = 4 << 20 // bytes of the standard library, if it replaces a text
 
 // Installed returns a text that is part of every Go installation: Newton's Opticks from its
 // test data, or if that is missing the source of the standard library.
@@ -24,7 +24,7 @@ func Installed(ctx context.Context, most int) (*Text, error) {
 		text.Name = "Newton's Opticks (" + opticks + ")"
 		return text, nil
 	}
-	return GoSource(ctx, min(most, mostSource))
+	return GoSource(ctx, min(most, maxSource))
 }
 
 // GoSource returns the files of the standard library's source, up to most bytes.

@@ -14,7 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/trainer/atomicfile"
 )
 
 // Text is the training text. All of it is in memory.
@@ -57,7 +57,7 @@ type Wanted func(path string, head []byte) bool
 func Read(ctx context.Context, path string, most int, want Wanted) (*Text, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("corpus: %w: name a file or a folder that exists", outfile.Plain(err))
+		return nil, fmt.Errorf("corpus: %w: name a file or a folder that exists", atomicfile.Plain(err))
 	}
 	t := &Text{Name: path}
 	if info.IsDir() {
@@ -126,13 +126,13 @@ func (t *Text) readFolder(ctx context.Context, root string, most int, want Wante
 func (t *Text) readFile(path string, most int, want Wanted) error {
 	file, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("corpus: %w", outfile.Plain(err))
+		return fmt.Errorf("corpus: %w", atomicfile.Plain(err))
 	}
 	defer file.Close() // the file was only read
 	head := make([]byte, 8<<10)
 	n, err := io.ReadFull(file, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("corpus: %w", outfile.Plain(err))
+		return fmt.Errorf("corpus: %w", atomicfile.Plain(err))
 	}
 	head = head[:n]
 	if n == 0 || want != nil && !want(path, head) {
@@ -143,7 +143,7 @@ func (t *Text) readFile(path string, most int, want Wanted) error {
 	room := most - len(t.Bytes)
 	// Reading one byte beyond the limit shows whether there is more.
 	if _, err := io.Copy(&content, io.LimitReader(file, int64(max(room-n, 0)+1))); err != nil {
-		return fmt.Errorf("corpus: %w", outfile.Plain(err))
+		return fmt.Errorf("corpus: %w", atomicfile.Plain(err))
 	}
 	t.Cut = content.Len() > room
 	t.Bytes = append(t.Bytes, content.Bytes()[:min(content.Len(), room)]...)

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/exp/mmap"
 
-	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/trainer/atomicfile"
 )
 
 // ErrTokens is returned, by OpenTokens and by reads, for an invalid file of tokens.
@@ -51,11 +51,11 @@ func OpenTokens(path string, width int) (*Tokens, error) {
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("corpus: %w", outfile.Plain(err))
+		return nil, fmt.Errorf("corpus: %w", atomicfile.Plain(err))
 	}
 	t := &Tokens{file: file, width: width}
 	if t.mapped, err = mmap.Open(path); err != nil {
-		return nil, errors.Join(fmt.Errorf("corpus: %w", outfile.Plain(err)), file.Close())
+		return nil, errors.Join(fmt.Errorf("corpus: %w", atomicfile.Plain(err)), file.Close())
 	}
 	fail := func(format string, args ...any) (*Tokens, error) {
 		return nil, errors.Join(fmt.Errorf("corpus: %s: %w: "+format, append([]any{path, ErrTokens}, args...)...), t.Close())
@@ -151,7 +151,7 @@ func (t *Tokens) read(dst []byte, at int64) (err error) {
 	}
 	size, err := t.file.Seek(0, io.SeekEnd) // unlike Stat, allocates nothing
 	if err != nil {
-		return fmt.Errorf("corpus: %w", outfile.Plain(err))
+		return fmt.Errorf("corpus: %w", atomicfile.Plain(err))
 	}
 	if size < at+int64(len(dst)) {
 		return cut()

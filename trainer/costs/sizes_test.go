@@ -15,7 +15,7 @@ import (
 // keeps its input, which it frees at I.
 func TestSizes(t *testing.T) {
 	at := func(kind schedule.Kind, stage int, entry, saved, activation, actgrad, carry int64) level {
-		a := level{action: schedule.Act(kind, stage, 0)}
+		a := level{action: schedule.NewAction(kind, stage, 0)}
 		a.classes[memory.Entry], a.classes[memory.Saved] = entry, saved
 		a.classes[memory.Activation], a.classes[memory.ActGrad], a.classes[memory.Carry] = activation, actgrad, carry
 		return a

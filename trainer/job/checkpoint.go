@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/trainer/atomicfile"
 	"github.com/weir-ml/weir/trainer/checkpoint"
-	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -58,10 +58,10 @@ func (o *Options) OpenCheckpoint(deciding, free []string, older map[string]strin
 		return nil, nil, nil // a new run begins; if it is killed, the same command resumes it
 	}
 	if errors.Is(err, checkpoint.ErrNone) {
-		return nil, nil, fmt.Errorf("-resume: %s has no checkpoint: name a folder that -checkpoint has written, or give it as -checkpoint too, to begin in it: %w", o.Resume, outfile.Plain(err))
+		return nil, nil, fmt.Errorf("-resume: %s has no checkpoint: name a folder that -checkpoint has written, or give it as -checkpoint too, to begin in it: %w", o.Resume, atomicfile.Plain(err))
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("-resume: %w", outfile.Plain(err))
+		return nil, nil, fmt.Errorf("-resume: %w", atomicfile.Plain(err))
 	}
 	if err := o.setFlags(c, deciding, free, older); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("-resume: %s %w", o.Resume, err), c.Close())
@@ -113,7 +113,7 @@ func (o *Options) setFlags(c *checkpoint.Checkpoint, deciding, free []string, ol
 }
 
 // Due reports whether a checkpoint is written after a step: the leading process decides.
-func (o *Options) Due(ctx context.Context, w *World, step int64, last bool) (bool, error) {
+func (o *Options) Due(ctx context.Context, w *Process, step int64, last bool) (bool, error) {
 	if o.Checkpoint == "" {
 		return false, nil
 	}
@@ -123,7 +123,7 @@ func (o *Options) Due(ctx context.Context, w *World, step int64, last bool) (boo
 // Save writes a checkpoint with the deciding flags, and removes expired ones. Every process of the
 // job calls it with its own pieces, which together contain every tensor exactly once. It returns
 // when the checkpoint is complete, or with the error of the process that failed.
-func (o *Options) Save(w *World, state checkpoint.State, deciding []string, pieces ...checkpoint.Piece) error {
+func (o *Options) Save(w *Process, state checkpoint.State, deciding []string, pieces ...checkpoint.Piece) error {
 	metadata := map[string]string{} // the caller may use its map again
 	maps.Copy(metadata, state.Metadata)
 	for _, name := range deciding {
@@ -155,7 +155,7 @@ func (o *Options) Save(w *World, state checkpoint.State, deciding []string, piec
 	} else {
 		err = write()
 	}
-	err = w.share(ctx, outfile.Failed(o.Checkpoint, err))
+	err = w.share(ctx, atomicfile.Failed(o.Checkpoint, err))
 	if err != nil && !errors.As(err, new(*tcp.LostError)) { // if a process is lost, the first one may still commit
 		checkpoint.Discard(o.Checkpoint, state.Step, shard)
 		_ = w.share(ctx, nil) // no process begins the next checkpoint before; the error is known
@@ -165,7 +165,7 @@ func (o *Options) Save(w *World, state checkpoint.State, deciding []string, piec
 
 // CheckCheckpoint returns an error unless all processes of the job share the -checkpoint folder:
 // each writes a file there, and the leader looks for all of the files.
-func (o *Options) CheckCheckpoint(ctx context.Context, w *World) error {
+func (o *Options) CheckCheckpoint(ctx context.Context, w *Process) error {
 	if w == nil || o.Checkpoint == "" {
 		return nil
 	}
@@ -184,9 +184,9 @@ func (o *Options) CheckCheckpoint(ctx context.Context, w *World) error {
 		return filepath.Join(o.Checkpoint, fmt.Sprintf(".weir-%s-%d", token, process))
 	}
 	_, missing := os.Stat(o.Checkpoint)
-	err = outfile.Failed(o.Checkpoint, os.MkdirAll(o.Checkpoint, 0o777))
+	err = atomicfile.Failed(o.Checkpoint, os.MkdirAll(o.Checkpoint, 0o777))
 	if err == nil {
-		err = outfile.Failed(o.Checkpoint, os.WriteFile(probe(w.process), nil, 0o666))
+		err = atomicfile.Failed(o.Checkpoint, os.WriteFile(probe(w.process), nil, 0o666))
 	}
 	if err = w.share(ctx, err); err == nil && w.Leads() {
 		for process := range w.Processes {
@@ -223,7 +223,7 @@ func (t *Tensor) read() ([]float32, error) {
 // those of all processes, in the same order in each process. Each process hashes its own tensors,
 // and sends the state of the hash to the process with the next tensor. Every process gets the
 // result.
-func (w *World) SHA256(tensors []Tensor) (string, error) {
+func (w *Process) SHA256(tensors []Tensor) (string, error) {
 	sum, ctx, fault := sha256.New(), context.Background(), error(nil)
 	for i, t := range tensors {
 		if w.Has(t.Rank) {
@@ -252,7 +252,7 @@ func (w *World) SHA256(tensors []Tensor) (string, error) {
 }
 
 // Stored returns the tensors on this process's ranks, as pieces of a checkpoint.
-func (w *World) Stored(tensors []Tensor) (stored []checkpoint.Piece) {
+func (w *Process) Stored(tensors []Tensor) (stored []checkpoint.Piece) {
 	for _, t := range tensors {
 		if w.Has(t.Rank) {
 			stored = append(stored, checkpoint.Range(t.Name, t.Shape, t.First, t.Buffer.N, t.read))
@@ -262,7 +262,7 @@ func (w *World) Stored(tensors []Tensor) (stored []checkpoint.Piece) {
 }
 
 // Restore sets the tensors on this process's ranks to their values in a checkpoint.
-func (w *World) Restore(c *checkpoint.Checkpoint, tensors []Tensor) error {
+func (w *Process) Restore(c *checkpoint.Checkpoint, tensors []Tensor) error {
 	for _, t := range tensors {
 		if !w.Has(t.Rank) || t.Buffer.N == 0 { // a replica that owns no part of the tensor
 			continue

@@ -12,10 +12,10 @@
 // with everything written after an interrupt. The same command then continues the run. The following
 // functions are for trainers that need another order.
 //
-// [Options.Meet] returns this process's part of the job, a [World], or nil if it is the only
-// process: in that case, all ranks are goroutines, and the methods of the nil World support this.
-// After [World.Join] all processes train in the same way. The first one leads: it writes the log, the
-// manifests of checkpoints and the page. [World.Step] sends it the memory log of the other ranks, and
-// [World.JoinActions] their last actions. [World.Settle] makes all processes end the run in the same
-// way. [World.Answer] answers weir status and weir hang.
+// [Options.Meet] returns this process's part of the job, a [Process], or nil if it is the only
+// process: in that case, all ranks are goroutines, and the methods of the nil Process support this.
+// After [Process.Join] all processes train in the same way. The first one leads: it writes the log, the
+// manifests of checkpoints and the page. [Process.Step] sends it the memory log of the other ranks, and
+// [Process.JoinActions] their last actions. [Process.Settle] makes all processes end the run in the same
+// way. [Process.Answer] answers weir status and weir hang.
 package job

@@ -42,7 +42,7 @@ func (l *line) Build(ctx context.Context) (err error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
-	if err := l.World.Join(ctx, []job.Local{l.dev}); err != nil {
+	if err := l.Process.Join(ctx, []job.Local{l.dev}); err != nil {
 		return err
 	}
 	var d stages.Decl[T]
@@ -60,7 +60,7 @@ func (l *line) Build(ctx context.Context) (err error) {
 		return nil
 	})
 	l.run, err = runner.New(runner.Config[T]{
-		Stages: []stages.Stage[T]{stage}, Spaces: runner.Spaces(l.dev), World: l.World.RunnerWorld(), FirstStep: int64(l.Done),
+		Stages: []stages.Stage[T]{stage}, Spaces: runner.Spaces(l.dev), Topology: l.Process.RunnerTopology(), FirstStep: int64(l.Done),
 	})
 	return err
 }
@@ -98,7 +98,7 @@ func (l *line) End(_ error, saved bool) error {
 	return nil
 }
 
-func (l *line) Standings() []transport.Standing { return l.run.Standings() }
+func (l *line) Statuses() []transport.RankStatus { return l.run.Statuses() }
 
 // A run that is interrupted before its first step is done does not say that everything is written.
 func TestInterruptedBeforeAStep(t *testing.T) {

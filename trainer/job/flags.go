@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/schedule/units"
+	"github.com/weir-ml/weir/trainer/atomicfile"
 	"github.com/weir-ml/weir/trainer/checkpoint"
-	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -163,8 +163,8 @@ func Number(flag string, value, least int) error {
 	return nil
 }
 
-// mostRanks is the maximum number of ranks: each reserves address space for its own device.
-const mostRanks = 64
+// maxRanks is the maximum number of ranks: each reserves address space for its own device.
+const maxRanks = 64
 
 // Validate reports every fault of the options, and sets Pipeline and Priced. It makes the plan as
 // the runner does, so that the plan's faults are found before anything is written. parts is the
@@ -188,8 +188,8 @@ func (o *Options) Validate(parts int) error {
 			err = errors.Join(err, fmt.Errorf(format, args...))
 		}
 	}
-	refuse(o.Ranks > mostRanks, "-ranks is %d: give at most %d", o.Ranks, mostRanks)
-	refuse(o.Ranks <= mostRanks && o.Replicas > mostRanks/max(o.Ranks, 1), "-replicas is %d, of %s each: give at most %d ranks in all", o.Replicas, units.Number(o.Ranks, "rank"), mostRanks)
+	refuse(o.Ranks > maxRanks, "-ranks is %d: give at most %d", o.Ranks, maxRanks)
+	refuse(o.Ranks <= maxRanks && o.Replicas > maxRanks/max(o.Ranks, 1), "-replicas is %d, of %s each: give at most %d ranks in all", o.Replicas, units.Number(o.Ranks, "rank"), maxRanks)
 	refuse(o.Shard < 0 || o.Shard > 3, "-shard is %d: give 0 to 3", o.Shard)
 	refuse(o.Shard > 0 && o.Shard <= 3 && o.Replicas == 1, "-shard is for several replicas: give -replicas, or leave it out")
 	refuse(o.Gathered > 0 && o.Shard != 3, "-gathered is for -shard 3: leave it out")
@@ -226,7 +226,7 @@ func (o *Options) files() error {
 
 // CheckOutputs reports, before the run, errors that would prevent it from writing its outputs.
 func (o *Options) CheckOutputs() error {
-	return errors.Join(Flag("checkpoint", cmp.Or(outfile.CheckFolder(o.Checkpoint), o.othersCheckpoints())), Flag("json", outfile.CheckFile(o.JSON)))
+	return errors.Join(Flag("checkpoint", cmp.Or(atomicfile.CheckFolder(o.Checkpoint), o.othersCheckpoints())), Flag("json", atomicfile.CheckFile(o.JSON)))
 }
 
 // Flag adds the name of a flag to its error.
@@ -242,7 +242,7 @@ func (o *Options) WriteJSON(stdout io.Writer, summary any) error {
 	if o.JSON == "" {
 		return nil
 	}
-	return outfile.Emit(o.JSON, stdout, func(w io.Writer) error {
+	return atomicfile.Emit(o.JSON, stdout, func(w io.Writer) error {
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(summary)

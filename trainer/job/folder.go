@@ -10,16 +10,16 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weir-ml/weir/trainer/atomicfile"
 	"github.com/weir-ml/weir/trainer/metrics"
-	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // Folder is the folder of a run: the memory log and the losses, written during the run, and the
 // page, written at its end. In processes that do not lead, the Folder is nil.
 type Folder struct {
 	Path   string
-	Memory *outfile.Stream
-	Losses *outfile.Stream
+	Memory *atomicfile.Stream
+	Losses *atomicfile.Stream
 	Page   string // path of the page
 	made   bool   // whether this run created it
 }
@@ -30,27 +30,27 @@ type Folder struct {
 func (o *Options) OpenFolder(now time.Time) (f *Folder, err error) {
 	f = &Folder{Path: o.Folder, made: true}
 	if f.Path == "" {
-		f.Path, err = outfile.NewFolder("runs", now)
+		f.Path, err = atomicfile.NewFolder("runs", now)
 	} else {
 		_, missing := os.Stat(f.Path)
 		f.made = errors.Is(missing, os.ErrNotExist)
 		err = os.MkdirAll(f.Path, 0o777)
 		if err == nil && o.resumesItself() {
-			err = outfile.SetAside(f.Path, "memory.jsonl", "losses.csv", "report.html", "failure.rank")
+			err = atomicfile.SetAside(f.Path, "memory.jsonl", "losses.csv", "report.html", "failure.rank")
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("run folder: %w: name a folder that can be made with -run", outfile.Plain(err))
+		return nil, fmt.Errorf("run folder: %w: name a folder that can be made with -run", atomicfile.Plain(err))
 	}
 	f.Page = filepath.Join(f.Path, "report.html")
 	if _, exists := os.Lstat(f.Page); exists == nil {
 		err = fmt.Errorf("%s exists: name another folder with -run", f.Page)
 	}
-	open := func(name string) (s *outfile.Stream) {
+	open := func(name string) (s *atomicfile.Stream) {
 		if err != nil {
 			return nil
 		}
-		s, err = outfile.NewStream(filepath.Join(f.Path, name))
+		s, err = atomicfile.NewStream(filepath.Join(f.Path, name))
 		if at, is := errors.AsType[*fs.PathError](err); is && errors.Is(err, fs.ErrExist) {
 			err = fmt.Errorf("%s exists: name another folder with -run", at.Path)
 		}
@@ -61,7 +61,7 @@ func (o *Options) OpenFolder(now time.Time) (f *Folder, err error) {
 		_, err = io.WriteString(f.Losses, "step,bytes,loss_train,grad_norm,learning_rate,seconds,loss_heldout,standard_error\n")
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("run folder: %w", outfile.Plain(err)), f.Discard())
+		return nil, errors.Join(fmt.Errorf("run folder: %w", atomicfile.Plain(err)), f.Discard())
 	}
 	return f, nil
 }
@@ -112,7 +112,7 @@ func decimal(x float64) string { return strconv.FormatFloat(x, 'g', -1, 32) }
 // Finish completes all files and writes the page. If nothing could be written, it removes the
 // folder.
 func (f *Folder) Finish(page func(io.Writer) error) error {
-	err := errors.Join(f.Memory.Finish(), f.Losses.Finish(), outfile.Failed(f.Page, outfile.Write(f.Page, page)))
+	err := errors.Join(f.Memory.Finish(), f.Losses.Finish(), atomicfile.Failed(f.Page, atomicfile.Write(f.Page, page)))
 	if err != nil {
 		f.remove()
 	}
@@ -122,7 +122,7 @@ func (f *Folder) Finish(page func(io.Writer) error) error {
 // Discard removes the files of the run.
 func (f *Folder) Discard() error {
 	var faults []error
-	for _, s := range []*outfile.Stream{f.Memory, f.Losses} {
+	for _, s := range []*atomicfile.Stream{f.Memory, f.Losses} {
 		if s != nil {
 			faults = append(faults, s.Discard())
 		}

@@ -79,7 +79,7 @@ func TestMeetInReplicas(t *testing.T) {
 				require.Equal(t, process, w.processOf(first+rank))
 			}
 			require.Equal(t, process == 0, w.Leads())
-			require.Equal(t, o.Ranks, w.RunnerWorld().Ranks)
+			require.Equal(t, o.Ranks, w.RunnerTopology().Ranks)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func TestJoinEndsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dev, err := kernels.NewHost(kernels.HostConfig{})
 		require.NoError(t, err)
-		w := &World{First: 1, Count: 2, ranks: 2, meeting: tcp.Config{Address: "nowhere:0", Network: nowhere{}}}
+		w := &Process{First: 1, Count: 2, ranks: 2, meeting: tcp.Config{Address: "nowhere:0", Network: nowhere{}}}
 		err = w.Join(t.Context(), []Local{dev, dev})
 		require.ErrorContains(t, err, "tcp: rank 2 of 2")
 		require.NotErrorIs(t, err, tcp.ErrMissing)
@@ -128,7 +128,7 @@ func TestJoinEndsTogether(t *testing.T) {
 
 // An error of another rank is a consequence here, in whichever action it arrives.
 func TestConsequence(t *testing.T) {
-	w := &World{process: 1, First: 2, Count: 2}
+	w := &Process{process: 1, First: 2, Count: 2}
 	for want, err := range map[bool]error{true: &tcp.RemoteError{Rank: 0}, false: &tcp.RemoteError{Rank: 3}} {
 		require.Equal(t, want, w.consequence(&transport.StepError{Rank: 2, Err: err}))
 	}

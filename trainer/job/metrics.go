@@ -18,14 +18,14 @@ import (
 
 // Hooks returns the runner's hooks for the metrics. A process that does not lead keeps its
 // samples for the leader until the end of the step.
-func (w *World) Hooks(run *metrics.Run) runner.Hooks {
+func (w *Process) Hooks(run *metrics.Run) runner.Hooks {
 	hooks := run.Hooks()
 	if !w.Leads() {
 		hooks.Microbatch = func(s *memory.Sample) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if w.training {
-				if len(w.samples) == mostSamples {
+				if len(w.samples) == maxSamples {
 					w.samples = halve(w.samples)
 				}
 				w.samples = append(w.samples, *s)
@@ -35,9 +35,9 @@ func (w *World) Hooks(run *metrics.Run) runner.Hooks {
 	return hooks
 }
 
-// mostSamples is the maximum number of samples that a process keeps of a step (L7). If there are
+// maxSamples is the maximum number of samples that a process keeps of a step (L7). If there are
 // more, each sample that it keeps covers several microbatches.
-const mostSamples = 4096
+const maxSamples = 4096
 
 // halve replaces every two consecutive samples of a rank by one that covers both.
 func halve(samples []memory.Sample) []memory.Sample {
@@ -65,7 +65,7 @@ func halve(samples []memory.Sample) []memory.Sample {
 
 // Step runs a step, and sends the samples of all processes to the leader, which writes them to
 // the log of run. If the step fails, its samples are dropped.
-func (w *World) Step(ctx context.Context, run *metrics.Run, step func() (*runner.Result, error)) (*runner.Result, error) {
+func (w *Process) Step(ctx context.Context, run *metrics.Run, step func() (*runner.Result, error)) (*runner.Result, error) {
 	if w == nil {
 		return step()
 	}
@@ -106,7 +106,7 @@ func (h *history) behind(theirs *history) time.Duration {
 
 // JoinActions sends the last actions of all ranks, and their waits, to all processes. The leader
 // shows them on its page.
-func (w *World) JoinActions(run *metrics.Run) error {
+func (w *Process) JoinActions(run *metrics.Run) error {
 	if w == nil {
 		return nil
 	}
@@ -137,7 +137,7 @@ func (w *World) JoinActions(run *metrics.Run) error {
 
 // WaitsTable returns a table of how long ranks waited for each other. It is set by JoinActions,
 // and empty if there is only one process.
-func (w *World) WaitsTable() report.Table {
+func (w *Process) WaitsTable() report.Table {
 	table := report.Table{Title: "Waits by link", Head: []string{"rank", "for rank", "in all"}}
 	if w == nil {
 		return table

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/trainer/atomicfile"
 	"github.com/weir-ml/weir/trainer/costs"
-	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // usualStages is the default number of stages on one rank.
@@ -37,7 +37,7 @@ func (o *Options) ReadPlan() error {
 	}
 	file, err := os.Open(o.Plan)
 	if err != nil {
-		return fmt.Errorf("-plan: %w", outfile.Plain(err))
+		return fmt.Errorf("-plan: %w", atomicfile.Plain(err))
 	}
 	defer file.Close() // the file was only read
 	read, err := format.Read(file, format.Options{Name: o.Plan})
@@ -65,7 +65,7 @@ func (o *Options) ReadPlan() error {
 func (o *Options) place(parts int) error {
 	found, err := schedule.Find(o.Plan)
 	if o.Fixed != nil {
-		found, err = schedule.Schedule{Rule: lower.Fixed(o.Fixed), Ascends: ascends(o.Fixed)}, nil
+		found, err = schedule.Schedule{Rule: lower.RuleFromPlan(o.Fixed), AscendingBackward: ascendingBackward(o.Fixed)}, nil
 	}
 	if err != nil {
 		err = fmt.Errorf("-plan: %s", diagnostic.Text(err, nil))
@@ -105,16 +105,16 @@ func (o *Options) place(parts int) error {
 	return errors.Join(faults...)
 }
 
-// Ascends reports whether the backward takes microbatches in ascending order, so that gradients
+// AscendingBackward reports whether the backward takes microbatches in ascending order, so that gradients
 // are bit-equal under all such plans (L9).
-func (o *Options) Ascends() bool {
+func (o *Options) AscendingBackward() bool {
 	whole := o.Schedule.Name == "seq1f1b" && o.Slices < 2 // without slices, seq1f1b equals 1F1B
-	return (o.Schedule.Ascends || whole) && !o.Descending
+	return (o.Schedule.AscendingBackward || whole) && !o.Descending
 }
 
 // ascends reports whether every stage of a plan adds up its gradients in ascending order of
 // microbatches.
-func ascends(plan *schedule.Plan) bool {
+func ascendingBackward(plan *schedule.Plan) bool {
 	if plan.Placement.Copies > 1 {
 		return false // each copy adds up its own microbatches
 	}
@@ -153,8 +153,8 @@ func (o *Options) prove() error {
 		Placement: o.Placement, Microbatches: most, Group: o.Group, Cap: o.Cap, Slices: o.Slices,
 	})
 	if err == nil {
-		split := slices.Repeat([]schedule.Facts{{Split: true}}, o.Placement.Stages())
-		_, err = lower.Prepare(plan, lower.Passes{Facts: split, Capacity: o.Capacity, NoLifetimes: true})
+		split := slices.Repeat([]schedule.StageInfo{{Split: true}}, o.Placement.Stages())
+		_, err = lower.Prepare(plan, lower.Passes{StageInfo: split, Capacity: o.Capacity, NoLifetimes: true})
 	}
 	if unused, ok := errors.AsType[*schedule.UnusedError](err); ok {
 		return fmt.Errorf("-plan %s %s: leave out -%s %d%s", unused.Rule, unused.Reason, strings.ToLower(unused.Field), unused.Value, unused.Advice)
@@ -186,7 +186,7 @@ func (o *Options) prove() error {
 func readCosts(path string) (*simulate.Costs, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, outfile.Plain(err)
+		return nil, atomicfile.Plain(err)
 	}
 	defer file.Close() // the file was only read
 	read, err := simulate.ReadCosts(file)

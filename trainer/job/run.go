@@ -9,9 +9,9 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/weir-ml/weir/trainer/atomicfile"
 	"github.com/weir-ml/weir/trainer/checkpoint"
 	"github.com/weir-ml/weir/trainer/launch"
-	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/tcp"
 )
@@ -22,8 +22,8 @@ import (
 type Trainer interface {
 	// Check checks the flags, which the checkpoint may have set, and calls Options.Validate.
 	Check(ctx context.Context) error
-	// Build makes the devices of this process's ranks, joins the others (World.Join), and makes the
-	// model and its runner with World.RunnerWorld, World.Hooks, and FirstStep set to Session.Done. All
+	// Build makes the devices of this process's ranks, joins the others (Process.Join), and makes the
+	// model and its runner with World.RunnerTopology, Process.Hooks, and FirstStep set to Session.Done. All
 	// processes must agree on the flags of the job, Session.Deciding and Session.Done: Build passes
 	// only other facts to Join.
 	Build(ctx context.Context) error
@@ -35,7 +35,7 @@ type Trainer interface {
 	Begin(ctx context.Context) error
 	// Start is called before the first step: it may evaluate the model.
 	Start(ctx context.Context) error
-	// Step trains a step (World.Step) and updates the weights.
+	// Step trains a step (Process.Step) and updates the weights.
 	Step(ctx context.Context) error
 	// State returns the state of the run for a checkpoint, and this process's pieces of it.
 	State() (checkpoint.State, []checkpoint.Piece, error)
@@ -46,9 +46,9 @@ type Trainer interface {
 	// why the run has failed. saved reports whether the weights are in a checkpoint. End returns an
 	// error only if results could not be written.
 	End(ended error, saved bool) error
-	// Standings returns what the ranks of this process's runner are doing, if it links them itself. It
+	// Statuses returns what the ranks of this process's runner are doing, if it links them itself. It
 	// is called on any goroutine, after Build.
-	Standings() []transport.Standing
+	Statuses() []transport.RankStatus
 }
 
 // Session is the state of a run, which Run sets and a Trainer reads.
@@ -63,9 +63,9 @@ type Session struct {
 	// Opened, unless nil, checks the checkpoint that the run resumes, and may set its Step.
 	Opened func(c *checkpoint.Checkpoint) error
 
-	World       *World // this process's part of the job; nil if it is the only one
-	First, Done int    // the number of steps before this run, and so far
-	Passed      error  // why newer checkpoints than the one that is resumed were skipped
+	Process     *Process // this process's part of the job; nil if it is the only one
+	First, Done int      // the number of steps before this run, and so far
+	Passed      error    // why newer checkpoints than the one that is resumed were skipped
 
 	built   atomic.Bool
 	trainer Trainer
@@ -81,7 +81,7 @@ func (s *Session) Run(ctx context.Context, t Trainer) (err error) {
 	stop := func() {}
 	defer func() {
 		stop()
-		err = errors.Join(err, s.World.Close())
+		err = errors.Join(err, s.Process.Close())
 	}()
 	if err := s.prepare(ctx, &stop); err != nil {
 		if ctx.Err() != nil {
@@ -108,13 +108,13 @@ func (s *Session) prepare(ctx context.Context, stop *func()) error {
 	if err := s.ReadPlan(); err != nil { // sets the number of ranks
 		return err
 	}
-	if s.World, err = s.Meet(ctx, os.Getenv, s.Say); err != nil {
+	if s.Process, err = s.Meet(ctx, os.Getenv, s.Say); err != nil {
 		return err
 	}
-	if s.World != nil {
-		s.World.facts = s.facts
+	if s.Process != nil {
+		s.Process.facts = s.facts
 	}
-	*stop = s.World.Answer(s.status, s.Say)
+	*stop = s.Process.Answer(s.status, s.Say)
 	if err := s.trainer.Check(ctx); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (s *Session) prepare(ctx context.Context, stop *func()) error {
 			return fmt.Errorf("-resume: %w", err)
 		}
 	}
-	if err := s.CheckCheckpoint(ctx, s.World); err != nil {
+	if err := s.CheckCheckpoint(ctx, s.Process); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -175,7 +175,7 @@ func (s *Session) train(ctx context.Context) error {
 		}
 		s.Done++
 		last := s.Done == *s.Steps
-		due, err := s.Due(ctx, s.World, int64(s.Done), last)
+		due, err := s.Due(ctx, s.Process, int64(s.Done), last)
 		if due && err == nil {
 			err = s.save()
 		}
@@ -192,8 +192,8 @@ func (s *Session) train(ctx context.Context) error {
 // save writes a checkpoint together with the other processes.
 func (s *Session) save() error {
 	state, pieces, err := s.trainer.State()
-	if err = s.World.share(context.Background(), err); err == nil { // otherwise the others would wait for this process
-		err = s.Save(s.World, state, s.Deciding, pieces...)
+	if err = s.Process.share(context.Background(), err); err == nil { // otherwise the others would wait for this process
+		err = s.Save(s.Process, state, s.Deciding, pieces...)
 	}
 	if err == nil {
 		s.saved = s.Done
@@ -204,15 +204,15 @@ func (s *Session) save() error {
 // finish ends the run in all processes: it writes the last checkpoint and the results, also of a run
 // that was interrupted or has failed, and returns the reason of the end.
 func (s *Session) finish(ctx context.Context, err error) error {
-	err = s.World.Settle(ctx, s.Done, err)
+	err = s.Process.Settle(ctx, s.Done, err)
 	interrupted := errors.Is(err, ErrInterrupted)
-	sound := err == nil || interrupted || errors.Is(err, outfile.ErrWriting) // the weights are valid
-	save, fault := s.World.Agree(context.Background(), s.Checkpoint != "" && sound && s.Done > s.First && s.saved != s.Done)
+	sound := err == nil || interrupted || errors.Is(err, atomicfile.ErrWriting) // the weights are valid
+	save, fault := s.Process.Agree(context.Background(), s.Checkpoint != "" && sound && s.Done > s.First && s.saved != s.Done)
 	if save && fault == nil {
 		fault = s.save()
 	}
 	ended := s.trainer.End(err, s.saved == s.Done)
-	fault = cmp.Or(fault, s.World.share(context.Background(), ended)) // no process calls results written that are not
+	fault = cmp.Or(fault, s.Process.share(context.Background(), ended)) // no process calls results written that are not
 	switch {
 	case err != nil && !interrupted:
 		return err
@@ -231,8 +231,8 @@ func (s *Session) status() launch.Status {
 	switch {
 	case !s.built.Load():
 		return launch.Status{Text: "the job prepares its first step\n"}
-	case s.World == nil && s.AllRanks() == 1:
+	case s.Process == nil && s.AllRanks() == 1:
 		return launch.Status{Text: "rank 0 is the only rank, and waits for none\n"}
 	}
-	return Status(append(s.trainer.Standings(), s.World.Standings()...))
+	return Status(append(s.trainer.Statuses(), s.Process.Statuses()...))
 }

@@ -41,16 +41,16 @@ type ending struct {
 // run ends.
 const endHello = "the end of the run"
 
-// mostSettling is the maximum number of times that Settle begins again because other ranks were still
+// maxSettling is the maximum number of times that Settle begins again because other ranks were still
 // in a step.
-const mostSettling = 16
+const maxSettling = 16
 
 // Settle makes all processes end the run in the same way. err is this process's result after done
 // steps. A process may call Settle at any time, also while the others are in a step or begin the next
 // one: their step then fails, and they must call Settle too. Settle returns the error of this process
 // or of another one, if any has failed; otherwise ErrInterrupted if the context of any process ended
 // the run.
-func (w *World) Settle(ctx context.Context, done int, err error) error {
+func (w *Process) Settle(ctx context.Context, done int, err error) error {
 	interrupted := err != nil && ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx)) || w.consequence(err))
 	if w == nil && interrupted {
 		return ErrInterrupted
@@ -67,7 +67,7 @@ func (w *World) Settle(ctx context.Context, done int, err error) error {
 		mine.Failed = err.Error()
 	}
 	var fault, failed error
-	for range mostSettling {
+	for range maxSettling {
 		interrupted, failed = mine.Interrupted, nil
 		fault = w.each(func(_ int, end *tcp.Endpoint[kernels.Buffer]) error {
 			return end.Begin(context.Background(), []byte(endHello))
@@ -123,7 +123,7 @@ func (e *elsewhereError) Error() string {
 }
 
 // consequence reports whether an error was caused by another process or by the end of one.
-func (w *World) consequence(err error) bool {
+func (w *Process) consequence(err error) bool {
 	if w == nil {
 		return false
 	}

@@ -11,9 +11,9 @@ import (
 )
 
 // Status returns a line for each rank. If any rank waits, it adds a line with the ranks that all
-// others wait for, directly or through others. The standings are those of this process's goroutines
-// (Runner.Standings) or of a World.
-func Status(ranks []transport.Standing) launch.Status {
+// others wait for, directly or through others. The statuses are those of this process's goroutines
+// (Runner.Statuses) or of a Process.
+func Status(ranks []transport.RankStatus) launch.Status {
 	var text strings.Builder
 	for _, s := range ranks {
 		fmt.Fprintln(&text, s)
@@ -28,7 +28,7 @@ func Status(ranks []transport.Standing) launch.Status {
 // Answer answers SIGUSR1 by passing the lines of status to say. In the leading process, it also
 // answers weir status and weir hang. It does so until stop is called. status may be called from any
 // goroutine.
-func (w *World) Answer(status func() launch.Status, say func(line string)) (stop func()) {
+func (w *Process) Answer(status func() launch.Status, say func(line string)) (stop func()) {
 	unsignal := onSignal(func() {
 		for line := range strings.Lines(status().Text) {
 			say(strings.TrimSuffix(line, "\n"))

@@ -27,10 +27,10 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// The nil World is the only process: every method works on it.
+// The nil Process is the only process: every method works on it.
 func TestNilWorld(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	var w *World
+	var w *Process
 	value := reflect.ValueOf(w)
 	for i := range value.NumMethod() {
 		method := value.Type().Method(i)
@@ -68,17 +68,17 @@ func TestNilWorld(t *testing.T) {
 }
 
 // worlds returns the joined processes of a job with one rank each.
-func worlds(t *testing.T, processes int) []*World {
+func worlds(t *testing.T, processes int) []*Process {
 	t.Helper()
 	address := "unix:" + filepath.Join(t.TempDir(), "s")
-	var all []*World
+	var all []*Process
 	for i := range processes {
-		all = append(all, &World{
+		all = append(all, &Process{
 			Processes: processes, process: i, First: i, Count: 1, ranks: processes, pipeline: processes,
 			meeting: tcp.Config{Address: address}, say: func(string) {},
 		})
 	}
-	for _, err := range each(all, func(w *World) error {
+	for _, err := range each(all, func(w *Process) error {
 		host, err := kernels.NewHost(kernels.HostConfig{})
 		if err != nil {
 			return err
@@ -88,12 +88,12 @@ func worlds(t *testing.T, processes int) []*World {
 	}) {
 		require.NoError(t, err)
 	}
-	t.Cleanup(func() { each(all, (*World).Close) })
+	t.Cleanup(func() { each(all, (*Process).Close) })
 	return all
 }
 
 // each calls f for all processes at once.
-func each(all []*World, f func(w *World) error) []error {
+func each(all []*Process, f func(w *Process) error) []error {
 	errs := make([]error, len(all))
 	var done sync.WaitGroup
 	for i, w := range all {
@@ -105,9 +105,9 @@ func each(all []*World, f func(w *World) error) []error {
 
 // steps runs a step of both processes, in which process 1 has some microbatches, and returns the
 // errors.
-func steps(t *testing.T, all []*World, runs []*metrics.Run, number int64, microbatches int, fails error) {
+func steps(t *testing.T, all []*Process, runs []*metrics.Run, number int64, microbatches int, fails error) {
 	t.Helper()
-	for process, err := range each(all, func(w *World) error {
+	for process, err := range each(all, func(w *Process) error {
 		run := runs[w.process]
 		_, err := run.Step(func() (*runner.Result, error) {
 			return w.Step(t.Context(), run, func() (*runner.Result, error) {
@@ -149,11 +149,11 @@ func TestSamples(t *testing.T) {
 	steps(t, all, runs, 8, 2, nil)
 	require.NotContains(t, log.String(), `"step":7`)
 	require.Equal(t, 2, strings.Count(log.String(), `"step":8`))
-	steps(t, all, runs, 9, 3*mostSamples+1, nil)
-	require.LessOrEqual(t, cap(all[1].samples), 2*mostSamples)
+	steps(t, all, runs, 9, 3*maxSamples+1, nil)
+	require.LessOrEqual(t, cap(all[1].samples), 2*maxSamples)
 	lines := strings.Count(log.String(), `"step":9`)
-	require.Greater(t, lines, mostSamples/2)
-	require.LessOrEqual(t, lines, mostSamples)
+	require.Greater(t, lines, maxSamples/2)
+	require.LessOrEqual(t, lines, maxSamples)
 }
 
 // nothing is an empty space.
@@ -193,13 +193,13 @@ func saving(t *testing.T, dir string) *Options {
 func TestFailedCheckpointLeavesNothing(t *testing.T) {
 	const processes = 3
 	all := worlds(t, processes)
-	for _, err := range each(all, func(w *World) error { return w.ends[0].Begin(t.Context(), nil) }) {
+	for _, err := range each(all, func(w *Process) error { return w.ends[0].Begin(t.Context(), nil) }) {
 		require.NoError(t, err)
 	}
 	dir := filepath.Join(t.TempDir(), "saved")
 	planted := errors.New("planted")
 	save := func(step int64, fails int, same bool) []error {
-		return each(all, func(w *World) error {
+		return each(all, func(w *Process) error {
 			name := fmt.Sprint("tensor", w.process)
 			if same {
 				name = "tensor" // two shards have it, so that Commit fails
@@ -259,7 +259,7 @@ func TestSaveLeavesTheMetadata(t *testing.T) {
 // When one process ends the run, all end it in the same way, whatever the others do at that time, and
 // within seconds.
 func TestSettle(t *testing.T) {
-	step := func(w *World) error {
+	step := func(w *Process) error {
 		if err := w.ends[0].Begin(context.Background(), []byte("a step")); err != nil {
 			return err
 		}
@@ -272,19 +272,19 @@ func TestSettle(t *testing.T) {
 	for name, test := range map[string]struct {
 		ctx   context.Context // of process 0
 		err   error           // of process 0
-		other func(w *World) error
+		other func(w *Process) error
 		want  [2]string
 	}{
-		"all is done":                               {t.Context(), nil, func(*World) error { return nil }, [2]string{}},
+		"all is done":                               {t.Context(), nil, func(*Process) error { return nil }, [2]string{}},
 		"interrupted, the other begins a step":      {stopped, context.Canceled, step, [2]string{"interrupted", "interrupted"}},
-		"interrupted, the other is done":            {stopped, context.Canceled, func(*World) error { return nil }, [2]string{"interrupted", "interrupted"}},
-		"interrupted, the other exchanges":          {stopped, context.Canceled, func(w *World) error { _, err := w.Agree(t.Context(), true); return err }, [2]string{"interrupted", "interrupted"}},
+		"interrupted, the other is done":            {stopped, context.Canceled, func(*Process) error { return nil }, [2]string{"interrupted", "interrupted"}},
+		"interrupted, the other exchanges":          {stopped, context.Canceled, func(w *Process) error { _, err := w.Agree(t.Context(), true); return err }, [2]string{"interrupted", "interrupted"}},
 		"failed, the other begins a step":           {t.Context(), failure, step, [2]string{"the disk is full", "rank 0: the disk is full"}},
-		"failed, the other exchanges":               {t.Context(), failure, func(w *World) error { _, err := w.Agree(t.Context(), true); return err }, [2]string{"the disk is full", "the disk is full"}},
+		"failed, the other exchanges":               {t.Context(), failure, func(w *Process) error { _, err := w.Agree(t.Context(), true); return err }, [2]string{"the disk is full", "the disk is full"}},
 		"failed while it is interrupted":            {stopped, failure, step, [2]string{"the disk is full", "rank 0: the disk is full"}},
-		"interrupted, and the other fails":          {stopped, context.Canceled, func(*World) error { return failure }, [2]string{"rank 1: the disk is full", "the disk is full"}},
-		"the steps differ":                          {t.Context(), fmt.Errorf("%w: a and b", transport.ErrRanks), func(*World) error { return fmt.Errorf("%w: a and b", transport.ErrRanks) }, [2]string{"do not run the same step: a and b", "do not run the same step: a and b"}},
-		"interrupted, the other fails beginning it": {stopped, context.Canceled, func(w *World) error { return errors.Join(w.ends[0].Begin(t.Context(), nil), abort(w, failure)) }, [2]string{"rank 1: the disk is full", "the disk is full"}},
+		"interrupted, and the other fails":          {stopped, context.Canceled, func(*Process) error { return failure }, [2]string{"rank 1: the disk is full", "the disk is full"}},
+		"the steps differ":                          {t.Context(), fmt.Errorf("%w: a and b", transport.ErrRanks), func(*Process) error { return fmt.Errorf("%w: a and b", transport.ErrRanks) }, [2]string{"do not run the same step: a and b", "do not run the same step: a and b"}},
+		"interrupted, the other fails beginning it": {stopped, context.Canceled, func(w *Process) error { return errors.Join(w.ends[0].Begin(t.Context(), nil), abort(w, failure)) }, [2]string{"rank 1: the disk is full", "the disk is full"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := worlds(t, 2)
@@ -292,7 +292,7 @@ func TestSettle(t *testing.T) {
 				require.NoError(t, err)
 			}
 			began := time.Now()
-			errs := each(all, func(w *World) error {
+			errs := each(all, func(w *Process) error {
 				if w.process == 0 {
 					return w.Settle(test.ctx, 5, test.err)
 				}
@@ -312,7 +312,7 @@ func TestSettle(t *testing.T) {
 }
 
 // abort aborts the step of a process, and returns the cause.
-func abort(w *World, cause error) error {
+func abort(w *Process, cause error) error {
 	w.ends[0].Abort(cause)
 	return cause
 }

@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// mostFolder is the maximum length of the path of a folder for sockets: on some systems, the path
+// maxFolder is the maximum length of the path of a folder for sockets: on some systems, the path
 // of a socket may have at most 103 bytes.
-const mostFolder = 70
+const maxFolder = 70
 
 // socketFolder returns the folder for the sockets of launchers and of running processes:
 // TMPDIR, or /tmp if its path is too long.
 func socketFolder() string {
-	if dir := os.TempDir(); len(dir) <= mostFolder {
+	if dir := os.TempDir(); len(dir) <= maxFolder {
 		return dir
 	}
 	return "/tmp"
@@ -32,7 +32,7 @@ const (
 func Folder() (folder string, remove func(), err error) {
 	removeLeft()
 	if folder, err = os.MkdirTemp(socketFolder(), jobPrefix); err != nil {
-		return "", nil, fmt.Errorf("launch: a folder for sockets: %w: set TMPDIR to a folder whose path has at most %d bytes", err, mostFolder)
+		return "", nil, fmt.Errorf("launch: a folder for sockets: %w: set TMPDIR to a folder whose path has at most %d bytes", err, maxFolder)
 	}
 	// The socket gets its name only once it listens. Otherwise, another process might find that
 	// it refuses connections, and remove the folder.

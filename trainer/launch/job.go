@@ -300,14 +300,14 @@ func (l *lines) line(line []byte) {
 	_, _ = l.w.Write(line) // the job continues even if no one reads its output
 }
 
-// mostLine is the maximum length of a line in bytes: longer lines are broken.
-const mostLine = 64 << 10
+// maxLine is the maximum length of a line in bytes: longer lines are broken.
+const maxLine = 64 << 10
 
 // copy copies the output of a process, line by line, with a prefix, and closes the file.
 func (l *lines) copy(prefix []byte, from *os.File) {
-	r := bufio.NewReaderSize(from, mostLine)
+	r := bufio.NewReaderSize(from, maxLine)
 	for {
-		line, err := r.ReadSlice('\n') // returns at most mostLine bytes
+		line, err := r.ReadSlice('\n') // returns at most maxLine bytes
 		if len(line) > 0 {
 			l.line(slices.Concat(prefix, bytes.TrimSuffix(line, newline), newline))
 		}

@@ -37,7 +37,7 @@ func statusSockets() map[int]string {
 
 const (
 	statusPrefix = "weir-status-"
-	mostStatus   = 1 << 20 // maximum size of a status in bytes
+	maxStatus    = 1 << 20 // maximum size of a status in bytes
 )
 
 // patience is the maximum time for sending or receiving a status.
@@ -76,7 +76,7 @@ func ServeStatus(status func() Status) (io.Closer, error) {
 type Status struct {
 	Process int             `json:"-"` // process number on this host
 	Text    string          // lines for people
-	Ranks   json.RawMessage `json:",omitempty"` // a []transport.Standing for weir hang; may be absent
+	Ranks   json.RawMessage `json:",omitempty"` // a []transport.RankStatus for weir hang; may be absent
 }
 
 // Statuses queries this user's processes on this host, concurrently: the given ones, or, if none
@@ -125,6 +125,6 @@ func ask(path string, deadline time.Time) (s Status, err error) {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return s, err
 	}
-	err = json.NewDecoder(io.LimitReader(conn, mostStatus)).Decode(&s)
+	err = json.NewDecoder(io.LimitReader(conn, maxStatus)).Decode(&s)
 	return s, err
 }

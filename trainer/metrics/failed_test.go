@@ -38,7 +38,7 @@ func TestTheLastActionEnds(t *testing.T) {
 			run.Begin(metrics.Config{Spaces: []metrics.Space{nothing{}}})
 			hooks := run.Hooks()
 			_, _ = run.Step(func() (*runner.Result, error) {
-				for _, action := range []schedule.Action{schedule.Act(schedule.I, 0, 63), schedule.Act(schedule.W, 0, 63)} {
+				for _, action := range []schedule.Action{schedule.NewAction(schedule.I, 0, 63), schedule.NewAction(schedule.W, 0, 63)} {
 					hooks.Action(0, action)
 					time.Sleep(time.Second)
 				}
@@ -81,7 +81,7 @@ func TestPageOfAFailedRun(t *testing.T) {
 			run.FinishStep(step+1, result, 1, 1)
 		}
 		_, err := run.Step(func() (*runner.Result, error) {
-			run.Hooks().Action(2, schedule.Act(schedule.F, 0, 0)) // there are no actions of the others
+			run.Hooks().Action(2, schedule.NewAction(schedule.F, 0, 0)) // there are no actions of the others
 			return nil, c.err
 		})
 		require.ErrorIs(t, err, c.err)

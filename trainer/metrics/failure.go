@@ -14,7 +14,7 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
-	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/trainer/atomicfile"
 )
 
 // failures records the files written after a failed step.
@@ -56,9 +56,9 @@ func (r *Run) dump(rank int, err error, held iter.Seq[memory.Info]) {
 	samples := r.Samples(rank)
 	dumped := os.MkdirAll(r.Failures, 0o777) // the first process has made it, perhaps on another host
 	if dumped == nil {
-		dumped = outfile.Write(path, func(w io.Writer) error { return memlog.Dump(w, samples, owners) })
+		dumped = atomicfile.Write(path, func(w io.Writer) error { return memlog.Dump(w, samples, owners) })
 	}
-	dumped = outfile.Failed(path, dumped)
+	dumped = atomicfile.Failed(path, dumped)
 	r.failed.mu.Lock()
 	defer r.failed.mu.Unlock()
 	r.failed.paths = append(r.failed.paths, path)

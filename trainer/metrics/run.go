@@ -147,7 +147,7 @@ func (r *Run) microbatch(sample *memory.Sample) {
 	r.log.Sample(sample)
 }
 
-// add adds a record to those of the page. The page shows only the first memreport.MostRanks ranks.
+// add adds a record to those of the page. The page shows only the first memreport.MaxRanks ranks.
 func (r *Run) add(record *memlog.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -36,7 +36,7 @@ func parseHeader(header []byte, data int64) (infos []Info, metadata map[string]s
 	}
 	fault := jsonfile.Members(text, "the header", func(name string, _ int, value []byte) *jsonfile.Fault {
 		if name == metadataKey {
-			return jsonfile.Unmarshal(value, "the header", mostDimensions, &metadata)
+			return jsonfile.Unmarshal(value, "the header", maxDimensions, &metadata)
 		}
 		info, fault := readInfo(value, name)
 		if infos = append(infos, info); fault != nil {
@@ -67,8 +67,8 @@ func parseHeader(header []byte, data int64) (infos []Info, metadata map[string]s
 	return infos, metadata, nil
 }
 
-// mostDimensions is the maximum number of dimensions of a tensor.
-const mostDimensions = 1024
+// maxDimensions is the maximum number of dimensions of a tensor.
+const maxDimensions = 1024
 
 // known is a supported dtype.
 type known DType
@@ -95,7 +95,7 @@ func readInfo(text []byte, name string) (Info, *jsonfile.Fault) {
 	if fault := badName(name); fault != "" {
 		return wrong("its name %s", fault)
 	}
-	if fault := jsonfile.Unmarshal(text, "the header", mostDimensions, &own); fault != nil {
+	if fault := jsonfile.Unmarshal(text, "the header", maxDimensions, &own); fault != nil {
 		return Info{}, fault
 	}
 	dtype := DType(own.DType)

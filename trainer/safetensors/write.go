@@ -16,7 +16,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/trainer/atomicfile"
 )
 
 const (
@@ -73,7 +73,7 @@ func Load[T Element](name string, shape []int, load func() ([]T, error)) Tensor 
 // that opens path, also after a crash or a loss of power, finds the old file or the complete
 // new one. The new file has the permissions of the old one.
 func WriteFile(path string, metadata map[string]string, tensors ...Tensor) error {
-	err := outfile.Write(path, func(w io.Writer) error { return Write(w, metadata, tensors...) })
+	err := atomicfile.Write(path, func(w io.Writer) error { return Write(w, metadata, tensors...) })
 	if err != nil && !errors.Is(err, ErrInput) {
 		return fmt.Errorf("safetensors: %w", err)
 	}

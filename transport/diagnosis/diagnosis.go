@@ -31,16 +31,16 @@ type Wait struct {
 }
 
 // Of diagnoses a job of these ranks.
-func Of(ranks []transport.Standing) *Diagnosis {
+func Of(ranks []transport.RankStatus) *Diagnosis {
 	d := &Diagnosis{Places: map[int]string{}}
-	byID := map[int]transport.Standing{}
+	byID := map[int]transport.RankStatus{}
 	var oldest time.Duration
 	var latest int64
 	for _, s := range ranks {
 		byID[s.Rank], oldest, latest = s, max(oldest, s.Age), max(latest, s.Step)
 	}
 	// All ranks begin a step together, so any wait in an earlier step is over.
-	waits := func(s transport.Standing) bool { return s.Waits && s.Age < silent && s.Step >= latest }
+	waits := func(s transport.RankStatus) bool { return s.Waits && s.Age < silent && s.Step >= latest }
 	g := Graph{}
 	for _, s := range ranks {
 		place := fmt.Sprintf("step %d", s.Step)
@@ -68,7 +68,7 @@ func Of(ranks []transport.Standing) *Diagnosis {
 			continue
 		}
 		s := byID[end[0]]
-		var first transport.Standing // the rank that has waited longest for it
+		var first transport.RankStatus // the rank that has waited longest for it
 		for _, w := range d.Waits {
 			if w.For == s.Rank && byID[w.Rank].Since >= first.Since {
 				first = byID[w.Rank]

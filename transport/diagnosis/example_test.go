@@ -12,10 +12,10 @@ import (
 
 // Rank 1 waits for a tensor, and rank 0 computes.
 func Example() {
-	ranks := []transport.Standing{
-		{Step: 3, Waiting: waitgraph.Waiting{Rank: 0, Action: schedule.Act(schedule.F, 0, 0)}},
+	ranks := []transport.RankStatus{
+		{Step: 3, Waiting: waitgraph.Waiting{Rank: 0, Action: schedule.NewAction(schedule.F, 0, 0)}},
 		{Step: 3, Waits: true, Since: 7 * time.Second, Waiting: waitgraph.Waiting{
-			Rank: 1, Action: schedule.Act(schedule.RecvF, 1, 0), ForRank: 0, For: schedule.Act(schedule.F, 0, 0),
+			Rank: 1, Action: schedule.NewAction(schedule.RecvF, 1, 0), ForRank: 0, For: schedule.NewAction(schedule.F, 0, 0),
 		}},
 	}
 	fmt.Println(diagnosis.Of(ranks))

@@ -50,7 +50,7 @@ func (c *Config[T]) Validate() error {
 		faults = append(faults, fmt.Errorf("local: a link of capacity %d", c.Capacity))
 	}
 	if c.Copy == nil && c.Ranks > 1 {
-		faults = append(faults, errors.New("local: links without Copy: set World.Copy to a function that copies a handle of one rank into a buffer of another's space"))
+		faults = append(faults, errors.New("local: links without Copy: set Topology.Copy to a function that copies a handle of one rank into a buffer of another's space"))
 	}
 	return errors.Join(faults...)
 }
@@ -146,7 +146,7 @@ func New[T any](cfg Config[T]) (*Links[T], error) {
 	return l, nil
 }
 
-// Rank returns the endpoint of a rank, for World.Transport.
+// Rank returns the endpoint of a rank, for Topology.Transport.
 func (l *Links[T]) Rank(rank int) *Endpoint[T] { return &l.ends[rank] }
 
 // Close closes the links. No rank may be in a call.
@@ -312,7 +312,7 @@ func (e *Endpoint[T]) copy(link *link[T], lent, to []T) (err error) {
 		}
 		if l.comparable && any(to[i]) == any(h) && any(h) != any(*new(T)) {
 			to[i] = *new(T) // it belongs to the sender
-			return fmt.Errorf("%w: World.Copy returned the handle of rank %d: return a copy, of class Transfer, in the space of rank %d", ErrNoCopy, link.from, e.rank)
+			return fmt.Errorf("%w: Topology.Copy returned the handle of rank %d: return a copy, of class Transfer, in the space of rank %d", ErrNoCopy, link.from, e.rank)
 		}
 		if l.cfg.Sum != nil {
 			made, err := l.cfg.Sum(e.rank, to[i])

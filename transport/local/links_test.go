@@ -254,7 +254,7 @@ func TestStallInAWindow(t *testing.T) {
 			ranks.Go(func() {
 				end := links.Rank(rank)
 				assert.NoError(t, end.Begin(t.Context(), nil))
-				end.Runs(9, schedule.Act(schedule.F, rank, 5))
+				end.Runs(9, schedule.NewAction(schedule.F, rank, 5))
 				grads := transport.Tag{Stage: 1, Content: transport.Grads}
 				if rank == 0 {
 					errs[rank] = end.Get(t.Context(), 1, grads, 0, make([]byte, 1))

@@ -9,21 +9,21 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Standings returns the current standings of all ranks. It may be called from any goroutine.
-func (l *Links[T]) Standings() (all []transport.Standing) {
+// Statuses returns the current statuses of all ranks. It may be called from any goroutine.
+func (l *Links[T]) Statuses() (all []transport.RankStatus) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for rank := range l.ends {
-		all = append(all, l.standing(rank))
+		all = append(all, l.status(rank))
 	}
 	return all
 }
 
-// standing returns the current standing of a rank.
-func (l *Links[T]) standing(rank int) transport.Standing {
+// status returns the current status of a rank.
+func (l *Links[T]) status(rank int) transport.RankStatus {
 	e := &l.ends[rank]
 	w := &e.wait
-	s := transport.Standing{Step: e.step.Load(), Last: schedule.Action(e.lastAction.Load()).WithDrop(0).WithJoin(false)}
+	s := transport.RankStatus{Step: e.step.Load(), Last: schedule.Action(e.lastAction.Load()).WithDrop(0).WithJoin(false)}
 	s.Rank, s.Action = rank, schedule.Action(e.action.Load()).WithDrop(0).WithJoin(false)
 	s.ForRank = l.waitsFor(rank)
 	if s.Waits = s.ForRank >= 0; !s.Waits {
@@ -85,17 +85,17 @@ func (l *Links[T]) findDeadlock(e *Endpoint[T]) {
 // endStalled ends the step because of a deadlock, or because no rank has made progress during the
 // given time.
 func (l *Links[T]) endStalled(still time.Duration) {
-	err := &transport.StallError{Still: still}
+	err := &transport.StallError{IdleFor: still}
 	var waiting []waitgraph.Waiting
 	for rank := range l.ends {
-		s := l.standing(rank)
+		s := l.status(rank)
 		err.Ranks = append(err.Ranks, s)
 		if reason := l.ends[rank].wait.reason; reason != waitNone && reason != waitAll && s.Waits {
 			waiting = append(waiting, s.Waiting)
 		}
 	}
 	if still == 0 {
-		err.Way = waitgraph.FindCycle(waiting)
+		err.WaitChain = waitgraph.FindCycle(waiting)
 	}
 	l.abort(err)
 }

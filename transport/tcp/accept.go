@@ -81,7 +81,7 @@ func (d *acceptor) track(conn net.Conn, on bool) bool {
 	defer d.mu.Unlock()
 	d.handshakes = slices.DeleteFunc(d.handshakes, func(c net.Conn) bool { return c == conn })
 	if on && !d.closed {
-		if len(d.handshakes) == mostHandshakes {
+		if len(d.handshakes) == maxHandshakes {
 			_ = d.handshakes[0].Close() // it has not sent a valid greeting
 			d.handshakes = d.handshakes[1:]
 		}

@@ -82,18 +82,18 @@ const (
 	defaultMeeting = time.Minute
 	defaultSilence = 10 * time.Second
 	defaultStall   = 5 * time.Minute
-	leastSilence   = 10 * time.Millisecond
+	minSilence     = 10 * time.Millisecond
 	unlimited      = 100 * 365 * 24 * time.Hour
-	mostRanks      = 1 << 16
-	mostPath       = 107 // the longest socket path, in bytes, that every system supports
+	maxRanks       = 1 << 16
+	maxPath        = 107 // the longest socket path, in bytes, that every system supports
 )
 
 // Validate reports every fault.
 func (c *Config) Validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("tcp: "+format, args...)) }
-	if c.Ranks < 1 || c.Ranks > mostRanks {
-		fault("%d ranks: give 1 to %d", c.Ranks, mostRanks)
+	if c.Ranks < 1 || c.Ranks > maxRanks {
+		fault("%d ranks: give 1 to %d", c.Ranks, maxRanks)
 	} else if c.Rank < 0 || c.Rank >= c.Ranks {
 		fault("rank %d of %d: ranks are numbered from 0", c.Rank, c.Ranks)
 	}
@@ -103,11 +103,11 @@ func (c *Config) Validate() error {
 	if c.Capacity < schedule.Unlimited {
 		fault("a link of capacity %d", c.Capacity)
 	}
-	if c.Silence > 0 && c.Silence < leastSilence {
-		fault("a silence of %v: give %v or more", c.Silence, leastSilence)
+	if c.Silence > 0 && c.Silence < minSilence {
+		fault("a silence of %v: give %v or more", c.Silence, minSilence)
 	}
-	if c.Stall > 0 && c.Stall < leastSilence {
-		fault("a stall of %v: give %v or more", c.Stall, leastSilence)
+	if c.Stall > 0 && c.Stall < minSilence {
+		fault("a stall of %v: give %v or more", c.Stall, minSilence)
 	}
 	if c.Network != nil {
 		return errors.Join(faults...)
@@ -119,8 +119,8 @@ func (c *Config) Validate() error {
 		network, host, err := split(address)
 		if err != nil {
 			faults = append(faults, err)
-		} else if network == "unix" && len(host) > mostPath {
-			fault("address %q: the path has %d bytes, but the path of a socket has at most %d: give a shorter path", address, len(host), mostPath)
+		} else if network == "unix" && len(host) > maxPath {
+			fault("address %q: the path has %d bytes, but the path of a socket has at most %d: give a shorter path", address, len(host), maxPath)
 		} else if network == "tcp" && c.TLS == nil && !c.Insecure && !loopback(host) {
 			fault("%s is not on loopback: give TLS, which authenticates both sides, or set Insecure if the network is trusted", address)
 		}

@@ -35,14 +35,14 @@ const (
 	exchanged                 // all ranks' bytes
 	abort                     // the step ends; carries the cause
 	lost                      // the job ends; carries the reason
-	beat                      // a heartbeat; carries a transport.Standing
+	beat                      // a heartbeat; carries a transport.RankStatus
 	bye                       // the rank leaves: no frame follows
 )
 
 const (
-	frameHeader  = 13
-	mostExchange = 16 << 20 // the maximum number of bytes per rank in an exchange
-	beats        = 10       // number of heartbeats per Silence and per Stall
+	frameHeader = 13
+	maxExchange = 16 << 20 // the maximum number of bytes per rank in an exchange
+	beats       = 10       // number of heartbeats per Silence and per Stall
 )
 
 func (f *frame) append(b []byte) []byte {
@@ -142,10 +142,10 @@ type peer struct {
 // newPeer starts writing heartbeats and posted frames, and passes every received frame to receive
 // until receive returns an error. When the connection ends it calls ended once, with the reason,
 // which is nil after bye.
-func newPeer(conn net.Conn, c *Config, pauses *pauses, most int, standing func() transport.Standing, receive func(frame) error, ended func(error)) *peer {
+func newPeer(conn net.Conn, c *Config, pauses *pauses, most int, status func() transport.RankStatus, receive func(frame) error, ended func(error)) *peer {
 	p := &peer{conn: conn, pauses: pauses, beat: min(c.Silence, c.Stall) / beats, out: make(chan frame, 64), stop: make(chan struct{})}
-	p.out <- frame{kind: beat} // gives the other side a standing immediately
-	p.all.Go(func() { p.write(standing) })
+	p.out <- frame{kind: beat} // gives the other side a status immediately
+	p.all.Go(func() { p.write(status) })
 	p.all.Go(func() {
 		ended(p.read(most, receive))
 		p.closeConn()
@@ -181,7 +181,7 @@ func (p *peer) leave() {
 	timer.Stop()
 }
 
-func (p *peer) write(standing func() transport.Standing) {
+func (p *peer) write(status func() transport.RankStatus) {
 	tick := time.NewTicker(p.beat)
 	defer tick.Stop()
 	var buffer []byte
@@ -195,7 +195,7 @@ func (p *peer) write(standing func() transport.Standing) {
 			f.kind = beat
 		}
 		if f.kind == beat {
-			f.data = encode(standing())
+			f.data = encode(status())
 		}
 		if cap(buffer) > 1<<20 {
 			buffer = nil

@@ -20,7 +20,7 @@ import (
 //
 // The methods are in several files: endpoint.go joins and leaves the job, step.go begins and ends
 // steps, messages.go sends and receives, windows.go reads exposed memory, waits.go implements waiting
-// for all of them, and standing.go reports what the rank is doing.
+// for all of them, and status.go reports what the rank is doing.
 type Endpoint[T any] struct {
 	cfg        Config
 	codec      transport.Codec[T]
@@ -120,7 +120,7 @@ func (e *Endpoint[T]) startJob(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	e.addresses, e.hub = addresses, newHub(c.Ranks, c.Stall, e.Standing)
+	e.addresses, e.hub = addresses, newHub(c.Ranks, c.Stall, e.Status)
 	e.toHub = func(f frame) { _ = e.hub.receive(0, f) } // it fails only on frames of an unknown kind
 	e.hub.mu.Lock()
 	defer e.hub.mu.Unlock()
@@ -129,7 +129,7 @@ func (e *Endpoint[T]) startJob(ctx context.Context) (err error) {
 		if conn == nil {
 			continue
 		}
-		p := newPeer(conn, c, e.pauses, mostExchange, e.Standing,
+		p := newPeer(conn, c, e.pauses, maxExchange, e.Status,
 			func(f frame) error { return e.hub.receive(rank, f) },
 			func(err error) { e.hub.loseRank(e.pauses.lost(0, rank, err)) })
 		e.hub.ranks[rank].post = p.post
@@ -166,7 +166,7 @@ func (e *Endpoint[T]) joinJob(ctx context.Context) error {
 		return err
 	}
 	e.addresses = addresses
-	p := newPeer(conn, c, e.pauses, int(min(int64(c.Ranks)*(mostExchange+4), math.MaxInt)), e.Standing, func(f frame) error { e.deliver(f); return nil },
+	p := newPeer(conn, c, e.pauses, int(min(int64(c.Ranks)*(maxExchange+4), math.MaxInt)), e.Status, func(f frame) error { e.deliver(f); return nil },
 		func(err error) {
 			rank, why := e.pauses.lost(c.Rank, 0, err)
 			e.endJobWith(&LostError{Rank: rank, Reason: why, pipeline: c.Pipeline, own: rank == c.Rank})

@@ -25,7 +25,7 @@ var (
 // LostError is the error for a job that ended because a rank was lost.
 type LostError struct {
 	Rank   int
-	Last   *transport.Standing // as of the rank's last heartbeat; nil if there was none
+	Last   *transport.RankStatus // as of the rank's last heartbeat; nil if there was none
 	Reason string
 
 	pipeline int  // Config.Pipeline
@@ -96,15 +96,15 @@ func (e *RemoteError) Elsewhere() bool { return true }
 // Is reports whether both target and the cause are context.Canceled.
 func (e *RemoteError) Is(target error) bool { return e.canceled && target == context.Canceled }
 
-// mostText is the maximum number of bytes in the text of an error that is sent to another process.
-const mostText = 16 << 10
+// maxText is the maximum number of bytes in the text of an error that is sent to another process.
+const maxText = 16 << 10
 
 func encodeCause(err error) []byte {
 	c := cause{Text: err.Error()}
 	if e, ok := err.(*transport.StepError); ok {
 		c = cause{Rank: e.Rank, Ranks: e.Ranks, Microbatch: e.Microbatch, Action: uint64(e.Action), Name: e.Name, Text: e.Err.Error(), Placed: true}
 	}
-	c.Text, c.Canceled = c.Text[:min(len(c.Text), mostText)], errors.Is(err, context.Canceled)
+	c.Text, c.Canceled = c.Text[:min(len(c.Text), maxText)], errors.Is(err, context.Canceled)
 	return encode(c)
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // Two ranks, here in one process, send a tensor. A runner uses the endpoint of its rank as
-// World.Transport in the same way.
+// Topology.Transport in the same way.
 func Example() {
 	ctx := context.Background()
 	folder, err := os.MkdirTemp("", "weir")

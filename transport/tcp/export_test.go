@@ -54,10 +54,10 @@ func Parse(data []byte, token string) {
 			break
 		}
 		_, _ = decodeAll(f.data, 3)
-		_ = json.Unmarshal(f.data, &transport.Standing{})
+		_ = json.Unmarshal(f.data, &transport.RankStatus{})
 		_ = json.Unmarshal(f.data, &LostError{})
 		_ = decodeCause(1, f.data)
-		h := newHub(2, time.Minute, func() transport.Standing { return transport.Standing{} })
+		h := newHub(2, time.Minute, func() transport.RankStatus { return transport.RankStatus{} })
 		h.ranks[0].post, h.ranks[1].post = func(frame) {}, func(frame) {}
 		_ = h.receive(1, f)
 	}

@@ -31,7 +31,7 @@ func TestFixtures(t *testing.T) {
 			for k := begin; k <= bye; k++ {
 				said.Write((&frame{k, 7, []byte("data")}).append(nil))
 			}
-			for _, value := range []any{transport.Standing{}, LostError{}} {
+			for _, value := range []any{transport.RankStatus{}, LostError{}} {
 				require.NoError(t, json.NewEncoder(&said).Encode(value))
 			}
 			tag := transport.Tag{Step: 1, Content: transport.Weights, Stage: 2, Microbatch: 3, Param: 4}

@@ -17,12 +17,12 @@ import (
 // ranks when all have joined. A link receives one byte when it is accepted, and so does a connection
 // for reads of exposed memory.
 const (
-	protocol       = 6
-	greetingBytes  = 4 + 1 + 1 + sha256.Size + 4
-	mostHello      = 256 << 10
-	mostAnswer     = 16 << 20
-	handshake      = 10 * time.Second
-	mostHandshakes = 64 // at once; one more ends the oldest
+	protocol      = 6
+	greetingBytes = 4 + 1 + 1 + sha256.Size + 4
+	maxHello      = 256 << 10
+	maxAnswer     = 16 << 20
+	handshake     = 10 * time.Second
+	maxHandshakes = 64 // at once; one more ends the oldest
 
 	welcome = 'w'
 )
@@ -80,7 +80,7 @@ func readGreeting(conn net.Conn, token string) (purpose byte, data []byte, refus
 	}
 	size, sum := binary.LittleEndian.Uint32(b[greetingBytes-4:]), digest(token)
 	switch {
-	case string(b[:4]) != "WEIR" || b[5] < purposeJoin || b[5] > purposeWindow || size > mostHello:
+	case string(b[:4]) != "WEIR" || b[5] < purposeJoin || b[5] > purposeWindow || size > maxHello:
 		return 0, nil, "", ErrFrame
 	case b[4] != protocol:
 		refused = fmt.Sprintf("rank 0 speaks version %d of the protocol, this rank version %d: run the same build everywhere", protocol, b[4])
@@ -91,7 +91,7 @@ func readGreeting(conn net.Conn, token string) (purpose byte, data []byte, refus
 		_, err = io.CopyN(io.Discard, conn, int64(size))
 		return b[5], nil, refused, err
 	}
-	data, err = readBytes(conn, size, mostHello)
+	data, err = readBytes(conn, size, maxHello)
 	return b[5], data, "", err
 }
 
@@ -113,7 +113,7 @@ func readAnswer(conn net.Conn) (a answer, err error) {
 	if _, err = io.ReadFull(conn, size[:]); err != nil {
 		return a, err
 	}
-	data, err := readBytes(conn, binary.LittleEndian.Uint32(size[:]), mostAnswer)
+	data, err := readBytes(conn, binary.LittleEndian.Uint32(size[:]), maxAnswer)
 	if err == nil {
 		err = json.Unmarshal(data, &a)
 	}

@@ -14,8 +14,8 @@ import (
 
 // hub runs on rank 0 and orders the events of a job: all ranks receive its frames in the same order.
 type hub struct {
-	standing func() transport.Standing // rank 0's standing
-	stall    time.Duration
+	status func() transport.RankStatus // rank 0's status
+	stall  time.Duration
 
 	mu       sync.Mutex
 	ranks    []member
@@ -29,9 +29,9 @@ type hub struct {
 // member is what the hub knows about a rank.
 type member struct {
 	post     func(frame)
-	standing transport.Standing // as of the last heartbeat; Rank is -1 before the first one
-	lastBeat time.Time          // when the last heartbeat arrived
-	changed  time.Time          // when the standing last changed
+	status   transport.RankStatus // as of the last heartbeat; Rank is -1 before the first one
+	lastBeat time.Time            // when the last heartbeat arrived
+	changed  time.Time            // when the status last changed
 }
 
 // round collects bytes from every rank.
@@ -57,10 +57,10 @@ func (r *round) add(rank int, data []byte) (all [][]byte, complete bool) {
 
 func newRound(ranks int) round { return round{data: make([][]byte, ranks)} }
 
-func newHub(ranks int, stall time.Duration, standing func() transport.Standing) *hub {
-	h := &hub{standing: standing, stall: stall, ranks: make([]member, ranks), begins: newRound(ranks), exchange: newRound(ranks)}
+func newHub(ranks int, stall time.Duration, status func() transport.RankStatus) *hub {
+	h := &hub{status: status, stall: stall, ranks: make([]member, ranks), begins: newRound(ranks), exchange: newRound(ranks)}
 	for rank := range h.ranks {
-		h.ranks[rank].standing.Rank = -1
+		h.ranks[rank].status.Rank = -1
 	}
 	return h
 }
@@ -78,7 +78,7 @@ func (h *hub) receive(rank int, f frame) error {
 	defer h.mu.Unlock()
 	switch f.kind {
 	case begin:
-		if len(f.data) > transport.MostHello {
+		if len(f.data) > transport.MaxHello {
 			return fmt.Errorf("%w: a hello of %d bytes from rank %d", ErrFrame, len(f.data), rank)
 		}
 		h.addBegin(rank, f.data)
@@ -101,10 +101,10 @@ func (h *hub) receive(rank int, f frame) error {
 			h.abort(rank, f.data)
 		}
 	case beat:
-		var s transport.Standing
+		var s transport.RankStatus
 		if json.Unmarshal(f.data, &s) == nil {
-			h.recordStanding(rank, s)
-			h.recordStanding(0, h.standing())
+			h.recordStatus(rank, s)
+			h.recordStatus(0, h.status())
 			h.detectStall()
 		}
 	default:
@@ -138,31 +138,31 @@ func (h *hub) abort(rank int, cause []byte) {
 	h.broadcast(frame{abort, h.epoch, append(binary.LittleEndian.AppendUint32(nil, uint32(rank)), cause...)})
 }
 
-// recordStanding stores the standing in a rank's heartbeat.
-func (h *hub) recordStanding(rank int, s transport.Standing) {
+// recordStatus stores the status in a rank's heartbeat.
+func (h *hub) recordStatus(rank int, s transport.RankStatus) {
 	m, now := &h.ranks[rank], time.Now()
 	s.Rank = rank
-	newWait := s.Since < m.standing.Since // a different wait, even if the standings look equal
-	m.standing.Since = s.Since
-	if m.lastBeat = now; newWait || s != m.standing {
+	newWait := s.Since < m.status.Since // a different wait, even if the statuses look equal
+	m.status.Since = s.Since
+	if m.lastBeat = now; newWait || s != m.status {
 		m.changed = now
 	}
-	m.standing = s
+	m.status = s
 }
 
-// detectStall ends the step if a rank waits in the step and no standing has changed for too long.
+// detectStall ends the step if a rank waits in the step and no status has changed for too long.
 func (h *hub) detectStall() {
 	still, waits := time.Duration(math.MaxInt64), false
-	var standings []transport.Standing
+	var statuses []transport.RankStatus
 	for rank, m := range h.ranks {
 		still = min(still, m.lastBeat.Sub(m.changed))
-		waits = waits || m.standing.Waits && h.begins.data[rank] == nil
-		standings = append(standings, m.standing)
+		waits = waits || m.status.Waits && h.begins.data[rank] == nil
+		statuses = append(statuses, m.status)
 	}
 	if !waits || h.aborted || still < h.stall {
 		return
 	}
-	stall := &transport.StallError{Still: still, Ranks: standings}
+	stall := &transport.StallError{IdleFor: still, Ranks: statuses}
 	h.abort(len(h.ranks), encode(cause{Stall: stall}))
 }
 
@@ -205,7 +205,7 @@ func (h *hub) loseRank(rank int, why string) {
 	}
 	h.lost = true
 	err := &LostError{Rank: rank, Reason: why}
-	if last := &h.ranks[rank].standing; last.Rank >= 0 {
+	if last := &h.ranks[rank].status; last.Rank >= 0 {
 		err.Last = last
 	}
 	h.broadcast(frame{kind: lost, data: encode(err)})

@@ -25,7 +25,7 @@ const LinkBuffer = 64 << 10
 const (
 	messageHeader = 8 + 1 + 3*8 + 4
 	readBuffer    = 4 << 10
-	mostTensors   = 1 << 12
+	maxTensors    = 1 << 12
 
 	message    = 'm'
 	taken      = 'a'
@@ -170,7 +170,7 @@ func receive[T any](c *Config, k *recvEnd, codec transport.Codec[T], from int, t
 		return broken(err)
 	}
 	sent, count := decodeHeader(k.bytes[:])
-	if count > mostTensors {
+	if count > maxTensors {
 		return fmt.Errorf("%w: %d tensors", ErrFrame, count)
 	}
 	if sent != tag || count != len(h) {

@@ -50,7 +50,7 @@ func evaluated(ctx context.Context, rank int, address string, add int) (err erro
 			}, none),
 		},
 		Spaces: runner.Spaces(dev), Losses: []loss.Def{{Name: "loss", Objective: true}}, Schedule: "1f1b", CheckSource: true,
-		World: runner.World[buffer]{Ranks: 2, First: rank, Transport: func(int) transport.Transport[buffer] { return end }},
+		Topology: runner.Topology[buffer]{Ranks: 2, First: rank, Transport: func(int) transport.Transport[buffer] { return end }},
 	})
 	if err != nil {
 		return err

@@ -92,7 +92,7 @@ func stalls(t *testing.T, config tcp.Config, do func(ctx context.Context, end *t
 				do(t.Context(), end)
 				_, errs[rank] = end.Exchange(t.Context(), nil)
 			} else {
-				end.Runs(9, schedule.Act(schedule.RecvF, rank, 5))
+				end.Runs(9, schedule.NewAction(schedule.RecvF, rank, 5))
 				if errs[rank] = end.Recv(t.Context(), 2, transport.Tag{Stage: rank - 1, Microbatch: 5}, make([]number, 1)); errs[rank] == nil {
 					_, errs[rank] = end.Exchange(t.Context(), nil)
 				}
@@ -112,7 +112,7 @@ func TestStall(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			errs := stalls(t, config, func(_ context.Context, end *tcp.Endpoint[number]) {
-				end.Runs(9, schedule.Act(schedule.F, 2, 7))
+				end.Runs(9, schedule.NewAction(schedule.F, 2, 7))
 				time.Sleep(time.Hour)
 			})
 			require.GreaterOrEqual(t, time.Since(began), time.Hour)
@@ -123,7 +123,7 @@ func TestStall(t *testing.T) {
 				if want == 0 {
 					want = 5 * time.Minute
 				}
-				require.InDelta(t, want, stall.Still, float64(want)/4)
+				require.InDelta(t, want, stall.IdleFor, float64(want)/4)
 				require.ErrorContains(t, err, "rank 0, step 9, runs 0RECV_F5, has waited")
 				require.ErrorContains(t, err, "rank 2, step 9, runs 2F7")
 			}
@@ -137,11 +137,11 @@ func TestSlowIsNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := stalls(t, tcp.Config{Stall: 4 * time.Second}, func(ctx context.Context, end *tcp.Endpoint[number]) {
 			for m := range 10 {
-				end.Runs(9, schedule.Act(schedule.F, 2, m))
+				end.Runs(9, schedule.NewAction(schedule.F, 2, m))
 				time.Sleep(3 * time.Second)
 			}
 			for rank := range 2 {
-				end.Runs(9, schedule.Act(schedule.SendF, 2, rank))
+				end.Runs(9, schedule.NewAction(schedule.SendF, 2, rank))
 				if end.Send(ctx, rank, transport.Tag{Stage: rank - 1, Microbatch: 5}, []number{num(1)}) != nil {
 					return
 				}
@@ -183,8 +183,8 @@ func TestSlowIsNotStalled(t *testing.T) {
 func TestLostInStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := stalls(t, tcp.Config{Pipeline: 1}, func(ctx context.Context, end *tcp.Endpoint[number]) {
-			end.Runs(41, schedule.Act(schedule.F, 2, 7))
-			require.EqualValues(t, 41, end.Standing().Step)
+			end.Runs(41, schedule.NewAction(schedule.F, 2, 7))
+			require.EqualValues(t, 41, end.Status().Step)
 			time.Sleep(2 * time.Second) // a heartbeat
 			end.Kill()
 		})
@@ -220,7 +220,7 @@ func TestStallInAWindow(t *testing.T) {
 		for rank, end := range ends {
 			all.Go(func() {
 				require.NoError(t, end.Begin(t.Context(), nil))
-				end.Runs(9, schedule.Act(schedule.F, rank, 5))
+				end.Runs(9, schedule.NewAction(schedule.F, rank, 5))
 				grads := transport.Tag{Stage: 1, Content: transport.Grads}
 				if rank == 0 {
 					errs[rank] = end.Get(t.Context(), 1, grads, 0, make([]byte, 1))

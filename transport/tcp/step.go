@@ -19,8 +19,8 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	if e.jobError != nil {
 		return e.jobError
 	}
-	if len(hello) > transport.MostHello {
-		return fmt.Errorf("tcp: a hello of %d bytes: at most %d", len(hello), transport.MostHello)
+	if len(hello) > transport.MaxHello {
+		return fmt.Errorf("tcp: a hello of %d bytes: at most %d", len(hello), transport.MaxHello)
 	}
 	epoch := e.epoch
 	e.withdrawn, e.helloError = false, nil
@@ -45,8 +45,8 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := wait[T]{reason: waitAll, peer: -1}
-	if len(mine) > mostExchange {
-		return nil, fmt.Errorf("tcp: an exchange of %d bytes: at most %d", len(mine), mostExchange)
+	if len(mine) > maxExchange {
+		return nil, fmt.Errorf("tcp: an exchange of %d bytes: at most %d", len(mine), maxExchange)
 	}
 	e.exchanged = nil
 	if err := e.endCause(&w); err != nil {

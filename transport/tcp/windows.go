@@ -149,7 +149,7 @@ func request(conn net.Conn, epoch int64, tag transport.Tag, offset int64, dst []
 		if _, err := io.ReadFull(conn, b[:4]); err != nil {
 			return err
 		}
-		text, err := readBytes(conn, binary.LittleEndian.Uint32(b), mostText)
+		text, err := readBytes(conn, binary.LittleEndian.Uint32(b), maxText)
 		if err != nil {
 			return err
 		}
@@ -201,7 +201,7 @@ func (e *Endpoint[T]) serve(conn *beating) error {
 		conn.stop()
 		if errors.Is(err, transport.ErrWindow) {
 			text := diagnostic.Text(err, nil) // the other side adds the kind
-			text = text[:min(len(text), mostText)]
+			text = text[:min(len(text), maxText)]
 			_, err = conn.Write(append(binary.LittleEndian.AppendUint32([]byte{refused}, uint32(len(text))), text...))
 		}
 		if err != nil {

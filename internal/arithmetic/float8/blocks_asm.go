@@ -112,7 +112,7 @@ func encodeBlocksRows(dst []byte, inverses, src []float32, random []uint32, bloc
 func encodeBlocksNV(dst, scales []byte, src []float32, random []uint32, blocks int, tensor, sixth float32) (t Tally, done int) {
 	var p pieceScales
 	n := p.find(src[:blocks*BlockNV])
-	if n == 0 || !(tensor >= leastTensor) {
+	if n == 0 || !(tensor >= minTensor) {
 		return t, 0
 	}
 	done = n / BlockNV
@@ -130,9 +130,9 @@ func encodeBlocksNV(dst, scales []byte, src []float32, random []uint32, blocks i
 	return t, done
 }
 
-// leastTensor is the smallest tensor scale for which the assembly computes the scales of
+// minTensor is the smallest tensor scale for which the assembly computes the scales of
 // blocks.
-const leastTensor = 0x1p-60
+const minTensor = 0x1p-60
 
 // scalesNV computes the scales of blocks from their greatest magnitudes, which are finite. It
 // computes len(codes) scales and may write up to the next multiple of 8, for which all three

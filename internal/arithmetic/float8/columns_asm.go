@@ -110,7 +110,7 @@ func (s Set) columnsNV(c *columnStrip, scales *columnScales, tensor float32) boo
 	for b := range blocks {
 		s.amaxColumns(c, b*BlockNV, BlockNV, (*[lanes]uint32)(amax[b*lanes:]))
 	}
-	if slices.Max(amax[:]) >= infinity || !(tensor >= leastTensor) {
+	if slices.Max(amax[:]) >= infinity || !(tensor >= minTensor) {
 		return false
 	}
 	unit := E2M1.unit(c.random)

@@ -135,7 +135,7 @@ func sameMatrix(t *testing.T, values []float64, inverses []float32, m *float8.Ma
 // test_quantization_block_tiling_extrema: a tile of zeros, a tile of the source's greatest
 // value, and an epsilon so small that its quotient overflows.
 func TestExtremeBlocksAsTransformerEngine(t *testing.T) {
-	mostHalf := bfloat16(0x7f7f)
+	maxHalf := bfloat16(0x7f7f)
 	for _, f := range wide {
 		for _, c := range []struct {
 			x, epsilon float32
@@ -145,7 +145,7 @@ func TestExtremeBlocksAsTransformerEngine(t *testing.T) {
 			{0, 0, true, 1}, {0, 0, false, 1},
 			{math.MaxFloat32, 0, false, 1 / (f.Greatest() / math.MaxFloat32)},
 			{math.MaxFloat32, 0, true, float32(1 / math.Exp2(math.Floor(math.Log2(float64(f.Greatest())/math.MaxFloat32))))},
-			{mostHalf, 0, false, 1 / (f.Greatest() / mostHalf)},
+			{maxHalf, 0, false, 1 / (f.Greatest() / maxHalf)},
 			{0, 0x1p-130, true, 0x1p-127}, {0, 0x1p-130, false, 1 / float32(math.MaxFloat32)},
 		} {
 			x := slices.Repeat([]float32{c.x}, 128*128)

@@ -142,7 +142,7 @@ func edges(rows int, compute func(b *block)) string {
 	return out.String()
 }
 
-// Sweep returns the functions for package product: for each number of rows, a function that adds
+// Sweep returns the functions for package gemm: for each number of rows, a function that adds
 // the product of a tile of A and a block of B to C, as described at sweepArgs, and one that
 // selects the function.
 func Sweep() (text string, err error) {

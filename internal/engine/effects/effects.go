@@ -172,7 +172,7 @@ func Of(plan *schedule.Plan, a schedule.Action) Effects {
 	return e
 }
 
-// Upto returns the last item (Plan.Item) whose entry has been pulled when an action needs the entry of
+// Upto returns the last item (Plan.BatchIndex) whose entry has been pulled when an action needs the entry of
 // the given item, with the given look-ahead.
 func Upto(plan *schedule.Plan, item, lookAhead int) int {
 	return min(item+min(lookAhead, plan.Microbatches), plan.Microbatches-1)

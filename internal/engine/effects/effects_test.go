@@ -65,7 +65,7 @@ func TestOf(t *testing.T) {
 		{kind: schedule.ZeroGrad, stage: 1, to: effects.Accumulator, of: 1},
 		{kind: schedule.WaitReduce, stage: 1, of: 1, ends: list{effects.Accumulator}, due: list{effects.Accumulator}},
 	} {
-		a := schedule.Act(c.kind, c.stage, 0).WithDrop(c.drop)
+		a := schedule.NewAction(c.kind, c.stage, 0).WithDrop(c.drop)
 		e := effects.Of(plan, a)
 		require.Equal(t, c.kind == schedule.F, e.Pulls, "%v", a)
 		require.Equal(t, c.to, e.To, "%v", a)
@@ -76,10 +76,10 @@ func TestOf(t *testing.T) {
 		require.Equal(t, c.parts, e.Parts, "%v", a)
 	}
 	plan.Frozen = []bool{true, false, false}
-	require.Equal(t, effects.None, effects.Of(plan, schedule.Act(schedule.B, 1, 0)).To, "no stage before it trains")
-	require.Equal(t, effects.SentGradient, effects.Of(plan, schedule.Act(schedule.B, 2, 0)).To)
+	require.Equal(t, effects.None, effects.Of(plan, schedule.NewAction(schedule.B, 1, 0)).To, "no stage before it trains")
+	require.Equal(t, effects.SentGradient, effects.Of(plan, schedule.NewAction(schedule.B, 2, 0)).To)
 	plan.Mode = schedule.ForwardOnly
-	require.True(t, effects.Of(plan, schedule.Act(schedule.F, 1, 0)).Last)
+	require.True(t, effects.Of(plan, schedule.NewAction(schedule.F, 1, 0)).Last)
 }
 
 func TestUpto(t *testing.T) {

@@ -35,13 +35,13 @@ type account struct {
 // exist before and after the step. If the class of h is not allowed, Hold returns ErrClass,
 // because both books would count the buffer in the wrong class.
 func (c *Frames[T]) Hold(cell *Cell[T], h T, allowed classes) error {
-	held, class, err := c.fused.Enter(h)
+	held, class, err := c.fused.HoldWithClass(h)
 	if err != nil {
 		return err
 	}
 	if held != 0 {
 		if allowed>>class&1 == 0 && c.book != nil {
-			_, _ = c.Config.Space.Yield(h) // undoes the Enter above
+			_, _ = c.Config.Space.Unhold(h) // undoes the HoldWithClass above
 			return fmt.Errorf("%w: %v, want one of %v", ErrClass, class, allowed)
 		}
 		if !class.Lasting() {
@@ -93,60 +93,60 @@ var (
 	gradientClasses = classesOf(memory.ActGrad, memory.Transfer, memory.Saved, memory.Carry, memory.Resident)
 )
 
-// Yield ends the frames' hold on h and returns the number of bytes that leave their book. The caller then
+// Unhold ends the frames' hold on h and returns the number of bytes that leave their book. The caller then
 // owns the reference.
-func (c *Frames[T]) Yield(h T) (counted int64, err error) {
-	yielded, err := c.Config.Space.Yield(h)
-	if err != nil || yielded == 0 { // another cell holds the buffer
+func (c *Frames[T]) Unhold(h T) (counted int64, err error) {
+	unheld, err := c.Config.Space.Unhold(h)
+	if err != nil || unheld == 0 { // another cell holds the buffer
 		return 0, err
 	}
-	return c.uncount(yielded, c.Config.Space.Class(h)), nil
+	return c.uncount(unheld, c.Config.Space.Class(h)), nil
 }
 
 // uncount subtracts bytes that the frames no longer hold, and returns how many of them the book had
 // counted: none if the class is lasting.
-func (c *Frames[T]) uncount(yielded int64, class memory.Class) int64 {
+func (c *Frames[T]) uncount(unheld int64, class memory.Class) int64 {
 	a := &c.account
-	if yielded == 0 || class.Lasting() {
+	if unheld == 0 || class.Lasting() {
 		return 0
 	}
 	if a.live > a.peak {
 		a.peak, a.atPeak = a.live, a.classes
 	}
-	a.live -= yielded
-	a.classes[class] -= yielded
-	return yielded
+	a.live -= unheld
+	a.classes[class] -= unheld
+	return unheld
 }
 
 // drop empties a cell: it ends the frames' hold and releases the reference. If the buffer should
 // have been freed but was not, drop records the difference.
 func (c *Frames[T]) drop(cell *Cell[T], stage int, place effects.Place) error {
-	yielded, freed, class, err := c.fused.Leave(cell.Handle)
+	unheld, freed, class, err := c.fused.UnholdAndRelease(cell.Handle)
 	cell.End()
-	if counted := c.uncount(yielded, class); err == nil && counted != 0 && counted != freed {
+	if counted := c.uncount(unheld, class); err == nil && counted != 0 && counted != freed {
 		c.account.unfreed += counted - freed
 		c.addSuspect(stage, class, place)
 	}
 	return err
 }
 
-// unfused implements memory.Fused with the separate calls of a space.
-type unfused[T any] struct{ memory.Space[T] }
+// unfused implements memory.HoldReleaser with the separate calls of a space.
+type stepwise[T any] struct{ memory.Space[T] }
 
-func (s unfused[T]) Enter(h T) (held int64, class memory.Class, err error) {
+func (s stepwise[T]) HoldWithClass(h T) (held int64, class memory.Class, err error) {
 	if held, err = s.Hold(h); held != 0 {
 		class = s.Class(h)
 	}
 	return held, class, err
 }
 
-func (s unfused[T]) Leave(h T) (yielded, freed int64, class memory.Class, err error) {
-	if yielded, err = s.Yield(h); err != nil {
+func (s stepwise[T]) UnholdAndRelease(h T) (unheld, freed int64, class memory.Class, err error) {
+	if unheld, err = s.Unhold(h); err != nil {
 		return 0, 0, 0, err
 	}
 	class = s.Class(h)
 	freed, err = s.Release(h)
-	return yielded, freed, class, err
+	return unheld, freed, class, err
 }
 
 // Live returns the bytes that the frames hold.

@@ -15,7 +15,7 @@ type StageCall[T any] struct {
 	Declared   *Declaration[T]
 	Kind       Call
 	Microbatch int     // its number in the plan
-	Item       int     // its position among the replica's entries
+	BatchIndex int     // its position among the replica's entries
 	Access     *Access // the stage's access, or &narrowed
 	stage      *stage[T]
 	frame      *frame[T]
@@ -63,8 +63,8 @@ func (c *StageCall[T]) SetAccess(a Access) {
 // Part returns a part of the microbatch's entry, and whether the rank still holds it.
 func (c *StageCall[T]) Part(part int) (h T, alive bool) {
 	f := c.Frames
-	cell := f.part(c.Item, part)
-	return cell.Handle, cell.Held() && f.entryOwners[c.Item&f.entryMask] == c.Microbatch
+	cell := f.part(c.BatchIndex, part)
+	return cell.Handle, cell.Held() && f.entryOwners[c.BatchIndex&f.entryMask] == c.Microbatch
 }
 
 // Slot returns a slot of the stage's frame, or nil if the frame has been closed.

@@ -5,10 +5,10 @@ import "github.com/weir-ml/weir/internal/engine/effects"
 // Cell holds one handle. The handle of an empty cell is the zero T, so that the cell keeps nothing
 // reachable.
 type Cell[T any] struct {
-	Handle T
-	State  CellState
-	Taker  Taker
-	// Optional is set if the taker need not take the slot, because a decorator has frozen the
+	Handle   T
+	State    CellState
+	Consumer Consumer
+	// Optional is set if the consumer need not take the slot, because a decorator has frozen the
 	// stage.
 	Optional bool
 }
@@ -23,12 +23,12 @@ const (
 	Lent                // holds a handle that the running action has taken
 	Leaving             // holds a handle while its contents are copied to far memory
 	Returning           // holds a handle while its contents are copied back
-	Away                // its contents are in far memory only; the handle has no buffer
+	Offloaded           // its contents are in far memory only; the handle has no buffer
 	Dropped             // held a handle that was released: a part after its last read, a slot after its action
 )
 
 // offloaded reports whether the contents are in far memory or being copied, so that they may not be read.
-func (c *Cell[T]) offloaded() bool { return c.State >= Leaving && c.State <= Away }
+func (c *Cell[T]) offloaded() bool { return c.State >= Leaving && c.State <= Offloaded }
 
 // Held reports whether the cell holds a handle.
 func (c *Cell[T]) Held() bool { return c.State >= Full && c.State <= Returning }

@@ -69,13 +69,13 @@ func AtCall(c Call) At {
 	return 0
 }
 
-// Taker is the action that takes a saved tensor.
-type Taker uint8
+// Consumer is the action that takes a saved tensor.
+type Consumer uint8
 
 const (
 	// ByBackward is the stage's first backward action: B, or I if the plan splits the backward. A
 	// recompute takes it there too.
-	ByBackward Taker = iota
+	ByBackward Consumer = iota
 	// ByWeight is the stage's W, or its B if the plan does not split the backward.
 	ByWeight
 	// ByBoth is both: I lends the tensor and keeps it for W.
@@ -83,17 +83,17 @@ const (
 )
 
 // String names the constant.
-func (t Taker) String() string {
+func (t Consumer) String() string {
 	return [...]string{"ByBackward", "ByWeight", "ByBackward, ByWeight"}[t]
 }
 
-// TakenIn reports whether c is the taker's call.
-func (t Taker) TakenIn(c Call) bool {
+// TakenIn reports whether c is the consumer's call.
+func (t Consumer) TakenIn(c Call) bool {
 	return c == InBackward || t != ByWeight && c == InBackwardInput || t != ByBackward && c == InBackwardWeight
 }
 
 // keptIn reports whether a tensor that c takes is also for a later call.
-func (t Taker) keptIn(c Call) bool { return t == ByBoth && c == InBackwardInput }
+func (t Consumer) keptIn(c Call) bool { return t == ByBoth && c == InBackwardInput }
 
 // Contribution says how often a use of a parameter contributes to its gradient.
 type Contribution uint8
@@ -145,13 +145,13 @@ func (r Read) When() At {
 
 // Declaration describes the tensors of a stage that the frames hold, and the rules for them.
 type Declaration[T any] struct {
-	Name    string
-	Inputs  int // number of input tensors
-	Outputs int
-	Slots   []string // names of the slots for saved tensors
-	Takers  []Taker  // of the first slots, for Save in a forward; ByBackward for the others
-	Reads   []Read
-	Losses  []int // the number of each of the stage's losses in the ledger
+	Name      string
+	Inputs    int // number of input tensors
+	Outputs   int
+	Slots     []string   // names of the slots for saved tensors
+	Consumers []Consumer // of the first slots, for Save in a forward; ByBackward for the others
+	Reads     []Read
+	Losses    []int // the number of each of the stage's losses in the ledger
 	// LossNames holds the names of Losses, in the same order.
 	LossNames []string
 	Params    []Use[T]

@@ -55,12 +55,12 @@ func (c *Frames[T]) Put(name string, h T) error {
 // EndEntry.
 func (c *Frames[T]) BeginEntry(item int) error {
 	for anyHeld(c.entryAt(item)) {
-		if c.entryOwners[item&c.entryMask] == c.extent.Plan.OfItem(item) {
+		if c.entryOwners[item&c.entryMask] == c.extent.Plan.MicrobatchAt(item) {
 			return fmt.Errorf("%w: the entry of microbatch %d already exists", ErrOccupied, c.Index(item))
 		}
 		c.widen()
 	}
-	c.entryOwners[item&c.entryMask] = c.extent.Plan.OfItem(item)
+	c.entryOwners[item&c.entryMask] = c.extent.Plan.MicrobatchAt(item)
 	c.entry = entry[T]{item: item, wanted: c.extent.WantedParts(item)}
 	return nil
 }
@@ -87,7 +87,7 @@ func (c *Frames[T]) EndEntry(err error) error {
 
 // DropParts releases the parts in set, which has one bit per part, of a microbatch's entry (L1).
 func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
-	item := c.extent.Plan.Item(microbatch)
+	item := c.extent.Plan.BatchIndex(microbatch)
 	set &= c.extent.WantedParts(item)
 	for part := 0; set != 0; part, set = part+1, set>>1 {
 		if set&1 == 0 {
@@ -112,7 +112,7 @@ func (c *Frames[T]) widen() {
 	c.entries, c.entryOwners, c.entryMask = make([]Cell[T], 2*len(entries)), make([]int, 2*len(owners)), 2*len(owners)-1
 	for place, microbatch := range owners {
 		if entry := entries[place*len(c.Config.Parts):][:len(c.Config.Parts)]; anyHeld(entry) {
-			item := c.extent.Plan.Item(microbatch)
+			item := c.extent.Plan.BatchIndex(microbatch)
 			copy(c.entryAt(item), entry)
 			c.entryOwners[item&c.entryMask] = microbatch
 		}

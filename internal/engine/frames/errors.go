@@ -19,9 +19,9 @@ var (
 	ErrTaken = errors.New("batchctx: the saved state was taken already")
 	// ErrUntaken is returned after a backward that did not take a tensor saved for it.
 	ErrUntaken = errors.New("batchctx: saved and never taken")
-	// ErrAway is returned for the use of a slot whose contents are in far memory: the plan must
+	// ErrOffloaded is returned for the use of a slot whose contents are in far memory: the plan must
 	// reload them before the action that takes them.
-	ErrAway = errors.New("batchctx: the saved state is in far memory")
+	ErrOffloaded = errors.New("batchctx: the saved state is in far memory")
 	// ErrEmpty is returned by Take for a slot that holds nothing.
 	ErrEmpty = errors.New("batchctx: nothing was saved there")
 	// ErrOccupied is returned by Save and Put for a place that already holds a tensor.

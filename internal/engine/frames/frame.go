@@ -57,7 +57,7 @@ func (c *Frames[T]) Call(stage, microbatch int, kind Call) *StageCall[T] {
 	c.generation++
 	running := &c.account.running
 	running.stage, running.microbatch, running.call, running.from = stage, microbatch, kind, c.position()
-	call.Declared, call.Kind, call.Microbatch, call.Item = st.Declaration, kind, microbatch, c.extent.Plan.Item(microbatch)
+	call.Declared, call.Kind, call.Microbatch, call.BatchIndex = st.Declaration, kind, microbatch, c.extent.Plan.BatchIndex(microbatch)
 	call.discarded = ""
 	call.stage, call.frame, call.Access = st, &st.frames[microbatch&st.mask], &st.access
 	if invariants.Enabled {
@@ -235,14 +235,14 @@ func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error
 	slots := f.slots
 	must := call != InForward && (st.Inputs == 0 || st.InputGradient) // otherwise a tensor may be saved for a gradient that the step does not need
 	for i := range slots {
-		if slots[i].offloaded() && (last || slots[i].Taker.TakenIn(call)) {
-			return fmt.Errorf("%w: slot %q of stage %d (%s) at its last use in %v", ErrAway, st.Slots[i], stage, st.Name, call)
+		if slots[i].offloaded() && (last || slots[i].Consumer.TakenIn(call)) {
+			return fmt.Errorf("%w: slot %q of stage %d (%s) at its last use in %v", ErrOffloaded, st.Slots[i], stage, st.Name, call)
 		}
-		if slots[i].Held() && (last || slots[i].Taker.TakenIn(call)) {
+		if slots[i].Held() && (last || slots[i].Consumer.TakenIn(call)) {
 			if must && slots[i].State == Full && !slots[i].Optional {
 				untaken = i
 			}
-			if !last && untaken != i && slots[i].Taker.keptIn(call) {
+			if !last && untaken != i && slots[i].Consumer.keptIn(call) {
 				slots[i].State = Full // for W
 				continue
 			}
@@ -269,12 +269,12 @@ func (c *Frames[T]) GiveOutputs(dst []T, take func() error) error {
 	var given memory.ByClass
 	for i := range c.outputs {
 		h := c.outputs[i].Handle
-		yielded, err := c.Yield(h)
+		unheld, err := c.Unhold(h)
 		if err != nil {
 			return err
 		}
 		dst[i], c.outputs[i] = h, Cell[T]{}
-		given[c.Config.Space.Class(h)] += yielded
+		given[c.Config.Space.Class(h)] += unheld
 	}
 	if c.book == nil {
 		return take()

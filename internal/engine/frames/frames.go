@@ -41,7 +41,7 @@ type Config[T any] struct {
 
 // Extent is a step's plan and the number of microbatches in flight on this rank.
 type Extent struct {
-	Plan        *schedule.Plan // must include Windows, Outgoing and the order of its microbatches in the batch
+	Plan        *schedule.Plan // must include StageWindows, SendWindows and the order of its microbatches in the batch
 	Wanted      []uint64       // the parts that this rank reads: see schedule.Plan.Wanted
 	EntryWindow int            // number of consecutive items with a live entry, including look-ahead; the ring grows if there are more
 	Order       []int          // by item of the replica: its index in the batch; nil for the order of Config.Replica
@@ -64,9 +64,9 @@ type Counts [effects.NumPlaces]int
 // not safe for concurrent use.
 type Frames[T any] struct {
 	Config      Config[T]
-	fused       memory.Fused[T] // the space itself, or an adapter that makes separate calls
-	book        memory.Book     // nil if only the frames' book is audited
-	offloadable offloadable[T]  // nil if the space cannot offload
+	fused       memory.HoldReleaser[T] // the space itself, or an adapter that makes separate calls
+	book        memory.Book            // nil if only the frames' book is audited
+	offloadable offloadable[T]         // nil if the space cannot offload
 	// Far is the rank's far memory; it is nil until a step offloads. Set it before Begin.
 	Far       Far[T]
 	reclaimer memory.Reclaimer // nil if the space cannot reclaim
@@ -133,8 +133,8 @@ func New[T any](cfg Config[T]) *Frames[T] {
 	cfg.Replicas = max(cfg.Replicas, 1)
 	c := &Frames[T]{Config: cfg, stages: make([]stage[T], len(cfg.Stages))}
 	c.book, _ = cfg.Space.(memory.Book)
-	if c.fused, _ = cfg.Space.(memory.Fused[T]); c.fused == nil {
-		c.fused = unfused[T]{cfg.Space}
+	if c.fused, _ = cfg.Space.(memory.HoldReleaser[T]); c.fused == nil {
+		c.fused = stepwise[T]{cfg.Space}
 	}
 	c.reclaimer, _ = cfg.Space.(memory.Reclaimer)
 	c.lister, _ = cfg.Space.(lister)
@@ -186,7 +186,7 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 			continue
 		}
 		st.access.Pass, st.reduced = pass, false
-		size := ringSize(extent.Plan.Windows[s])
+		size := ringSize(extent.Plan.StageWindows[s])
 		st.mask = size - 1
 		st.cells = resize(st.cells, size*st.width)
 		st.frames = resize(st.frames, size)
@@ -199,11 +199,11 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 			st.frames[i] = frame[T]{inputs: cells[:st.Inputs], gradients: cells[st.Inputs:][:st.Outputs], slots: cells[st.Inputs+st.Outputs:]}
 		}
 		st.farCopies = st.farCopies[:0]
-		if extent.Plan.Away != nil && extent.Plan.Away[s] != 0 {
+		if extent.Plan.OffloadSlots != nil && extent.Plan.OffloadSlots[s] != 0 {
 			st.farCopies = resize(st.farCopies, size*len(st.Slots))
 		}
-		if extent.Plan.Outgoing != nil {
-			st.outbox.begin(extent.Plan.Outgoing[s], st.Declaration)
+		if extent.Plan.SendWindows != nil {
+			st.outbox.begin(extent.Plan.SendWindows[s], st.Declaration)
 		}
 		for i := range st.uses {
 			st.uses[i] = ParamState{Last: -1}

@@ -57,7 +57,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) begin(pass frames.Pass) {
 	r.ledger.Reset()
-	r.Begin(5, pass, frames.Extent{Plan: &schedule.Plan{Windows: []int{2, 2}}, EntryWindow: 2, Wanted: []uint64{0b011}})
+	r.Begin(5, pass, frames.Extent{Plan: &schedule.Plan{StageWindows: []int{2, 2}}, EntryWindow: 2, Wanted: []uint64{0b011}})
 }
 
 func (r *rig) alloc(class memory.Class, bytes int64) memory.Handle {
@@ -484,7 +484,7 @@ func TestTheProducerOfAKeptInputIsBlamed(t *testing.T) { // L6
 	c := frames.New(frames.Config[memory.Handle]{Space: arena, Stages: []*frames.Declaration[memory.Handle]{
 		{Name: "low", Outputs: 1}, {Name: "middle", Inputs: 1, Outputs: 1}, {Name: "high", Inputs: 1},
 	}})
-	c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1, 1, 1}}})
+	c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{StageWindows: []int{1, 1, 1}}})
 	h, err := arena.Alloc(memory.Activation, 8)
 	require.NoError(t, err)
 	require.NoError(t, arena.Retain(h))
@@ -530,10 +530,10 @@ func TestAScopeIsWithinTheStages(t *testing.T) {
 }
 
 func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
-	space := memory.NewCollected[*int](func(*int) memory.Class { return memory.Saved }, func(*int) int64 { return 8 })
+	space := memory.NewGCSpace[*int](func(*int) memory.Class { return memory.Saved }, func(*int) int64 { return 8 })
 	c := frames.New(frames.Config[*int]{Space: space, Stages: []*frames.Declaration[*int]{{Name: "only", Slots: []string{"x"}}}})
 	require.Equal(t, 1, c.Books())
-	c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, EntryWindow: 1})
+	c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{StageWindows: []int{1}}, EntryWindow: 1})
 	require.NoError(t, c.Open(0, 0, nil))
 	mb := viewOf(c, 0, 0, frames.InForward)
 	h := new(int)
@@ -629,13 +629,13 @@ func TestOwnersAreNamed(t *testing.T) {
 // TestEvaluationWithALargerWindow opens more frames than the training step before it, which noted
 // the sizes of its inputs.
 func TestEvaluationWithALargerWindow(t *testing.T) {
-	space := memory.NewCollected[*int](func(*int) memory.Class { return memory.Activation }, func(*int) int64 { return 8 })
+	space := memory.NewGCSpace[*int](func(*int) memory.Class { return memory.Activation }, func(*int) int64 { return 8 })
 	c := frames.New(frames.Config[*int]{Space: space, Stages: []*frames.Declaration[*int]{{Name: "only", Inputs: 1, InputGradient: true}}})
 	for _, step := range []struct {
 		pass   frames.Pass
 		window int
 	}{{frames.Train, 1}, {frames.Eval, 4}} {
-		c.Begin(0, step.pass, frames.Extent{Plan: &schedule.Plan{Windows: []int{step.window}}, EntryWindow: 1})
+		c.Begin(0, step.pass, frames.Extent{Plan: &schedule.Plan{StageWindows: []int{step.window}}, EntryWindow: 1})
 		for m := range step.window {
 			require.NoError(t, c.PutAt(effects.Input, 0, m, []*int{new(int)}, 0))
 			require.NoError(t, c.Open(0, m, make([]*int, 1)))
@@ -647,12 +647,12 @@ func TestEvaluationWithALargerWindow(t *testing.T) {
 // TestErrorsNameTheIndexInTheBatch wants the microbatch's index in the batch of all replicas in errors, not
 // its number in the plan.
 func TestErrorsNameTheIndexInTheBatch(t *testing.T) {
-	space := memory.NewCollected[*int](func(*int) memory.Class { return memory.Activation }, func(*int) int64 { return 8 })
+	space := memory.NewGCSpace[*int](func(*int) memory.Class { return memory.Activation }, func(*int) int64 { return 8 })
 	c := frames.New(frames.Config[*int]{
 		Space: space, Replica: 1, Replicas: 4, Parts: []string{"x"},
 		Stages: []*frames.Declaration[*int]{{Name: "only", Inputs: 1, Reads: []frames.Read{{}}}},
 	})
-	c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{4}}, EntryWindow: 4, Wanted: []uint64{1}})
+	c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{StageWindows: []int{4}}, EntryWindow: 4, Wanted: []uint64{1}})
 	require.ErrorContains(t, c.Open(0, 2, make([]*int, 1)), "microbatch 9") // 2·4 + 1
 	require.ErrorContains(t, c.DropParts(2, 1), "microbatch 9")
 }

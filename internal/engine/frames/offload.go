@@ -48,7 +48,7 @@ func (c *Frames[T]) eachOffloaded(stage, microbatch int, do func(slot *Cell[T], 
 		return nil
 	}
 	slots, copies := c.frame(stage, microbatch).slots, st.farCopies[(microbatch&st.mask)*len(st.Slots):]
-	for set := c.extent.Plan.Away[stage]; set != 0; set &= set - 1 {
+	for set := c.extent.Plan.OffloadSlots[stage]; set != 0; set &= set - 1 {
 		i := bits.TrailingZeros64(set)
 		if err := do(&slots[i], &copies[i]); err != nil {
 			return fmt.Errorf("slot %q of stage %d (%s): %w", st.Slots[i], stage, st.Name, err)
@@ -65,7 +65,7 @@ func (slot *Cell[T]) require(state CellState) error {
 	case Empty:
 		return fmt.Errorf("%w, but the plan offloads it: record the stages again", ErrEmpty)
 	}
-	return fmt.Errorf("%w, and the actions that move it are out of order", ErrAway)
+	return fmt.Errorf("%w, and the actions that move it are out of order", ErrOffloaded)
 }
 
 // Offload starts copying a frame's offloaded slots to far memory. The slots cannot be taken until they
@@ -98,7 +98,7 @@ func (c *Frames[T]) dropOffloaded(stage, microbatch int) error {
 		away := *slot
 		err := c.drop(slot, stage, effects.Saved)
 		if err == nil {
-			away.State = Away
+			away.State = Offloaded
 			*slot = away
 		}
 		return err
@@ -108,7 +108,7 @@ func (c *Frames[T]) dropOffloaded(stage, microbatch int) error {
 // Reload allocates buffers for a frame's offloaded slots, and starts copying their contents back.
 func (c *Frames[T]) Reload(stage, microbatch int) error {
 	return c.eachOffloaded(stage, microbatch, func(slot *Cell[T], copied *farCopy) error {
-		if err := slot.require(Away); err != nil {
+		if err := slot.require(Offloaded); err != nil {
 			return err
 		}
 		h, err := c.offloadable.Like(copied.class, slot.Handle)

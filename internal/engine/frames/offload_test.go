@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/engine/effects"
-	"github.com/weir-ml/weir/internal/engine/far"
 	"github.com/weir-ml/weir/internal/engine/frames"
+	"github.com/weir-ml/weir/internal/engine/offload"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -27,7 +27,7 @@ type offloading struct {
 	*frames.Frames[memory.Handle]
 	t    *testing.T
 	near movable
-	far  *far.Memory[memory.Handle]
+	far  *offload.Memory[memory.Handle]
 }
 
 func newOffloading(t *testing.T) *offloading {
@@ -35,7 +35,7 @@ func newOffloading(t *testing.T) *offloading {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, arena.Close()) })
 	o := &offloading{t: t, near: movable{arena}}
-	o.far, err = far.New(o.near, far.Heap(), 0)
+	o.far, err = offload.New(o.near, offload.Heap(), 0)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, o.far.Close()) })
 	o.Frames = frames.New(frames.Config[memory.Handle]{
@@ -44,7 +44,7 @@ func newOffloading(t *testing.T) *offloading {
 	})
 	require.NoError(t, o.far.Start(2))
 	o.Far = o.far
-	o.Begin(1, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{2}, Away: []uint64{0b10}}, EntryWindow: 1, Wanted: []uint64{0}})
+	o.Begin(1, frames.Train, frames.Extent{Plan: &schedule.Plan{StageWindows: []int{2}, OffloadSlots: []uint64{0b10}}, EntryWindow: 1, Wanted: []uint64{0}})
 	return o
 }
 
@@ -138,11 +138,11 @@ func TestTakeAway(t *testing.T) {
 		}
 		mb := o.call(frames.InBackward)
 		_, err := mb.Take(1)
-		require.ErrorIs(t, err, frames.ErrAway)
+		require.ErrorIs(t, err, frames.ErrOffloaded)
 		require.ErrorContains(t, err, `slot "moved"`)
-		require.ErrorIs(t, o.Offload(0, 0), frames.ErrAway)
-		require.Equal(t, actions != 2, errors.Is(o.Reload(0, 0), frames.ErrAway))
-		require.ErrorIs(t, o.DropSaved(0, 0, frames.InBackward, true), frames.ErrAway)
+		require.ErrorIs(t, o.Offload(0, 0), frames.ErrOffloaded)
+		require.Equal(t, actions != 2, errors.Is(o.Reload(0, 0), frames.ErrOffloaded))
+		require.ErrorIs(t, o.DropSaved(0, 0, frames.InBackward, true), frames.ErrOffloaded)
 		o.Abort()
 		require.Zero(t, o.near.Live())
 		require.Zero(t, o.far.Live())

@@ -29,7 +29,7 @@ func newSenderOf(t *testing.T, inputs int) *rig {
 	})
 	r.Begin(0, frames.Train, frames.Extent{
 		Plan: &schedule.Plan{
-			Placement: schedule.Placement{Ranks: 1, Copies: 2, Rank: []int{0, 0}}, Microbatches: 6, Windows: []int{0, 2}, Outgoing: []int{0, 2},
+			Placement: schedule.Placement{Ranks: 1, Copies: 2, Rank: []int{0, 0}}, Microbatches: 6, StageWindows: []int{0, 2}, SendWindows: []int{0, 2},
 		},
 		EntryWindow: 1, Wanted: []uint64{0b01, 0b10},
 	})
@@ -77,7 +77,7 @@ func TestTheOutboxRefuses(t *testing.T) {
 	r.Abort()
 	require.Zero(t, r.arena.Live())
 
-	r.Begin(1, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{0, 1}, Outgoing: []int{0, 0}}})
+	r.Begin(1, frames.Train, frames.Extent{Plan: &schedule.Plan{StageWindows: []int{0, 1}, SendWindows: []int{0, 0}}})
 	require.ErrorIs(t, r.PutAt(effects.SentOutput, 1, 0, pair(), 0), frames.ErrUndeclared, "nothing crosses a rank")
 	_, err := r.Outgoing(1, 0, effects.SentOutput, nil, 0)
 	require.NoError(t, err)

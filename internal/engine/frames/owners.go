@@ -107,5 +107,5 @@ func (c *Frames[T]) indexOf(microbatch int) int {
 	if microbatch < 0 {
 		return microbatch
 	}
-	return c.Index(c.extent.Plan.Item(microbatch))
+	return c.Index(c.extent.Plan.BatchIndex(microbatch))
 }

@@ -51,7 +51,7 @@ func (v view[T]) Release(h T) (err error) {
 	return nil
 }
 
-func (v view[T]) Save(slot int, by frames.Taker, h T) (err error) {
+func (v view[T]) Save(slot int, by frames.Consumer, h T) (err error) {
 	defer v.refused(&err)
 	v.SaveFor(by, batchctx.Slot(slot+1), h)
 	return nil
@@ -64,7 +64,7 @@ func (v view[T]) Take(slot int) (h T, err error) {
 
 func (v view[T]) End(slot int) (err error) {
 	defer v.refused(&err)
-	v.Microbatch.End(batchctx.Slot(slot + 1))
+	v.Microbatch.ReleaseSaved(batchctx.Slot(slot + 1))
 	return nil
 }
 

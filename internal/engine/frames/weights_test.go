@@ -26,7 +26,7 @@ func newCopies(t *testing.T, recomputes bool) (*frames.Frames[memory.Handle], *m
 			{Name: "up", At: frames.AtForward}, {Name: "up", At: frames.AtBackward}, {Name: "down", At: frames.AtForward},
 		}}},
 	})
-	c.Begin(5, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}})
+	c.Begin(5, frames.Train, frames.Extent{Plan: &schedule.Plan{StageWindows: []int{1}}})
 	alloc := func(bytes int64) memory.Handle {
 		h, err := arena.Alloc(memory.FP8, bytes)
 		require.NoError(t, err)
@@ -185,7 +185,7 @@ func TestCopiesThatAStepDoesNotNeed(t *testing.T) {
 		require.NoError(t, err)
 		declared := &frames.Declaration[memory.Handle]{Name: "block", WeightCopies: copies, InputGradient: test.gradient}
 		c := frames.New(frames.Config[memory.Handle]{Space: arena, Stages: []*frames.Declaration[memory.Handle]{declared}})
-		c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}})
+		c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{StageWindows: []int{1}}})
 		alloc := func() memory.Handle {
 			h, err := arena.Alloc(memory.FP8, 8)
 			require.NoError(t, err)

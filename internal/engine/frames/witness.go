@@ -122,11 +122,11 @@ func (c *Frames[T]) checkLent(after bool) error {
 			return err
 		}
 	}
-	for part, cell := range c.entryAt(call.Item) {
-		if !cell.Held() || c.entryOwners[call.Item&c.entryMask] != call.Microbatch {
+	for part, cell := range c.entryAt(call.BatchIndex) {
+		if !cell.Held() || c.entryOwners[call.BatchIndex&c.entryMask] != call.Microbatch {
 			continue
 		}
-		if err := w.compare(c.part(call.Item, part), func() string { return fmt.Sprintf("part %q", c.Config.Parts[part]) }); err != nil {
+		if err := w.compare(c.part(call.BatchIndex, part), func() string { return fmt.Sprintf("part %q", c.Config.Parts[part]) }); err != nil {
 			return err
 		}
 	}

@@ -2,15 +2,15 @@ package spelling
 
 import "strings"
 
-// Most is the largest number of bytes of a word that are compared.
-const Most = 40
+// MaxLength is the largest number of bytes of a word that are compared.
+const MaxLength = 40
 
 // Hint lists the names, preceded by a suggestion if one of them resembles the word: "did you mean
 // leaks? There are log, plan and so on".
 func Hint(word string, names []string) string {
-	nearest, least := "", Most
+	nearest, least := "", MaxLength
 	for _, name := range names {
-		if d := distance(strings.ToLower(word[:min(len(word), Most)]), name); d < least {
+		if d := distance(strings.ToLower(word[:min(len(word), MaxLength)]), name); d < least {
 			nearest, least = name, d
 		}
 	}

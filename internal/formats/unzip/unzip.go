@@ -86,8 +86,8 @@ func Expand(names []string, fitting func(name string) bool) (files, skipped []st
 			switch {
 			case err != nil:
 				return err
-			case len(files)+len(skipped) > mostFiles:
-				return fmt.Errorf("%s has more than %d files: give a folder that has no others", name, mostFiles)
+			case len(files)+len(skipped) > maxFiles:
+				return fmt.Errorf("%s has more than %d files: give a folder that has no others", name, maxFiles)
 			case entry.IsDir():
 			case fitting(path):
 				files = append(files, path)
@@ -104,5 +104,5 @@ func Expand(names []string, fitting func(name string) bool) (files, skipped []st
 	return slices.Compact(files), skipped, nil
 }
 
-// mostFiles bounds the number of files in folders.
-const mostFiles = 1 << 18
+// maxFiles bounds the number of files in folders.
+const maxFiles = 1 << 18

@@ -31,7 +31,7 @@ func (f *field) search(ctx context.Context, capacity, budget int64, seed uint64)
 	one := newSearcher(f, capacity)
 	if t.measure(one) {
 		var workers sync.WaitGroup
-		for range min(runtime.GOMAXPROCS(0), mostWorkers) - 1 {
+		for range min(runtime.GOMAXPROCS(0), maxWorkers) - 1 {
 			workers.Go(func() {
 				for s := newSearcher(f, capacity); t.try(s); {
 				}
@@ -47,7 +47,7 @@ func (f *field) search(ctx context.Context, capacity, budget int64, seed uint64)
 const (
 	turnsPerBuffer = 2  // number of placements per buffer in the first run
 	cellsPerNode   = 32 // number of cells visited in about a microsecond
-	mostWorkers    = 8
+	maxWorkers     = 8
 )
 
 // tries distributes runs, and keeps the result of the first one that decided.

@@ -31,7 +31,7 @@ var rooms = []struct {
 	{"internal/arithmetic/neon", -2, nil}, // the generator of internal/arithmetic/vector uses it
 	{"internal/arithmetic/neon/translate", -1, nil},
 	{"internal/arithmetic/vector", 0, nil},
-	{"internal/arithmetic/product", 1, nil},
+	{"internal/arithmetic/gemm", 1, nil},
 	{"internal/arithmetic/fmapeak", 1, nil},
 	{"internal/arithmetic/float8", 1, nil},
 	{"internal/formats/jsonfile", 1, []string{"github.com/go-json-experiment/json"}}, // a part of the standard library from Go 1.27 on
@@ -52,7 +52,7 @@ var rooms = []struct {
 	{"internal/testing/plantest", 4, []string{"github.com/stretchr/testify", "pgregory.net/rapid"}},
 	{"internal/engine/effects", 1, nil}, // lower, simulate and draw read it
 	{"internal/engine/frames", 2, nil},
-	{"internal/engine/far", 2, nil},
+	{"internal/engine/offload", 2, nil},
 	{"context", 3, nil},
 	{"kernels", 2, nil},
 	{"stages", 4, nil},
@@ -92,7 +92,7 @@ var rooms = []struct {
 	{"kernels/cuda/driver", 0, nil},
 	{"kernels/cuda/ptx", 4, nil},
 	{"trainer/safetensors", 2, nil},
-	{"trainer/outfile", 0, nil},
+	{"trainer/atomicfile", 0, nil},
 	{"trainer/report", 5, nil},
 	{"trainer/checkpoint", 5, nil},
 	{"trainer/corpus", 1, []string{"golang.org/x/exp/mmap"}},

@@ -44,8 +44,8 @@ func RequireWhole(t require.TestingT, p *schedule.Plan) {
 
 // LanguageModel returns facts of stages. The first stage reads part 0 in its forward, and the last
 // stage reads parts 1 and 2 in its forward and its backward.
-func LanguageModel(stages int) []schedule.Facts {
-	facts := make([]schedule.Facts, stages)
+func LanguageModel(stages int) []schedule.StageInfo {
+	facts := make([]schedule.StageInfo, stages)
 	facts[0].Reads[schedule.F] |= 1
 	facts[stages-1].Reads[schedule.F] |= 6
 	facts[stages-1].Reads[schedule.B] |= 6

@@ -109,10 +109,10 @@ func (g *grower) grow() {
 				continue
 			}
 			if g.transfers && g.crosses(s) {
-				g.todo = append(g.todo, schedule.Act(schedule.SendF, s, mb))
+				g.todo = append(g.todo, schedule.NewAction(schedule.SendF, s, mb))
 			}
 			if g.transfers && s > 0 && g.crosses(s-1) && backward(g.p, s-1) {
-				g.todo = append(g.todo, schedule.Act(schedule.SendB, s, mb))
+				g.todo = append(g.todo, schedule.NewAction(schedule.SendB, s, mb))
 			}
 		}
 	}
@@ -187,34 +187,34 @@ func (g *grower) compute(a schedule.Action) {
 func (g *grower) prepare(a schedule.Action) {
 	stage := a.Stage()
 	if g.sharded[stage] && !g.gathered[stage] {
-		g.record(schedule.Act(schedule.Unshard, stage, 0))
+		g.record(schedule.NewAction(schedule.Unshard, stage, 0))
 	}
 	if a.Kind() != schedule.B && a.Kind() != schedule.W {
 		return
 	}
 	if (g.accumulates || g.retires) && g.reducing[stage] {
-		g.record(schedule.Act(schedule.WaitReduce, stage, 0))
+		g.record(schedule.NewAction(schedule.WaitReduce, stage, 0))
 	}
 	if g.accumulates && !g.wholeGradients[stage] {
-		g.record(schedule.Act(schedule.ZeroGrad, stage, 0))
+		g.record(schedule.NewAction(schedule.ZeroGrad, stage, 0))
 	}
 }
 
 // release sometimes releases the weights of a stage and reduces its gradients, or always if all is set.
 func (g *grower) release(stage int, all bool) {
 	if g.gathered[stage] && (all || g.rng.IntN(2) == 0) {
-		g.record(schedule.Act(schedule.Reshard, stage, 0))
+		g.record(schedule.NewAction(schedule.Reshard, stage, 0))
 	}
 	if g.addsReductions && g.unreduced[stage] && (all || g.rng.IntN(4) == 0) {
 		for other, rank := range g.p.Placement.Rank {
 			if g.retires && g.reducing[other] && rank == g.p.Placement.Rank[stage] {
-				g.record(schedule.Act(schedule.WaitReduce, other, 0))
+				g.record(schedule.NewAction(schedule.WaitReduce, other, 0))
 			}
 		}
-		g.record(schedule.Act(schedule.ReduceGrad, stage, 0))
+		g.record(schedule.NewAction(schedule.ReduceGrad, stage, 0))
 	}
 	if (g.accumulates || g.retires) && g.reducing[stage] && (all || g.rng.IntN(4) == 0) {
-		g.record(schedule.Act(schedule.WaitReduce, stage, 0))
+		g.record(schedule.NewAction(schedule.WaitReduce, stage, 0))
 	}
 }
 
@@ -224,7 +224,7 @@ func waitFor(a schedule.Action) schedule.Action {
 	if a.Kind() == schedule.SendB {
 		kind = schedule.WaitB
 	}
-	return schedule.Act(kind, a.Stage(), a.Microbatch())
+	return schedule.NewAction(kind, a.Stage(), a.Microbatch())
 }
 
 // send runs a send. With rendezvous it also runs the receive, and returns true.
@@ -264,9 +264,9 @@ func (g *grower) receiveAny() (schedule.Action, bool) {
 // receiveFrom receives the oldest message of a link. It returns the send.
 func (g *grower) receiveFrom(link [3]int) schedule.Action {
 	sent := g.links[link][0]
-	receive := schedule.Act(schedule.RecvF, sent.Stage()+1, sent.Microbatch())
+	receive := schedule.NewAction(schedule.RecvF, sent.Stage()+1, sent.Microbatch())
 	if sent.Kind() == schedule.SendB {
-		receive = schedule.Act(schedule.RecvB, sent.Stage()-1, sent.Microbatch())
+		receive = schedule.NewAction(schedule.RecvB, sent.Stage()-1, sent.Microbatch())
 	}
 	g.record(receive)
 	return sent
@@ -287,7 +287,7 @@ func Mutate(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	at := rng.IntN(len(*list))
 	a := (*list)[at]
 	retarget := func(kind schedule.Kind, stage, mb int) {
-		(*list)[at] = schedule.Act(kind, stage, mb).WithDrop(a.Drop()).WithJoin(a.Joined())
+		(*list)[at] = schedule.NewAction(kind, stage, mb).WithDrop(a.Drop()).WithJoin(a.Joined())
 	}
 	stages := len(p.Placement.Rank)
 	switch rng.IntN(8) {

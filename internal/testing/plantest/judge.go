@@ -117,7 +117,7 @@ func (j *judge) missing() string {
 		}
 	}
 	for stage := range j.p.Placement.Rank {
-		if n[schedule.Act(schedule.Quantize, stage, 0)] > 1 {
+		if n[schedule.NewAction(schedule.Quantize, stage, 0)] > 1 {
 			return fmt.Sprint("stage ", stage, " makes copies of its weights again")
 		}
 		if reduces && j.reduces[stage] != (j.used(stage) && backward(j.p, stage) && !frozen(j.p, stage)) {
@@ -127,7 +127,7 @@ func (j *judge) missing() string {
 			if !passes(j.p, stage, mb) {
 				continue
 			}
-			of := func(kind schedule.Kind) int { return n[schedule.Act(kind, stage, mb)] }
+			of := func(kind schedule.Kind) int { return n[schedule.NewAction(kind, stage, mb)] }
 			back := [3]int{of(schedule.B), of(schedule.I), of(schedule.W)}
 			ok := of(schedule.F) == 1
 			switch {
@@ -191,17 +191,17 @@ func (j *judge) step(rank int) (ran bool, fault string) {
 func (j *judge) readiness(rank int, a schedule.Action) (blocked, broken bool) {
 	stage, mb, kind := a.Stage(), a.Microbatch(), a.Kind()
 	gradient := func(stage, mb int) schedule.Action {
-		if i := schedule.Act(schedule.I, stage, mb); j.done[i] {
+		if i := schedule.NewAction(schedule.I, stage, mb); j.done[i] {
 			return i
 		}
-		return schedule.Act(schedule.B, stage, mb)
+		return schedule.NewAction(schedule.B, stage, mb)
 	}
 	for _, need := range Needs(j.p, a, gradient) {
 		local := j.p.Placement.Rank[need.Stage()] == rank
 		if !local && j.transfers { // a receive on this rank brings the result
 			local = true
-			if need = schedule.Act(schedule.RecvB, stage, mb); kind == schedule.F {
-				need = schedule.Act(schedule.RecvF, stage, mb)
+			if need = schedule.NewAction(schedule.RecvB, stage, mb); kind == schedule.F {
+				need = schedule.NewAction(schedule.RecvF, stage, mb)
 			}
 		}
 		if !j.done[need] {
@@ -212,13 +212,13 @@ func (j *judge) readiness(rank int, a schedule.Action) (blocked, broken bool) {
 		wanted := a
 		switch {
 		case kind == schedule.F && stage > 0 && j.crosses(stage-1):
-			wanted = schedule.Act(schedule.SendF, stage-1, mb)
+			wanted = schedule.NewAction(schedule.SendF, stage-1, mb)
 		case (kind == schedule.B || kind == schedule.I) && j.crosses(stage):
-			wanted = schedule.Act(schedule.SendB, stage+1, mb)
+			wanted = schedule.NewAction(schedule.SendB, stage+1, mb)
 		case kind == schedule.WaitF:
-			wanted = schedule.Act(schedule.SendF, stage, mb)
+			wanted = schedule.NewAction(schedule.SendF, stage, mb)
 		case kind == schedule.WaitB:
-			wanted = schedule.Act(schedule.SendB, stage, mb)
+			wanted = schedule.NewAction(schedule.SendB, stage, mb)
 		}
 		return blocked || wanted != a && !j.taken[wanted], broken
 	}
@@ -235,9 +235,9 @@ func (j *judge) readiness(rank int, a schedule.Action) (blocked, broken bool) {
 	case schedule.RecvF, schedule.RecvB:
 		blocked = blocked || j.capacity == 0 || len(j.links[j.link(a)]) == 0
 	case schedule.WaitF:
-		blocked = blocked || !j.taken[schedule.Act(schedule.SendF, stage, mb)]
+		blocked = blocked || !j.taken[schedule.NewAction(schedule.SendF, stage, mb)]
 	case schedule.WaitB:
-		blocked = blocked || !j.taken[schedule.Act(schedule.SendB, stage, mb)]
+		blocked = blocked || !j.taken[schedule.NewAction(schedule.SendB, stage, mb)]
 	}
 	return blocked, broken
 }
@@ -269,9 +269,9 @@ func (j *judge) link(a schedule.Action) (link [3]int) {
 // sendOf returns the send that matches a receive.
 func sendOf(a schedule.Action) schedule.Action {
 	if a.Kind() == schedule.RecvF {
-		return schedule.Act(schedule.SendF, a.Stage()-1, a.Microbatch())
+		return schedule.NewAction(schedule.SendF, a.Stage()-1, a.Microbatch())
 	}
-	return schedule.Act(schedule.SendB, a.Stage()+1, a.Microbatch())
+	return schedule.NewAction(schedule.SendB, a.Stage()+1, a.Microbatch())
 }
 
 // queue returns the key of the queue that a transfer waits in.
@@ -384,7 +384,7 @@ func (j *judge) apply(a schedule.Action) string {
 		}
 		j.wholeGradients[stage], j.reducing[stage] = false, false
 	default:
-		if kind == schedule.F && j.quantizes[stage] && !j.done[schedule.Act(schedule.Quantize, stage, 0)] {
+		if kind == schedule.F && j.quantizes[stage] && !j.done[schedule.NewAction(schedule.Quantize, stage, 0)] {
 			return fmt.Sprint(a, " has no copies of weights")
 		}
 		if (kind.Compute() || kind == schedule.Quantize) && j.sharded[stage] && !j.gathered[stage] {

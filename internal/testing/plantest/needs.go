@@ -22,13 +22,13 @@ func Needs(p *schedule.Plan, a schedule.Action, backward func(stage, mb int) sch
 	switch a.Kind() {
 	case schedule.F:
 		if stage%depth != 0 {
-			list = append(list, schedule.Act(schedule.F, stage-1, mb))
+			list = append(list, schedule.NewAction(schedule.F, stage-1, mb))
 		}
 		if mb%slices != 0 && passes(p, stage, mb-1) {
-			list = append(list, schedule.Act(schedule.F, stage, mb-1))
+			list = append(list, schedule.NewAction(schedule.F, stage, mb-1))
 		}
 	case schedule.B, schedule.I:
-		list = append(list, schedule.Act(schedule.F, stage, mb))
+		list = append(list, schedule.NewAction(schedule.F, stage, mb))
 		if (stage+1)%depth != 0 {
 			list = append(list, backward(stage+1, mb))
 		}
@@ -36,15 +36,15 @@ func Needs(p *schedule.Plan, a schedule.Action, backward func(stage, mb int) sch
 			list = append(list, backward(stage, mb+1))
 		}
 	case schedule.W:
-		list = append(list, schedule.Act(schedule.I, stage, mb))
+		list = append(list, schedule.NewAction(schedule.I, stage, mb))
 	case schedule.SendF:
-		list = append(list, schedule.Act(schedule.F, stage, mb))
+		list = append(list, schedule.NewAction(schedule.F, stage, mb))
 	case schedule.SendB:
 		list = append(list, backward(stage, mb))
 	case schedule.WaitF:
-		list = append(list, schedule.Act(schedule.SendF, stage, mb))
+		list = append(list, schedule.NewAction(schedule.SendF, stage, mb))
 	case schedule.WaitB:
-		list = append(list, schedule.Act(schedule.SendB, stage, mb))
+		list = append(list, schedule.NewAction(schedule.SendB, stage, mb))
 	}
 	return list
 }

@@ -26,32 +26,32 @@ func OneFOneB(ranks, depth, frozen, microbatches int, transfers bool) *schedule.
 		back, returns := sends && last >= frozen, transfers && first-1 >= frozen // the rank receives gradients, and sends gradients
 		forward := func(mb int) (list []schedule.Action) {
 			if receives {
-				list = append(list, schedule.Act(schedule.RecvF, first, mb))
+				list = append(list, schedule.NewAction(schedule.RecvF, first, mb))
 			}
 			for s := first; s <= last; s++ {
-				list = append(list, schedule.Act(schedule.F, s, mb))
+				list = append(list, schedule.NewAction(schedule.F, s, mb))
 			}
 			if sends {
-				list = append(list, schedule.Act(schedule.SendF, last, mb))
+				list = append(list, schedule.NewAction(schedule.SendF, last, mb))
 			}
 			return list
 		}
 		backward := func(mb int) (list []schedule.Action) {
 			if back {
-				list = append(list, schedule.Act(schedule.RecvB, last, mb), schedule.Act(schedule.WaitF, last, mb))
+				list = append(list, schedule.NewAction(schedule.RecvB, last, mb), schedule.NewAction(schedule.WaitF, last, mb))
 			}
 			for s := last; s >= max(first, frozen); s-- {
-				list = append(list, schedule.Act(schedule.B, s, mb))
+				list = append(list, schedule.NewAction(schedule.B, s, mb))
 			}
 			if returns {
-				list = append(list, schedule.Act(schedule.SendB, first, mb))
+				list = append(list, schedule.NewAction(schedule.SendB, first, mb))
 			}
 			return list
 		}
 		both := func(warmup, mb int, wait bool) []schedule.Action {
 			list := forward(warmup + mb)
 			if wait {
-				list = append(list, schedule.Act(schedule.WaitB, first, mb-2))
+				list = append(list, schedule.NewAction(schedule.WaitB, first, mb-2))
 			}
 			return append(list, backward(mb)...)
 		}
@@ -72,10 +72,10 @@ func OneFOneB(ranks, depth, frozen, microbatches int, transfers bool) *schedule.
 		add(steady-begun, both(warmup, begun, returns)...)
 		add(warmup, backward(steady)...)
 		if returns {
-			add(microbatches-(steady-begun), schedule.Act(schedule.WaitB, first, steady-begun))
+			add(microbatches-(steady-begun), schedule.NewAction(schedule.WaitB, first, steady-begun))
 		}
 		if sends && !back {
-			add(microbatches, schedule.Act(schedule.WaitF, last, 0))
+			add(microbatches, schedule.NewAction(schedule.WaitF, last, 0))
 		}
 		p.Programs = append(p.Programs, program)
 	}

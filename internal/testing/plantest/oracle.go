@@ -25,7 +25,7 @@ type oracle struct {
 }
 
 // NewOracle returns the expected result of the lifetime pass.
-func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
+func NewOracle(p *schedule.Plan, facts []schedule.StageInfo) oracle {
 	stages := p.Placement.Stages()
 	copies := max(p.Placement.Copies, 1)
 	depth := stages / copies
@@ -69,13 +69,13 @@ func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 			}
 			switch k {
 			case schedule.F:
-				made[schedule.Act(schedule.SendF, s, m)] = at
+				made[schedule.NewAction(schedule.SendF, s, m)] = at
 			case schedule.B, schedule.I:
-				made[schedule.Act(schedule.SendB, s, m)] = at
+				made[schedule.NewAction(schedule.SendB, s, m)] = at
 			case schedule.WaitF:
-				gone[schedule.Act(schedule.SendF, s, m)] = at
+				gone[schedule.NewAction(schedule.SendF, s, m)] = at
 			case schedule.WaitB:
-				gone[schedule.Act(schedule.SendB, s, m)] = at
+				gone[schedule.NewAction(schedule.SendB, s, m)] = at
 			}
 		}
 
@@ -127,7 +127,7 @@ func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 			if (k == schedule.B || k == schedule.I) && (s+1)%depth != 0 {
 				*d |= schedule.DropGrad
 			}
-			if back := k == schedule.B || k == schedule.I; back && slices.Contains(actions[:at], schedule.Act(schedule.Reload, s, m)) {
+			if back := k == schedule.B || k == schedule.I; back && slices.Contains(actions[:at], schedule.NewAction(schedule.Reload, s, m)) {
 				*d |= schedule.DropFar
 			}
 			if k == schedule.B || k == schedule.I || k == schedule.W || k == schedule.WaitOffload || k == schedule.F && !backs {
@@ -172,8 +172,8 @@ func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 			})
 			for _, send := range []schedule.Kind{schedule.SendF, schedule.SendB} {
 				o.Outgoing[s] = max(o.Outgoing[s], widest(len(actions), p.Microbatches, func(m int) (int, int, bool) {
-					end, sent := gone[schedule.Act(send, s, m)]
-					return made[schedule.Act(send, s, m)], end, sent
+					end, sent := gone[schedule.NewAction(send, s, m)]
+					return made[schedule.NewAction(send, s, m)], end, sent
 				}))
 			}
 		}
@@ -210,19 +210,19 @@ func widest(actions, microbatches int, life func(m int) (int, int, bool)) int {
 
 // CheckLifetimes compares the lifetime pass with the oracle and checks its plan. It returns nil if a
 // plan cannot express the facts.
-func CheckLifetimes(t require.TestingT, p *schedule.Plan, facts []schedule.Facts) *schedule.Plan {
+func CheckLifetimes(t require.TestingT, p *schedule.Plan, facts []schedule.StageInfo) *schedule.Plan {
 	p = Quantized(t, p, facts)
 	want := NewOracle(p, facts)
 	got, err := lower.Lifetimes(p, facts, Parts)
 	if want.Uneven || want.PartlyRead {
-		require.ErrorIs(t, err, schedule.ErrFacts)
+		require.ErrorIs(t, err, schedule.ErrStageInfo)
 		return nil
 	}
 	require.NoError(t, err)
-	require.Equal(t, want.Windows, got.Windows)
-	require.Equal(t, want.Entries, got.Entries)
-	if got.Outgoing != nil {
-		require.Equal(t, want.Outgoing, got.Outgoing)
+	require.Equal(t, want.Windows, got.StageWindows)
+	require.Equal(t, want.Entries, got.EntryWindows)
+	if got.SendWindows != nil {
+		require.Equal(t, want.Outgoing, got.SendWindows)
 	} else {
 		require.Zero(t, slices.Max(want.Outgoing))
 	}
@@ -237,9 +237,9 @@ func CheckLifetimes(t require.TestingT, p *schedule.Plan, facts []schedule.Facts
 
 	// The pass declares minimal bounds.
 	for code, of := range map[check.Code]func(p *schedule.Plan) *[]int{
-		check.WindowExceeded:   func(p *schedule.Plan) *[]int { return &p.Windows },
-		check.OutgoingExceeded: func(p *schedule.Plan) *[]int { return &p.Outgoing },
-		check.EntriesExceeded:  func(p *schedule.Plan) *[]int { return &p.Entries },
+		check.WindowExceeded:   func(p *schedule.Plan) *[]int { return &p.StageWindows },
+		check.OutgoingExceeded: func(p *schedule.Plan) *[]int { return &p.SendWindows },
+		check.EntriesExceeded:  func(p *schedule.Plan) *[]int { return &p.EntryWindows },
 	} {
 		for i, n := range *of(got) {
 			if n == 0 && code == check.OutgoingExceeded {

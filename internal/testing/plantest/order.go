@@ -14,15 +14,15 @@ func Computations(p *schedule.Plan, split func(stage, mb int) bool) (list []sche
 			if !passes(p, s, mb) {
 				continue
 			}
-			list = append(list, schedule.Act(schedule.F, s, mb))
+			list = append(list, schedule.NewAction(schedule.F, s, mb))
 			switch {
 			case !backward(p, s):
 			case frozen(p, s):
-				list = append(list, schedule.Act(schedule.I, s, mb))
+				list = append(list, schedule.NewAction(schedule.I, s, mb))
 			case split(s, mb):
-				list = append(list, schedule.Act(schedule.I, s, mb), schedule.Act(schedule.W, s, mb))
+				list = append(list, schedule.NewAction(schedule.I, s, mb), schedule.NewAction(schedule.W, s, mb))
 			default:
-				list = append(list, schedule.Act(schedule.B, s, mb))
+				list = append(list, schedule.NewAction(schedule.B, s, mb))
 			}
 		}
 	}
@@ -38,10 +38,10 @@ func Shuffle(rng *rand.Rand, p *schedule.Plan, computations []schedule.Action, a
 		exists[a] = true
 	}
 	gradient := func(stage, mb int) schedule.Action {
-		if i := schedule.Act(schedule.I, stage, mb); exists[i] {
+		if i := schedule.NewAction(schedule.I, stage, mb); exists[i] {
 			return i
 		}
-		return schedule.Act(schedule.B, stage, mb)
+		return schedule.NewAction(schedule.B, stage, mb)
 	}
 	missing, needed := map[schedule.Action]int{}, map[schedule.Action][]schedule.Action{}
 	var ready []schedule.Action

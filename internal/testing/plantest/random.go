@@ -34,8 +34,8 @@ func DrawParams(t *rapid.T) schedule.Params {
 }
 
 // DrawFacts draws facts for the stages of a plan.
-func DrawFacts(t *rapid.T, p *schedule.Plan, split []bool) []schedule.Facts {
-	facts := make([]schedule.Facts, p.Placement.Stages())
+func DrawFacts(t *rapid.T, p *schedule.Plan, split []bool) []schedule.StageInfo {
+	facts := make([]schedule.StageInfo, p.Placement.Stages())
 	for s := range facts {
 		facts[s].Frozen = s < len(p.Frozen) && p.Frozen[s]
 		facts[s].Split = split[s]
@@ -52,7 +52,7 @@ func DrawFacts(t *rapid.T, p *schedule.Plan, split []bool) []schedule.Facts {
 
 // Quantized returns the plan with the QUANTIZE actions that the facts require. The parity of the number
 // of microbatches selects their positions. Quantized returns an invalid plan unchanged.
-func Quantized(t require.TestingT, p *schedule.Plan, facts []schedule.Facts) *schedule.Plan {
+func Quantized(t require.TestingT, p *schedule.Plan, facts []schedule.StageInfo) *schedule.Plan {
 	if check.Plan(p) != nil {
 		return p
 	}
@@ -91,7 +91,7 @@ func Interleave(lanes []Lane, groups, group int, down bool, order func(lane, i i
 				g = groups - 1 - g
 			}
 			for k := range group {
-				segment.Body = append(segment.Body, schedule.Act(l.Kind, l.Stage, g*group+order(lane, k)))
+				segment.Body = append(segment.Body, schedule.NewAction(l.Kind, l.Stage, g*group+order(lane, k)))
 			}
 		}
 		if len(segment.Body) > 0 {
@@ -228,7 +228,7 @@ func DrawChunks(t *rapid.T) (*schedule.Plan, []bool) {
 		}
 		for _, i := range with {
 			c := &lanes[i].chunks[0]
-			segment.Body = append(segment.Body, schedule.Act(lanes[i].kind, lanes[i].stage, c.from))
+			segment.Body = append(segment.Body, schedule.NewAction(lanes[i].kind, lanes[i].stage, c.from))
 			c.from, c.left = c.from+c.step*segment.Repeat, c.left-segment.Repeat
 			if c.left == 0 {
 				lanes[i].chunks = lanes[i].chunks[1:]

@@ -18,8 +18,8 @@ func Text(t require.TestingT, p *schedule.Plan) string {
 	return b.String()
 }
 
-// Written parses a plan from one list of actions for each rank.
-func Written(t require.TestingT, placement string, microbatches int, lists ...string) *schedule.Plan {
+// FromText parses a plan from one list of actions for each rank.
+func FromText(t require.TestingT, placement string, microbatches int, lists ...string) *schedule.Plan {
 	var b strings.Builder
 	fmt.Fprintf(&b, "weir plan 1 name \"listed\" mode training ranks %d stages %d microbatches %d placement %s frozen none\n",
 		len(lists), len(strings.Fields(placement)), microbatches, placement)

@@ -17,8 +17,8 @@ type (
 	Graph    uintptr
 )
 
-// Facts describes a device.
-type Facts struct {
+// Properties describes a device.
+type Properties struct {
 	Name           string
 	Major, Minor   int   // compute capability
 	Processors     int   // multiprocessors
@@ -38,7 +38,7 @@ type Launch struct {
 
 // Driver is a device with a context. The errors of its calls are of type [*Error].
 type Driver interface {
-	Facts() Facts
+	Properties() Properties
 	// MemInfo returns the free and the total memory of the device in bytes.
 	MemInfo() (free, total int64, err error)
 
@@ -48,7 +48,7 @@ type Driver interface {
 	// Unreserve releases a range in which nothing is mapped.
 	Unreserve(at Addr, bytes int64) error
 	// Map maps memory at the pages from at on, with an allocation for each page bytes. at and
-	// bytes are multiples of page, and page is a multiple of Facts.Page. It returns
+	// bytes are multiples of page, and page is a multiple of Properties.Page. It returns
 	// ErrOutOfMemory, and maps nothing, if there is too little memory.
 	Map(at Addr, bytes, page int64) error
 	// Unmap releases the memory of pages that Map mapped. Queued work must not use them.

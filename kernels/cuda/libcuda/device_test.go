@@ -154,9 +154,9 @@ func TestRefit(t *testing.T) {
 	}
 	var empty int64 // free memory when all pages are unmapped, less the memory that the first launch has taken
 	for round := range 2 {
-		laid := timed("pages of a step mapped", func() error { return dev.Lay(step) })
+		laid := timed("pages of a step mapped", func() error { return dev.SetLayout(step) })
 		require.LessOrEqual(t, laid, before-gib)
-		require.NoError(t, dev.Lay(nil))
+		require.NoError(t, dev.SetLayout(nil))
 		timed("pages of a step handed back", func() error { return dev.ReleasePages(nil, memory.StepScope) })
 		var file bytes.Buffer
 		free := timed("weights copied out and handed back", func() error { return dev.ReleasePages(&file, memory.Weights) })

@@ -21,7 +21,7 @@ import (
 type Driver struct {
 	device  cu.Device
 	context cu.CUContext
-	facts   driver.Facts
+	facts   driver.Properties
 	library library
 	where   location
 	closed  bool
@@ -31,12 +31,12 @@ type Driver struct {
 	readers []access              // this device, and the devices that copy from it
 
 	launching sync.Mutex // guards the fields below
-	values    [mostArgs]uint64
-	params    [mostArgs]unsafe.Pointer // addresses of values
+	values    [maxArgs]uint64
+	params    [maxArgs]unsafe.Pointer // addresses of values
 }
 
-// mostArgs is the maximum number of parameters of a kernel.
-const mostArgs = 32
+// maxArgs is the maximum number of parameters of a kernel.
+const maxArgs = 32
 
 var (
 	errArgs = errors.New("more than 32 parameters")
@@ -76,7 +76,7 @@ func Open(number int) (*Driver, error) {
 	return d, nil
 }
 
-// read sets the facts.
+// read sets the properties.
 func (d *Driver) read() (err error) {
 	f := &d.facts
 	if f.Name, err = d.device.Name(); err != nil {
@@ -137,8 +137,8 @@ func failed(call string, err error) error {
 	return e
 }
 
-// Facts returns the properties of the device.
-func (d *Driver) Facts() driver.Facts { return d.facts }
+// Properties returns the properties of the device.
+func (d *Driver) Properties() driver.Properties { return d.facts }
 
 // MemInfo returns the free and the total memory of the device.
 func (d *Driver) MemInfo() (free, total int64, err error) {
@@ -301,7 +301,7 @@ func (d *Driver) Function(m driver.Module, name string) (f driver.Function, err 
 // Launch queues a kernel. cu copies the parameters.
 func (d *Driver) Launch(s driver.Stream, f driver.Function, l driver.Launch) error {
 	return d.do("Launch", func() error {
-		if len(l.Args) > mostArgs {
+		if len(l.Args) > maxArgs {
 			return errArgs
 		}
 		d.launching.Lock()

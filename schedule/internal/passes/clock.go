@@ -241,7 +241,7 @@ func (c *Clock) State(s *repeats.State) {
 
 // withoutMicrobatch returns an action without its microbatch.
 func withoutMicrobatch(a schedule.Action) schedule.Action {
-	return schedule.Act(a.Kind(), a.Stage(), 0).WithDrop(a.Drop()).WithJoin(a.Joined())
+	return schedule.NewAction(a.Kind(), a.Stage(), 0).WithDrop(a.Drop()).WithJoin(a.Joined())
 }
 
 // Moves returns the number of microbatches by which the period advances, which must be the same, with

@@ -55,12 +55,12 @@ func Edge(a schedule.Action) int {
 
 // Sent returns the send of a microbatch on an edge.
 func Sent(edge int, mb int64) schedule.Action {
-	return schedule.Act(schedule.SendF+schedule.Kind(edge%2)*(schedule.SendB-schedule.SendF), edge/2, 0).Shift(int(mb))
+	return schedule.NewAction(schedule.SendF+schedule.Kind(edge%2)*(schedule.SendB-schedule.SendF), edge/2, 0).Shift(int(mb))
 }
 
 // Received returns the receive of a microbatch on an edge.
 func Received(edge int, mb int64) schedule.Action {
-	return schedule.Act(schedule.RecvF+schedule.Kind(edge%2)*(schedule.SendB-schedule.SendF), Receiver(edge), 0).Shift(int(mb))
+	return schedule.NewAction(schedule.RecvF+schedule.Kind(edge%2)*(schedule.SendB-schedule.SendF), Receiver(edge), 0).Shift(int(mb))
 }
 
 // Receiver returns the stage to which an edge leads.
@@ -112,5 +112,5 @@ func WaitFor(send schedule.Action) schedule.Action {
 	if send.Kind() == schedule.SendB {
 		kind = schedule.WaitB
 	}
-	return schedule.Act(kind, send.Stage(), send.Microbatch())
+	return schedule.NewAction(kind, send.Stage(), send.Microbatch())
 }

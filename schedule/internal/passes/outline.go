@@ -61,12 +61,12 @@ func NewOutline(plan *schedule.Plan) Outline {
 			span:     repeats.Run{Lo: int64(lo), Hi: int64(hi)},
 		}
 	}
-	o.Marked = plan.Parts != nil || plan.Windows != nil || plan.Entries != nil || plan.Outgoing != nil
+	o.Marked = plan.Parts != nil || plan.StageWindows != nil || plan.EntryWindows != nil || plan.SendWindows != nil
 	var kinds uint32 // of all stages
 	var drops schedule.Drop
 	var written int64
 	for _, program := range plan.Programs {
-		for a := range schedule.Written(program) {
+		for a := range schedule.StaticActions(program) {
 			written++
 			kinds |= 1 << a.Kind()
 			drops |= a.Drop()
@@ -116,10 +116,10 @@ func (o *Outline) Crosses(stage int) bool { return stage >= 0 && o.Sites[stage].
 
 // Reads returns the set of entry parts that an action reads.
 func (o *Outline) Reads(stage int, kind schedule.Kind) uint64 {
-	if o.Plan.Facts == nil {
+	if o.Plan.StageInfo == nil {
 		return 0
 	}
-	return o.Plan.Facts[stage].Reads[kind]
+	return o.Plan.StageInfo[stage].Reads[kind]
 }
 
 // WeightBits are the drops of copies of weights.

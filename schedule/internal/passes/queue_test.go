@@ -43,7 +43,7 @@ func TestQueue(t *testing.T) {
 					*list = (*list)[1:]
 				}
 			default:
-				a := schedule.Act(schedule.SendF, rapid.IntRange(0, 1).Draw(t, "stage"), mb)
+				a := schedule.NewAction(schedule.SendF, rapid.IntRange(0, 1).Draw(t, "stage"), mb)
 				q.Push(a)
 				want[passes.Fresh] = append(want[passes.Fresh], a)
 				mb = max(0, mb+step)
@@ -75,10 +75,10 @@ func TestQueueIsShort(t *testing.T) {
 		return n
 	}
 	for mb := range 1_000_000 {
-		q.Push(schedule.Act(schedule.SendF, 3, mb))
+		q.Push(schedule.NewAction(schedule.SendF, 3, mb))
 	}
 	for mb := range 1_000_000 {
-		q.Push(schedule.Act(schedule.SendF, 3, 1_000_000-mb))
+		q.Push(schedule.NewAction(schedule.SendF, 3, 1_000_000-mb))
 	}
 	require.Equal(t, 2, ranges())
 	for range 999_999 {

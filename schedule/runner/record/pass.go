@@ -28,7 +28,7 @@ func (r *recorder[T]) pass(ctx context.Context, mode schedule.Mode, split bool, 
 	plan := &schedule.Plan{Mode: mode, Placement: r.dry.Ranks[0].Placement}
 	plan.Placement.Rank = make([]int, len(profile))
 	for s := range profile {
-		if plan.Frozen = append(plan.Frozen, r.dry.Facts[s].Frozen); r.dry.Copy != nil {
+		if plan.Frozen = append(plan.Frozen, r.dry.StageInfo[s].Frozen); r.dry.Copy != nil {
 			plan.Placement.Rank[s] = s
 		}
 	}

@@ -94,7 +94,7 @@ func (r *recorder[T]) shape(ctx context.Context, name string) (layout.ShapeProfi
 // sets returns every set of parts that a rank may want: all unions of the sets that stages read.
 func (r *recorder[T]) sets() []uint64 {
 	sets := []uint64{0}
-	for s := range r.dry.Facts {
+	for s := range r.dry.StageInfo {
 		evaluation, training := r.reads(s)
 		for _, reads := range []uint64{evaluation, training} {
 			for _, set := range sets {
@@ -110,7 +110,7 @@ func (r *recorder[T]) sets() []uint64 {
 
 // reads returns the parts that a stage reads in evaluation and in training.
 func (r *recorder[T]) reads(s int) (evaluation, training uint64) {
-	st, reads := &r.at(s).Stages[s], &r.dry.Facts[s].Reads
+	st, reads := &r.at(s).Stages[s], &r.dry.StageInfo[s].Reads
 	evaluation, training = reads[schedule.F], reads[schedule.F]
 	if st.GradientWanted {
 		training |= reads[schedule.I]
@@ -216,7 +216,7 @@ func byPart(e *layout.Entry) {
 // begin prepares the frames of a rank for one microbatch.
 func (r *recorder[T]) begin(rank *calls.Caller[T], pass frames.Pass, parts uint64) {
 	ones := slices.Repeat([]int{1}, len(rank.Stages))
-	plan := &schedule.Plan{Windows: ones, Outgoing: ones}
+	plan := &schedule.Plan{StageWindows: ones, SendWindows: ones}
 	rank.Frames.Begin(0, pass, frames.Extent{Plan: plan, Wanted: []uint64{parts}, EntryWindow: 1})
 }
 

@@ -66,7 +66,7 @@ func Stages[T any](ctx context.Context, cfg runner.Config[T], shapes ...Shape[T]
 		}
 		r.spaces = append(r.spaces, watched)
 	}
-	profile := &layout.Profile{Parts: slices.Clone(first.Parts), Facts: slices.Clone(r.dry.Facts), Params: r.params()}
+	profile := &layout.Profile{Parts: slices.Clone(first.Parts), StageInfo: slices.Clone(r.dry.StageInfo), Params: r.params()}
 	for _, shape := range shapes {
 		if shape.Source == nil {
 			return nil, fmt.Errorf("record: shape %q has no source", shape.Name)

@@ -1,4 +1,4 @@
-// Package disk replaces package os in simulations of trainer/checkpoint and trainer/outfile. It
+// Package disk replaces package os in simulations of trainer/checkpoint and trainer/atomicfile. It
 // is a file system in memory that fails and loses power as determined by a seed. After a loss of
 // power, the bytes of a file and the names in a folder that were not flushed may be present,
 // absent, or partly present. It has the functions that those packages call; a test builds them

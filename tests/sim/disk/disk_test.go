@@ -30,7 +30,7 @@ var (
 
 // locks replaces lock_flock.go, free replaces free_statfs.go.
 const (
-	locks = `package outfile
+	locks = `package atomicfile
 
 import (
 	"io/fs"
@@ -45,7 +45,7 @@ func lock(f *os.File) error { return f.Lock() }
 
 func copyOwner(*os.File, fs.FileInfo) {}
 `
-	free = "package outfile\n\nfunc Free(string) (bytes int64, known bool) { return 0, false }\n"
+	free = "package atomicfile\n\nfunc Free(string) (bytes int64, known bool) { return 0, false }\n"
 )
 
 // build builds this test over packages that call disk instead of os.
@@ -54,7 +54,7 @@ func build(t *testing.T) (suite string) {
 	require.NoError(t, err)
 	work := t.TempDir()
 	replaced := map[string]string{}
-	for _, folder := range []string{"trainer/checkpoint", "trainer/outfile"} {
+	for _, folder := range []string{"trainer/checkpoint", "trainer/atomicfile"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
 		require.NoError(t, err)
 		for _, file := range files {

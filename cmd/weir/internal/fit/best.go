@@ -50,10 +50,10 @@ type Option struct {
 }
 
 const (
-	mostTried = 12      // combinations of stages, recompute and microbatch passed to choose
-	mostLaid  = 8       // plans laid out per combination
-	mostKept  = 3       // fitting plans kept per combination
-	maxCut    = 1 << 25 // product of ranks, layers and layers, which a cut takes time for
+	maxTried = 12      // combinations of stages, recompute and microbatch passed to choose
+	maxLaid  = 8       // plans laid out per combination
+	maxKept  = 3       // fitting plans kept per combination
+	maxCut   = 1 << 25 // product of ranks, layers and layers, which a cut takes time for
 )
 
 // trial is a combination of stages, recompute and microbatch, before a schedule is chosen.
@@ -91,7 +91,7 @@ func Best(ctx context.Context, s Search) (front []Option, tried, all int, err er
 		return nil, 0, 0, err
 	}
 	var options []Option
-	for i := range trials[:min(len(trials), mostTried)] {
+	for i := range trials[:min(len(trials), maxTried)] {
 		if i > 0 && !s.Deadline.IsZero() && time.Now().After(s.Deadline) {
 			break
 		}
@@ -321,7 +321,7 @@ func (s *Search) choose(ctx context.Context, t *trial) (options []Option, err er
 	}
 	for _, share := range shares {
 		if share > 0 {
-			request.Far, request.Costs = math.MaxInt64, s.offloaded(t.costs, &profile.Shapes[0], profile.Away(&place, share))
+			request.Far, request.Costs = math.MaxInt64, s.offloaded(t.costs, &profile.Shapes[0], profile.OffloadSlots(&place, share))
 		}
 		found, err := s.options(ctx, t, &request, share, profile)
 		if err != nil {
@@ -357,15 +357,15 @@ func (s *Search) offloaded(from *simulate.Costs, shape *layout.ShapeProfile, awa
 // slotsOf returns a plan of choose.Choose, which names slot 0 for every stage that it offloads, with
 // the slots of a profile; nil if such a stage has none.
 func slotsOf(plan schedule.Plan, profile *layout.Profile, share float64) *schedule.Plan {
-	away := profile.Away(&plan.Placement, share)
-	for stage, set := range plan.Away {
+	away := profile.OffloadSlots(&plan.Placement, share)
+	for stage, set := range plan.OffloadSlots {
 		if set == 0 {
 			away[stage] = 0
 		} else if away[stage] == 0 {
 			return nil
 		}
 	}
-	plan.Away = away
+	plan.OffloadSlots = away
 	return &plan
 }
 
@@ -382,7 +382,7 @@ func (s *Search) options(ctx context.Context, t *trial, r *choose.Request, share
 	}
 	candidates = slices.DeleteFunc(slices.Clone(candidates), func(c *choose.Candidate) bool { return c.Offloads() != (share > 0) })
 	for i, c := range candidates {
-		if len(options) == mostKept || i == mostLaid {
+		if len(options) == maxKept || i == maxLaid {
 			break
 		}
 		plan := c.Plan

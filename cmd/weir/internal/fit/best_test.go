@@ -97,7 +97,7 @@ func TestBest(t *testing.T) {
 	for i, o := range offloaded {
 		require.LessOrEqual(t, o.Peak, search.Memory)
 		require.True(t, i == 0 || o.Seconds >= offloaded[i-1].Seconds && o.Peak < offloaded[i-1].Peak)
-		require.Equal(t, []bool{o.Offload > 0, o.Offload > 0}, []bool{o.Far > 0, o.Plan.Away != nil}, "%+v", o)
+		require.Equal(t, []bool{o.Offload > 0, o.Offload > 0}, []bool{o.Far > 0, o.Plan.OffloadSlots != nil}, "%+v", o)
 	}
 	far.FarRate = 1e6
 	slow, _, _, err := fit.Best(t.Context(), far)

@@ -34,7 +34,7 @@ func Compose(stages [][]Layer, tokens, labels int64, v Sizes) (*layout.Profile, 
 		if err != nil {
 			return nil, fmt.Errorf("stage %d: %w", i, err)
 		}
-		facts := schedule.Facts{Split: true}
+		facts := schedule.StageInfo{Split: true}
 		for _, kind := range []schedule.Kind{schedule.F, schedule.B, schedule.I, schedule.W} {
 			if first && kind != schedule.I {
 				facts.Reads[kind] |= 1
@@ -43,7 +43,7 @@ func Compose(stages [][]Layer, tokens, labels int64, v Sizes) (*layout.Profile, 
 				facts.Reads[kind] |= 2
 			}
 		}
-		shape.Stages, p.Facts = append(shape.Stages, *stage), append(p.Facts, facts)
+		shape.Stages, p.StageInfo = append(shape.Stages, *stage), append(p.StageInfo, facts)
 	}
 	p.Shapes = []layout.ShapeProfile{shape}
 	return p, nil

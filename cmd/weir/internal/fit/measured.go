@@ -40,7 +40,7 @@ func FromSnapshots(list []*snapshot.Snapshot, stages int) (*layout.Profile, []in
 			return nil, nil, fmt.Errorf("%w: of stage %d", err, stage)
 		}
 		p.Shapes[0].Stages = append(p.Shapes[0].Stages, *one)
-		p.Facts = append(p.Facts, schedule.Facts{})
+		p.StageInfo = append(p.StageInfo, schedule.StageInfo{})
 		var live int64
 		for i := range snap.Segments {
 			live += snap.Segments[i].Sizes().Requested

@@ -192,9 +192,9 @@ func planOf(t *testing.T, name string, ranks, stages, microbatches int) *schedul
 // laid returns the memory of a plan, with a share of the saved bytes in far memory.
 func laid(t *testing.T, plan *schedule.Plan, profile *layout.Profile, share float64) *layout.Memory {
 	t.Helper()
-	passes := lower.Passes{Facts: profile.Facts, Parts: len(profile.Parts), Capacity: 1}
+	passes := lower.Passes{StageInfo: profile.StageInfo, Parts: len(profile.Parts), Capacity: 1}
 	if share > 0 {
-		passes.Away = profile.Away(&plan.Placement, share)
+		passes.OffloadSlots = profile.OffloadSlots(&plan.Placement, share)
 	}
 	plan, err := lower.Prepare(plan, passes)
 	require.NoError(t, err)

@@ -31,7 +31,7 @@ type Request struct {
 	Resident func(place schedule.Placement, rank int) int64
 	Capacity int // capacity of the links between ranks
 	// Offload is the share of the bytes that each stage saves, from 0 to 1, that goes to far memory
-	// while no action needs it (layout.Profile.Away). A copy overlaps with Overlap computations; 0
+	// while no action needs it (layout.Profile.OffloadSlots). A copy overlaps with Overlap computations; 0
 	// is 1.
 	Offload float64
 	Overlap int
@@ -109,16 +109,16 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	if err != nil {
 		return nil, err
 	}
-	facts := profile.Facts
+	facts := profile.StageInfo
 	if depth := r.Plan.Placement.Depth(); len(facts) == depth {
 		facts = slices.Repeat(facts, r.Plan.Placement.Stages()/depth)
 	}
-	passes := lower.Passes{Facts: facts, Parts: len(profile.Parts), Capacity: r.Capacity, Overlap: r.Overlap}
+	passes := lower.Passes{StageInfo: facts, Parts: len(profile.Parts), Capacity: r.Capacity, Overlap: r.Overlap}
 	if !(r.Offload >= 0 && r.Offload <= 1) {
 		return nil, diagnostic.Errorf(ErrSetup, "the share of saved bytes to offload is %v: give 0 to 1", r.Offload)
 	}
 	if r.Offload > 0 {
-		passes.Away = profile.Away(&r.Plan.Placement, r.Offload)
+		passes.OffloadSlots = profile.OffloadSlots(&r.Plan.Placement, r.Offload)
 	}
 	if out.Plan, err = lower.Prepare(r.Plan, passes); err != nil {
 		return nil, err

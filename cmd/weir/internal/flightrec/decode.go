@@ -16,8 +16,8 @@ import (
 // ErrDump is wrapped by the errors about a file that is not a dump of a flight recorder.
 var ErrDump = errors.New("not a flight recorder dump")
 
-// mostMemory bounds the memory used to read one dump.
-const mostMemory = 512 << 20
+// maxMemory bounds the memory used to read one dump.
+const maxMemory = 512 << 20
 
 // dump reads one dump, pickled or in JSON.
 func (s *Set) dump(name string, r io.Reader, json bool) error {
@@ -25,7 +25,7 @@ func (s *Set) dump(name string, r io.Reader, json bool) error {
 	if json {
 		read = pickle.ReadJSON
 	}
-	data, err := read(r, pickle.Options{Memory: mostMemory, Err: ErrDump, Content: "flight recorder dump", Writer: "PyTorch's flight recorder"})
+	data, err := read(r, pickle.Options{Memory: maxMemory, Err: ErrDump, Content: "flight recorder dump", Writer: "PyTorch's flight recorder"})
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (d *decoder) ranks(v pickle.Value) (ranks []int) {
 	if v.Kind == pickle.Text {
 		for word := range strings.FieldsFuncSeq(d.Text(v), func(r rune) bool { return r < '0' || r > '9' }) {
 			rank, err := strconv.Atoi(word)
-			if err != nil || rank > mostRank {
+			if err != nil || rank > maxRank {
 				return nil
 			}
 			ranks = append(ranks, rank)
@@ -239,7 +239,7 @@ func (d *decoder) ranks(v pickle.Value) (ranks []int) {
 	}
 	for _, item := range d.Items(v) {
 		rank := d.number(item)
-		if rank < 0 || rank > mostRank {
+		if rank < 0 || rank > maxRank {
 			return nil
 		}
 		ranks = append(ranks, int(rank))
@@ -247,8 +247,8 @@ func (d *decoder) ranks(v pickle.Value) (ranks []int) {
 	return ranks
 }
 
-// mostRank is the highest accepted rank.
-const mostRank = 1<<24 - 1
+// maxRank is the highest accepted rank.
+const maxRank = 1<<24 - 1
 
 // entry reads an operation.
 func (d *decoder) entry(v pickle.Value) {
@@ -351,7 +351,7 @@ func (d *decoder) peer(group int32, at int) int32 {
 		at += len(ranks)
 	}
 	switch {
-	case at < 0 || at > mostRank:
+	case at < 0 || at > maxRank:
 	case ranks == nil:
 		return int32(at)
 	case at < len(ranks):

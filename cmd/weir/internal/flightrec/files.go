@@ -157,7 +157,7 @@ func split(name string) (stem string, rank int) {
 	}
 	stem = strings.TrimRight(base, "0123456789")
 	rank, err := strconv.Atoi(base[len(stem):])
-	if err != nil || rank > mostRank {
+	if err != nil || rank > maxRank {
 		return base, -1
 	}
 	return stem, rank

@@ -206,9 +206,9 @@ func fraction(e *flightrec.Entry) bool {
 	return strings.Contains(e.Type, "Float") || e.Type == "Half" || e.Type == "Double"
 }
 
-// mostDeparted is the maximum number of a rank's last transfers that may depart from the plan's
+// maxDeparted is the maximum number of a rank's last transfers that may depart from the plan's
 // order.
-const mostDeparted = 2
+const maxDeparted = 2
 
 // candidates finds, from the rank's own dump, how many of the step's transfers the rank may have
 // issued. It returns false if the dump contains transfers that the plan does not.
@@ -230,7 +230,7 @@ func (p *Place) candidates() bool {
 		p.after, p.Departs = []int{counted}, !p.fits(last, counted)
 		return true
 	}
-	for tail := 0; tail == 0 || p.trail.whole && tail <= min(mostDeparted, len(last)-1); tail++ {
+	for tail := 0; tail == 0 || p.trail.whole && tail <= min(maxDeparted, len(last)-1); tail++ {
 		for k := 1; k <= n; k++ {
 			if p.fits(last[:len(last)-tail], k+tail) {
 				p.after = append(p.after, k)
@@ -360,7 +360,7 @@ func (p *Place) need(plan *schedule.Plan, a schedule.Action, k int) schedule.Act
 	default:
 		return 0
 	}
-	need := schedule.Act(kind, a.Stage(), a.Microbatch())
+	need := schedule.NewAction(kind, a.Stage(), a.Microbatch())
 	d, _ := directionOf(plan, need)
 	pending := p.trail.pending[d] // these are the direction's last receives
 	for _, t := range slices.Backward(p.script.transfers[:k]) {

@@ -215,9 +215,9 @@ func TestPage(t *testing.T) {
 
 // TestLive judges what the ranks of a running job do.
 func TestLive(t *testing.T) {
-	waits := func(rank, awaited int, action string) transport.Standing {
-		s := transport.Standing{Step: 9, Last: schedule.Act(schedule.RecvF, 2, 7), Waits: true, Since: 5 * time.Second}
-		s.Rank, s.ForRank, s.Action = rank, awaited, schedule.Act(schedule.F, 2, 7)
+	waits := func(rank, awaited int, action string) transport.RankStatus {
+		s := transport.RankStatus{Step: 9, Last: schedule.NewAction(schedule.RecvF, 2, 7), Waits: true, Since: 5 * time.Second}
+		s.Rank, s.ForRank, s.Action = rank, awaited, schedule.NewAction(schedule.F, 2, 7)
 		if action != "" {
 			var err error
 			s.For, err = schedule.ParseAction(action)
@@ -225,56 +225,56 @@ func TestLive(t *testing.T) {
 		}
 		return s
 	}
-	runs := func(rank int) transport.Standing {
-		s := transport.Standing{Step: 9, Last: schedule.Act(schedule.RecvF, 2, 7)}
-		s.Rank, s.Action = rank, schedule.Act(schedule.F, 2, 7)
+	runs := func(rank int) transport.RankStatus {
+		s := transport.RankStatus{Step: 9, Last: schedule.NewAction(schedule.RecvF, 2, 7)}
+		s.Rank, s.Action = rank, schedule.NewAction(schedule.F, 2, 7)
 		return s
 	}
-	outside := transport.Standing{}
+	outside := transport.RankStatus{}
 	outside.Rank = 3
-	aged := func(s transport.Standing, age time.Duration) transport.Standing {
+	aged := func(s transport.RankStatus, age time.Duration) transport.RankStatus {
 		s.Age = age
 		return s
 	}
-	short := func(s transport.Standing) transport.Standing {
+	short := func(s transport.RankStatus) transport.RankStatus {
 		s.Since = time.Millisecond
 		return s
 	}
 	next := waits(0, 1, "1RECV_F0")
 	next.Step = 10
 	for name, c := range map[string]struct {
-		ranks   []transport.Standing
+		ranks   []transport.RankStatus
 		blamed  []int
 		certain bool
 		text    string
 	}{
 		"a wait of an earlier step": { // rank 0 could not have begun its step otherwise
-			[]transport.Standing{short(next), aged(short(waits(1, 0, "0SEND_F3")), 700*time.Millisecond)}, []int{1}, false,
+			[]transport.RankStatus{short(next), aged(short(waits(1, 0, "0SEND_F3")), 700*time.Millisecond)}, []int{1}, false,
 			"rank 1 waits for none; 1 other waits for it (likely)\nrank 1 (step 9) sent its last heartbeat 700ms ago: runs 2F7, has waited 1ms for 0SEND_F3 of rank 0; rank 0 has waited 1ms for it",
 		},
 		"a heartbeat from before the wait": {
-			[]transport.Standing{short(waits(0, 1, "1RECV_F0")), aged(runs(1), 700*time.Millisecond)}, []int{1}, false,
+			[]transport.RankStatus{short(waits(0, 1, "1RECV_F0")), aged(runs(1), 700*time.Millisecond)}, []int{1}, false,
 			"rank 1 (step 9) sent its last heartbeat 700ms ago: runs 2F7; rank 0 has waited 1ms for it",
 		},
 		"a wait that may be over": {
-			[]transport.Standing{runs(0), aged(short(waits(1, 0, "0SEND_F3")), 700*time.Millisecond)}, []int{0}, false,
+			[]transport.RankStatus{runs(0), aged(short(waits(1, 0, "0SEND_F3")), 700*time.Millisecond)}, []int{0}, false,
 			"rank 0 waits for none; 1 other waits for it (likely)\nrank 0 (step 9) runs 2F7; rank 1 has waited 1ms for it",
 		},
 		"a chain": {
-			[]transport.Standing{waits(0, 1, "1RECV_F0"), waits(1, 2, "2RECV_F0"), runs(2)}, []int{2}, true,
+			[]transport.RankStatus{waits(0, 1, "1RECV_F0"), waits(1, 2, "2RECV_F0"), runs(2)}, []int{2}, true,
 			"rank 2 waits for none; 2 others wait for it, directly or through others (certain)\nrank 2 (step 9) runs 2F7; rank 1 has waited 5s for it",
 		},
 		"the end": {
-			[]transport.Standing{waits(0, -1, ""), waits(1, -1, ""), runs(2), outside}, []int{2, 3}, true,
+			[]transport.RankStatus{waits(0, -1, ""), waits(1, -1, ""), runs(2), outside}, []int{2, 3}, true,
 			"ranks 2 and 3 wait for none; 2 others wait for them, directly or through others (certain)\nrank 2 (step 9) runs 2F7; rank 1 has waited 5s for it; rank 3 (step 0) is outside of its program",
 		},
 		"silence": { // its wait is over for long, or it would have said more
-			[]transport.Standing{waits(0, 1, "1RECV_F0"), aged(waits(1, 0, "0SEND_F3"), 4*time.Second)}, []int{1}, false,
+			[]transport.RankStatus{waits(0, 1, "1RECV_F0"), aged(waits(1, 0, "0SEND_F3"), 4*time.Second)}, []int{1}, false,
 			"rank 1 waits for none; 1 other waits for it (likely)\nrank 1 (step 9) sent its last heartbeat 4s ago: runs 2F7, has waited 5s for 0SEND_F3 of rank 0; rank 0 has waited 5s for it",
 		},
-		"a circle":         {[]transport.Standing{waits(0, 1, "1SEND_B0"), waits(1, 0, "0SEND_F3")}, []int{0, 1}, true, "ranks 0 and 1 wait for each other (certain)"},
-		"half of a circle": {[]transport.Standing{waits(0, 1, "1SEND_B0"), aged(waits(1, 0, "0SEND_F3"), time.Second), aged(runs(2), 9*time.Second)}, []int{0, 1}, false, "ranks 0 and 1 wait for each other (likely)"},
-		"nothing":          {[]transport.Standing{runs(0), runs(1)}, []int{}, false, "no rank waits for another one"},
+		"a circle":         {[]transport.RankStatus{waits(0, 1, "1SEND_B0"), waits(1, 0, "0SEND_F3")}, []int{0, 1}, true, "ranks 0 and 1 wait for each other (certain)"},
+		"half of a circle": {[]transport.RankStatus{waits(0, 1, "1SEND_B0"), aged(waits(1, 0, "0SEND_F3"), time.Second), aged(runs(2), 9*time.Second)}, []int{0, 1}, false, "ranks 0 and 1 wait for each other (likely)"},
+		"nothing":          {[]transport.RankStatus{runs(0), runs(1)}, []int{}, false, "no rank waits for another one"},
 	} {
 		r := hang.Live(c.ranks)
 		require.Equal(t, c.blamed, r.Blamed, name)
@@ -282,7 +282,7 @@ func TestLive(t *testing.T) {
 		require.Contains(t, r.Summary(), c.text, name)
 	}
 	var text bytes.Buffer
-	require.NoError(t, hang.Live([]transport.Standing{waits(0, 1, "1RECV_F0"), runs(1)}).Write(&text))
+	require.NoError(t, hang.Live([]transport.RankStatus{waits(0, 1, "1RECV_F0"), runs(1)}).Write(&text))
 	require.Equal(t, `rank 1 waits for none; 1 other waits for it (certain)
 rank 1 (step 9) runs 2F7; rank 0 has waited 5s for it
 

@@ -6,7 +6,7 @@ import (
 )
 
 // Live reports on the ranks of a running job, based on what each of them is doing at one moment.
-func Live(ranks []transport.Standing) *Report {
+func Live(ranks []transport.RankStatus) *Report {
 	d := diagnosis.Of(ranks)
 	r := &Report{Ranks: len(ranks), Verdict: d.Verdict, live: true}
 	for _, w := range d.Waits {

@@ -200,9 +200,9 @@ func (m *made) needs(i item) []item {
 	a := i.action
 	switch a.Kind() {
 	case schedule.F:
-		return []item{{action: schedule.Act(schedule.RecvF, a.Stage(), a.Microbatch()), step: i.step}}
+		return []item{{action: schedule.NewAction(schedule.RecvF, a.Stage(), a.Microbatch()), step: i.step}}
 	case schedule.B, schedule.I:
-		return []item{{action: schedule.Act(schedule.RecvB, a.Stage(), a.Microbatch()), step: i.step}}
+		return []item{{action: schedule.NewAction(schedule.RecvB, a.Stage(), a.Microbatch()), step: i.step}}
 	}
 	return nil
 }

@@ -74,8 +74,8 @@ func (r *Report) pictures(most int) (list []picture, err error) {
 	return list, nil
 }
 
-// mostPictures is the maximum number of pipelines on a page.
-const mostPictures = 8
+// maxPictures is the maximum number of pipelines on a page.
+const maxPictures = 8
 
 var page = template.Must(template.New("page").Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1"><title>weir hang</title>
@@ -96,7 +96,7 @@ figure{margin:1.5em 0;overflow-x:auto}
 
 // HTML writes a page with the report and the pictures of the pipelines with ranks to blame.
 func (r *Report) HTML(w io.Writer) error {
-	pictures, err := r.pictures(mostPictures)
+	pictures, err := r.pictures(maxPictures)
 	if err != nil {
 		return err
 	}

@@ -29,8 +29,8 @@ type direction struct {
 	peer int
 }
 
-// mostActions bounds the length of plans that dumps are compared with.
-const mostActions = 4 << 20
+// maxActions bounds the length of plans that dumps are compared with.
+const maxActions = 4 << 20
 
 // scripts writes out the programs of a plan.
 func scripts(plan *schedule.Plan) ([]script, error) {
@@ -38,8 +38,8 @@ func scripts(plan *schedule.Plan) ([]script, error) {
 	for place := range plan.Programs {
 		total += plan.Actions(place)
 	}
-	if total > mostActions {
-		return nil, fmt.Errorf("the plan has %d actions, and up to %d are compared with dumps", total, mostActions)
+	if total > maxActions {
+		return nil, fmt.Errorf("the plan has %d actions, and up to %d are compared with dumps", total, maxActions)
 	}
 	all := make([]script, len(plan.Programs))
 	for place := range all {

@@ -12,7 +12,7 @@ import (
 )
 
 // The text shows only part of a large job. The JSON contains all of it.
-const mostLines = 40
+const maxLines = 40
 
 // pending returns the number of ranks with pending operations.
 func (r *Report) pending() (n int) {
@@ -103,10 +103,10 @@ func section(w io.Writer, title string, lines []string) {
 	if len(lines) > 0 {
 		fmt.Fprintf(w, "\n%s:\n", title)
 	}
-	for _, line := range lines[:min(len(lines), mostLines)] {
+	for _, line := range lines[:min(len(lines), maxLines)] {
 		fmt.Fprintln(w, "  "+line)
 	}
-	if more := len(lines) - mostLines; more > 0 {
+	if more := len(lines) - maxLines; more > 0 {
 		fmt.Fprintf(w, "  and %s more, which --json has\n", units.Number(more, "line"))
 	}
 }
@@ -165,7 +165,7 @@ func (r *Report) states(w io.Writer) error {
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, head)
-	left := mostLines
+	left := maxLines
 	for _, blamed := range []bool{true, false} {
 		for _, s := range r.States {
 			if slices.Contains(r.Blamed, s.Rank) != blamed {

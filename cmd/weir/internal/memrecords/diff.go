@@ -10,9 +10,9 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// mostWaiting is the maximum number of records of one log that wait for the other: logs with
+// maxWaiting is the maximum number of records of one log that wait for the other: logs with
 // ranks in different orders are compared rank by rank.
-const mostWaiting = 1 << 18
+const maxWaiting = 1 << 18
 
 // ErrApart is returned if the order of records in two logs differs too much to compare them.
 var ErrApart = errors.New("memrecords: the order of the ranks differs too much between the two logs")
@@ -67,8 +67,8 @@ func (d *Diff) Add(log int, record *memlog.Record) error {
 	switch {
 	case p.first != nil:
 	case len(p.queue) == 0 || p.ahead == log:
-		if d.waiting == mostWaiting {
-			return fmt.Errorf("%w: more than %d records of one log have no counterpart in the other", ErrApart, mostWaiting)
+		if d.waiting == maxWaiting {
+			return fmt.Errorf("%w: more than %d records of one log have no counterpart in the other", ErrApart, maxWaiting)
 		}
 		d.waiting++
 		p.ahead, p.queue = log, append(p.queue, *record)

@@ -113,7 +113,7 @@ func TestTrace(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(sunk(t, memrecords.NewTrace, nil)), &trace))
 
 	sink := memrecords.NewTrace(io.Discard)
-	for rank := range memreport.MostRanks {
+	for rank := range memreport.MaxRanks {
 		require.NoError(t, sink.Add(minimal(0, rank, 0, 1)))
 	}
 	require.ErrorIs(t, sink.Add(minimal(0, -1, 0, 1)), memreport.ErrRanks)

@@ -14,7 +14,7 @@ import (
 // with counters for its level, peak, reserved memory, plan and excess, and for the level and the
 // peak by class. Times are in microseconds since the first record of the log; in a log without
 // times, the records of a rank are one millisecond apart. Owners are omitted. Add returns an error
-// if the log has more than memreport.MostRanks ranks.
+// if the log has more than memreport.MaxRanks ranks.
 func NewTrace(w io.Writer) Sink {
 	return &traceSink{Writer: chrometrace.New(w), ranks: map[int]int64{}}
 }
@@ -33,8 +33,8 @@ func (t *traceSink) Add(r *memlog.Record) error {
 	}
 	n, known := t.ranks[r.Rank]
 	if !known {
-		if len(t.ranks) == memreport.MostRanks {
-			return fmt.Errorf("%w: rank %d would exceed the limit of %d", memreport.ErrRanks, r.Rank, memreport.MostRanks)
+		if len(t.ranks) == memreport.MaxRanks {
+			return fmt.Errorf("%w: rank %d would exceed the limit of %d", memreport.ErrRanks, r.Rank, memreport.MaxRanks)
 		}
 		if err := t.Label("process_name", r.Rank, 0, fmt.Sprintf("rank %d", r.Rank)); err != nil {
 			return err

@@ -88,7 +88,7 @@ func (u *run) typical() (typical, longest map[stageKind]int64) {
 	return typical, longest
 }
 
-const mostAhead = 64 // the number of a rank's last messages that count in measured.ahead
+const maxAhead = 64 // the number of a rank's last messages that count in measured.ahead
 
 // rank measures one rank's step.
 func (m *measured) rank(step int, events []event, typical, longest map[stageKind]int64) rankTimes {
@@ -97,7 +97,7 @@ func (m *measured) rank(step int, events []event, typical, longest map[stageKind
 	worked := int64(math.MinInt64) // the end of the rank's last computation
 	var taken []int64              // the times at which the rank's messages were taken
 	ahead := func(now int64) (n int) {
-		for _, at := range taken[max(len(taken)-mostAhead, 0):] {
+		for _, at := range taken[max(len(taken)-maxAhead, 0):] {
 			if at > now {
 				n++
 			}

@@ -284,7 +284,7 @@ func (r *Report) departures(u *run) {
 			if i == len(ran) {
 				break
 			}
-			if want := schedule.Act(a.Kind(), a.Stage(), a.Microbatch()); want != ran[i].WithJoin(false) {
+			if want := schedule.NewAction(a.Kind(), a.Stage(), a.Microbatch()); want != ran[i].WithJoin(false) {
 				r.Departures = append(r.Departures, Departure{rank, ran[i].WithJoin(false), want})
 				break
 			}
@@ -309,16 +309,16 @@ func (r *Report) simulate(u *run, m *measured, model func([]Link) *simulate.Cost
 }
 
 const (
-	mostTried   = 4    // the number of ranks, and of links, that are tried as stragglers
-	leastSaved  = 0.02 // the minimum saving of a straggler, as a fraction of the makespan
-	leastFactor = 1.1  // the minimum Factor of a straggler
+	maxTried  = 4    // the number of ranks, and of links, that are tried as stragglers
+	minSaved  = 0.02 // the minimum saving of a straggler, as a fraction of the makespan
+	minFactor = 1.1  // the minimum Factor of a straggler
 )
 
 // straggler finds the rank or link whose time, if it equaled the median of the others, would
 // shorten the step most. Copies are short and partly estimated, so a link must save more than the
 // difference between the simulated and the measured makespan.
 func (r *Report) straggler(report *simulate.Report, w *work, model func([]Link) *simulate.Costs) error {
-	most := float64(report.Makespan) * (1 - leastSaved)
+	most := float64(report.Makespan) * (1 - minSaved)
 	best := min(most, float64(report.Makespan)-math.Abs(float64(report.Makespan-r.Measured.Makespan)))
 	try := func(costs *simulate.Costs, s Straggler) error {
 		faster, err := simulate.Run(r.Plan, costs, r.Plan.Capacity)
@@ -416,13 +416,13 @@ func (m *measured) work(p schedule.Placement) *work {
 	return w
 }
 
-// usuallyLonger reports whether a rank takes longer than the median of the others, by leastFactor, for
+// usuallyLonger reports whether a rank takes longer than the median of the others, by minFactor, for
 // three of four microbatches.
 func (w *work) usuallyLonger(rank int) bool {
 	longer := 0
 	for _, times := range w.single {
 		others := median(slices.Delete(slices.Clone(times), rank, rank+1))
-		if float64(times[rank]) >= leastFactor*float64(others) {
+		if float64(times[rank]) >= minFactor*float64(others) {
 			longer++
 		}
 	}
@@ -430,7 +430,7 @@ func (w *work) usuallyLonger(rank int) bool {
 }
 
 // longest yields the indices of the longest times and their ratios to the medians of the others' usual
-// times: the smaller of the two ratios, if it is at least leastFactor.
+// times: the smaller of the two ratios, if it is at least minFactor.
 func longest(times, usual []typicalTime) iter.Seq2[int, float64] {
 	var places []int
 	for i := range times {
@@ -438,9 +438,9 @@ func longest(times, usual []typicalTime) iter.Seq2[int, float64] {
 	}
 	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(times[b][middle], times[a][middle]) })
 	return func(yield func(int, float64) bool) {
-		for _, i := range places[:min(len(places), mostTried)] {
+		for _, i := range places[:min(len(places), maxTried)] {
 			factor := min(ratio(times, usual, i, shortest), ratio(times, usual, i, middle))
-			if factor >= leastFactor && !math.IsInf(factor, 1) && !yield(i, factor) {
+			if factor >= minFactor && !math.IsInf(factor, 1) && !yield(i, factor) {
 				return
 			}
 		}

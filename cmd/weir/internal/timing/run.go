@@ -203,7 +203,7 @@ func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err 
 func (u *run) complete(places int, r *Request) error {
 	world, planned := 0, places
 	for _, t := range r.Traces {
-		world = max(world, t.World)
+		world = max(world, t.WorldSize)
 	}
 	if r.Plan != nil {
 		planned = r.Plan.Placement.Ranks
@@ -314,12 +314,12 @@ func begin(spans []traces.Span) int {
 func openBackward(spans []traces.Span) int {
 	seen := map[schedule.Action]bool{}
 	for i, s := range spans {
-		a := schedule.Act(s.Kind, s.Stage, s.Microbatch)
+		a := schedule.NewAction(s.Kind, s.Stage, s.Microbatch)
 		if seen[a] {
 			break
 		}
 		seen[a] = true
-		if s.Kind.Compute() && s.Kind != schedule.F && !seen[schedule.Act(schedule.F, s.Stage, s.Microbatch)] {
+		if s.Kind.Compute() && s.Kind != schedule.F && !seen[schedule.NewAction(schedule.F, s.Stage, s.Microbatch)] {
 			return i
 		}
 	}
@@ -331,7 +331,7 @@ func openBackward(spans []traces.Span) int {
 func cut(spans []traces.Span, rank int) (all [][]event) {
 	seen := map[schedule.Action]bool{}
 	for _, s := range spans {
-		a := schedule.Act(s.Kind, s.Stage, s.Microbatch)
+		a := schedule.NewAction(s.Kind, s.Stage, s.Microbatch)
 		if len(all) == 0 || seen[a] {
 			seen = map[schedule.Action]bool{} // Clearing the map would cost as much as the longest step.
 			all = append(all, nil)
@@ -406,7 +406,7 @@ func (s step) link(p schedule.Placement) {
 			}
 			find := func(stage int, kinds ...schedule.Kind) (found *event) {
 				for _, kind := range kinds {
-					found = cmp.Or(found, of[schedule.Act(kind, stage, e.action.Microbatch())])
+					found = cmp.Or(found, of[schedule.NewAction(kind, stage, e.action.Microbatch())])
 				}
 				return found
 			}

@@ -179,7 +179,7 @@ func TestLongStepIsNotSlowRank(t *testing.T) {
 	p := plan(t, "1f1b", 4, 4, 8)
 	for _, slow := range []bool{false, true} {
 		for name, disturbed := range map[string]func(schedule.Action) bool{
-			"one action": func(a schedule.Action) bool { return a == schedule.Act(schedule.B, 3, 4) },
+			"one action": func(a schedule.Action) bool { return a == schedule.NewAction(schedule.B, 3, 4) },
 			"all":        func(a schedule.Action) bool { return a.Stage() == 3 },
 		} {
 			var all []*tracetest.Steps
@@ -361,7 +361,7 @@ func TestMissingRanks(t *testing.T) {
 	_, err = timing.Analyze(timing.Request{Traces: all[:2], Plan: p})
 	require.ErrorContains(t, err, "the job has 4 ranks, but the traces cover the stages of only 2; traces of ranks 2 and 3 are missing")
 	for _, one := range all {
-		one.World = 0
+		one.WorldSize = 0
 	}
 	_, err = timing.Analyze(timing.Request{Traces: all[:3], Plan: p})
 	require.ErrorContains(t, err, "traces of rank 3 are missing")
@@ -429,7 +429,7 @@ func TestPlan(t *testing.T) {
 	all = kineto(t, simulated(t, other, uneven(4), 1), "gpu_user_annotation")
 	r, err = timing.Analyze(timing.Request{Traces: all, Plan: plan(t, "gpipe", 4, 4, 8)})
 	require.NoError(t, err)
-	require.Equal(t, timing.Departure{Rank: 0, Ran: schedule.Act(schedule.B, 0, 0), Plan: schedule.Act(schedule.F, 0, 4)}, r.Departures[0])
+	require.Equal(t, timing.Departure{Rank: 0, Ran: schedule.NewAction(schedule.B, 0, 0), Plan: schedule.NewAction(schedule.F, 0, 4)}, r.Departures[0])
 	_, err = timing.Analyze(timing.Request{Traces: all, Plan: plan(t, "gpipe", 4, 4, 6)})
 	require.ErrorContains(t, err, "the plan has 6 microbatches, but the traces have 8")
 	_, err = timing.Analyze(timing.Request{Traces: all, Plan: p})

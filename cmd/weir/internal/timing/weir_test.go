@@ -87,12 +87,12 @@ func trained(t *testing.T, chain []stages.Stage[*float64], copying func(from, to
 	}
 	var spaces []memory.Space[*float64]
 	for range chain {
-		spaces = append(spaces, memory.NewCollected(nil, func(*float64) int64 { return 8 }))
+		spaces = append(spaces, memory.NewGCSpace(nil, func(*float64) int64 { return 8 }))
 	}
 	run, err := runner.New(runner.Config[*float64]{
 		Stages: chain, Schedule: "1f1b", Spaces: spaces,
 		Losses: []loss.Def{{Name: "loss", Objective: true}},
-		World: runner.World[*float64]{Capacity: 1, Copy: func(from, to int, h *float64) (*float64, error) {
+		Topology: runner.Topology[*float64]{Capacity: 1, Copy: func(from, to int, h *float64) (*float64, error) {
 			time.Sleep(copying(from, to))
 			return new(float64), nil
 		}},

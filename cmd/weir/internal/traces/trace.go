@@ -31,11 +31,11 @@ type Span struct {
 
 // Trace holds the spans of one rank, in order of their start times.
 type Trace struct {
-	File  string
-	Rank  int
-	World int    // number of ranks of the job; 0 if the trace does not say
-	Host  string // "" if the trace does not say
-	Spans []Span
+	File      string
+	Rank      int
+	WorldSize int    // number of ranks of the job; 0 if the trace does not say
+	Host      string // "" if the trace does not say
+	Spans     []Span
 	// Launches are the computations that have spans on the host alone although kernels run on a device:
 	// these spans time launches, not the work. It is nil if there are none. Annotated tells whether
 	// other computations have spans on the device.
@@ -158,7 +158,7 @@ func (f *file) traces(name string) (all []*Trace, err error) {
 		spans = slices.DeleteFunc(host, func(s Span) bool { return !s.computes() })
 	}
 	if len(spans) > 0 {
-		t := &Trace{Rank: rankOf(name), World: f.header.job.World, Host: hostOf(name), Spans: spans, Launches: launches, Annotated: annotated}
+		t := &Trace{Rank: rankOf(name), WorldSize: f.header.job.World, Host: hostOf(name), Spans: spans, Launches: launches, Annotated: annotated}
 		if f.header.job.Rank != nil {
 			t.Rank = *f.header.job.Rank
 		}

@@ -181,7 +181,7 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, 5, all[0].Rank)
 	var names []string
 	for _, s := range all[0].Spans {
-		names = append(names, schedule.Act(s.Kind, s.Stage, s.Microbatch).String())
+		names = append(names, schedule.NewAction(s.Kind, s.Stage, s.Microbatch).String())
 		require.EqualValues(t, 500_000_000, s.End-s.Start)
 	}
 	require.Equal(t, []string{"1F0", "1B0", "1F1", "1B1"}, names)

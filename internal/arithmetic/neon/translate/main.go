@@ -1,5 +1,5 @@
 // Translate writes the NEON translation of the given files of AVX2 assembly into the same
-// directory: x_arm64.s for x_avx2_amd64.s or x_amd64.s. For the sweep of package product,
+// directory: x_arm64.s for x_avx2_amd64.s or x_amd64.s. For the sweep of package gemm,
 // sweep256_amd64.s, which uses masks at the end, it writes separately generated code.
 package main
 

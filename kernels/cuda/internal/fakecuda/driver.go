@@ -26,7 +26,7 @@ type Driver struct {
 	*machine
 	number   int                          // of the device in the machine
 	live     func() iter.Seq[memory.Info] // nil if no arena is followed
-	facts    driver.Facts
+	facts    driver.Properties
 	used     int64                  // bytes that are mapped
 	reaches  map[driver.Driver]bool // devices that Peer has allowed
 	calls    map[string]int
@@ -57,7 +57,7 @@ func NewMachine(seed uint64, n int, total, page int64, peers ...[2]int) []*Drive
 	for i := range n {
 		m.drivers = append(m.drivers, &Driver{
 			machine: m, number: i, reaches: map[driver.Driver]bool{},
-			facts: driver.Facts{Name: "fake", Major: 8, Processors: 1, SharedPerBlock: 48 << 10, Total: total, Page: page},
+			facts: driver.Properties{Name: "fake", Major: 8, Processors: 1, SharedPerBlock: 48 << 10, Total: total, Page: page},
 			calls: map[string]int{}, planted: map[string]map[int]error{}, seen: map[uint64]bool{},
 		})
 	}
@@ -132,8 +132,8 @@ func (d *Driver) lose(call, format string, args ...any) {
 	}
 }
 
-// Facts returns the facts of the simulated device.
-func (d *Driver) Facts() driver.Facts { return d.facts }
+// Properties returns the properties of the simulated device.
+func (d *Driver) Properties() driver.Properties { return d.facts }
 
 // MemInfo returns the number of bytes that are not mapped, and the number of all bytes.
 func (d *Driver) MemInfo() (free, total int64, err error) {

@@ -7,9 +7,9 @@ import (
 
 // Dry is what a dry run needs of a runner.
 type Dry[T any] struct {
-	Ranks []*Caller[T]
-	Facts []schedule.Facts                   // by stage
-	Copy  func(from, to int, h T) (T, error) // nil if all ranks share one space
+	Ranks     []*Caller[T]
+	StageInfo []schedule.StageInfo               // by stage
+	Copy      func(from, to int, h T) (T, error) // nil if all ranks share one space
 	// SetSource sets the source of every rank.
 	SetSource func(source Source[T]) error
 	// Whole allocates the buffers for a stage's whole parameters, either gathered weights or whole

@@ -86,7 +86,7 @@ func (c *Caller[T]) declare(st *Stage[T], loss func(name string) int) *frames.De
 	st.Out, st.GradOut = make([]T, len(spec.Outputs)), make([]T, len(spec.Outputs))
 	d := &frames.Declaration[T]{
 		Name: spec.Name, Inputs: len(spec.Inputs), Outputs: len(spec.Outputs),
-		Slots: spec.Slots, Takers: spec.Takers, Params: st.Params, Recomputes: spec.Recomputes,
+		Slots: spec.Slots, Consumers: spec.Consumers, Params: st.Params, Recomputes: spec.Recomputes,
 		LossNames: spec.Losses, InputGradient: st.WantsGradient,
 	}
 	for _, w := range spec.WeightCopies {

@@ -82,7 +82,7 @@ func New[T any](cfg Config[T]) (*Shared[T], error) {
 	}
 	var able bool
 	if d.windows, able = cfg.Transport.(transport.Windows); !able {
-		return nil, fmt.Errorf("%d replicas need a transport that is transport.Windows, and World.Transport returns %T", d.cfg.Replicas, cfg.Transport)
+		return nil, fmt.Errorf("%d replicas need a transport that is transport.Windows, and Topology.Transport returns %T", d.cfg.Replicas, cfg.Transport)
 	}
 	if d.movable, able = cfg.Space.(memory.Movable[T]); !able {
 		return nil, fmt.Errorf("%d replicas need spaces that are memory.Movable, such as kernels.Host, not %T", d.cfg.Replicas, cfg.Space)
@@ -159,10 +159,10 @@ func (d *Shared[T]) checkSizes(p *param[T]) error {
 		weight = p.own.count
 	}
 	if have := d.sharded.Elements(p.declared.Grad); have != grad && p.trains && grad > 0 {
-		return fmt.Errorf("the gradient of %q has %d elements, but Replicas.Shard %d needs %d of %d: see runner.Owned", name, have, level, grad, p.elements)
+		return fmt.Errorf("the gradient of %q has %d elements, but Replicas.Shard %d needs %d of %d: see runner.ShardRange", name, have, level, grad, p.elements)
 	}
 	if have := d.sharded.Elements(p.declared.Weight); have != weight && level > 0 && weight > 0 {
-		return fmt.Errorf("the weight of %q has %d elements, but Replicas.Shard %d needs %d of %d: set Use.Weight, see runner.Owned", name, have, level, weight, p.elements)
+		return fmt.Errorf("the weight of %q has %d elements, but Replicas.Shard %d needs %d of %d: set Use.Weight, see runner.ShardRange", name, have, level, weight, p.elements)
 	}
 	if bytes := d.cfg.Space.Bytes(p.declared.Weight); bytes != 4*int64(weight) && level > 0 && weight > 0 {
 		return fmt.Errorf("the weight of %q has %d bytes for %d elements: Replicas.Shard %d gathers float32", name, bytes, weight, level)

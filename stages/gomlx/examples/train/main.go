@@ -162,7 +162,7 @@ func (ex *example) weir(_ string, microbatches int) (func(context.Context) (stri
 		if err := ex.join(m); err != nil {
 			return nil, err
 		}
-		cfg.World.Transport = func(rank int) transport.Transport[gomlx.T] { return ex.ends[rank-m.First] }
+		cfg.Topology.Transport = func(rank int) transport.Transport[gomlx.T] { return ex.ends[rank-m.First] }
 	}
 	run, err := runner.New(cfg)
 	if err != nil {

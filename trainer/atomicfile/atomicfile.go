@@ -1,0 +1,121 @@
+package atomicfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Write replaces a file with the output of write, as Replace does, and follows a link to it. On
+// failure the old file remains. Write does not replace standard output given by name, nor
+// pipes, devices and other special files, but writes to them directly. Errors are those of
+// write, or of the system with the name of the file.
+func Write(path string, write func(io.Writer) error) error {
+	if file := Standard(path); file != nil {
+		return write(file)
+	}
+	if target, is := Regular(path); is {
+		return Replace(target, write)
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY, 0) // os.Create would read a pipe too
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
+}
+
+// Standard returns standard output or standard error if path refers to it, as /dev/stdout does,
+// and otherwise nil. If output is redirected to a file, replacing that file or opening it again
+// would lose output.
+func Standard(path string) *os.File {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil
+	}
+	for _, file := range [...]*os.File{os.Stdout, os.Stderr} {
+		if its, err := file.Stat(); err == nil && os.SameFile(info, its) {
+			return file
+		}
+	}
+	return nil
+}
+
+// Regular returns the name of the file that path refers to, or would refer to if it existed. It
+// returns false if path refers to something other than a regular file, or to a file that no
+// longer has a name.
+func Regular(path string) (target string, is bool) {
+	target = path
+	for range 40 { // the limit of Linux
+		to, err := os.Readlink(target)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(to) {
+			folder, _ := filepath.Split(target)
+			to = folder + to
+		}
+		target = to
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return target, errors.Is(err, os.ErrNotExist)
+	}
+	its, err := os.Stat(target)
+	return target, err == nil && info.Mode().IsRegular() && os.SameFile(info, its)
+}
+
+// Plain removes the name of the system call from an error about a path.
+func Plain(err error) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("%s: %w", at.Path, at.Err)
+	}
+	return err
+}
+
+// CheckFile reports, before a run, an error that would prevent writing a file at its end. ""
+// and "-" are not files.
+func CheckFile(path string) error {
+	if path == "" || path == "-" {
+		return nil
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a folder: name a file", path)
+	}
+	if err := Writable(path); err != nil {
+		return fmt.Errorf("%s cannot be written (%w): name a file in a writable folder", path, cause(err))
+	}
+	return nil
+}
+
+// CheckFolder reports, before a run, an error that would prevent writing into a folder. "" is
+// not a folder.
+func CheckFolder(path string) error {
+	if path == "" {
+		return nil
+	}
+	probe := path // if it does not exist, it can be created if a file can
+	switch info, err := os.Stat(path); {
+	case err == nil && !info.IsDir():
+		return fmt.Errorf("%s is not a folder: name one", path)
+	case err == nil:
+		probe = filepath.Join(path, "latest")
+	}
+	if err := Writable(probe); err != nil {
+		return fmt.Errorf("%s cannot be written (%w): name a folder in a writable folder", path, cause(err))
+	}
+	return nil
+}
+
+// cause returns the system's error about a path, without the path.
+func cause(err error) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return at.Err
+	}
+	if at, ok := errors.AsType[*os.LinkError](err); ok {
+		return at.Err
+	}
+	return err
+}

@@ -1,3 +1,0 @@
-package outfile
-
-var ReplaceFlushing = replace
