@@ -7,6 +7,8 @@
 import json
 import sys
 
+from palette import sheet
+
 LEFT, TOP, WIDTH, HEIGHT, MIB = 64, 40, 560, 200, 1 << 20
 logs = [[json.loads(line) for line in open(name) if '"microbatch"' in line] for name in sys.argv[1:3]]
 logs = [[r["live"] for r in log if "live" in r] for log in logs]
@@ -22,18 +24,20 @@ def y(live):
     return round(TOP + HEIGHT * (1 - live / MIB / top), 1)
 
 
-print('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 300" font-family="sans-serif" font-size="13">')
-print('<rect width="860" height="300" fill="#fff"/>')
-print('<text x="64" y="22" font-size="15" font-weight="bold">Live memory after each microbatch of one step</text>')
+TITLE = "Live memory after each microbatch of one step"
+print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 300" font-family="sans-serif" font-size="13" role="img"><title>{TITLE}</title>')
+print(sheet("text{fill:var(--soft)}.page{fill:var(--card)}.title,.name{fill:var(--ink)}.grid{stroke:var(--rule)}.kept{stroke:var(--c1)}.weir{stroke:var(--c0)}"))
+print('<rect class="page" width="860" height="300" rx="8"/>')
+print(f'<text class="title" x="64" y="22" font-size="15" font-weight="bold">{TITLE}</text>')
 for mib in range(0, top + 1, 2):
-    print(f'<path d="M{LEFT} {y(mib * MIB)}h{WIDTH}" stroke="#ddd"/><text x="{LEFT - 8}" y="{y(mib * MIB) + 4}" text-anchor="end">{mib} MiB</text>')
+    print(f'<path class="grid" d="M{LEFT} {y(mib * MIB)}h{WIDTH}"/><text x="{LEFT - 8}" y="{y(mib * MIB) + 4}" text-anchor="end">{mib} MiB</text>')
 for i in (0, count // 2, count - 1):
     print(f'<text x="{x(i)}" y="{TOP + HEIGHT + 20}" text-anchor="middle">{i}</text>')
 print(f'<text x="{LEFT + WIDTH / 2}" y="{TOP + HEIGHT + 42}" text-anchor="middle">microbatch</text>')
-for live, color, name in zip(logs, ("#d1495b", "#1f77b4"), ("saved tensors are kept", "Weir: saved tensors are taken once")):
+for live, line, name in zip(logs, ("kept", "weir"), ("saved tensors are kept", "Weir: saved tensors are taken once")):
     points = " ".join(f"{x(i)},{y(v)}" for i, v in enumerate(live))
-    print(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="3"/>')
+    print(f'<polyline class="{line}" points="{points}" fill="none" stroke-width="3"/>')
     growth = (live[-1] - live[0]) / (count - 1) / 1024
-    print(f'<text x="{LEFT + WIDTH + 8}" y="{y(live[-1])}" fill="{color}">{name}:</text>')
-    print(f'<text x="{LEFT + WIDTH + 8}" y="{y(live[-1]) + 17}" fill="{color}">+{growth:g} KiB each</text>')
+    print(f'<text class="name" x="{LEFT + WIDTH + 8}" y="{y(live[-1])}">{name}:</text>')
+    print(f'<text class="name" x="{LEFT + WIDTH + 8}" y="{y(live[-1]) + 17}">+{growth:g} KiB each</text>')
 print("</svg>")

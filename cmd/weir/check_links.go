@@ -21,9 +21,9 @@ type linkFlags struct {
 	MessageBytes size   `help:"Bytes of every message." placeholder:"BYTES"`
 	Costs        string `help:"In place of --message-bytes: a file of costs with the output and gradient bytes of each stage, or a model's profile by weir.profile; by default the costs in the plan's file." placeholder:"FILE" predictor:"file"`
 	Config       string `help:"In place of --costs: the config.json of a Hugging Face model, or a file with Megatron-LM's flags, as weir fit reads them." placeholder:"FILE" predictor:"file"`
-	Seq          int    `help:"With --costs or --config, if bytes depend on it: tokens of a sequence." placeholder:"N"`
-	Sequences    int    `help:"With --seq: sequences of a microbatch." default:"1" placeholder:"N"`
-	Lengths      string `help:"In place of --seq: a file with the lengths of the sequences of each microbatch in tokens, a microbatch a line." placeholder:"FILE" predictor:"file"`
+	Seq          int    `help:"With --costs or --config, if bytes depend on it: tokens of a sequence." placeholder:"N" unless:"message-bytes lengths"`
+	Sequences    int    `help:"With --seq: sequences of a microbatch." default:"1" placeholder:"N" needs:"seq"`
+	Lengths      string `help:"In place of --seq: a file with the lengths of the sequences of each microbatch in tokens, a microbatch a line." placeholder:"FILE" predictor:"file" unless:"message-bytes"`
 	Against      string `help:"Another plan, made or read with the same flags: a link that needs more here than there is reported, with exit status 1. Receives of a schedule given by name are as with --link-bytes." placeholder:"SCHEDULE|FILE" predictor:"plan"`
 }
 
@@ -127,7 +127,7 @@ func (c *linkFlags) read(s *streams, stages int, file *format.File) (*simulate.C
 	from := &costFlags{Costs: c.Costs, Lengths: c.Lengths, Seq: c.Seq, Sequences: c.Sequences, Teraflops: 1, LinkRate: 1}
 	switch {
 	case c.Config != "":
-		described := &packCmd{Config: c.Config, Precision: "auto", Teraflops: 1, Link: 1}
+		described := &packCmd{Config: c.Config, Precision: "auto", Teraflops: 1, LinkRate: 1e9}
 		costs, err := described.fromConfig(s, stages)
 		if err != nil {
 			return nil, err

@@ -27,7 +27,7 @@ type chooseCmd struct {
 	Memory       size     `help:"With --costs that have saved bytes: the most bytes on a rank, such as 24G." placeholder:"BYTES"`
 	Far          size     `help:"With --costs: bytes of far memory for each rank, such as 64GiB, to which saved tensors may go between forward and backward. The cost file, or --far-rate, says how fast." placeholder:"BYTES"`
 	FarRate      rate     `help:"With --costs in ns, us, ms or s: the rate of a link to far memory in each direction, such as 25GB/s." placeholder:"RATE"`
-	FarShared    int      `help:"Ranks that share such a link; each gets its part of the rate." default:"1" placeholder:"N"`
+	FarShared    int      `help:"Ranks that share such a link; each gets its part of the rate." default:"1" placeholder:"N" needs:"far-rate"`
 	Runtime      string   `help:"The runtime of the plan: weir, or pytorch, whose ranks post a receive and wait in the computation that needs it." enum:"weir,pytorch" default:"weir"`
 	Capacity     int      `help:"Messages that a link between ranks of weir holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
 	replicaFlags `group:"Replicas:"`
@@ -174,6 +174,7 @@ func amount(costs *simulate.Costs, bytes int64) string {
 func (c *chooseCmd) costs() (*simulate.Costs, error) {
 	if c.Costs != "" {
 		costs, err := c.fromFile(cmp.Or(c.Stages, 2*c.Ranks))
+		err = cmp.Or(err, c.ofProfile())
 		if err == nil && c.Stages == 0 {
 			if c.Stages = len(costs.Stages); c.Stages == 1 {
 				c.Stages = 2 * c.Ranks
@@ -314,7 +315,7 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Co
 		if one.Offloads() {
 			far = "\t" + amount(costs, one.FarPeak)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%.4f\t%s\n", mark, one.Name(), number(costs.Units(time)), bubble, one.Report.Idle(time), amount(costs, one.Peak)+far)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", mark, one.Name(), number(costs.Units(time)), units.Percent(bubble, 2), units.Percent(one.Report.Idle(time), 2), amount(costs, one.Peak)+far)
 	}
 	t.Flush()
 	if left > 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -25,16 +26,16 @@ type costFlags struct {
 	W           decimal `help:"Time of a weight gradient, in the same way; a full backward takes both." placeholder:"T"`
 	Fb          decimal `help:"Time of a joined forward and backward, in the same way; by default the sum." placeholder:"T"`
 	Q           decimal `help:"Time of the QUANTIZE actions of a rank, divided evenly over its stages; by default 0." placeholder:"T"`
-	Comm        decimal `help:"Latency of a hop between ranks; both may compute meanwhile." placeholder:"T"`
+	Latency     decimal `help:"Latency of a hop between ranks; both may compute meanwhile." placeholder:"T"`
 	FarTime     decimal `help:"Time of the copy of a rank's saved tensors of a microbatch to far memory, divided evenly over its stages, and of the copy back (--offload); by default 0." placeholder:"T"`
 	ReplicaRate rate    `help:"With --costs in ns, us, ms or s: the rate of the link between replicas of a rank in each direction, such as 50GB/s, in place of the file's." placeholder:"RATE"`
 	Lengths     string  `help:"With costs that depend on it: a file with the lengths of the sequences of each microbatch in tokens, a microbatch a line, in place of the lengths in the file of costs." placeholder:"FILE"`
 	Costs       string  `help:"A file of costs and bytes for each stage, in place of the flags above (docs/cli.md; examples/train -emit-costs writes one); or a model's profile by weir.profile, with the flags below (docs/profile.md)." placeholder:"FILE"`
-	Seq         int     `help:"With a profile: tokens of a sequence." placeholder:"N"`
-	Sequences   int     `help:"With a profile: sequences of a microbatch." default:"1" placeholder:"N"`
-	Layers      []int   `help:"With a profile: layers of each stage, separated by commas; by default the longest stage is as short as possible." placeholder:"N"`
-	Teraflops   float64 `help:"With a profile: operations that a rank does in a second, in 10^12." default:"400" placeholder:"N"`
-	LinkRate    rate    `help:"With a profile: the rate of a link between ranks, such as 50GB/s." default:"50GB/s" placeholder:"RATE"`
+	Seq         int     `help:"With a profile: tokens of a sequence." placeholder:"N" needs:"costs"`
+	Sequences   int     `help:"With a profile: sequences of a microbatch." default:"1" placeholder:"N" needs:"costs"`
+	Layers      []int   `help:"With a profile: layers of each stage, separated by commas; by default the longest stage is as short as possible." placeholder:"N" needs:"costs"`
+	Teraflops   float64 `help:"With a profile: operations that a rank does in a second, in 10^12." default:"400" placeholder:"N" needs:"costs"`
+	LinkRate    rate    `help:"With a profile: the rate of a link between ranks, such as 50GB/s." default:"50GB/s" placeholder:"RATE" needs:"costs"`
 
 	profiled *profiled // of the file, if it is a profile
 	vary     bool      // the costs of a profile are for microbatches of any lengths, which others give
@@ -66,7 +67,8 @@ func (d *decimal) UnmarshalText(text []byte) error {
 // flags.
 func (c *costFlags) price(placement schedule.Placement, file *format.File) (*simulate.Costs, error) {
 	if c.Costs != "" {
-		return c.fromFile(placement.Depth())
+		costs, err := c.fromFile(placement.Depth())
+		return costs, cmp.Or(err, c.ofProfile())
 	}
 	if file != nil && file.Costs != nil && c.ReplicaRate == 0 {
 		return c.withLengths(file.Costs)
@@ -82,7 +84,7 @@ func (c *costFlags) price(placement schedule.Placement, file *format.File) (*sim
 
 // fromFile returns the costs in the file. If that is a profile of a model, they are those of the given number of stages.
 func (c *costFlags) fromFile(stages int) (*simulate.Costs, error) {
-	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--comm": c.Comm, "--far-time": c.FarTime} {
+	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--latency": c.Latency, "--far-time": c.FarTime} {
 		if given.Rat != nil {
 			return nil, usage("%s cannot be used with --costs: the file contains all costs", flag)
 		}
@@ -112,6 +114,14 @@ func (c *costFlags) fromFile(stages int) (*simulate.Costs, error) {
 		return nil, err
 	}
 	return c.withLengths(costs)
+}
+
+// ofProfile returns an error if flags for profiles were given with another file.
+func (c *costFlags) ofProfile() error {
+	if c.profiled == nil && (c.Seq > 0 || c.Sequences > 1 || c.Layers != nil || c.Teraflops != 400 || c.LinkRate != 50e9) {
+		return usage("--seq, --sequences, --layers, --teraflops and --link-rate are for a profile, and %s has costs of stages: leave them out", c.Costs)
+	}
+	return nil
 }
 
 // withLengths returns the costs with the lengths of --lengths.
@@ -217,7 +227,7 @@ func (c *costFlags) uniform(p schedule.Placement) (*simulate.Costs, error) {
 	if far.Rat != nil { // for one of the bytes below
 		far.Rat = new(big.Rat).Quo(far.Rat, big.NewRat(2*common, 1))
 	}
-	for _, d := range []decimal{forward, input, weight, c.Fb, c.Q, c.Comm, far} {
+	for _, d := range []decimal{forward, input, weight, c.Fb, c.Q, c.Latency, far} {
 		if d.Rat != nil { // multiplied by its denominator
 			scale.Mul(scale, new(big.Int).Quo(d.Denom(), new(big.Int).GCD(nil, nil, d.Denom(), scale)))
 		}
@@ -233,7 +243,7 @@ func (c *costFlags) uniform(p schedule.Placement) (*simulate.Costs, error) {
 		r := new(big.Rat).Mul(d.Rat, new(big.Rat).SetFrac(scale, big.NewInt(parts)))
 		return new(big.Int).Quo(r.Num(), r.Denom()).Int64()
 	}
-	costs.Latency, costs.FarPerMiB = share(c.Comm, 1), share(far, 1)<<20
+	costs.Latency, costs.FarPerMiB = share(c.Latency, 1), share(far, 1)<<20
 	for stage, rank := range p.Rank {
 		n := visits[[2]int{rank, stage / p.Depth()}]
 		costs.Stages[stage] = simulate.StageCosts{

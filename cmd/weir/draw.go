@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 
+	"github.com/weir-ml/weir/cmd/weir/internal/raster"
 	"github.com/weir-ml/weir/schedule/draw"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
@@ -13,7 +15,7 @@ import (
 // drawCmd draws a plan.
 type drawCmd struct {
 	timedPlan
-	To     string `help:"svg is a picture; html is a page with the same picture that zooms and pans; perfetto is a JSON trace for Perfetto or chrome://tracing. By default the extension of --output decides: .svg, .html or .json; standard output gets SVG." enum:"auto,svg,html,perfetto" default:"auto"`
+	To     string `help:"svg and png are pictures; html is a page with the same picture that zooms and pans; perfetto is a JSON trace for Perfetto or chrome://tracing. By default the extension of --output decides: .svg, .png, .html or .json; standard output gets SVG." enum:"auto,svg,png,html,perfetto" default:"auto"`
 	Output string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
 	Trace  bool   `hidden:"" help:"The same as --to perfetto."`
 	JSON   bool   `help:"The same as --to perfetto, which is JSON."`
@@ -23,7 +25,7 @@ type drawCmd struct {
 func (c *drawCmd) Run(s *streams) error {
 	to := c.To
 	if to == "auto" {
-		to = map[string]string{".svg": "svg", ".html": "html", ".htm": "html", ".json": "perfetto"}[filepath.Ext(c.Output)]
+		to = map[string]string{".svg": "svg", ".png": "png", ".html": "html", ".htm": "html", ".json": "perfetto"}[filepath.Ext(c.Output)]
 	}
 	switch {
 	case c.Trace || c.JSON:
@@ -31,7 +33,7 @@ func (c *drawCmd) Run(s *streams) error {
 	case to == "" && c.Output == "-":
 		to = "svg"
 	case to == "":
-		return usage("%q does not end in .svg, .html or .json: give --to svg, html or perfetto", c.Output)
+		return usage("%q does not end in .svg, .png, .html or .json: give --to svg, png, html or perfetto", c.Output)
 	}
 	plan, costs, err := c.provenPlan(s)
 	if err != nil {
@@ -44,10 +46,21 @@ func (c *drawCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	write := map[string]func(io.Writer) error{"svg": step.SVG, "html": step.HTML, "perfetto": step.Trace}[to]
+	write := map[string]func(io.Writer) error{"svg": step.SVG, "png": asPNG(step.SVG), "html": step.HTML, "perfetto": step.Trace}[to]
 	err = s.write(c.Output, write)
 	if long, ok := errors.AsType[*draw.TooLongError](err); ok && long.Page {
 		return fmt.Errorf("%w, or write a page, -o FILE.html", &draw.TooLongError{Actions: long.Actions, Most: long.Most})
 	}
 	return err
+}
+
+// asPNG returns a function that writes a picture as PNG, from one that writes it as SVG.
+func asPNG(svg func(io.Writer) error) func(io.Writer) error {
+	return func(w io.Writer) error {
+		var text bytes.Buffer
+		if err := svg(&text); err != nil {
+			return err
+		}
+		return raster.PNG(w, text.Bytes())
+	}
 }

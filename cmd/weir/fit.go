@@ -56,9 +56,9 @@ type fitCmd struct {
 	TimeLimit  time.Duration `group:"Memory:" help:"A prediction that takes longer is stopped; with --best it counts after --search-time." default:"1m" placeholder:"TIME"`
 	Reserved   bool          `group:"Memory:" help:"Also play the step through PyTorch's allocator, with segments of cudaMalloc and with expandable ones." default:"true" negatable:""`
 	Best       bool          `group:"Search:" help:"Find the fastest ways that fit: schedules, cuts of the layers, recompute and microbatch sizes together, within a minute. The sequences of a step stay the same."`
-	SearchTime time.Duration `group:"Search:" help:"How long --best begins further combinations." default:"50s" placeholder:"TIME"`
-	Teraflops  float64       `group:"Search:" help:"Operations that a rank does in a second, in 10^12." default:"400" placeholder:"N"`
-	Link       float64       `group:"Search:" help:"Bytes that a link between ranks moves in a second, in 10^9." default:"50" placeholder:"N"`
+	SearchTime time.Duration `group:"Search:" help:"How long --best begins further combinations." default:"50s" placeholder:"TIME" needs:"best"`
+	Teraflops  float64       `group:"Search:" help:"Operations that a rank does in a second, in 10^12." default:"400" placeholder:"N" needs:"best"`
+	LinkRate   rate          `group:"Search:" help:"The rate of a link between ranks, such as 50GB/s." default:"50GB/s" placeholder:"RATE" needs:"best"`
 	FarRate    rate          `group:"Search:" help:"Also try plans of --best that offload half or all of the saved bytes of some stages, with a link to far memory of this rate in each direction, such as 25GB/s." placeholder:"RATE"`
 	To         string        `group:"Output:" help:"Print the cut as Megatron-LM's layout, or the plan as PyTorch's CSV of computations; with --best those of the fastest." enum:"report,layout,compute" default:"report"`
 	JSON       bool          `group:"Output:" help:"Print the prediction as JSON."`

@@ -25,14 +25,14 @@ func (c *fitCmd) best(s *streams, r *fit.Request) error {
 		return usage("--best looks for stages and layers itself: leave out --stages and --layers")
 	case r.Offload > 0:
 		return usage("--best looks for tensors to offload itself: give --far-rate, and leave out --offload")
-	case !(c.Teraflops > 0 && c.Teraflops < 1e6) || !(c.Link > 0 && c.Link < 1e6):
-		return usage("--teraflops is %g and --link is %g: give numbers above 0 and below 1000000", c.Teraflops, c.Link)
+	case !(c.Teraflops > 0 && c.Teraflops < 1e6):
+		return usage("--teraflops %g: give a number above 0 and below 1000000", c.Teraflops)
 	case c.SearchTime < 0:
 		return usage("--search-time is %v: give 0s or more", c.SearchTime)
 	}
 	search := fit.Search{
 		Model: r.Model, Pieces: r.Pieces, Setup: r.Setup, Ranks: r.Plan.Placement.Ranks, Sequences: r.Plan.Microbatches * max(r.Setup.Microbatch, 1), Memory: int64(c.Memory),
-		Speed: 1e12 * c.Teraflops, Bandwidth: 1e9 * c.Link, FarRate: float64(c.FarRate), Capacity: c.Capacity, Deadline: time.Now().Add(c.SearchTime),
+		Speed: 1e12 * c.Teraflops, Bandwidth: float64(c.LinkRate), FarRate: float64(c.FarRate), Capacity: c.Capacity, Deadline: time.Now().Add(c.SearchTime),
 	}
 	if c.To == "layout" { // only schedules that Megatron-LM runs
 		search.Only = []string{"1f1b", "interleaved"}
@@ -68,7 +68,7 @@ func (c *fitCmd) front(w io.Writer, front []fit.Option, tried, all int) {
 		fmt.Fprintf(t, "%s\t%s\t%s%s\t%d\t%d\t%s\t%s\n", units.Seconds(o.Seconds), units.Size(o.Peak), far(fmt.Sprintf("%s\t%g\t", units.Size(o.Far), o.Offload)), o.Name, o.Stages, o.Microbatch, o.Recompute, strings.Trim(fmt.Sprint(o.Cut), "[]"))
 	}
 	t.Flush()
-	fmt.Fprintf(w, "\nTimes are simulated at %g * 10^12 operations a second and %g * 10^9 bytes a second between ranks (--teraflops, --link): they compare options, and predict no run.\n", c.Teraflops, c.Link)
+	fmt.Fprintf(w, "\nTimes are simulated at %g * 10^12 operations a second and %g GB/s between ranks (--teraflops, --link-rate): they compare options, and predict no run.\n", c.Teraflops, float64(c.LinkRate)/1e9)
 }
 
 // write prints the cut or the plan for other programs.

@@ -44,7 +44,7 @@ func TestFitFaults(t *testing.T) {
 		{tinyLlama, []string{"--seq", "8", "--ranks", "2", "--schedule", "zb-v", "--to", "layout"}, misused, "stage 2 of zb-v is on rank 1: use 1f1b or interleaved"},
 		{tinyLlama, []string{"--seq", "8", "--best", "--layers", "3,3"}, misused, "--best looks for stages and layers itself"},
 		{tinyLlama, []string{"--seq", "8", "--best", "--search-time", "-1s"}, misused, "weir: --search-time is -1s: give 0s or more"},
-		{tinyLlama, []string{"--seq", "8", "--best", "--teraflops", "1e6"}, misused, "weir: --teraflops is 1e+06 and --link is 50: give numbers above 0 and below 1000000"},
+		{tinyLlama, []string{"--seq", "8", "--best", "--teraflops", "1e6"}, misused, "weir: --teraflops 1e+06: give a number above 0 and below 1000000"},
 		{tinyLlama, []string{"--seq", "8", "--best", "--search-time", "10m", "--ranks", "2", "--memory", "1MiB"}, atFault, "none of 12 combinations of stages, recompute and microbatch sizes gives a plan that fits into 1.0 MiB"},
 		{tinyLlama, []string{"--seq", "8", "--profile", "nowhere.json"}, misused, "nowhere.json"},
 		{tinyLlama, []string{"--seq", "8", "--memory", "80"}, misused, "--memory 80 is 80 B: give a unit, such as 80GiB"},

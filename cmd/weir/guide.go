@@ -20,8 +20,8 @@ import (
 var examples = []struct{ command, lines string }{
 	{"plan", "weir plan zb-v --ranks 4 --to plan -o plan.json"},
 	{"check", "weir check plan.json\nweir check zb-v --ranks 4 --microbatches 1e6\nweir check zb-v --link-bytes 64MiB --config docs/fit/llama-3-8b.json --seq 8192 --against 1f1b"},
-	{"sim", "weir sim zb-v --ranks 4 --comm 0.1"},
-	{"choose", "weir choose --ranks 4 --microbatches 16 --comm 0.1 --cap 4\nweir choose --ranks 4 --microbatches 16 --cap 4 --runtime pytorch -o best.json"},
+	{"sim", "weir sim zb-v --ranks 4 --latency 0.1"},
+	{"choose", "weir choose --ranks 4 --microbatches 16 --latency 0.1 --cap 4\nweir choose --ranks 4 --microbatches 16 --cap 4 --runtime pytorch -o best.json"},
 	{"draw", "weir draw zb-v --ranks 4 -o zb-v.svg"},
 	{"convert", "weir convert plan.json --to compute -o plan.csv"},
 	{"place", "weir place docs/placement/pinwheel.csv"},
@@ -119,4 +119,30 @@ func commandFor(name string) string {
 		command = "place NAME"
 	}
 	return "weir " + strings.ReplaceAll(command, "NAME", name)
+}
+
+// idleFlag returns an error for a flag that has no effect in the command line: it has none of the flags that the tag
+// "needs" of the flag lists, or one of those of its tag "unless".
+func idleFlag(ctx *kong.Context) error {
+	given := map[string]bool{}
+	for _, part := range ctx.Path {
+		if part.Flag != nil {
+			given[part.Flag.Name] = true
+		}
+	}
+	for _, part := range ctx.Path {
+		if part.Flag == nil {
+			continue
+		}
+		needs := strings.Fields(part.Flag.Tag.Get("needs"))
+		if len(needs) > 0 && !slices.ContainsFunc(needs, func(name string) bool { return given[name] }) {
+			return usage("--%s has no effect without --%s: give it, or leave out --%[1]s", part.Flag.Name, strings.Join(needs, " or --"))
+		}
+		for _, other := range strings.Fields(part.Flag.Tag.Get("unless")) {
+			if given[other] {
+				return usage("--%s has no effect with --%s: leave out one of them", part.Flag.Name, other)
+			}
+		}
+	}
+	return nil
 }

@@ -101,8 +101,9 @@ func TestOutputForms(t *testing.T) {
 		{"choose --ranks 2 --microbatches 2 -o best.csv", ""},
 		{"trace ../docs/trace -o x.svg", ""},
 		{"pack x --ranks 2 --tokens 5 -o x.svg", ""},
-		{"hang x -o x.png", ""},
-		{"draw 1f1b -o x.png", ""},
+		{"hang x -o x.gif", ""},
+		{"draw 1f1b -o x.png", "\x89PNG\r\n"},
+		{"draw 1f1b -o x.gif", ""},
 	} {
 		words := strings.Fields(c.args)
 		output := words[len(words)-1]
@@ -117,5 +118,29 @@ func TestOutputForms(t *testing.T) {
 		text, err := os.ReadFile(output)
 		require.NoError(t, err)
 		require.True(t, strings.HasPrefix(string(text), c.begins), "%s wrote %.20q", c.args, text)
+	}
+}
+
+// A flag that would have no effect is refused, with the remedy.
+func TestIdleFlags(t *testing.T) {
+	t.Chdir("../../docs")
+	for args, says := range map[string]string{
+		"plan gpipe --overlap 2":                                    "--overlap has no effect without --offload: give it, or leave out --overlap",
+		"plan 1f1b --to compute --capacity 1":                       "compute has computations alone: leave them out",
+		"sim 1f1b --seq 8":                                          "--seq has no effect without --costs",
+		"sim 1f1b --costs pack/costs.json --layers 1,2,3,4":         "are for a profile, and pack/costs.json has costs of stages",
+		"sim 1f1b --q 1":                                            "--q: no stage of the plan quantizes weights: give --quantize",
+		"sim 1f1b --far-time 1":                                     "--far-time: the plan copies nothing to far memory: give --offload",
+		"choose --ranks 2 --microbatches 4 --far-shared 2":          "--far-shared has no effect without --far-rate",
+		"check 1f1b --link-bytes 1MiB --message-bytes 1MiB --seq 8": "--seq has no effect with --message-bytes: leave out one of them",
+		"pack pack/small.txt --ranks 4 --tokens 4096 --costs pack/costs.json --tensor 2": "--tensor has no effect without --config",
+		"fit fit/llama-3-8b.json --seq 8 --search-time 1s":                               "--search-time has no effect without --best",
+		"slots 1f1b --verify x.json --pool stage":                                        "--pool has no effect with --verify",
+		"mem plan 1f1b --costs pack/costs.json --rank 1":                                 "--rank has no effect without --csv",
+		"hang hang/dumps.tar.gz --ranks 2":                                               "have no effect without --plan or --schedule",
+	} {
+		_, stderr, status := weir("", strings.Fields(args)...)
+		require.Equal(t, misused, status, args)
+		require.Contains(t, stderr, says, args)
 	}
 }

@@ -30,7 +30,7 @@ type hangCmd struct {
 	From        string `help:"Form of the plan file: auto, text, compute, comms, comms-2.6, order or plan." group:"Plan:" enum:"auto,text,compute,comms,comms-2.6,order,plan,json" default:"auto"`
 	Letters     string `help:"PyTorch's letters: today's, or the old ones of 2024." group:"Plan:" enum:"auto,today,old" default:"auto"`
 	runtimeFlag `group:"Plan:"`
-	Output      string `help:"Picture of the schedule with the front line of the hang, if the dumps fit the plan: FILE.html, or FILE.svg of one pipeline." short:"o" placeholder:"FILE"`
+	Output      string `help:"Picture of the schedule with the front line of the hang, if the dumps fit the plan: FILE.html, or FILE.svg or FILE.png of one pipeline." short:"o" placeholder:"FILE"`
 	JSON        bool   `help:"Print the report as JSON."`
 }
 
@@ -44,7 +44,10 @@ const maxBroken = 40
 
 // Run prints the report.
 func (c *hangCmd) Run(s *streams) error {
-	if err := endsIn(c.Output, ".html", ".svg"); err != nil {
+	if c.Plan+c.Schedule == "" && (c.Ranks != nil || c.Stages != nil || c.Microbatches != nil || c.Capacity != nil || c.Runtime != "auto" || c.refuseFor("") != nil) {
+		return usage("--ranks, --stages, --microbatches and the other flags of a plan have no effect without --plan or --schedule: give one of these")
+	}
+	if err := endsIn(c.Output, ".html", ".svg", ".png"); err != nil {
 		return err
 	}
 	if c.Output != "" && c.Plan+c.Schedule == "" {
@@ -127,7 +130,7 @@ func (c *hangCmd) print(s *streams, report *hang.Report) (err error) {
 		err = report.Write(s.text)
 	}
 	if err == nil && c.Output != "" {
-		err = s.write(c.Output, map[string]func(io.Writer) error{".html": report.HTML, ".svg": report.SVG}[filepath.Ext(c.Output)])
+		err = s.write(c.Output, map[string]func(io.Writer) error{".html": report.HTML, ".svg": report.SVG, ".png": asPNG(report.SVG)}[filepath.Ext(c.Output)])
 	}
 	if err == nil && report.Found() {
 		err = errShown
@@ -144,11 +147,20 @@ func (c *hangCmd) live(s *streams, process int) error {
 	if err != nil {
 		return unreadable{{Text: fmt.Sprintf("%v; weir status lists the processes that do", err)}}
 	}
-	var ranks []transport.RankStatus
-	if err := json.Unmarshal(all[0].Ranks, &ranks); err != nil {
+	report, err := liveReport(&all[0])
+	if err != nil {
 		return unreadable{{Text: fmt.Sprintf("process %d does not say what its ranks wait for: %s", process, strings.TrimSpace(all[0].Text))}}
 	}
-	return c.print(s, hang.Live(ranks))
+	return c.print(s, report)
+}
+
+// liveReport returns the report on the job that a process leads.
+func liveReport(process *launch.Status) (*hang.Report, error) {
+	var ranks []transport.RankStatus
+	if err := json.Unmarshal(process.Ranks, &ranks); err != nil {
+		return nil, err
+	}
+	return hang.Live(ranks), nil
 }
 
 // plans returns the plan with the transfers that it has, or with those that either runtime

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,6 +47,16 @@ func TestStatus(t *testing.T) {
 	require.Zero(t, run([]string{"status"}, strings.NewReader(""), &out, &errs), errs.String())
 	require.Equal(t, fmt.Sprintf("process %d\n  rank 0 runs 0F1\n  rank 1 waits\n", os.Getpid()), out.String())
 	require.NoError(t, server.Close())
+
+	waiting := launch.Status{Text: "rank 0 waits", Ranks: json.RawMessage(`[{"Rank": 0, "Waits": true, "ForRank": 1}, {"Rank": 1}]`)}
+	server, err = launch.ServeStatus(func() launch.Status { return waiting })
+	require.NoError(t, err)
+	out.Reset()
+	require.Zero(t, run([]string{"status", "--json"}, strings.NewReader(""), &out, &errs), errs.String())
+	require.Contains(t, out.String(), fmt.Sprintf(`"process": %d`, os.Getpid()))
+	require.Contains(t, out.String(), `"for": 1`)
+	require.NoError(t, server.Close())
+
 	require.Equal(t, misused, run([]string{"status", fmt.Sprint(os.Getpid())}, strings.NewReader(""), &out, &errs))
 	require.Contains(t, errs.String(), "does not report its status")
 }

@@ -26,7 +26,7 @@ type commands struct {
 	Check   checkCmd   `cmd:"" group:"Plans:" help:"Prove a plan: every action runs once, in a valid order, and nothing is used after its drop."`
 	Sim     simCmd     `cmd:"" group:"Plans:" help:"Simulate a plan: time, bubbles, waits and memory on every rank."`
 	Choose  chooseCmd  `cmd:"" group:"Plans:" help:"Find the best schedule for given ranks, stages and costs under a memory cap."`
-	Draw    drawCmd    `cmd:"" group:"Plans:" help:"Draw a plan as SVG or as a page that zooms, or write a trace for Perfetto."`
+	Draw    drawCmd    `cmd:"" group:"Plans:" help:"Draw a plan as SVG, as PNG or as a page that zooms, or write a trace for Perfetto."`
 	Convert convertCmd `cmd:"" group:"Plans:" help:"Read a plan file in one form and write it in another."`
 	Place   placeCmd   `cmd:"" group:"Memory:" help:"Lay out buffers with known lifetimes in as little memory as possible."`
 	Slots   slotsCmd   `cmd:"" group:"Memory:" help:"Assign what each rank holds to slots that are used again, and prove that none is written while it is alive."`
@@ -183,7 +183,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		}
 		return fail(stderr, usage("%w (see weir --help)", err))
 	}
-	err = ctx.Run(&streams{stdin, out, terminal.Writer(out)}, parser)
+	if err = idleFlag(ctx); err == nil {
+		err = ctx.Run(&streams{stdin, out, terminal.Writer(out)}, parser)
+	}
 	if err = cmp.Or(out.Err, err); err != nil && !exited {
 		return fail(stderr, err)
 	}

@@ -194,7 +194,7 @@ func TestSim(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(stdout), &s))
 		return s
 	}
-	paper := " --f 18.522 --i 18.086 --w 9.337 --comm 0.601"
+	paper := " --f 18.522 --i 18.086 --w 9.337 --latency 0.601"
 	one := sim("1f1b --ranks 8 --stages 8 --microbatches 24" + paper)
 	require.Equal(t, "0.2431", fmt.Sprintf("%.4f", one.BubbleSpan))
 	require.Equal(t, []float64{8, 7, 6, 5, 4, 3, 2, 1}, one.Peak)
@@ -701,7 +701,8 @@ func TestExitStatuses(t *testing.T) {
 		"sim 1f1b --f x":                    {"", misused},
 		"draw 1f1b":                         {"", good},
 		"draw -":                            {invalid, atFault},
-		"draw 1f1b -o picture.png":          {"", misused},
+		"draw 1f1b --to png":                {"", good},
+		"draw 1f1b -o picture.gif":          {"", misused},
 		"convert - --to order":              {"0F0,0B0\n", good},
 		"convert -":                         {"0F0,x\n", misused},
 		"convert none.csv":                  {"", misused},
@@ -748,7 +749,7 @@ func TestCompletion(t *testing.T) {
 		"weir mem le":         "leaks",
 		"weir plan zb-h":      "zb-h1 zb-h2",
 		"weir plan 1f1b --mi": "--microbatches",
-		"weir draw --to p":    "perfetto",
+		"weir draw --to p":    "perfetto png",
 		"weir plan --for":     "--forward-only",
 	} {
 		t.Setenv("COMP_LINE", line)

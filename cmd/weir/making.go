@@ -23,7 +23,7 @@ type planFlags struct {
 	ForwardOnly  bool   `help:"Make a plan for evaluation, without backward."`
 	Quantize     string `help:"Stages compute on copies of their weights, for example in low precision, that QUANTIZE makes once per step: before-use is directly before a stage's first forward, at-start before everything else on the rank." enum:"no,before-use,at-start" default:"no"`
 	Offload      string `help:"${offload}" placeholder:"WHAT"`
-	Overlap      int    `help:"Computations that a copy to far memory and one back may overlap with (--offload): more hide a slower link and keep more tensors near." placeholder:"N" default:"1"`
+	Overlap      int    `help:"Computations that a copy to far memory and one back may overlap with (--offload): more hide a slower link and keep more tensors near." placeholder:"N" default:"1" needs:"offload"`
 	replicaFlags
 	Frozen []int `help:"Stages that do not train, from 0, separated by commas." placeholder:"S"`
 }

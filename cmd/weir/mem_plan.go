@@ -216,9 +216,9 @@ type memPlanCmd struct {
 	layoutFlags
 	Memory size   `aliases:"budget" group:"Memory:" help:"Bytes of a rank, such as 80G, for a step and for the resident bytes of the costs; a plan that needs more is refused, and the error names plans that fit." placeholder:"BYTES"`
 	WhatIf bool   `group:"Memory:" help:"Print bytes and time for fewer microbatches in flight, stages that recompute, more and smaller microbatches, more ranks, and some combinations of these. Times are those of --costs, or of --f, --i and --w."`
-	Less   string `group:"Memory:" name:"recompute" help:"A profile of the same stages that recompute, for --what-if." placeholder:"FILE"`
+	Less   string `group:"Memory:" name:"recompute" help:"A profile of the same stages that recompute, for --what-if." placeholder:"FILE" needs:"what-if memory"`
 	CSV    string `group:"Output:" name:"csv" help:"Write the buffers of --rank in MiniMalloc's CSV, for weir place." placeholder:"FILE"`
-	Rank   int    `group:"Output:" help:"The rank of --csv."`
+	Rank   int    `group:"Output:" help:"The rank of --csv." needs:"csv"`
 	JSON   bool   `group:"Output:" help:"Print the certificates as JSON."`
 }
 
@@ -365,7 +365,7 @@ func (o *certificates) table(w io.Writer) {
 		if r.Optimal {
 			proven = "optimal"
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t%.4f%%\t%s\t%d\t%s\n", rank, units.Count(r.Height), units.Count(r.Bound), 100*r.Gap, proven, r.Buffers, r.Method)
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%d\t%s\n", rank, units.Count(r.Height), units.Count(r.Bound), units.Percent(r.Gap, 4), proven, r.Buffers, r.Method)
 	}
 	t.Flush()
 	o.residentTable(w)

@@ -34,14 +34,14 @@ type packCmd struct {
 
 	Costs     string   `group:"Costs:" help:"File of costs and bytes for each stage, with per_token and per_square (docs/cli.md)." placeholder:"FILE" predictor:"file"`
 	Config    string   `group:"Costs:" help:"In place of --costs: the config.json of a Hugging Face model, or a file with Megatron-LM's flags, as weir fit reads them." placeholder:"FILE" predictor:"file"`
-	Set       []string `group:"Costs:" help:"With --config: a key of the description and its value." placeholder:"KEY=VALUE"`
-	Tensor    int      `group:"Costs:" help:"With --config: ranks that share each layer." placeholder:"N"`
-	Precision string   `group:"Costs:" help:"With --config, as in weir fit." enum:"auto,bf16,fp16,fp32,amp,fp8" default:"auto"`
-	Recompute string   `group:"Costs:" help:"With --config, as in weir fit." placeholder:"GROUPS"`
+	Set       []string `group:"Costs:" help:"With --config: a key of the description and its value." placeholder:"KEY=VALUE" needs:"config"`
+	Tensor    int      `group:"Costs:" help:"With --config: ranks that share each layer." placeholder:"N" needs:"config"`
+	Precision string   `group:"Costs:" help:"With --config, as in weir fit." enum:"auto,bf16,fp16,fp32,amp,fp8" default:"auto" needs:"config"`
+	Recompute string   `group:"Costs:" help:"With --config, as in weir fit." placeholder:"GROUPS" needs:"config"`
 	Layers    []int    `group:"Costs:" help:"With --config, or a profile as --costs: layers of each stage; by default those that balance the work." placeholder:"N"`
-	Allowance size     `group:"Costs:" help:"With --config: bytes of a rank for what no tensor accounts for." default:"1GiB" placeholder:"BYTES"`
+	Allowance size     `group:"Costs:" help:"With --config: bytes of a rank for what no tensor accounts for." default:"1GiB" placeholder:"BYTES" needs:"config"`
 	Teraflops float64  `group:"Costs:" help:"With --config: operations that a rank does in a second, in 10^12." default:"400" placeholder:"N"`
-	Link      float64  `group:"Costs:" help:"With --config: bytes that a link between ranks moves in a second, in 10^9." default:"50" placeholder:"N"`
+	LinkRate  rate     `group:"Costs:" help:"With --config, or a profile as --costs: the rate of a link between ranks, such as 50GB/s." default:"50GB/s" placeholder:"RATE"`
 
 	Effort int    `group:"Output:" help:"Simulations for each replica; more find better packings, and take longer." placeholder:"N"`
 	Output string `group:"Output:" help:"Write a page that shows the slowest replica of the first batch, packed in order and packed by this command." short:"o" placeholder:"FILE"`
@@ -215,8 +215,8 @@ func (c *packCmd) config(s *streams) (*pack.Config, error) {
 		return nil, usage("give either --costs or --config, which say what sequences cost")
 	case c.Tokens == 0 && c.Memory == 0:
 		return nil, usage("give --memory, the bytes of a rank, or --tokens, the most tokens of a microbatch")
-	case !(c.Teraflops > 0 && c.Teraflops < 1e6) || !(c.Link > 0 && c.Link < 1e6):
-		return nil, usage("--teraflops is %g and --link is %g: give numbers above 0 and below 1000000", c.Teraflops, c.Link)
+	case !(c.Teraflops > 0 && c.Teraflops < 1e6):
+		return nil, usage("--teraflops %g: give a number above 0 and below 1000000", c.Teraflops)
 	case c.At < 0 || c.At > 0 && c.Long == "refuse":
 		return nil, usage("--at %d: give a length of 1 or more, and --long split or cut", c.At)
 	}
@@ -233,7 +233,7 @@ func (c *packCmd) config(s *streams) (*pack.Config, error) {
 		Limits: pack.Limits{Tokens: c.Tokens, Memory: int64(c.Memory)},
 	}
 	if c.Costs != "" {
-		flags := &costFlags{Costs: c.Costs, Sequences: 1, Layers: c.Layers, Teraflops: c.Teraflops, LinkRate: rate(1e9 * c.Link), vary: true}
+		flags := &costFlags{Costs: c.Costs, Sequences: 1, Layers: c.Layers, Teraflops: c.Teraflops, LinkRate: c.LinkRate, vary: true}
 		cfg.Costs, err = flags.fromFile(place.Depth())
 		c.profiled = flags.profiled
 	} else {
@@ -258,7 +258,7 @@ func (c *packCmd) fromConfig(s *streams, stages int) (*simulate.Costs, error) {
 	if err != nil {
 		return nil, err
 	}
-	search := fit.Search{Model: &read.Model, Setup: setup, Speed: 1e12 * c.Teraflops, Bandwidth: 1e9 * c.Link}
+	search := fit.Search{Model: &read.Model, Setup: setup, Speed: 1e12 * c.Teraflops, Bandwidth: float64(c.LinkRate)}
 	costs, _, err := search.ByLength(stages, c.Layers)
 	if errors.Is(err, fit.ErrModel) || errors.Is(err, fit.ErrSetup) {
 		return nil, usage("%s", diagnostic.Text(err, nil))
@@ -308,14 +308,14 @@ func (c *packCmd) print(w io.Writer, out *packed, packing *pack.Packing, cfg *pa
 	rows := [][]string{{"", "makespan", "more than packed", ""}, {"packed", time(out.Makespan), "", ""}}
 	for _, m := range c.methods() {
 		other := out.Others[m.String()]
-		row := []string{m.String(), time(other.Makespan), fmt.Sprintf("%.1f %%", 100*(other.Makespan/out.Makespan-1)), ""}
+		row := []string{m.String(), time(other.Makespan), units.Percent(other.Makespan/out.Makespan-1, 1), ""}
 		if other.Excess > 0 {
 			row[3] = units.Size(other.Excess) + " over the memory"
 		}
 		rows = append(rows, row)
 	}
 	printRight(w, append(rows, []string{"lower bound", time(out.Bound), "", ""}))
-	fmt.Fprintf(w, "\nThe bubble of the slowest replica is %.4f. No packing saves more than %.1f %% of the makespan.\n", out.Bubble, 100*(1-out.Bound/out.Makespan))
+	fmt.Fprintf(w, "\nThe bubble of the slowest replica is %s. No packing saves more than %s of the makespan.\n", units.Percent(out.Bubble, 1), units.Percent(1-out.Bound/out.Makespan, 1))
 	for r, replica := range packing.Replicas {
 		if replica.Plan == nil {
 			fmt.Fprintf(w, "replica %d: no sequences\n", r)
@@ -342,7 +342,6 @@ func (c *packCmd) page(s *streams, packer *pack.Packer, packing *pack.Packing, c
 		return err
 	}
 	var steps [2]*draw.Step
-	var names [2]string
 	for n, p := range []*pack.Packing{before, packing} {
 		for _, r := range p.Replicas {
 			if r.Makespan != p.Makespan {
@@ -356,9 +355,10 @@ func (c *packCmd) page(s *streams, packer *pack.Packer, packing *pack.Packing, c
 			if steps[n], err = draw.Simulate(r.Plan, &costs, r.Plan.Capacity); err != nil {
 				return err
 			}
-			names[n] = [...]string{"in order", "packed"}[n]
 			break
 		}
 	}
-	return s.write(c.Output, func(w io.Writer) error { return draw.Compare(w, c.Schedule, steps[0], steps[1], names) })
+	return s.write(c.Output, func(w io.Writer) error {
+		return draw.Compare(w, draw.Labels{Title: c.Schedule, Steps: [2]string{"in order", "packed"}, Marked: -1}, steps[0], steps[1])
+	})
 }

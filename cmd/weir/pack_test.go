@@ -90,7 +90,7 @@ func TestPackFaults(t *testing.T) {
 		"there is no schedule":                 {"--costs", costs, "--tokens", "5", "--schedule", "no"},
 		"-2 replicas":                          {"--costs", costs, "--tokens", "5", "--replicas", "-2"},
 		"joined pairs":                         {"--costs", costs, "--tokens", "5", "--schedule", "dualpipev"},
-		"give numbers above 0":                 {"--costs", costs, "--tokens", "5", "--teraflops", "0"},
+		"give a number above 0":                {"--costs", costs, "--tokens", "5", "--teraflops", "0"},
 		"32 layers do not suffice":             {"--config", "../../docs/fit/llama-3-8b.json", "--tokens", "5", "--stages", "40", "--schedule", "interleaved"},
 		"links for 0 messages":                 {"--costs", costs, "--tokens", "5", "--capacity", "0"},
 		"<stdin>:1:1: found \"x\", expected a": {"--costs", costs, "--tokens", "5"},

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-ml/weir/internal/placement/exact"
 	"github.com/weir-ml/weir/internal/placement/minimalloc"
 	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/schedule/units"
 )
 
 // placeCmd solves a placement instance.
@@ -97,8 +98,8 @@ func (c *placeCmd) write(s *streams, in *minimalloc.Instance, out *placeOutcome)
 		return printJSON(s.out, out)
 	}
 	t := tabwriter.NewWriter(s.text, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "height\t%d\nlower_bound\t%d\ngap\t%.4f %%\noptimal\t%v\nfeasible\t%v\nseconds\t%.3f\nmethod\t%s\n",
-		out.Height, out.LowerBound, 100*out.Gap, out.Optimal, out.Feasible, out.Seconds, out.Method)
+	fmt.Fprintf(t, "height\t%d\nlower_bound\t%d\ngap\t%s\noptimal\t%v\nfeasible\t%v\nseconds\t%.3f\nmethod\t%s\n",
+		out.Height, out.LowerBound, units.Percent(out.Gap, 4), out.Optimal, out.Feasible, out.Seconds, out.Method)
 	t.Flush()
 	return nil
 }

@@ -53,6 +53,9 @@ func (c *planCmd) Run(s *streams) error {
 	if c.Offload != "" && form != format.Text && form != format.JSON {
 		return usage("--offload: %v has no actions that copy to far memory: write text or plan, or leave out the flag", form)
 	}
+	if onlyComputes := form == format.Compute || form == format.Order; onlyComputes && (c.Capacity != 0 || c.quantizes() || c.Replicas > 1) {
+		return usage("--capacity, --quantize and --replicas add actions, and %v has computations alone: leave them out", form)
+	}
 	away, err := c.away(plan)
 	if err != nil {
 		return err

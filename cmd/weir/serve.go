@@ -19,7 +19,7 @@ import (
 
 // serveCmd serves the page that runs weir in a browser.
 type serveCmd struct {
-	Addr   string `help:"Address to listen on. The default is for this host alone." placeholder:"HOST:PORT" default:"127.0.0.1:8080"`
+	Addr   string `help:"Address to listen on. The default is for this host alone." placeholder:"HOST:PORT" default:"127.0.0.1:8080" unless:"output"`
 	Output string `help:"Write the files of the page to this folder, for any web server, and serve nothing." short:"o" placeholder:"FOLDER"`
 }
 

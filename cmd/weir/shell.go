@@ -66,7 +66,7 @@ func (c *completionCmd) Run(ctx *kong.Context) error {
 		return err
 	}
 	// As a function of that name, which zsh loads at the first completion, it also completes.
-	_, err := fmt.Fprintln(ctx.Stdout, `[[ $funcstack[1] != _weir ]] || ${=_comps[weir]}`)
+	_, err := fmt.Fprintln(ctx.Stdout, `[[ $funcstack[1] != _weir ]] || ${_comps[weir]}`)
 	return err
 }
 

@@ -173,8 +173,8 @@ func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs
 		meaning = ", links of " + units.Number(*o.Capacity, "message")
 	}
 	fmt.Fprintf(w, "%s: %s, %s, %s%s\n\n", terminal.Quote(o.Name), units.Number(o.Ranks, "rank"), units.Number(o.Stages, "stage"), units.Number(o.Microbatches, "microbatch"), meaning)
-	fmt.Fprintf(w, "makespan %s%s   bubble %.4f   first start to last end over all ranks\n", number(o.Makespan), unit, o.BubbleMakespan)
-	fmt.Fprintf(w, "span     %s%s   bubble %.4f   the longest single rank\n", number(o.Span), unit, o.BubbleSpan)
+	fmt.Fprintf(w, "makespan %s%s   bubble %s   first start to last end over all ranks\n", number(o.Makespan), unit, units.Percent(o.BubbleMakespan, 2))
+	fmt.Fprintf(w, "span     %s%s   bubble %s   the longest single rank\n", number(o.Span), unit, units.Percent(o.BubbleSpan, 2))
 	fmt.Fprintf(w, "ideal    %s%s   the busiest rank's work\n", number(o.Ideal), unit)
 
 	offloads := slices.ContainsFunc(r.Ranks, func(r simulate.RankReport) bool { return r.FarPeak > 0 })
@@ -213,7 +213,7 @@ func (o *simulated) exchanges(w io.Writer, unit string) {
 	for rank := range o.PerRank {
 		x, hidden := o.PerRank[rank].Exchanged, "-"
 		if x.Reducing > 0 {
-			hidden = fmt.Sprintf("%.1f %%", 100*max(1-x.ReduceWait/x.Reducing, 0))
+			hidden = units.Percent(max(1-x.ReduceWait/x.Reducing, 0), 1)
 		}
 		rows = append(rows, []string{strconv.Itoa(rank), fmt.Sprint(x.Unshards), units.Size(x.GatheredBytes), number(x.GatherWait), units.Size(x.ReducedBytes), number(x.Reducing), hidden})
 	}

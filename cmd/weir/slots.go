@@ -22,12 +22,12 @@ type slotsCmd struct {
 	timedPlan
 	With       []string `help:"Another plan that never runs in the same step, such as one for another size of a group: a file, or a schedule with the same flags. Each pool has the slots of the plan that needs the most." placeholder:"PLAN"`
 	Evaluation bool     `help:"The same for the forwards of its stages alone, in depth-first order, as Weir evaluates a plan file."`
-	Pool       string   `help:"What shares a pool: each stage and direction has one, each direction, or the rank." enum:"stage,direction,rank" default:"rank"`
-	Hold       string   `help:"How long a stage holds what it was given: taken is until the computation that takes it; last until its last computation for the microbatch, as autograd does. auto is last for a plan of PyTorch." enum:"auto,taken,last" default:"auto"`
+	Pool       string   `help:"What shares a pool: each stage and direction has one, each direction, or the rank." enum:"stage,direction,rank" default:"rank" unless:"verify"`
+	Hold       string   `help:"How long a stage holds what it was given: taken is until the computation that takes it; last until its last computation for the microbatch, as autograd does. auto is last for a plan of PyTorch." enum:"auto,taken,last" default:"auto" unless:"verify"`
 	Against    string   `help:"Compare with this plan, or with this output of --json: the exit status is 1 if a pool needs more slots." placeholder:"OLD" xor:"output"`
 	Verify     string   `help:"Verify this output of --json, of any planner, in place of assigning slots." placeholder:"FILE" xor:"output"`
 	JSON       bool     `help:"Print the slots as JSON."`
-	Output     string   `help:"Draw what each slot holds in the course of a step, as a picture or as a page that zooms: FILE.svg or FILE.html." short:"o" placeholder:"FILE" xor:"output"`
+	Output     string   `help:"Draw what each slot holds in the course of a step, as a picture or as a page that zooms: FILE.svg, FILE.png or FILE.html." short:"o" placeholder:"FILE" xor:"output"`
 }
 
 // Help returns the text that is printed below the flags.
@@ -41,7 +41,7 @@ The exit status is 1 if --against finds a pool with more slots, or --verify a fa
 
 // Run prints the slots, what has changed, or the faults.
 func (c *slotsCmd) Run(s *streams) error {
-	if err := endsIn(c.Output, ".svg", ".html", ".htm"); err != nil {
+	if err := endsIn(c.Output, ".svg", ".png", ".html", ".htm"); err != nil {
 		return err
 	}
 	plan, costs, err := c.transferred(s, c.Plan)
@@ -200,9 +200,12 @@ func (c *slotsCmd) draw(s *streams, table *slots.Table, plan *schedule.Plan, cos
 			Action: schedule.NewAction(kind, l.Stage, int(l.Microbatch)), Start: events[l.Birth].Start, End: events[l.Death].End,
 		})
 	})
-	write := rows.SVG
-	if filepath.Ext(c.Output) != ".svg" {
-		write = rows.HTML
+	write := rows.HTML
+	switch filepath.Ext(c.Output) {
+	case ".svg":
+		write = rows.SVG
+	case ".png":
+		write = asPNG(rows.SVG)
 	}
 	return s.write(c.Output, write)
 }

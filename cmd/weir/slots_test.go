@@ -47,7 +47,7 @@ func TestSlots(t *testing.T) {
 		{"zb-v --with 1f1b --ranks 2", good, "or 1f1b, training"},
 		{"zb-v --with plan.json --ranks 2", misused, "2 ranks and \"zb-v\" has 4"},
 		{"zb-v --against nothing", misused, "there is no file of that name either"},
-		{"zb-v -o picture.png", misused, "end in .svg"},
+		{"zb-v -o picture.gif", misused, "end in .svg"},
 		{"zb-v --ranks 1 --stages 2", good, "saved, rank 0"},
 		{"dualpipev -o page.html", good, "slots"},
 	} {

@@ -102,6 +102,12 @@ func (c *timedPlan) provenPlan(s *streams) (*schedule.Plan, *simulate.Costs, err
 	if err != nil {
 		return nil, nil, err
 	}
+	switch has := plan.Kinds(); {
+	case c.Q.Rat != nil && !has[schedule.Quantize]:
+		return nil, nil, usage("--q: no stage of the plan quantizes weights: give --quantize, or leave out --q")
+	case c.FarTime.Rat != nil && !has[schedule.Offload]:
+		return nil, nil, usage("--far-time: the plan copies nothing to far memory: give --offload, or leave out --far-time")
+	}
 	return plan, c.apply(costs), nil
 }
 

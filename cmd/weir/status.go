@@ -7,12 +7,21 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weir-ml/weir/cmd/weir/internal/hang"
 	"github.com/weir-ml/weir/trainer/launch"
 )
 
 // statusCmd shows the state of running jobs.
 type statusCmd struct {
 	Processes []int `arg:"" optional:"" name:"process" help:"Process numbers; by default all processes on this host that answer."`
+	JSON      bool  `help:"Print the processes as JSON, with the report of weir hang on the job that each leads."`
+}
+
+// processStatus is the status of a process in the output of --json.
+type processStatus struct {
+	Process int          `json:"process"`
+	Text    string       `json:"text"`
+	Report  *hang.Report `json:"report,omitempty"` // of weir hang, if the process leads a job
 }
 
 // Help returns the text that is printed below the flags.
@@ -23,10 +32,18 @@ func (statusCmd) Help() string {
 // Run prints a paragraph for each process.
 func (c *statusCmd) Run(s *streams) error {
 	all, err := launch.Statuses(c.Processes...)
-	for _, one := range all {
-		fmt.Fprintf(s.text, "process %d\n  %s\n", one.Process, strings.ReplaceAll(strings.TrimSpace(one.Text), "\n", "\n  "))
+	shown := []processStatus{}
+	for i := range all {
+		report, _ := liveReport(&all[i]) // nil for a process that leads no job
+		shown = append(shown, processStatus{all[i].Process, strings.TrimSpace(all[i].Text), report})
+		if !c.JSON {
+			fmt.Fprintf(s.text, "process %d\n  %s\n", shown[i].Process, strings.ReplaceAll(shown[i].Text, "\n", "\n  "))
+		}
 	}
-	if err == nil && len(all) == 0 {
+	if c.JSON {
+		err = errors.Join(err, printJSON(s.out, shown))
+	}
+	if err == nil && len(shown) == 0 {
 		err = errors.New("no process on this host reports its status")
 	}
 	if err != nil {

@@ -135,10 +135,11 @@ func (c *traceCmd) draw(s *streams, r *timing.Report) error {
 	if err != nil {
 		return err
 	}
-	title := "The run, and its simulation with the costs that it had"
-	return s.write(c.Output, func(w io.Writer) error {
-		return draw.Compare(w, title, r.Run, planned, [2]string{"run", "plan"})
-	})
+	labels := draw.Labels{Title: "The run, and its simulation with the costs that it had", Note: slow(r), Steps: [2]string{"run", "plan"}, Marked: -1}
+	if r.Straggler != nil {
+		labels.Marked = r.Straggler.Rank
+	}
+	return s.write(c.Output, func(w io.Writer) error { return draw.Compare(w, labels, r.Run, planned) })
 }
 
 // suggestion is the best order for the measured costs.
@@ -204,6 +205,18 @@ func (b *suggestion) print(w io.Writer, r *timing.Report) {
 // span formats a time in nanoseconds.
 func span(ns int64) string { return units.Seconds(float64(ns) / 1e9) }
 
+// slow describes the rank or the link that holds the step up, if one does.
+func slow(r *timing.Report) string {
+	switch s := r.Straggler; {
+	case s == nil:
+		return ""
+	case s.Link != nil:
+		return fmt.Sprintf("The link from rank %d to rank %d is slow: a message takes %s, %.1f times the median of the other links.", s.Link.From, s.Link.To, span(s.Link.Copying), s.Factor)
+	default:
+		return fmt.Sprintf("Rank %d (%s) is slow: it works %.2f times as long as the median of the other ranks.", s.Rank, terminal.Quote(r.PerRank[s.Rank].File), s.Factor)
+	}
+}
+
 // traceTable prints the report for people.
 func traceTable(w io.Writer, r *timing.Report) {
 	fmt.Fprintf(w, "%s, %s, %s, %s", units.Number(r.Ranks, "rank"), units.Number(r.Stages, "stage"), units.Number(r.Microbatches, "microbatch"), units.Number(len(r.Steps), "step"))
@@ -220,7 +233,7 @@ func traceTable(w io.Writer, r *timing.Report) {
 		rows[0], columns = append(rows[0], "simulated"), append(columns, *r.Simulated)
 	}
 	for _, x := range columns {
-		rows[1], rows[2], rows[3] = append(rows[1], span(x.Makespan)), append(rows[2], span(x.Ideal)), append(rows[3], fmt.Sprintf("%.4f", x.Bubble))
+		rows[1], rows[2], rows[3] = append(rows[1], span(x.Makespan)), append(rows[2], span(x.Ideal)), append(rows[3], units.Percent(x.Bubble, 2))
 	}
 	printRight(w, rows)
 	if sim := r.Simulated; sim != nil {
@@ -235,16 +248,10 @@ func traceTable(w io.Writer, r *timing.Report) {
 		}
 		fmt.Fprintf(w, "Rank %d left the plan at %v, where the plan has %v.\n", d.Rank, d.Ran, d.Plan)
 	}
-	switch s := r.Straggler; {
-	case r.Simulated == nil:
-	case s == nil:
+	if s := r.Straggler; r.Simulated != nil && s == nil {
 		fmt.Fprint(w, "\nNo rank and no link holds the step up: none takes 10 % longer than the others and would save 2 % if it were as fast.\n")
-	case s.Link != nil:
-		fmt.Fprintf(w, "\nThe link from rank %d to rank %d is slow: a message takes %s, %.1f times the median of the other links.\n", s.Link.From, s.Link.To, span(s.Link.Copying), s.Factor)
-	default:
-		fmt.Fprintf(w, "\nRank %d (%s) is slow: it works %.2f times as long as the median of the other ranks.\n", s.Rank, terminal.Quote(r.PerRank[s.Rank].File), s.Factor)
-	}
-	if s := r.Straggler; s != nil {
+	} else if s != nil {
+		fmt.Fprintf(w, "\n%s\n", slow(r))
 		fmt.Fprintf(w, "If it were as fast as they are, the step would take %s, %.1f %% less.\n", span(s.Makespan), 100*(1-float64(s.Makespan)/float64(r.Simulated.Makespan)))
 	}
 

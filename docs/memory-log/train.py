@@ -9,6 +9,7 @@ import ctypes
 import sys
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from memory_log import MemoryLog
 
@@ -18,22 +19,30 @@ class Mallinfo2(ctypes.Structure):
         "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]
 
 
-def stand_in_for_cuda():
-    """Gives torch.cuda the counters of malloc. It has no peak: the largest value at a line stands for it."""
-    libc = ctypes.CDLL("libc.so.6")
-    libc.mallinfo2.restype = Mallinfo2
-    libc.mallopt(-3, 1 << 16)  # M_MMAP_THRESHOLD: tensors have pages of their own, as on a GPU
-    most = 0
+class StandInForCUDA(TorchDispatchMode):
+    """Gives torch.cuda the counters of malloc. It has no peak: the largest value after an operation stands for it."""
 
-    def memory_stats():
-        nonlocal most
-        info = libc.mallinfo2()
+    def __init__(self):
+        super().__init__()
+        self.libc, self.most = ctypes.CDLL("libc.so.6"), 0
+        self.libc.mallinfo2.restype = Mallinfo2
+        self.libc.mallopt(-3, 1 << 16)  # M_MMAP_THRESHOLD: tensors have pages of their own, as on a GPU
+        torch.cuda.memory_stats, torch.cuda.reset_peak_memory_stats = self.memory_stats, self.reset_peak
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        self.memory_stats()
+        return result
+
+    def memory_stats(self):
+        info = self.libc.mallinfo2()
         allocated = info.uordblks + info.hblkhd
-        most = max(most, allocated)
+        self.most = max(self.most, allocated)
         return {"allocated_bytes.all.current": allocated, "reserved_bytes.all.current": info.arena + info.hblkhd,
-                "allocated_bytes.all.peak": most}
+                "allocated_bytes.all.peak": self.most}
 
-    torch.cuda.memory_stats, torch.cuda.reset_peak_memory_stats = memory_stats, lambda: None
+    def reset_peak(self):
+        self.most = 0
 
 
 def main(path, keep_loss):
@@ -41,7 +50,7 @@ def main(path, keep_loss):
     torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
-        stand_in_for_cuda()
+        StandInForCUDA().__enter__()
     width, tokens, microbatches, steps = 256, 512, 64, 2
     model = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width)).to(device)
     optimizer = torch.optim.AdamW(model.parameters())

@@ -119,7 +119,7 @@ func (t *trainer) show(result *runner.Result, nats float64) {
 	t.progress.Step(t.session.Done+1, func(left time.Duration) (long, short string) {
 		speed, live, peak, growth, bubble := int64(t.metrics.TokensPerSecond()), units.Size(result.Live), units.Size(result.Peak), t.metrics.Growth(), ""
 		if t.opts.AllRanks() > 1 {
-			bubble = "  bubble " + units.Percent(result.Bubble())
+			bubble = "  bubble " + units.Percent(result.Bubble(), 1)
 		}
 		return fmt.Sprintf("step %*d/%d  loss %.3f nats/%s  %s tokens/s%s  live %s  peak %s  growth %d B  left %s",
 				len(fmt.Sprint(t.opts.steps)), t.session.Done+1, t.opts.steps, nats, t.opts.unit(), units.Count(speed), bubble, live, peak, growth, left),

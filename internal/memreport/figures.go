@@ -306,7 +306,7 @@ func (l *Log) panels(s *Summary) report.Panels {
 			Title: "rank " + strconv.Itoa(one.Rank), Caption: "peak " + units.Size(one.Peak),
 			X: report.Axis{Unit: report.Count}, Y: report.Axis{Unit: report.Bytes, FromZero: true, Reach: float64(most)},
 			Series: []report.Series{
-				r.series("peak", report.Band, report.Orange, peak, 0), r.series("peak", report.Line, report.Orange, peak, 0), r.series("live", report.Line, report.Blue, live, 0),
+				r.series("", report.Band, report.Orange, peak, 0), r.series("peak", report.Line, report.Orange, peak, 0), r.series("live", report.Line, report.Blue, live, 0),
 			},
 		}
 		if one.Growth.Grows() {

@@ -3,7 +3,6 @@ package memreport
 import (
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/units"
@@ -89,7 +88,7 @@ func percent(part, whole int64) string {
 	if whole <= 0 {
 		return "-"
 	}
-	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + " %"
+	return units.Percent(float64(part)/float64(whole), 1)
 }
 
 // cell describes where growth begins, for a cell of a table.

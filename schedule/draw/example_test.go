@@ -32,7 +32,7 @@ func Example() {
 	facts, _, _ = strings.Cut(facts, "</desc>")
 	fmt.Println(facts)
 	// Output:
-	// 4 ranks · 8 stages · 8 microbatches · makespan 51 ticks · bubble 5.9 % (0 % of the span) · peak 4 microbatches in flight on rank 0
+	// 4 ranks · 8 stages · 8 microbatches · makespan 51 ticks · bubble 5.9 % (0.0 % of the span) · peak 4 microbatches in flight on rank 0
 }
 
 // The trace of the smallest step.

@@ -35,12 +35,12 @@ func (p *picture) front() {
 		}
 		path += step + at(x) + " " + at(y-gap/3) + "V" + at(y+lane+gap/3)
 	}
-	p.printf(`<path fill="none" stroke="#c8324a" stroke-width="2" stroke-linejoin="round" d="%s"/>`+"\n", path)
+	p.printf(`<path class="front" d="%s"/>`+"\n", path)
 	for rank, f := range p.step.Front {
 		x, y, radius := p.x(f.Time), p.y(rank)+lane/2, 3.5
 		if f.Blamed {
 			radius = 7
 		}
-		p.printf(`<circle fill="#c8324a" stroke="#fff" stroke-width="1.5" cx="%s" cy="%s" r="%s"><title>%s</title></circle>`+"\n", at(x), at(y), at(radius), escape(f.Explain))
+		p.printf(`<circle class="at" cx="%s" cy="%s" r="%s"><title>%s</title></circle>`+"\n", at(x), at(y), at(radius), escape(f.Explain))
 	}
 }

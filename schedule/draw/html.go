@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 
+	"github.com/weir-ml/weir/internal/palette"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/units"
 )
 
 // MaxPageBoxes is the largest number of computations on a page. It is larger than MaxBoxes, because a
@@ -23,6 +26,7 @@ type pageRank struct {
 	Name   string `json:"name"`
 	Stages string `json:"stages"`
 	Peak   string `json:"peak"`
+	Marked bool   `json:"marked,omitempty"`
 	// Boxes holds seven numbers for each computation: start, end, kind, stage, microbatch,
 	// strength in percent, and the half of a joined pair: 1 is the upper half, 2 the lower
 	// half, and 0 means no pair.
@@ -34,12 +38,16 @@ type pageRank struct {
 
 // page is the input of the template.
 type page struct {
-	Title, Facts, Unit  string
-	Scale, Makespan     int64
-	Most                float64
-	Held                string // "" if nothing is drawn below the ranks
-	Kinds, Names, Words []string
-	Ranks               []pageRank
+	Title, Facts, Note, Unit string
+	Scale, Makespan          int64
+	Most                     float64
+	Held                     string // "" if nothing is drawn below the ranks
+	// Names, Words and Colors have the name, the text in the legend and the colour of each kind; the colour
+	// of a kind that is not shown is -1.
+	Names, Words []string
+	Colors       []int
+	Palette      template.CSS
+	Ranks        []pageRank
 }
 
 // HTML writes a self-contained page with the same picture as SVG. The reader can zoom and pan along the
@@ -73,11 +81,18 @@ func (s *Step) HTML(w io.Writer) error {
 	return view.write(w)
 }
 
+// Labels are the texts of a page that compares two steps.
+type Labels struct {
+	Title, Note string    // Note stands out below the title, unless it is ""
+	Steps       [2]string // names of the two steps, which label their ranks
+	Marked      int       // the rank that the note is about, or -1
+}
+
 // Compare writes a page like that of HTML with two steps of the same ranks, such as a measured and a
 // planned one. Each rank of the first step is above the same rank of the second, and the two steps are
-// aligned at their starts. The steps must have the same unit and scale. The names label their ranks.
-func Compare(w io.Writer, title string, first, second *Step, names [2]string) error {
-	view := page{Title: title, Scale: max(first.Scale, 1)}
+// aligned at their starts. The steps must have the same unit and scale.
+func Compare(w io.Writer, labels Labels, first, second *Step) error {
+	view := page{Title: labels.Title, Note: labels.Note, Scale: max(first.Scale, 1)}
 	var rows [2][]pageRank
 	for i, s := range []*Step{first, second} {
 		p, err := s.picture(MaxPageBoxes / 2)
@@ -94,10 +109,11 @@ func Compare(w io.Writer, title string, first, second *Step, names [2]string) er
 		if i > 0 {
 			view.Facts += " · "
 		}
-		view.Facts += fmt.Sprintf("%s: makespan %s, bubble %s", names[i], p.time(p.clocks.makespan()), percent(p.clocks.bubble(p.clocks.makespan())))
+		view.Facts += fmt.Sprintf("%s: makespan %s, bubble %s", labels.Steps[i], p.time(p.clocks.makespan()), units.Percent(p.clocks.bubble(p.clocks.makespan()), 1))
 	}
 	for rank := range rows[0] {
-		rows[0][rank].Name, rows[1][rank].Name = fmt.Sprintf("%d %s", rank, names[0]), fmt.Sprintf("%d %s", rank, names[1])
+		rows[0][rank].Name, rows[1][rank].Name = fmt.Sprintf("%d %s", rank, labels.Steps[0]), fmt.Sprintf("%d %s", rank, labels.Steps[1])
+		rows[0][rank].Marked = rank == labels.Marked
 		view.Ranks = append(view.Ranks, rows[0][rank], rows[1][rank])
 	}
 	return view.write(w)
@@ -134,11 +150,14 @@ func (r *pageRank) add(b box, first int64) {
 
 // write adds the kinds to the page, and writes it.
 func (v *page) write(w io.Writer) error {
+	v.Palette = template.CSS(palette.Variables())
+	v.Words, v.Colors = make([]string, schedule.NumKinds), slices.Repeat([]int{-1}, schedule.NumKinds)
 	for kind := range schedule.Kind(schedule.NumKinds) {
 		v.Names = append(v.Names, kind.String())
 	}
 	for _, k := range kinds {
-		v.Kinds, v.Words = append(v.Kinds, k.kind.String()), append(v.Words, k.word)
+		color, _ := palette.Kind(k.kind)
+		v.Words[k.kind], v.Colors[k.kind] = k.word, int(color)
 	}
 	if err := pageTemplate.Execute(w, v); err != nil {
 		return fmt.Errorf("draw: %w", err)

@@ -34,7 +34,7 @@ func TestQuantize(t *testing.T) {
 	require.Contains(t, trace, `{"ph":"C","name":"live bytes","pid":0,"tid":0,"ts":3,"args":{"fp8":11}}`)
 
 	svg, trace = shown(simulate.StageCosts{F: 4, I: 4, W: 4})
-	require.NotContains(t, svg, "QUANTIZE")
+	require.NotContains(t, svg, `class="QUANTIZE"`)
 	require.NotContains(t, svg, "quantized")
 	require.NotContains(t, trace, "QUANTIZE")
 }

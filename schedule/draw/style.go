@@ -1,67 +1,57 @@
 package draw
 
-import "github.com/weir-ml/weir/schedule"
+import (
+	"fmt"
 
-// style is the picture's style sheet. It follows the reader's choice of dark mode.
-const style = `
-text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;fill:#586066}
-.page{fill:#fff}
-.title{font-size:19px;font-weight:600;fill:#14181b}
-.rank{font-weight:600;fill:#14181b}
-.small{font-size:11px}
-.lane{fill:#eef0ef}
-.grid{stroke:#14181b;stroke-opacity:.09;stroke-width:1}
-.axis{stroke:#aab1b4;stroke-width:1}
-.F{fill:#2a78d6}.B{fill:#e0632c}.I{fill:#149a8b}.W{fill:#f2b632}
-.n text{font-size:11px;fill:#fff;text-anchor:middle;font-variant-numeric:tabular-nums}
-.n .h{font-size:9.5px}
-.n .d{fill:#14181b}
-.pair{fill:none;stroke:#14181b;stroke-opacity:.55;stroke-width:1.2}
-.area{fill:#5b6670;fill-opacity:.16}
-.line{fill:none;stroke:#5b6670;stroke-width:1.3}
-.peak{fill:#5b6670}
-@media (prefers-color-scheme:dark){
-text{fill:#a3acb1}
-.page{fill:#14171a}
-.title,.rank{fill:#eceff0}
-.lane{fill:#22272b}
-.grid{stroke:#fff;stroke-opacity:.09}
-.axis{stroke:#5b656b}
-.F{fill:#3d86dd}.B{fill:#d9602d}.I{fill:#1b9e90}.W{fill:#d99a1c}
-.n .d{fill:#eceff0}
-.n .d.k{fill:#14181b}
-.pair{stroke:#fff;stroke-opacity:.6}
-.area{fill:#a3acb1;fill-opacity:.2}
-.line{stroke:#a3acb1}
-.peak{fill:#a3acb1}
+	"github.com/weir-ml/weir/internal/palette"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// style returns the picture's style sheet. It follows the reader's choice of dark mode.
+func style() string {
+	colors := `
+text{fill:var(--soft)}.page{fill:var(--card)}.title,.rank{fill:var(--ink)}.lane{fill:var(--lane)}
+.grid,.pair{stroke:var(--ink)}.axis{stroke:var(--axis)}.area,.peak{fill:var(--soft)}.line{stroke:var(--soft)}
+.front{stroke:var(--bad)}.at{fill:var(--bad);stroke:var(--card)}
+`
+	for _, k := range kinds {
+		color, _ := palette.Kind(k.kind)
+		colors += fmt.Sprintf(".%v{fill:var(--c%d)}", k.kind, color)
+	}
+	return shapes + palette.Sheet(colors+"\n") + palette.TextRules
 }
+
+// shapes are the rules without colours.
+const shapes = `
+text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
+.title{font-size:19px;font-weight:600}
+.rank{font-weight:600}
+.small{font-size:11px}
+.grid{stroke-opacity:.09;stroke-width:1}
+.axis{stroke-width:1}
+.n text{font-size:11px;text-anchor:middle;font-variant-numeric:tabular-nums}
+.n .h{font-size:9.5px}
+.pair{fill:none;stroke-opacity:.55;stroke-width:1.2}
+.area{fill-opacity:.18}
+.line{fill:none;stroke-width:1.3}
+.front{fill:none;stroke-width:2;stroke-linejoin:round}
+.at{stroke-width:1.5}
 `
 
-// kinds are the kinds that a picture shows. Word is the kind's text in the legend. Colour is "" if the
-// style sheet has a rule for the kind.
+// kinds are the kinds that a picture shows, and their texts in the legend.
 var kinds = [...]struct {
-	kind         schedule.Kind
-	word, colour string
+	kind schedule.Kind
+	word string
 }{
-	{schedule.F, "F forward", ""},
-	{schedule.B, "B backward", ""},
-	{schedule.I, "I input gradient", ""},
-	{schedule.W, "W weight gradient", ""},
-	{schedule.Quantize, "Q weights quantized", "#8a63c9"},
-	{schedule.Offload, "copy to far memory", "#6b7f8c"},
-	{schedule.Reload, "copy back", "#4f9a5b"},
-	{schedule.ReduceGrad, "gradients reduced", "#b0487a"},
-	{schedule.Unshard, "weights gathered", "#8a6d3b"},
-}
-
-// fill returns the attribute for a kind's colour, or "" if the style sheet has a rule for the kind.
-func fill(kind schedule.Kind) string {
-	for _, k := range kinds {
-		if k.kind == kind && k.colour != "" {
-			return ` fill="` + k.colour + `"`
-		}
-	}
-	return ""
+	{schedule.F, "F forward"},
+	{schedule.B, "B backward"},
+	{schedule.I, "I input gradient"},
+	{schedule.W, "W weight gradient"},
+	{schedule.Quantize, "Q weights quantized"},
+	{schedule.Offload, "copy to far memory"},
+	{schedule.Reload, "copy back"},
+	{schedule.ReduceGrad, "gradients reduced"},
+	{schedule.Unshard, "weights gathered"},
 }
 
 // minStrength is the strength of the colour of a rank's last stage. The first stage has strength 1.

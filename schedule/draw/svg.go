@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-ml/weir/internal/palette"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/units"
 )
@@ -192,7 +193,7 @@ func (p *picture) open() {
 		shift = ` y="` + at(first) + `"`
 	}
 	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%s" height="%s" viewBox="0 %s %[1]s %[2]s" role="img">`+"\n", at(width), at(p.height-first), at(first))
-	p.printf("<title>%s</title>\n<desc>%s</desc>\n<style>%s</style>\n", escape(plan.Name), escape(facts), style)
+	p.printf("<title>%s</title>\n<desc>%s</desc>\n<style>%s</style>\n", escape(plan.Name), escape(facts), style())
 	p.printf(`<rect class="page"%s width="%s" height="%s" rx="8"/>`+"\n", shift, at(width), at(p.height-first))
 	for i, line := range title {
 		p.printf(`<text class="title" x="20" y="%s">%s</text>`+"\n", at(33+first+titleLine*float64(i)), escape(line))
@@ -232,7 +233,7 @@ func (p *picture) facts() string {
 	facts := []string{
 		units.Number(plan.Placement.Ranks, "rank"), units.Number(plan.Placement.Stages(), "stage"), units.Number(plan.Microbatches, "microbatch"),
 		"makespan " + p.time(c.makespan()),
-		"bubble " + percent(c.bubble(c.makespan())) + " (" + percent(c.bubble(c.span)) + " of the span)",
+		"bubble " + units.Percent(c.bubble(c.makespan()), 1) + " (" + units.Percent(c.bubble(c.span), 1) + " of the span)",
 	}
 	worst := 0
 	for rank := range p.curves {
@@ -245,8 +246,6 @@ func (p *picture) facts() string {
 	}
 	return strings.Join(facts, " · ")
 }
-
-func percent(part float64) string { return units.Decimal(100*part, 1) + " %" }
 
 // legend returns the legend for the colours and shades in use, and its width.
 func (p *picture) legend() (text string, end float64) {
@@ -268,7 +267,7 @@ func (p *picture) legend() (text string, end float64) {
 	}
 	for _, k := range kinds {
 		if shown[k.kind] {
-			fmt.Fprintf(&b, `<rect class="%v"%s x="%s" y="%s" width="14" height="11" rx="2"/>`, k.kind, fill(k.kind), at(x), at(y-10))
+			fmt.Fprintf(&b, `<rect class="%v" x="%s" y="%s" width="14" height="11" rx="2"/>`, k.kind, at(x), at(y-10))
 			x += 20
 			label(k.word)
 		}
@@ -281,6 +280,11 @@ func (p *picture) legend() (text string, end float64) {
 		}
 		x += 5
 		label("from the first to the last stage of a rank")
+	}
+	if p.step.Front != nil {
+		fmt.Fprintf(&b, `<circle class="at" cx="%s" cy="%s" r="7"/>`, at(x+7), at(y-4))
+		x += 20
+		label("blamed; nothing to the right of the line has run")
 	}
 	if p.most > 0 {
 		fmt.Fprintf(&b, `<path class="area" d="M%s %sv-6h7v-4h7v10z"/><path class="line" d="M%[1]s %[3]sh7v-4h7"/>`, at(x), at(y+1), at(y-5))
@@ -362,9 +366,9 @@ func (p *picture) box(b box, y float64) {
 		height /= 2
 		y += float64(b.half-1) * height
 	}
-	shade := fill(a.Kind())
+	shade := ""
 	if b.strength < 1 {
-		shade += ` fill-opacity="` + at(b.strength) + `"`
+		shade = ` fill-opacity="` + at(b.strength) + `"`
 	}
 	p.printf(`<rect class="%v"%s x="%s" y="%s" width="%s" height="%s" rx="2"><title>%v, %s to %s</title></rect>`,
 		a.Kind(), shade, at(x+inset), at(y), at(max(width-2*inset, 0.3)), at(height),
@@ -384,14 +388,10 @@ func (p *picture) box(b box, y float64) {
 			return
 		}
 	}
-	switch { // dark text on yellow and on faint colours
-	case a.Kind() == schedule.W && b.strength > 0.7:
-		class += " d k"
-	case a.Kind() == schedule.W || b.strength <= 0.7:
-		class += " d"
-	}
-	if class != "" {
-		class = ` class="` + strings.TrimSpace(class) + `"`
+	color, _ := palette.Kind(a.Kind())
+	class += " " + palette.Text(color, b.strength)
+	if class = strings.TrimSpace(class); class != "" {
+		class = ` class="` + class + `"`
 	}
 	p.printf(`<text%s x="%s" y="%s">%s</text>`, class, at(x+width/2), at(y+height/2+baseline), number)
 }

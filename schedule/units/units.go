@@ -114,8 +114,10 @@ func Decimal(x float64, decimals int) string {
 	return text
 }
 
-// Percent formats a fraction of 1, such as "12.5%".
-func Percent(fraction float64) string { return strconv.FormatFloat(100*fraction, 'f', 1, 64) + "%" }
+// Percent formats a fraction of 1 in percent, such as "12.5 %" with one decimal.
+func Percent(fraction float64, decimals int) string {
+	return strconv.FormatFloat(100*fraction, 'f', decimals, 64) + " %"
+}
 
 // Round returns the nearest whole number within the range of an int64, and 0 for NaN.
 func Round(value float64) int64 {

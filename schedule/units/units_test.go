@@ -11,9 +11,9 @@ import (
 )
 
 func Example() {
-	fmt.Println(units.Size(1_499_904), units.Exactly(1_499_904), units.Number(51_200, "microbatch"), units.Seconds(0.0186), units.Percent(0.02))
+	fmt.Println(units.Size(1_499_904), units.Exactly(1_499_904), units.Number(51_200, "microbatch"), units.Seconds(0.0186), units.Percent(0.02, 1))
 	// Output:
-	// 1.4 MiB 1.4 MiB (1,499,904 bytes) 51,200 microbatches 18.6 ms 2.0%
+	// 1.4 MiB 1.4 MiB (1,499,904 bytes) 51,200 microbatches 18.6 ms 2.0 %
 }
 
 func TestWritten(t *testing.T) {

@@ -110,7 +110,7 @@ func document(t *testing.T) []byte {
 	b.WriteString(introduction)
 	for _, f := range forms {
 		s := f.simulate(t, 8)
-		fmt.Fprintf(&b, "| [%s](#%s) | %d | %g | %.4f | %.4f | %g |\n", f.name, f.name, f.perRank, s.lost, s.BubbleMakespan(), s.BubbleSpan(), s.peak)
+		fmt.Fprintf(&b, "| [%s](#%s) | %d | %g | %.2f %% | %.2f %% | %g |\n", f.name, f.name, f.perRank, s.lost, 100*s.BubbleMakespan(), 100*s.BubbleSpan(), s.peak)
 	}
 	for _, f := range forms {
 		fmt.Fprintf(&b, "\n## %s\n\n%s %s\n\n![%s on 4 ranks](schedules/%s.svg)\n\n", f.name, f.rule, f.notes, f.name, f.name)
@@ -130,7 +130,7 @@ const introduction = "# The schedules\n\n" +
 	"To find the best schedule for your costs, let `weir choose` try them all; to see one, run `weir draw NAME -o NAME.svg`. " +
 	"This page compares them at equal costs. Every figure comes from the simulator and equals the published formula (`tests/published`).\n\n" +
 	"There are P ranks with V stages each, and M microbatches. F, I and W are the times of a forward, an input gradient and a weight gradient on a rank; B = I + W; F&B is that of an overlapped forward and backward. " +
-	"The makespan is the time from the first start to the last end over all ranks; the span is the longest such time on one rank. Time lost is the makespan minus the busiest rank's work; a bubble is the fraction of the makespan or span beyond that work. " +
+	"The makespan is the time from the first start to the last end over all ranks; the span is the longest such time on one rank. Time lost is the makespan minus the busiest rank's work; a bubble is the part of the makespan or span beyond that work, in percent of it. " +
 	"A peak counts microbatches in flight on the fullest rank, in units of what one saves over all stages of the rank.\n\n" +
 	"On 8 ranks with 32 microbatches, F = I = W = 1 and hops that take no time (the pictures below have 4 ranks and 8 microbatches):\n\n" +
 	"| schedule | V | time lost | bubble, makespan | bubble, span | peak |\n|---|--:|--:|--:|--:|--:|\n"

@@ -72,7 +72,7 @@ func (r *Run) facts(s *Summary) (facts []report.Fact) {
 		report.Fact{Label: "allocations per step", Value: units.Count(int64(s.Allocations)), Note: "on the Go heap"},
 	)
 	if s.Ranks > 1 {
-		facts = append(facts, report.Fact{Label: "bubble", Value: units.Percent(s.BubbleMakespan), Note: "of a makespan of " + units.Seconds(s.MakespanSeconds) + s.simulated()})
+		facts = append(facts, report.Fact{Label: "bubble", Value: units.Percent(s.BubbleMakespan, 1), Note: "of a makespan of " + units.Seconds(s.MakespanSeconds) + s.simulated()})
 	}
 	return facts
 }
@@ -130,26 +130,24 @@ func (r *Run) timeline() *report.Timeline {
 			from = max(from, actions[0].Start)
 		}
 	}
+	var shown [schedule.NumKinds]bool
 	for i := range r.ranks {
 		row := report.TimelineRow{Name: "rank " + strconv.Itoa(i)}
 		for _, a := range r.ranks[i].lastFew() {
 			if a.Start < from {
 				continue
 			}
-			color := report.Blue
-			switch a.Action.Kind() {
-			case schedule.B: // the colours of package draw
-				color = report.Orange
-			case schedule.I:
-				color = report.Aqua
-			case schedule.W:
-				color = report.Yellow
-			}
+			shown[a.Action.Kind()] = true
 			row.Spans = append(row.Spans, report.Span{
-				Start: (a.Start - from).Seconds(), End: (a.End - from).Seconds(), Label: a.Action.String(), Color: color,
+				Start: (a.Start - from).Seconds(), End: (a.End - from).Seconds(), Label: a.Action.String(), Color: report.KindColor(a.Action.Kind()),
 			})
 		}
 		t.Rows = append(t.Rows, row)
+	}
+	for kind := range schedule.Kind(schedule.NumKinds) {
+		if shown[kind] {
+			t.Legend = append(t.Legend, report.Label{Name: kind.String(), Color: report.KindColor(kind)})
+		}
 	}
 	if !slices.ContainsFunc(t.Rows, func(row report.TimelineRow) bool { return row.Spans != nil }) {
 		t.Rows = nil

@@ -82,7 +82,7 @@ type Replicas struct {
 func (r *Replicas) String() string {
 	all := r.ReduceSeconds + r.GatherSeconds
 	return fmt.Sprintf("reductions %s, gathers %s, summed over ranks and steps; %s hidden behind actions",
-		units.Seconds(r.ReduceSeconds), units.Seconds(r.GatherSeconds), units.Percent(max(0, 1-r.WaitSeconds/all)))
+		units.Seconds(r.ReduceSeconds), units.Seconds(r.GatherSeconds), units.Percent(max(0, 1-r.WaitSeconds/all), 1))
 }
 
 // Simulated has the figures of a simulated step.
@@ -216,7 +216,7 @@ func (s *Summary) Memory() string {
 		onRank = " on the rank that needs most"
 	}
 	return fmt.Sprintf("planned: %s bytes for a step%s; at least %s are needed, gap %s; %s",
-		units.Count(*s.PlannedBytes), onRank, units.Count(*s.BoundBytes), units.Percent(*s.Gap), s.how)
+		units.Count(*s.PlannedBytes), onRank, units.Count(*s.BoundBytes), units.Percent(*s.Gap, 1), s.how)
 }
 
 // Rows returns the summary as pairs of a name and a value.
@@ -227,12 +227,12 @@ func (s *Summary) Rows() (rows [][]string) {
 	onRanks := ""
 	if s.Ranks > 1 {
 		onRanks = fmt.Sprintf(" on %d ranks", s.Ranks)
-		row("step", "makespan %s, bubble %s%s", units.Seconds(s.MakespanSeconds), units.Percent(s.BubbleMakespan), s.simulated())
+		row("step", "makespan %s, bubble %s%s", units.Seconds(s.MakespanSeconds), units.Percent(s.BubbleMakespan, 1), s.simulated())
 	}
 	row("growth per microbatch", "%s bytes over %s microbatches%s", units.Count(s.Growth), units.Count(s.GrowthOver), onRanks)
 	row("peak", "%s", units.Exactly(s.PeakBytes))
 	if s.PlannedBytes != nil {
-		row("planned for a step", "%s; at least %s are needed, gap %s", units.Exactly(*s.PlannedBytes), units.Count(*s.BoundBytes), units.Percent(*s.Gap))
+		row("planned for a step", "%s; at least %s are needed, gap %s", units.Exactly(*s.PlannedBytes), units.Count(*s.BoundBytes), units.Percent(*s.Gap, 1))
 	}
 	if s.Far != nil {
 		row("far memory", "%v", s.Far)
@@ -251,7 +251,7 @@ func (s *Summary) simulated() string {
 	if s.Simulated == nil {
 		return ""
 	}
-	return fmt.Sprintf("; simulated %s, bubble %s", units.Seconds(s.Simulated.MakespanSeconds), units.Percent(s.Simulated.BubbleMakespan))
+	return fmt.Sprintf("; simulated %s, bubble %s", units.Seconds(s.Simulated.MakespanSeconds), units.Percent(s.Simulated.BubbleMakespan, 1))
 }
 
 // RankTable returns a table with a row for each rank.

@@ -3,7 +3,9 @@ package report
 import (
 	"strings"
 
+	"github.com/weir-ml/weir/internal/palette"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
 )
 
 // Mark is how a series is drawn.
@@ -26,26 +28,29 @@ type Color uint8
 
 // The palette.
 const (
-	Blue Color = iota
-	Orange
-	Aqua
-	Yellow
-	Violet
-	Red
-	Green
-	Magenta
-	Gray
-	Brown
-	Cyan
+	Blue    = Color(palette.Blue)
+	Orange  = Color(palette.Orange)
+	Aqua    = Color(palette.Aqua)
+	Yellow  = Color(palette.Yellow)
+	Violet  = Color(palette.Violet)
+	Red     = Color(palette.Red)
+	Green   = Color(palette.Green)
+	Magenta = Color(palette.Magenta)
+	Gray    = Color(palette.Gray)
+	Brown   = Color(palette.Brown)
+	Cyan    = Color(palette.Cyan)
 )
 
 // ClassColor returns the colour of a class of memory, which is the same in every figure.
-func ClassColor(class memory.Class) Color {
-	return [memory.NumClasses]Color{
-		memory.Resident: Gray, memory.Entry: Yellow, memory.Activation: Orange, memory.ActGrad: Violet,
-		memory.Saved: Aqua, memory.Carry: Green, memory.Transfer: Magenta, memory.Workspace: Red,
-		memory.Loss: Blue, memory.FP8: Cyan, memory.Unsharded: Brown,
-	}[class]
+func ClassColor(class memory.Class) Color { return Color(palette.Class(class)) }
+
+// KindColor returns the colour of a kind of action, which is the same in every figure.
+func KindColor(kind schedule.Kind) Color {
+	color, ok := palette.Kind(kind)
+	if !ok {
+		return Gray
+	}
+	return Color(color)
 }
 
 // Series is one set of points of a figure.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -34,7 +35,7 @@ type Fact struct {
 }
 
 // Panels are small figures of the same kind side by side, for example one for each rank. A panel
-// shows its title and its caption in one line, and has no legend.
+// shows its title and its caption in one line. The legend is that of the first one.
 type Panels struct {
 	Title, Caption string
 	Figures        []Figure
@@ -76,10 +77,19 @@ func (t Table) Share(row int) float64 {
 // Write writes the page as one HTML document.
 func (p *Page) Write(w io.Writer) error {
 	type legend struct {
-		Name   string
-		Color  Color
+		Label
 		Shape  string
 		Narrow bool // shown only on narrow screens; on wide ones, the names are next to the lines
+	}
+	legendOf := func(f *Figure) (list []legend) {
+		for i := range f.Series {
+			s := &f.Series[i]
+			shape := [...]string{Line: "stroke", Band: "wash", Dots: "point", Level: "dash", Bars: "block", Dash: "dash", Area: "block", Ticks: "stroke"}[s.Mark]
+			if one := (legend{Label{s.Name, s.Color}, shape, f.named(s)}); s.Name != "" && !slices.Contains(list, one) {
+				list = append(list, one)
+			}
+		}
+		return list
 	}
 	type figure struct {
 		Title, Caption, Sentence string
@@ -88,6 +98,7 @@ func (p *Page) Write(w io.Writer) error {
 	}
 	type panels struct {
 		Title, Caption string
+		Legend         []legend
 		Plots          []figure
 	}
 	view := struct {
@@ -97,7 +108,7 @@ func (p *Page) Write(w io.Writer) error {
 		Plots  []figure
 		Time   figure
 		Small  []panels
-	}{Page: p, Style: style, Script: script}
+	}{Page: p, Style: template.CSS(style()), Script: script}
 	for i := range p.Figures {
 		f := &p.Figures[i]
 		if f.empty() {
@@ -109,23 +120,22 @@ func (p *Page) Write(w io.Writer) error {
 			continue
 		}
 		plot.SVG = template.HTML(f.svg() + f.draw(narrow))
-		for i := range f.Series {
-			s := &f.Series[i]
-			if s.Name == "" {
-				continue
-			}
-			shape := [...]string{Line: "stroke", Band: "wash", Dots: "point", Level: "dash", Bars: "block", Dash: "dash", Area: "block", Ticks: "stroke"}[s.Mark]
-			plot.Legend = append(plot.Legend, legend{s.Name, s.Color, shape, f.named(s)})
-		}
+		plot.Legend = legendOf(f)
 		view.Plots = append(view.Plots, plot)
 	}
 	if p.Timeline != nil {
 		view.Time = figure{Title: p.Timeline.Title, Caption: p.Timeline.Caption, SVG: p.Timeline.svg()}
+		for _, label := range p.Timeline.Legend {
+			view.Time.Legend = append(view.Time.Legend, legend{label, "block", false})
+		}
 	}
 	for _, group := range p.Panels {
 		small := panels{Title: group.Title, Caption: group.Caption}
 		for i := range group.Figures {
 			if f := &group.Figures[i]; !f.empty() {
+				if small.Legend == nil {
+					small.Legend = legendOf(f)
+				}
 				small.Plots = append(small.Plots, figure{Title: f.Title, Caption: f.Caption, SVG: template.HTML(f.draw(panel))})
 			}
 		}
@@ -165,11 +175,12 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 {{- with .Time}}{{if .SVG}}
 <figure>
 <figcaption><h2>{{.Title}}</h2><p>{{.Caption}}</p></figcaption>
+{{with .Legend}}<ul class="legend">{{range .}}<li{{if .Narrow}} class="narrow"{{end}}><i class="c{{.Color}} {{.Shape}}"></i>{{.Name}}</li>{{end}}</ul>{{end}}
 <div class="scroll"><div class="wide">{{.SVG}}</div></div>
 </figure>
 {{- end}}{{end}}
 {{- range .Small}}
-<section class="card"><h2>{{.Title}}</h2><p>{{.Caption}}</p><div class="panels">
+<section class="card"><h2>{{.Title}}</h2><p>{{.Caption}}</p>{{with .Legend}}<ul class="legend">{{range .}}<li{{if .Narrow}} class="narrow"{{end}}><i class="c{{.Color}} {{.Shape}}"></i>{{.Name}}</li>{{end}}</ul>{{end}}<div class="panels">
 {{- range .Plots}}
 <div><h3>{{.Title}}<small>{{.Caption}}</small></h3>{{.SVG}}</div>
 {{- end}}

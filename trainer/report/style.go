@@ -1,16 +1,24 @@
 package report
 
-// style is the page's style sheet. Colours are variables, so that light and dark mode differ in
-// only one place.
-const style = `
-:root{--page:#f5f6f4;--card:#fff;--ink:#14181b;--soft:#586066;--rule:#e3e6e4;--axis:#aab1b4;
---c0:#2a78d6;--c1:#eb6834;--c2:#1baf7a;--c3:#eda100;--c4:#4a3aa7;--c5:#e34948;--c6:#008300;--c7:#e87ba4;--c8:#9aa4a8;--c9:#8c6239;--c10:#3fb0cf;
---good:#00795a;--bad:#c02f2e}
-@media (prefers-color-scheme:dark){:root{--page:#111416;--card:#1a1e21;--ink:#eceff0;--soft:#a3acb1;--rule:#2b3135;--axis:#5b656b;
---c0:#3987e5;--c1:#d95926;--c2:#199e70;--c3:#c98500;--c4:#9085e9;--c5:#e66767;--c6:#0a9a1f;--c7:#d55181;--c8:#6f7b81;--c9:#b08157;--c10:#48b4d2;
---good:#3ecf9b;--bad:#ff8a80}}
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/internal/palette"
+)
+
+// style returns the page's style sheet.
+func style() string {
+	rules := palette.Variables() + palette.TextRules
+	for color := range palette.NumColors {
+		rules += fmt.Sprintf(".c%d{color:var(--c%[1]d)}", color)
+	}
+	return rules + shapes
+}
+
+// shapes are the rules that do not define colours.
+const shapes = `
 *{box-sizing:border-box}
-body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
+body{margin:0;background:var(--back);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
 header,main,footer{max-width:1040px;margin:0 auto;padding:0 20px}
 header{padding-top:36px}
 h1{font-size:26px;line-height:1.2;margin:0;letter-spacing:-.01em}
@@ -36,7 +44,6 @@ figure,.card,details{margin:0 0 18px;padding:18px 20px}
 .legend i.point{width:9px;height:9px;border-radius:50%}
 .said{margin:10px 0 0}svg.narrow,.legend li.narrow{display:none}a{color:var(--c0)}
 svg{display:block;width:100%;height:auto;overflow:visible;color:var(--ink)}
-.c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}.c4{color:var(--c4)}.c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}.c8{color:var(--c8)}.c9{color:var(--c9)}.c10{color:var(--c10)}
 .grid{stroke:var(--rule);stroke-width:1}.axis{stroke:var(--axis);stroke-width:1}
 text{fill:var(--soft);font-size:12.5px}text.bar{font-size:9.5px}
 .line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round}
@@ -49,11 +56,11 @@ line.note{stroke:var(--bad);stroke-width:1.2}text.note{fill:var(--bad);font-weig
 .fill{fill:currentColor}
 .dot{fill:currentColor;stroke:var(--card);stroke-width:1.5}
 .hit{fill:var(--ink);fill-opacity:0}.hit:hover{fill-opacity:.07}
-#tip{position:fixed;pointer-events:none;background:var(--ink);color:var(--page);padding:7px 10px;border-radius:6px;font-size:12.5px;line-height:1.45;white-space:pre;z-index:1}
+#tip{position:fixed;pointer-events:none;background:var(--ink);color:var(--card);padding:7px 10px;border-radius:6px;font-size:12.5px;line-height:1.45;white-space:pre;z-index:1}
 .panels{display:grid;grid-template-columns:repeat(auto-fill,minmax(290px,1fr));gap:14px 18px;margin-top:12px}
 .panels h3{font-size:13px;font-weight:600;margin:0}.panels h3 small{color:var(--soft);font-weight:400;margin-left:8px}.panels text{font-size:11px}.panels .bad h3{color:var(--bad)}
 .scroll{overflow-x:auto}.wide{min-width:720px;margin-top:12px}
-.span{fill:currentColor;stroke:var(--card);stroke-width:.6}text.in{fill:#fff;font-size:11px}
+.span{fill:currentColor;stroke:var(--card);stroke-width:.6}.n text{font-size:11px}
 table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums;margin-top:10px}
 th,td{text-align:left;padding:4px 24px 4px 0;border-bottom:1px solid var(--rule);white-space:nowrap}
 td.share{width:30%;min-width:120px;padding-right:0}td.share i{display:block;height:9px;background:var(--c0);border-radius:2px;opacity:.75}

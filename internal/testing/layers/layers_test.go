@@ -42,6 +42,7 @@ var rooms = []struct {
 	{"cmd/weir/internal/hang", 7, nil},
 	{"memory", 1, nil},
 	{"loss", 1, nil},
+	{"internal/palette", 2, nil},
 	{"schedule/internal/repeats", -1, nil}, // the rules use it
 	{"schedule", 0, nil},
 	{"schedule/internal/passes", 1, nil},
@@ -112,6 +113,7 @@ var rooms = []struct {
 	{"internal/memreport", 6, nil}, // metrics has its page
 	{"internal/release", 11, []string{"golang.org/x/mod"}},
 	{"internal/release/site", 1, nil},
+	{"cmd/weir/internal/raster", 1, []string{"golang.org/x/image"}},
 	{"cmd/weir/internal/traces", 1, nil},
 	{"cmd/weir/internal/traces/tracetest", 5, nil},
 	{"cmd/weir/internal/timing", 5, nil},

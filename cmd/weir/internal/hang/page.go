@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-ml/weir/internal/palette"
 	"github.com/weir-ml/weir/schedule/draw"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/schedule/units"
@@ -80,8 +81,9 @@ const maxPictures = 8
 var page = template.Must(template.New("page").Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1"><title>weir hang</title>
 <style>
+{{.Palette}}
 :root{color-scheme:light dark}
-body{font:15px/1.5 system-ui,sans-serif;margin:2em;max-width:100em}
+body{background:var(--card);color:var(--ink);font:15px/1.5 system-ui,sans-serif;margin:2em;max-width:100em}
 pre{font:13px/1.45 ui-monospace,monospace;overflow-x:auto}
 figure{margin:1.5em 0;overflow-x:auto}
 </style>
@@ -104,5 +106,5 @@ func (r *Report) HTML(w io.Writer) error {
 	if err := r.Write(&text); err != nil {
 		return err
 	}
-	return page.Execute(w, map[string]any{"Verdict": r.Summary(), "Pictures": pictures, "Text": strings.TrimLeft(strings.TrimPrefix(text.String(), r.Summary()), "\n")})
+	return page.Execute(w, map[string]any{"Palette": template.CSS(palette.Variables()), "Verdict": r.Summary(), "Pictures": pictures, "Text": strings.TrimLeft(strings.TrimPrefix(text.String(), r.Summary()), "\n")})
 }

@@ -68,10 +68,10 @@ function debounced(call, ms) {
 let drawing = []; // runs
 
 function drawArgs() {
-  const { schedule, ranks, per, microbatches, f, i, w, comm } = $("draw").elements;
+  const { schedule, ranks, per, microbatches, f, i, w, latency } = $("draw").elements;
   const args = [schedule.value, "--ranks", ranks.value];
   if (per.value !== schedule.selectedOptions[0].dataset.stages) args.push("--stages", String(ranks.value * per.value));
-  return [...args, "--microbatches", microbatches.value, "--f", f.value, "--i", i.value, "--w", w.value, "--comm", comm.value];
+  return [...args, "--microbatches", microbatches.value, "--f", f.value, "--i", i.value, "--w", w.value, "--latency", latency.value];
 }
 
 function showValues() {

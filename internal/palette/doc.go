@@ -1,0 +1,2 @@
+// Package palette has the colours of all pictures and pages, in light and in dark mode.
+package palette
