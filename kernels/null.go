@@ -16,8 +16,8 @@ type Shadowed interface {
 // nullEvents is the maximum number of events that a [Null] keeps, at 24 bytes each.
 const nullEvents = 1 << 20
 
-// Event is the allocation or the release of one of a [Null]'s buffers.
-type Event struct {
+// AllocEvent is the allocation or the release of one of a [Null]'s buffers.
+type AllocEvent struct {
 	// Serial numbers the buffers from 0 in order of allocation. It matches a release to its
 	// allocation.
 	Serial uint64
@@ -43,7 +43,7 @@ type Null struct {
 	host
 	refused error // why there is no arena, or nil
 	serials map[memory.Handle]uint64
-	events  []Event
+	events  []AllocEvent
 	dropped int64
 	changed func(memory.Change) // nil if there is no watcher
 }
@@ -82,7 +82,7 @@ func (n *Null) ShadowConfig() memory.ArenaConfig {
 
 // Record returns the allocations and releases of buffers since the start or the last Forget, in
 // order. The view is valid until the next Forget. Releases by Close are not recorded.
-func (n *Null) Record() []Event { return n.events[:len(n.events):len(n.events)] }
+func (n *Null) Record() []AllocEvent { return n.events[:len(n.events):len(n.events)] }
 
 // Dropped returns the number of events that did not fit in the record, which keeps the first
 // 1,048,576 events (24 MiB).
@@ -91,7 +91,7 @@ func (n *Null) Dropped() int64 { return n.dropped }
 // Forget empties the record. Serial numbers continue.
 func (n *Null) Forget() { n.events, n.dropped = n.events[:0], 0 }
 
-func (n *Null) record(e Event) {
+func (n *Null) record(e AllocEvent) {
 	if len(n.events) == nullEvents {
 		n.dropped++
 		return
@@ -123,7 +123,7 @@ func (n *Null) allocated(class memory.Class, alloc func() (Buffer, error)) (Buff
 		return Buffer{}, err
 	}
 	n.serials[b.Handle] = serial
-	n.record(Event{Serial: serial, Bytes: n.arena.Bytes(b.Handle), Class: class, Alloc: true})
+	n.record(AllocEvent{Serial: serial, Bytes: n.arena.Bytes(b.Handle), Class: class, Alloc: true})
 	n.report(memory.Allocated, b)
 	return b, nil
 }
@@ -181,7 +181,7 @@ func (n *Null) UnholdAndRelease(b Buffer) (unheld, freed int64, class memory.Cla
 
 // released records the release of a buffer.
 func (n *Null) released(h memory.Handle, class memory.Class, bytes int64) {
-	n.record(Event{Serial: n.serials[h], Bytes: bytes, Class: class})
+	n.record(AllocEvent{Serial: n.serials[h], Bytes: bytes, Class: class})
 	delete(n.serials, h)
 }
 

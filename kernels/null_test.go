@@ -49,7 +49,7 @@ func TestNullIsTheTargetsMemory(t *testing.T) {
 	require.Equal(t, real, dry)
 
 	const qkv, out, lse, workspace = 70 * 48 * 4, 70 * 16 * 4, 140 * 4, (2*64*8 + 64*64 + 128) * 4
-	require.Equal(t, []kernels.Event{
+	require.Equal(t, []kernels.AllocEvent{
 		{Serial: 0, Class: memory.Saved, Bytes: qkv, Alloc: true},
 		{Serial: 1, Class: memory.Activation, Bytes: out, Alloc: true},
 		{Serial: 2, Class: memory.Saved, Bytes: lse, Alloc: true},
@@ -69,7 +69,7 @@ func TestNullIsTheTargetsMemory(t *testing.T) {
 	layer(t, null)
 	null.Forget()
 	require.Equal(t, int64(out), null.Reclaim(mark))
-	require.Equal(t, []kernels.Event{{Serial: 4 + 1, Class: memory.Activation, Bytes: out}}, null.Record())
+	require.Equal(t, []kernels.AllocEvent{{Serial: 4 + 1, Class: memory.Activation, Bytes: out}}, null.Record())
 	require.NoError(t, null.Close())
 	require.NoError(t, null.Close())
 }
@@ -191,5 +191,5 @@ func TestNullFloats(t *testing.T) {
 			dev.Float32s(b)
 		}()
 	}
-	require.Equal(t, []kernels.Event{{Bytes: 8, Class: memory.Saved, Alloc: true}, {Bytes: 8, Class: memory.Saved}}, null.Record())
+	require.Equal(t, []kernels.AllocEvent{{Bytes: 8, Class: memory.Saved, Alloc: true}, {Bytes: 8, Class: memory.Saved}}, null.Record())
 }

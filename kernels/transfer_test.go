@@ -90,7 +90,7 @@ func TestTransferOnNull(t *testing.T) {
 	require.NoError(t, err)
 	_, err = kernels.Transfer(to, from, b)
 	require.NoError(t, err)
-	require.Equal(t, []kernels.Event{{Class: memory.Transfer, Bytes: 400, Alloc: true}}, to.Record())
+	require.Equal(t, []kernels.AllocEvent{{Class: memory.Transfer, Bytes: 400, Alloc: true}}, to.Record())
 	require.Len(t, from.Record(), 1)
 	require.NoError(t, from.Close())
 	require.NoError(t, to.Close())

@@ -7,7 +7,7 @@
 // (L3). The state is one [Cell] of fixed size for each [Def], regardless of the number of microbatches
 // (L7).
 //
-// A device that queues its work adds the two numbers to a cell in its own memory ([Cells]). The
+// A device that queues its work adds the two numbers to a cell in its own memory ([DeviceCells]). The
 // runner reads the cell once, when the step ends, and adds it to the [Ledger].
 //
 // Sums and weights are kept separate until the end (L10): if microbatches differ in length, the mean of

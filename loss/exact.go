@@ -62,7 +62,7 @@ func (a *Exact) Add(x float64) {
 	a.w[i+2] += (int64(hi) ^ sign) - sign
 	a.w[pending]++
 	if a.w[pending]&settleAt != 0 {
-		a.settle()
+		a.propagateCarries()
 	}
 }
 
@@ -72,13 +72,13 @@ func (a *Exact) Merge(b *Exact) {
 	for i := range limbs {
 		a.w[i] += b.w[i]
 	}
-	a.settle()
+	a.propagateCarries()
 	a.w[pending] = flag
 }
 
-// settle propagates carries until every limb but the last is in [0, 2^32). That form is unique:
+// propagateCarries propagates carries until every limb but the last is in [0, 2^32). That form is unique:
 // equal sums have equal words.
-func (a *Exact) settle() {
+func (a *Exact) propagateCarries() {
 	var carry int64
 	for i := range top {
 		v := a.w[i] + carry
@@ -100,14 +100,14 @@ func (a *Exact) Float64() float64 {
 		return math.NaN()
 	}
 	v := *a
-	v.settle()
+	v.propagateCarries()
 	var sign uint64
 	if v.negative() {
 		sign = 1 << 63
 		for i := range limbs {
 			v.w[i] = -v.w[i]
 		}
-		v.settle()
+		v.propagateCarries()
 	}
 	// The magnitude in digits of 32 bits; the last limb yields two digits.
 	var d [limbs + 1]uint32

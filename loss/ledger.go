@@ -127,6 +127,6 @@ func (l *Ledger) Snapshot(r *Record) {
 	r.shape = l.shape
 	r.cells = append(r.cells[:0], l.cells...)
 	for i := range r.cells {
-		r.cells[i].settle()
+		r.cells[i].propagateCarries()
 	}
 }

@@ -68,10 +68,10 @@ func (c *Cell) merge(o *Cell) {
 	}
 }
 
-// settle propagates carries, so that equal contents have equal words.
-func (c *Cell) settle() {
-	c.sum.settle()
-	c.weight.settle()
+// propagateCarries propagates carries, so that equal contents have equal words.
+func (c *Cell) propagateCarries() {
+	c.sum.propagateCarries()
+	c.weight.propagateCarries()
 }
 
 // Record is the contribution of a rank to the reduction of a step. Merging is exact, commutative and

@@ -46,7 +46,7 @@ func ExampleArena() {
 }
 
 // An embedder's own handles, to memory that belongs to the garbage collector.
-func ExampleCollected() {
+func ExampleGCSpace() {
 	space := memory.NewGCSpace(nil, func(t *[]float32) int64 { return int64(4 * len(*t)) })
 	output := make([]float32, 1000)
 
@@ -60,7 +60,7 @@ func ExampleCollected() {
 }
 
 // A layout gives the offsets of the buffers of a step. Other allocations fail.
-func ExampleArena_Lay() {
+func ExampleArena_SetLayout() {
 	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
 	if err != nil {
 		fmt.Println(err)

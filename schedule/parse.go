@@ -15,7 +15,7 @@ import (
 //
 // Errors wrap ErrText and contain the location, the word found and the word expected. If r has a Name
 // method, like a file, the location is file:line:column. An error with a location has the methods
-// Place() (line, column int) and Fault() string, which returns the rest of the message.
+// LineColumn() (line, column int) and Fault() string, which returns the rest of the message.
 func ParseText(r io.Reader) (*Plan, error) { return ParseTextAt(r, nil) }
 
 // ParseTextAt is like ParseText, but also calls at for every action, in the order of the text, with the

@@ -237,11 +237,11 @@ func TestTextPlaces(t *testing.T) {
 
 	_, err = schedule.ParseText(strings.NewReader(strings.Replace(written, "1B0", "1X0", 1)))
 	var fault interface {
-		Place() (line, column int)
+		LineColumn() (line, column int)
 		Fault() string
 	}
 	require.ErrorAs(t, err, &fault)
-	line, column := fault.Place()
+	line, column := fault.LineColumn()
 	require.Equal(t, [2]int{8, 14}, [2]int{line, column})
 	require.Equal(t, `found "1X0", expected an action such as 2F0 or 1SEND_F3: stage, kind, microbatch`, fault.Fault())
 }

@@ -376,7 +376,7 @@ type fitted struct {
 const maxNamed = 60
 
 type fitRank struct {
-	*fit.Rank
+	*fit.RankMemory
 	Total  int64  `json:"total"`
 	Left   *int64 `json:"left,omitempty"` // bytes of the device; nil without --memory
 	Height int64  `json:"height"`         // of the layout of the step
@@ -397,7 +397,7 @@ func (c *fitCmd) report(read *fit.Config, r *fit.Request, out *fit.Prediction) *
 	}
 	fits := true
 	for i := range out.Ranks {
-		rank := fitRank{Rank: &out.Ranks[i], Total: out.Ranks[i].Total(), Height: out.Memory.Ranks[i].Height}
+		rank := fitRank{RankMemory: &out.Ranks[i], Total: out.Ranks[i].Total(), Height: out.Memory.Ranks[i].Height}
 		if c.Memory > 0 {
 			rank.Left, one.Fits = new(int64(c.Memory)-rank.Total), &fits
 			fits = fits && *rank.Left >= 0

@@ -115,7 +115,7 @@ const firstArena = 1 << 44
 // arena as one segment, and time in events. The line of a frame is the number of the
 // allocation within its action.
 func planSnapshot(w io.Writer, plan *schedule.Plan, made *layout.Memory) error {
-	s := &snapshot.Snapshot{Traces: make([][]snapshot.Entry, len(made.Ranks))}
+	s := &snapshot.Snapshot{Traces: make([][]snapshot.TraceEntry, len(made.Ranks))}
 	arena := func(rank int) int64 { return int64(rank+1) * firstArena }
 	for rank := range made.Ranks {
 		height := made.Ranks[rank].Height
@@ -126,7 +126,7 @@ func planSnapshot(w io.Writer, plan *schedule.Plan, made *layout.Memory) error {
 			Device: rank, Address: arena(rank), Size: height,
 			Blocks: []snapshot.Block{{Address: arena(rank), Size: height, State: snapshot.Inactive}},
 		})
-		s.Traces[rank] = []snapshot.Entry{{Action: snapshot.SegmentAlloc, Address: arena(rank), Size: height}}
+		s.Traces[rank] = []snapshot.TraceEntry{{Action: snapshot.SegmentAlloc, Address: arena(rank), Size: height}}
 	}
 	var frames [][]snapshot.Frame // of the rank's allocations, by serial
 	rank, location, births := -1, "", 0
@@ -140,7 +140,7 @@ func planSnapshot(w io.Writer, plan *schedule.Plan, made *layout.Memory) error {
 			}
 			frames = append(frames, []snapshot.Frame{{Name: e.Class.String() + ":" + made.Name(e.Change), Filename: location, Line: births}})
 		}
-		entry := snapshot.Entry{Address: arena(rank) + e.Offset, Size: e.Bytes, Time: int64(e.number + 1), Frames: frames[e.Serial]}
+		entry := snapshot.TraceEntry{Address: arena(rank) + e.Offset, Size: e.Bytes, Time: int64(e.number + 1), Frames: frames[e.Serial]}
 		actions := []snapshot.Action{snapshot.FreeRequested, snapshot.FreeCompleted}
 		if e.Alloc {
 			actions = []snapshot.Action{snapshot.Alloc}

@@ -189,14 +189,14 @@ func (c *slotsCmd) draw(s *streams, table *slots.Table, plan *schedule.Plan, cos
 			rows.Rows = append(rows.Rows, draw.Row{Name: fmt.Sprintf("%s %d", p.Tensor, slot), Note: strings.Replace(poolName(p), ", "+string(p.Tensor), "", 1), Rank: p.Rank})
 		}
 	}
-	rows.Events = make([][]simulate.Event, len(rows.Rows))
+	rows.Events = make([][]simulate.TimedAction, len(rows.Rows))
 	slots.Walk(table, 0, plan, func(l slots.Life) {
 		kind := schedule.F
 		if l.Direction == slots.Backward {
 			kind = schedule.B
 		}
 		row, events := first[l.Pool]+l.Slot, timed.Events[table.Pools[l.Pool].Rank]
-		rows.Events[row] = append(rows.Events[row], simulate.Event{
+		rows.Events[row] = append(rows.Events[row], simulate.TimedAction{
 			Action: schedule.NewAction(kind, l.Stage, int(l.Microbatch)), Start: events[l.Birth].Start, End: events[l.Death].End,
 		})
 	})

@@ -189,7 +189,7 @@ func located(plan *schedule.Plan, file *format.File, err error) error {
 			if before, at, ok := predecessor(plan, &f); ok {
 				position, one.Text = at, fmt.Sprintf("%s after %v.", strings.TrimSuffix(f.Text, "."), before)
 			}
-			one.Line, one.Column = file.Place(f.Rank, position)
+			one.Line, one.Column = file.LineColumn(f.Rank, position)
 			one.Text = file.Spell(one.Text)
 		}
 		found = append(found, one)

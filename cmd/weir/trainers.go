@@ -65,7 +65,7 @@ func (c *checkCmd) loaded(file *format.File) (found faults, names []string, err 
 		return nil, nil, nil
 	}
 	add := func(rank int, text string, args ...any) {
-		line, column := file.Place(rank, -1)
+		line, column := file.LineColumn(rank, -1)
 		found = append(found, fault{File: file.Name, Line: line, Column: column, Text: fmt.Sprintf(text, args...)})
 	}
 	csv := file.Format == format.Compute || file.Format == format.Comms || file.Format == format.Comms26
@@ -86,7 +86,7 @@ func (c *checkCmd) loaded(file *format.File) (found faults, names []string, err 
 		for a := range file.Plan.All(place.Rank[last]) {
 			if a.Stage() == last && a.Kind() == schedule.F {
 				if mb := a.Microbatch(); mb < before {
-					line, column := file.Place(place.Rank[last], position)
+					line, column := file.LineColumn(place.Rank[last], position)
 					found = append(found, fault{File: file.Name, Line: line, Column: column, Text: fmt.Sprintf(
 						"found %v after %v, expected ascending microbatches: PyTorch finds the loss of a microbatch by its place among the forwards of the last stage.", a, schedule.NewAction(schedule.F, last, before))})
 					break

@@ -46,7 +46,7 @@ func newDriver(bytes int64) (*driver, error) {
 }
 
 // run executes the calls in a part of an allocator's history, and returns their duration.
-func (d *driver) run(history []snapshot.Entry) (took time.Duration, err error) {
+func (d *driver) run(history []snapshot.TraceEntry) (took time.Duration, err error) {
 	begin := time.Now()
 	for _, e := range history {
 		for range (e.Size + piece - 1) / piece {

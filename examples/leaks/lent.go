@@ -184,11 +184,11 @@ func median(d []time.Duration) time.Duration {
 
 // recording is the memory of the model and of a step, from a dry run.
 type recording struct {
-	profile   *layout.Profile // from which Weir plans the memory of a step
-	resident  []int64         // sizes of weights, gradients and moments
-	events    []kernels.Event // of a step
-	copies    map[uint64]bool // buffers that are copies of weights, by serial number
-	workspace int64           // size of the largest workspace of the step, in bytes
+	profile   *layout.Profile      // from which Weir plans the memory of a step
+	resident  []int64              // sizes of weights, gradients and moments
+	events    []kernels.AllocEvent // of a step
+	copies    map[uint64]bool      // buffers that are copies of weights, by serial number
+	workspace int64                // size of the largest workspace of the step, in bytes
 }
 
 // record runs a step on a Null device.

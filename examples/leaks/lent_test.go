@@ -85,7 +85,7 @@ func TestDriver(t *testing.T) {
 	d, err := newDriver(8 << 20)
 	require.NoError(t, err)
 	calls := func(action snapshot.Action, bytes int64) error {
-		_, err := d.run([]snapshot.Entry{{Action: action, Size: bytes}})
+		_, err := d.run([]snapshot.TraceEntry{{Action: action, Size: bytes}})
 		return err
 	}
 	require.NoError(t, calls(snapshot.SegmentAlloc, 5<<20))

@@ -53,7 +53,7 @@ type trainer struct {
 	layout    *layout.Memory  // of a step's memory; nil if it is not planned
 	unplanned error           // why the memory is not planned
 
-	metrics  *metrics.Run
+	metrics  *metrics.Recorder
 	progress *terminal.Progress
 	line     job.Line    // of the last step
 	folder   *job.Folder // nil if another process leads

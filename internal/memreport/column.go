@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/trainer/report"
 )
 
-// place identifies a record in the log of its rank.
-type place struct {
+// recordKey identifies a record in the log of its rank.
+type recordKey struct {
 	Record     int64 // from 0
 	Step       int64
 	Microbatch int
@@ -27,7 +27,7 @@ const (
 
 // column summarizes consecutive records of one rank.
 type column struct {
-	First, Last place
+	First, Last recordKey
 	spans       [numQuantities]report.Bucket // of the records that have the quantity; x is the record's number
 	Classes     [memory.NumClasses]float64   // sums
 }
@@ -35,7 +35,7 @@ type column struct {
 // count returns the number of records in the column.
 func (c *column) count() int { return c.spans[live].Count }
 
-func (c *column) add(r *memlog.Record, at place) {
+func (c *column) add(r *memlog.Record, at recordKey) {
 	if c.count() == 0 {
 		c.First = at
 	}
@@ -68,6 +68,6 @@ const maxColumns = 480
 // columns holds the records of one rank.
 type columns struct{ compact[column] }
 
-func (c *columns) add(r *memlog.Record, at place) {
+func (c *columns) add(r *memlog.Record, at recordKey) {
 	c.at(at.Record, maxColumns, (*column).join).add(r, at)
 }

@@ -10,12 +10,12 @@ import (
 
 // Compare writes the ranks of two logs side by side.
 func Compare(w io.Writer, a, b *Summary) error {
-	ranks := map[int]*[2]*Rank{}
+	ranks := map[int]*[2]*RankSummary{}
 	for side, s := range [2]*Summary{a, b} {
 		for i := range s.Ranks {
 			r := &s.Ranks[i]
 			if ranks[r.Rank] == nil {
-				ranks[r.Rank] = &[2]*Rank{}
+				ranks[r.Rank] = &[2]*RankSummary{}
 			}
 			ranks[r.Rank][side] = r
 		}

@@ -15,7 +15,7 @@ var bytesFromZero = report.Axis{Unit: report.Bytes, FromZero: true}
 
 // series returns the series of a quantity, relative to base. It covers those columns of the rank
 // in which every record has the quantity.
-func (r *rank) series(name string, mark report.Mark, color report.Color, q quantity, base int64) report.Series {
+func (r *rankTotals) series(name string, mark report.Mark, color report.Color, q quantity, base int64) report.Series {
 	s := report.Series{Name: name, Mark: mark, Color: color}
 	for i := range r.columns.list {
 		c := &r.columns.list[i]
@@ -27,7 +27,7 @@ func (r *rank) series(name string, mark report.Mark, color report.Color, q quant
 }
 
 // tooltip describes the records of column i.
-func (r *rank) tooltip(i int) string {
+func (r *rankTotals) tooltip(i int) string {
 	if i >= len(r.columns.list) {
 		return ""
 	}
@@ -40,12 +40,12 @@ func (r *rank) tooltip(i int) string {
 }
 
 // axis returns the axis of a rank's records.
-func (r *rank) axis() report.Axis {
+func (r *rankTotals) axis() report.Axis {
 	return report.Axis{Label: "microbatches since the log began", Unit: report.Count, Tooltip: r.tooltip}
 }
 
 // columnNote states how many records a column summarizes, if there are several.
-func (r *rank) columnNote() string {
+func (r *rankTotals) columnNote() string {
 	if r.columns.stride > 1 {
 		return fmt.Sprintf(" Each column is %d microbatches.", r.columns.stride)
 	}
@@ -53,7 +53,7 @@ func (r *rank) columnNote() string {
 }
 
 // memoryFigure plots the live and planned bytes of the steps.
-func (r *rank) memoryFigure(s *Rank) report.Figure {
+func (r *rankTotals) memoryFigure(s *RankSummary) report.Figure {
 	base, name := r.totals.LevelLowest, "the lowest level, "+units.Size(r.totals.LevelLowest)
 	if r.resident > 0 {
 		base, name = r.resident, "the "+units.Size(r.resident)+" of the model"
@@ -85,7 +85,7 @@ func (r *rank) memoryFigure(s *Rank) report.Figure {
 }
 
 // reservedFigure plots the bytes held from the system.
-func (r *rank) reservedFigure() report.Figure {
+func (r *rankTotals) reservedFigure() report.Figure {
 	return report.Figure{
 		Title: fmt.Sprintf("Reserved, rank %d", r.totals.Rank), Caption: "Bytes held from the system." + r.columnNote(),
 		X: r.axis(), Y: bytesFromZero, Direct: true, Low: true,
@@ -94,7 +94,7 @@ func (r *rank) reservedFigure() report.Figure {
 }
 
 // classesFigure plots the level by class.
-func (r *rank) classesFigure() report.Figure {
+func (r *rankTotals) classesFigure() report.Figure {
 	list := r.columns.list
 	return report.Figure{
 		Title:   fmt.Sprintf("Live after a microbatch, rank %d", r.totals.Rank),
@@ -146,7 +146,7 @@ func riseLine(name string, perPosition float64, from float64, list []report.Buck
 const tooShort = " The log is too short to tell whether it grows."
 
 // stepFigure plots the growth within a step, from microbatch to microbatch.
-func (r *rank) stepFigure(s *Rank) report.Figure {
+func (r *rankTotals) stepFigure(s *RankSummary) report.Figure {
 	g := &s.Growth
 	f := report.Figure{
 		Title: fmt.Sprintf("Within a step, rank %d", r.totals.Rank), Direct: true,
@@ -186,7 +186,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 }
 
 // lateFigure plots both the steps that grow and the steps before them.
-func (r *rank) lateFigure(f report.Figure, g *Growth) report.Figure {
+func (r *rankTotals) lateFigure(f report.Figure, g *Growth) report.Figure {
 	f.Caption += " The lines are means."
 	before, after := g.late.before, g.late.after
 	f.Series = []report.Series{
@@ -208,7 +208,7 @@ func (g *Growth) line(list []report.Bucket) report.Series {
 }
 
 // stepsFigure plots the level after each step.
-func (r *rank) stepsFigure(s *Rank) report.Figure {
+func (r *rankTotals) stepsFigure(s *RankSummary) report.Figure {
 	g := &s.Growth
 	f := report.Figure{
 		Title: fmt.Sprintf("From step to step, rank %d", r.totals.Rank), Direct: true,
@@ -247,7 +247,7 @@ func ranksFigure(s *Summary) report.Figure {
 		Caption: "Bars: the highest level after a microbatch. Lines: the peak, what was planned, and what was reserved.",
 		X:       report.Axis{Label: "rank"}, Y: bytesFromZero,
 	}
-	plot := func(name string, mark report.Mark, color report.Color, of func(r *Rank) (bytes int64, known bool)) {
+	plot := func(name string, mark report.Mark, color report.Color, of func(r *RankSummary) (bytes int64, known bool)) {
 		one := report.Series{Name: name, Mark: mark, Color: color}
 		for i := range s.Ranks {
 			if bytes, known := of(&s.Ranks[i]); known {
@@ -260,16 +260,16 @@ func ranksFigure(s *Summary) report.Figure {
 	}
 	for class := range memory.Class(memory.NumClasses) {
 		name := class.String()
-		if slices.ContainsFunc(s.Ranks, func(r Rank) bool { return r.Classes[name] > 0 }) {
-			plot(name, report.Bars, report.ClassColor(class), func(r *Rank) (int64, bool) { return r.Classes[name], true })
+		if slices.ContainsFunc(s.Ranks, func(r RankSummary) bool { return r.Classes[name] > 0 }) {
+			plot(name, report.Bars, report.ClassColor(class), func(r *RankSummary) (int64, bool) { return r.Classes[name], true })
 		}
 	}
 	if f.Series == nil { // the log has no classes
-		plot("live", report.Bars, report.Blue, func(r *Rank) (int64, bool) { return r.LevelHighest, true })
+		plot("live", report.Bars, report.Blue, func(r *RankSummary) (int64, bool) { return r.LevelHighest, true })
 	}
-	plot("reserved", report.Ticks, report.Gray, func(r *Rank) (int64, bool) { return r.Reserved, true })
-	plot("peak", report.Ticks, report.Orange, func(r *Rank) (int64, bool) { return r.Peak, true })
-	plot("peak, planned", report.Ticks, report.Violet, func(r *Rank) (int64, bool) {
+	plot("reserved", report.Ticks, report.Gray, func(r *RankSummary) (int64, bool) { return r.Reserved, true })
+	plot("peak", report.Ticks, report.Orange, func(r *RankSummary) (int64, bool) { return r.Peak, true })
+	plot("peak, planned", report.Ticks, report.Violet, func(r *RankSummary) (int64, bool) {
 		if r.Planned == nil {
 			return 0, false
 		}

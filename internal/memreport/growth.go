@@ -65,7 +65,7 @@ type First struct {
 func (g *Growth) Grows() bool { return g.From != "" }
 
 // growth returns the growth of the rank's memory.
-func (r *rank) growth() Growth {
+func (r *rankTotals) growth() Growth {
 	g := r.findGrowth()
 	if n := float64(r.every); n > 1 && g.From == "level" { // the growth found is per record
 		g.PerMicrobatch, g.Low, g.High = rounded(g.PerMicrobatch/n), rounded(g.Low/n), rounded(g.High/n)
@@ -85,7 +85,7 @@ func (r *rank) growth() Growth {
 }
 
 // findGrowth returns the growth per record, and where it begins.
-func (r *rank) findGrowth() (g Growth) {
+func (r *rankTotals) findGrowth() (g Growth) {
 	lows := r.lowest()
 	steps, leaves := riseOf(lows, 3)
 	lowsX, lowsY := points(lows, maxPoints)
@@ -123,7 +123,7 @@ func (r *rank) findGrowth() (g Growth) {
 // inconclusiveSteps reports whether the lowest levels of the steps end higher than they began, though chance
 // may explain it. In a log of few steps in the minimal form, a rise of the last step alone may be a leak
 // after a warm-up, whatever the earlier rise; the rate is then that of the last half.
-func (r *rank) inconclusiveSteps(x, y []float64) (rate float64, ok bool) {
+func (r *rankTotals) inconclusiveSteps(x, y []float64) (rate float64, ok bool) {
 	end := len(y) - 1
 	half := end / 2
 	rate, ok = inconclusive(x, y)
@@ -138,7 +138,7 @@ func (r *rank) inconclusiveSteps(x, y []float64) (rate float64, ok bool) {
 
 // growsAtEnd reports whether a rise within steps, which begins at the given block, continues in the
 // last quarter of the log.
-func (r *rank) growsAtEnd(from int, rate float64) bool {
+func (r *rankTotals) growsAtEnd(from int, rate float64) bool {
 	n := len(r.blocks.list)
 	x, y := points(r.blocks.joined(max(n-max(n/4, 1), from), n), maxPoints)
 	if n == 1 {
@@ -148,7 +148,7 @@ func (r *rank) growsAtEnd(from int, rate float64) bool {
 }
 
 // excessGrowth returns the growth that the books show.
-func (r *rank) excessGrowth(g Growth) Growth {
+func (r *rankTotals) excessGrowth(g Growth) Growth {
 	at := r.firstExcess
 	for _, leak := range slices.SortedFunc(maps.Keys(r.leaks), func(a, b memory.Leak) int {
 		return cmp.Or(cmp.Compare(r.leaks[b], r.leaks[a]), cmp.Compare(a.Stage, b.Stage), cmp.Compare(a.Call, b.Call))
@@ -187,7 +187,7 @@ func rounded(bytes float64) float64 {
 
 // stepNumber returns the number of the step with the given index, as precisely as the columns
 // allow: most logs number steps consecutively.
-func (r *rank) stepNumber(index int64) int64 {
+func (r *rankTotals) stepNumber(index int64) int64 {
 	spread := float64(r.last.Step-r.first.Step) / math.Max(float64(r.totals.Steps-1), 1)
 	return r.first.Step + int64(math.Round(float64(index)*spread))
 }

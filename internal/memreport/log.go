@@ -22,7 +22,7 @@ type Log struct {
 	// does not apply to growth in the books.
 	Least int64
 
-	ranks   map[int]*rank
+	ranks   map[int]*rankTotals
 	records int64
 	minimal int64
 	owners  owners
@@ -99,8 +99,8 @@ func (l *Log) Growth(rank int) (most, records int64) {
 }
 
 // sorted returns the ranks by number.
-func (l *Log) sorted() []*rank {
-	return slices.SortedFunc(maps.Values(l.ranks), func(a, b *rank) int { return a.totals.Rank - b.totals.Rank })
+func (l *Log) sorted() []*rankTotals {
+	return slices.SortedFunc(maps.Values(l.ranks), func(a, b *rankTotals) int { return a.totals.Rank - b.totals.Rank })
 }
 
 // form returns the form of the log's lines.

@@ -148,7 +148,7 @@ func (s *Summary) dumpTable() report.Table {
 }
 
 // peakTable returns a table of the owners at a rank's peak. The rank may be nil.
-func peakTable(r *Rank) report.Table {
+func peakTable(r *RankSummary) report.Table {
 	if r == nil {
 		return report.Table{}
 	}

@@ -46,7 +46,7 @@ func (l *Log) AddTo(p *report.Page, s *Summary) {
 }
 
 // facts returns the numbers at the top of the page.
-func facts(s *Summary, focus *Rank) []report.Fact {
+func facts(s *Summary, focus *RankSummary) []report.Fact {
 	growth := report.Fact{
 		Label: "growth per microbatch", Value: focus.Growth.cell(), Good: !focus.Growth.Grows() && !focus.Growth.Unclear, Bad: focus.Growth.Grows(),
 		Note: "on every rank, over " + units.Number(s.Records, "record"),
@@ -113,7 +113,7 @@ func (g *Growth) remainder(steps int64) string {
 }
 
 // tables returns the numbers behind the figures.
-func tables(s *Summary, focus *Rank) (list []report.Table) {
+func tables(s *Summary, focus *RankSummary) (list []report.Table) {
 	for _, t := range []report.Table{firstRows(s.dumpTable(), shownOwners*4), firstRows(peakTable(focus), shownOwners*2), classesTable(focus), s.fp8Table()} {
 		if len(t.Rows) > 0 {
 			list = append(list, t)
@@ -124,7 +124,7 @@ func tables(s *Summary, focus *Rank) (list []report.Table) {
 
 // classesTable returns a table of a rank's classes at its peak, if the log has them, and at its
 // highest level after a microbatch.
-func classesTable(r *Rank) report.Table {
+func classesTable(r *RankSummary) report.Table {
 	t := report.Table{
 		Title: fmt.Sprintf("By class, rank %d", r.Rank),
 		Head:  []string{"class", "at the peak", "at the highest level after a microbatch"},

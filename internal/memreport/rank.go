@@ -8,11 +8,11 @@ import (
 	"github.com/weir-ml/weir/trainer/report"
 )
 
-// rank accumulates the summary of one rank's records.
-type rank struct {
-	totals            Rank  // without growth, owners and classes
-	minimal           int64 // number of records in the minimal form
-	every             int   // n if the log contains only every n-th record
+// rankTotals accumulates the summary of one rank's records.
+type rankTotals struct {
+	totals            RankSummary // without growth, owners and classes
+	minimal           int64       // number of records in the minimal form
+	every             int         // n if the log contains only every n-th record
 	highestMicrobatch int
 	columns           columns
 
@@ -28,9 +28,9 @@ type rank struct {
 	blocks      blocks  // stepProfile, by blocks of steps
 	lows        profile // lowest level of a completed step, by step
 
-	grew          bool  // some record has an excess
-	firstExcess   place // of the first such record
-	firstExcessIn int64 // its position in its step
+	grew          bool      // some record has an excess
+	firstExcess   recordKey // of the first such record
+	firstExcessIn int64     // its position in its step
 	excessMost    int64
 	lastGrew      int64                 // the last record whose excess grew
 	excessNext    int64                 // the number of positions of the step that excess has
@@ -41,7 +41,7 @@ type rank struct {
 	leaking       int64                 // the number of steps that ended after the first excess
 	leaks         map[memory.Leak]int64 // bytes by the call that leaked them
 
-	first, last               place
+	first, last               recordKey
 	resident                  int64          // the minimum; 0 if the log does not report it
 	classes                   memory.ByClass // at the highest level
 	peakClasses               memory.ByClass // at the peak; 0 if the log does not report them
@@ -50,23 +50,23 @@ type rank struct {
 
 // newRank returns the empty summary of the rank with the given first record. It does not add the
 // record.
-func newRank(record *memlog.Record) *rank {
+func newRank(record *memlog.Record) *rankTotals {
 	var replica *int
 	if record.Replicated {
 		replica = new(record.Replica)
 	}
-	return &rank{
-		totals: Rank{
+	return &rankTotals{
+		totals: RankSummary{
 			Rank: record.Rank, Replica: replica, LevelFirst: record.Live, LevelLowest: record.Live,
 			LevelHighest: -1, Peak: -1, // below every level
 		},
 		every: 1,
-		first: place{0, record.Step, record.Microbatch}, firstClasses: record.Classes, resident: record.Classes[memory.Resident],
+		first: recordKey{0, record.Step, record.Microbatch}, firstClasses: record.Classes, resident: record.Classes[memory.Resident],
 	}
 }
 
 // microbatches returns the maximum number of microbatches in a step.
-func (r *rank) microbatches() int64 {
+func (r *rankTotals) microbatches() int64 {
 	if r.every > 1 {
 		return int64(r.highestMicrobatch) + 1
 	}
@@ -74,7 +74,7 @@ func (r *rank) microbatches() int64 {
 }
 
 // add adds a record.
-func (r *rank) add(record *memlog.Record) {
+func (r *rankTotals) add(record *memlog.Record) {
 	t := &r.totals
 	if t.Steps == 0 || record.Step != r.step {
 		if t.Steps > 0 {
@@ -85,7 +85,7 @@ func (r *rank) add(record *memlog.Record) {
 		r.stepLevel, r.stepLowest = record.Live, record.Live
 		t.Steps++
 	}
-	r.last = place{t.Records, record.Step, record.Microbatch}
+	r.last = recordKey{t.Records, record.Step, record.Microbatch}
 	r.columns.add(record, r.last)
 	above := float64(record.Live - r.stepLevel)
 	r.stepProfile.add(r.inStep, maxStepCells, above)
@@ -104,7 +104,7 @@ func (r *rank) add(record *memlog.Record) {
 
 // beginExcess begins a step. Its first excess continues that of earlier steps, or restarts at 0 although their
 // bytes are live, as in older logs: then the level of the first record has risen by them.
-func (r *rank) beginExcess(record *memlog.Record) {
+func (r *rankTotals) beginExcess(record *memlog.Record) {
 	r.excessNext, r.stepFirst, r.stepExcess = 0, record.Microbatch, record.Excess-record.Growth
 	if r.grew {
 		r.leaking++
@@ -119,7 +119,7 @@ func (r *rank) beginExcess(record *memlog.Record) {
 
 // addExcess updates the growth that the books show. A thinned log lacks records whose excess is 0: their
 // number follows from the numbers of microbatches.
-func (r *rank) addExcess(record *memlog.Record) {
+func (r *rankTotals) addExcess(record *memlog.Record) {
 	position := r.inStep
 	if record.Every > 1 {
 		apart := record.Microbatch - r.stepFirst
@@ -151,7 +151,7 @@ func (r *rank) addExcess(record *memlog.Record) {
 }
 
 // addLevels updates the extremes of the levels.
-func (r *rank) addLevels(record *memlog.Record) {
+func (r *rankTotals) addLevels(record *memlog.Record) {
 	t := &r.totals
 	r.every, r.highestMicrobatch = max(r.every, record.Every), max(r.highestMicrobatch, record.Microbatch)
 	r.lastClasses = record.Classes
@@ -180,7 +180,7 @@ func (r *rank) addLevels(record *memlog.Record) {
 }
 
 // lowest returns the lowest level of every step, including the last.
-func (r *rank) lowest() []report.Bucket {
+func (r *rankTotals) lowest() []report.Bucket {
 	all := r.lows
 	all.list = slices.Clone(all.list)
 	all.add(r.totals.Steps-1, maxCells, float64(r.stepLowest))

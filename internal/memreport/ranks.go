@@ -9,23 +9,23 @@ import (
 )
 
 // rankCells formats the columns of the rank tables, by column head.
-var rankCells = map[string]func(*Rank) string{
-	"rank":                  func(r *Rank) string { return strconv.Itoa(r.Rank) },
-	"records":               func(r *Rank) string { return units.Count(r.Records) },
-	"level":                 func(r *Rank) string { return sizeRange(r.LevelLowest, r.LevelHighest) },
-	"peak":                  func(r *Rank) string { return units.Size(r.Peak) },
-	"planned":               (*Rank).plannedPeak, // in a narrow table
-	"planned peak":          (*Rank).plannedPeak,
-	"far peak":              func(r *Rank) string { return units.Size(r.FarPeak) },
-	"reserved":              func(r *Rank) string { return units.Size(r.Reserved) },
-	"growth per microbatch": func(r *Rank) string { return r.Growth.cell() },
-	"begins": func(r *Rank) string {
+var rankCells = map[string]func(*RankSummary) string{
+	"rank":                  func(r *RankSummary) string { return strconv.Itoa(r.Rank) },
+	"records":               func(r *RankSummary) string { return units.Count(r.Records) },
+	"level":                 func(r *RankSummary) string { return sizeRange(r.LevelLowest, r.LevelHighest) },
+	"peak":                  func(r *RankSummary) string { return units.Size(r.Peak) },
+	"planned":               (*RankSummary).plannedPeak, // in a narrow table
+	"planned peak":          (*RankSummary).plannedPeak,
+	"far peak":              func(r *RankSummary) string { return units.Size(r.FarPeak) },
+	"reserved":              func(r *RankSummary) string { return units.Size(r.Reserved) },
+	"growth per microbatch": func(r *RankSummary) string { return r.Growth.cell() },
+	"begins": func(r *RankSummary) string {
 		if !r.Growth.Grows() {
 			return "-"
 		}
 		return r.Growth.First.cell()
 	},
-	"replica": func(r *Rank) string {
+	"replica": func(r *RankSummary) string {
 		if r.Replica == nil {
 			return "-"
 		}
@@ -33,7 +33,7 @@ var rankCells = map[string]func(*Rank) string{
 	},
 }
 
-func (r *Rank) plannedPeak() string {
+func (r *RankSummary) plannedPeak() string {
 	if r.Planned == nil {
 		return "-"
 	}
@@ -45,7 +45,7 @@ func (r *Rank) plannedPeak() string {
 func (s *Summary) rankTable(head ...string) report.Table {
 	absent := map[string]bool{
 		"planned": !s.planned(), "far peak": !s.far(),
-		"replica": !slices.ContainsFunc(s.Ranks, func(r Rank) bool { return r.Replica != nil }),
+		"replica": !slices.ContainsFunc(s.Ranks, func(r RankSummary) bool { return r.Replica != nil }),
 	}
 	t := report.Table{Title: "Ranks", Head: slices.DeleteFunc(head, func(name string) bool { return absent[name] })}
 	for i := range s.Ranks {
@@ -60,10 +60,10 @@ func (s *Summary) rankTable(head ...string) report.Table {
 
 // planned reports whether any rank has a plan.
 func (s *Summary) planned() bool {
-	return slices.ContainsFunc(s.Ranks, func(r Rank) bool { return r.Planned != nil })
+	return slices.ContainsFunc(s.Ranks, func(r RankSummary) bool { return r.Planned != nil })
 }
 
 // far reports whether any rank has far memory.
 func (s *Summary) far() bool {
-	return slices.ContainsFunc(s.Ranks, func(r Rank) bool { return r.FarPeak > 0 })
+	return slices.ContainsFunc(s.Ranks, func(r RankSummary) bool { return r.FarPeak > 0 })
 }

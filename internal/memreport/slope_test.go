@@ -111,7 +111,7 @@ func TestColumns(t *testing.T) {
 		values := make([]int64, n)
 		for i := range values {
 			values[i] = random.Int64N(1000)
-			c.add(recordOf(values[i], i%3 == 0), place{Record: int64(i)})
+			c.add(recordOf(values[i], i%3 == 0), recordKey{Record: int64(i)})
 		}
 		require.LessOrEqual(t, len(c.list), maxColumns)
 		next := 0

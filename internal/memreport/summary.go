@@ -12,8 +12,8 @@ type Summary struct {
 	Records int64  `json:"records"`
 	Steps   int64  `json:"steps"` // the maximum over ranks
 	// Microbatches is the maximum number of records that a rank has in a step.
-	Microbatches int64  `json:"microbatches"`
-	Ranks        []Rank `json:"ranks"`
+	Microbatches int64         `json:"microbatches"`
+	Ranks        []RankSummary `json:"ranks"`
 	// Growth is the growth of the rank that grows most.
 	Growth     Growth `json:"growth"`
 	GrowthRank *int   `json:"growth_rank,omitempty"` // nil if nothing grows
@@ -24,8 +24,8 @@ type Summary struct {
 	FP8 []FP8 `json:"fp8,omitempty"`
 }
 
-// Rank is the summary of one rank. The level is the number of live bytes after a microbatch.
-type Rank struct {
+// RankSummary is the summary of one rank. The level is the number of live bytes after a microbatch.
+type RankSummary struct {
 	Rank         int    `json:"rank"`
 	Replica      *int   `json:"replica,omitempty"` // nil if there is only one replica
 	Records      int64  `json:"records"`
@@ -87,7 +87,7 @@ func (l *Log) Summary() *Summary {
 
 // focus returns the most important rank: the rank that grows most, or the rank with the highest
 // peak; nil if there is none.
-func (s *Summary) focus() (best *Rank) {
+func (s *Summary) focus() (best *RankSummary) {
 	for i := range s.Ranks {
 		one := &s.Ranks[i]
 		if best == nil || s.GrowthRank == nil && one.Peak > best.Peak || s.GrowthRank != nil && one.Rank == *s.GrowthRank {
@@ -103,7 +103,7 @@ func (g *Growth) largest(microbatches int64) float64 {
 }
 
 // summary returns the rank's summary so far, without the owners at its peak.
-func (r *rank) summary() Rank {
+func (r *rankTotals) summary() RankSummary {
 	s := r.totals
 	s.Growth, s.Classes, s.PeakClasses = r.growth(), r.classes.Named(), r.peakClasses.Named()
 	if s.Planned != nil {

@@ -210,7 +210,7 @@ func (d *Device) arrived(h memory.Handle) error {
 // another buffer can take its place.
 func (d *Device) Release(b kernels.Buffer) (freed int64, err error) {
 	if freed, err = d.Buffers.Release(b); freed > 0 {
-		err = errors.Join(err, d.settle(b))
+		err = errors.Join(err, d.awaitCopies(b))
 	}
 	return freed, err
 }
@@ -218,12 +218,13 @@ func (d *Device) Release(b kernels.Buffer) (freed int64, err error) {
 // UnholdAndRelease combines Unhold and Release.
 func (d *Device) UnholdAndRelease(b kernels.Buffer) (unheld, freed int64, class memory.Class, err error) {
 	if unheld, freed, class, err = d.Buffers.UnholdAndRelease(b); freed > 0 {
-		err = errors.Join(err, d.settle(b))
+		err = errors.Join(err, d.awaitCopies(b))
 	}
 	return unheld, freed, class, err
 }
 
-func (d *Device) settle(b kernels.Buffer) error {
+// awaitCopies makes kernels wait for a copy in flight to a freed buffer.
+func (d *Device) awaitCopies(b kernels.Buffer) error {
 	d.forget(b)
 	d.mu.Lock()
 	defer d.mu.Unlock()

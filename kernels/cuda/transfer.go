@@ -12,15 +12,15 @@ import (
 
 var _ memory.Receiver[kernels.Buffer] = (*Device)(nil)
 
-// part is a run of bytes in the device's range, read as a stream.
-type part struct {
+// chunk is a range of bytes in the device's range, read as a stream.
+type chunk struct {
 	device *Device
 	at     driver.Addr
 	left   int64
 }
 
 // cut removes the next len(b) bytes from p, or fewer at the end of p.
-func (p *part) cut(b []byte) ([]byte, driver.Addr) {
+func (p *chunk) cut(b []byte) ([]byte, driver.Addr) {
 	b = b[:min(int64(len(b)), p.left)]
 	at := p.at
 	p.at, p.left = p.at+driver.Addr(len(b)), p.left-int64(len(b))
@@ -28,7 +28,7 @@ func (p *part) cut(b []byte) ([]byte, driver.Addr) {
 }
 
 // Read copies from the device and waits for it.
-func (p *part) Read(b []byte) (int, error) {
+func (p *chunk) Read(b []byte) (int, error) {
 	if p.left == 0 {
 		return 0, io.EOF
 	}
@@ -36,9 +36,9 @@ func (p *part) Read(b []byte) (int, error) {
 	return len(b), p.device.read(b, at)
 }
 
-// stream returns a part with the bytes of a live buffer.
-func (d *Device) stream(b kernels.Buffer) (*part, error) {
-	p := &part{device: d, left: int64(b.N) * b.Type.Bytes()}
+// stream returns a chunk with the bytes of a live buffer.
+func (d *Device) stream(b kernels.Buffer) (*chunk, error) {
+	p := &chunk{device: d, left: int64(b.N) * b.Type.Bytes()}
 	at, err := d.at(b)
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (d *Device) fromPeer(to kernels.Buffer, src *Device, b kernels.Buffer) erro
 }
 
 // copyPeer queues the copy.
-func (d *Device) copyPeer(to kernels.Buffer, at driver.Addr, src *Device, from *part) error {
+func (d *Device) copyPeer(to kernels.Buffer, at driver.Addr, src *Device, from *chunk) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.flush(); err != nil {

@@ -41,7 +41,7 @@ type Allocator struct {
 	next         int64            // address of the next segment without Config.Place
 
 	stats Stats
-	trace []snapshot.Entry
+	trace []snapshot.TraceEntry
 }
 
 // New returns an empty allocator.
@@ -225,7 +225,7 @@ func (a *Allocator) place(bytes int64) int64 {
 
 func (a *Allocator) record(action snapshot.Action, address, size, stream int64, frames []snapshot.Frame) {
 	if a.config.History {
-		a.trace = append(a.trace, snapshot.Entry{
+		a.trace = append(a.trace, snapshot.TraceEntry{
 			Action: action, Address: address, Size: size, Stream: stream, Time: int64(len(a.trace)), Frames: frames,
 		})
 	}

@@ -179,11 +179,11 @@ func TestStatistics(t *testing.T) {
 
 func TestReplay(t *testing.T) {
 	a := cachingsim.New(cachingsim.Config{})
-	live, err := a.Replay([]cachingsim.Event{{ID: 7, Bytes: 100}, {ID: 8, Bytes: 100}, {ID: 7}})
+	live, err := a.Replay([]cachingsim.AllocEvent{{ID: 7, Bytes: 100}, {ID: 8, Bytes: 100}, {ID: 7}})
 	require.NoError(t, err)
 	require.Len(t, live, 1)
-	_, err = a.Replay([]cachingsim.Event{{ID: 7}})
+	_, err = a.Replay([]cachingsim.AllocEvent{{ID: 7}})
 	require.ErrorIs(t, err, cachingsim.ErrUnknown)
-	_, err = a.Replay([]cachingsim.Event{{ID: 7, Bytes: 1}, {ID: 7, Bytes: 1}})
+	_, err = a.Replay([]cachingsim.AllocEvent{{ID: 7, Bytes: 1}, {ID: 7, Bytes: 1}})
 	require.ErrorContains(t, err, "event 1: cachingsim: buffer 7 is allocated already")
 }

@@ -9,7 +9,7 @@ import (
 // A table of 64 KiB, allocated between activations, keeps their segment after they are freed.
 func Example() {
 	a := cachingsim.New(cachingsim.Config{})
-	live, err := a.Replay([]cachingsim.Event{
+	live, err := a.Replay([]cachingsim.AllocEvent{
 		{ID: 0, Bytes: 500 << 10}, // an activation
 		{ID: 1, Bytes: 64 << 10},  // the table
 		{ID: 2, Bytes: 64 << 20},

@@ -10,7 +10,7 @@ import (
 // Snapshot returns the segments of device 0 and, with Config.History, its trace.
 func (a *Allocator) Snapshot() *snapshot.Snapshot {
 	s := &snapshot.Snapshot{
-		Traces:   [][]snapshot.Entry{slices.Clone(a.trace)},
+		Traces:   [][]snapshot.TraceEntry{slices.Clone(a.trace)},
 		Settings: snapshot.Settings{Expandable: a.config.Expandable, MaxSplit: a.config.MaxSplit},
 	}
 	for _, b := range a.heads() {

@@ -49,7 +49,7 @@ func TestRealHistories(t *testing.T) {
 
 // history is a trace that is replayed on a simulated allocator.
 type history struct {
-	trace                          []snapshot.Entry
+	trace                          []snapshot.TraceEntry
 	at                             int
 	allocations, segments, emptied int
 	misplaced                      error

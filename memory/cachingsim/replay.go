@@ -2,15 +2,15 @@ package cachingsim
 
 import "fmt"
 
-// Event is the allocation or the freeing of a buffer.
-type Event struct {
+// AllocEvent is the allocation or the freeing of a buffer.
+type AllocEvent struct {
 	ID    int   // of the buffer
 	Bytes int64 // size of an allocation; 0 means a free
 }
 
 // Replay replays the events of a step. It returns the addresses, by buffer ID, of the buffers that are
 // not freed.
-func (a *Allocator) Replay(events []Event) (live map[int]int64, err error) {
+func (a *Allocator) Replay(events []AllocEvent) (live map[int]int64, err error) {
 	live = map[int]int64{}
 	for i, e := range events {
 		address, known := live[e.ID]

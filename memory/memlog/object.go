@@ -55,7 +55,7 @@ func members(text []byte, column int) ([]member, error) {
 		return nil, expected(column, "an object", short(begin))
 	}
 	all := make([]member, 0, 20)
-	fault := jsonfile.Members(text, "the record", func(key string, offset int, value []byte) *jsonfile.Fault {
+	fault := jsonfile.Members(text, "the record", func(key string, offset int, value []byte) *jsonfile.Error {
 		all = append(all, member{key, column + offset, value})
 		return nil
 	})

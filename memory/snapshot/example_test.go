@@ -15,7 +15,7 @@ func Example() {
 		Segments: []snapshot.Segment{{Address: base, Size: 2 << 20, Blocks: []snapshot.Block{
 			{Address: base, Size: 2 << 20, State: snapshot.Inactive},
 		}}},
-		Traces: [][]snapshot.Entry{{
+		Traces: [][]snapshot.TraceEntry{{
 			{Action: snapshot.SegmentAlloc, Address: base, Size: 2 << 20, Time: 0},
 			{Action: snapshot.Alloc, Address: base, Size: 1 << 20, Time: 1, Frames: site},
 			{Action: snapshot.FreeRequested, Address: base, Size: 1 << 20, Time: 2, Frames: site},

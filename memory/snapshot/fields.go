@@ -43,7 +43,7 @@ func (b *Block) fields() []field {
 }
 
 // fields returns the fields of an entry. Its address is under one of the given keys.
-func (e *Entry) fields(addresses ...string) []field {
+func (e *TraceEntry) fields(addresses ...string) []field {
 	list := make([]field, 0, 7)
 	list = append(list, field{"action", &e.Action})
 	for _, key := range addresses {

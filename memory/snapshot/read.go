@@ -79,8 +79,8 @@ func (d *decoder) snapshot(v pickle.Value) *Snapshot {
 	return s
 }
 
-func (d *decoder) trace(v pickle.Value, at path, trace *[]Entry) {
-	*trace = decodeList(d, v, at, 80, func(v pickle.Value, at path, e *Entry) { d.fill(v, at, e.fields("addr", "device_free")) })
+func (d *decoder) trace(v pickle.Value, at path, trace *[]TraceEntry) {
+	*trace = decodeList(d, v, at, 80, func(v pickle.Value, at path, e *TraceEntry) { d.fill(v, at, e.fields("addr", "device_free")) })
 }
 
 func (d *decoder) segment(v pickle.Value, at path, s *Segment) {

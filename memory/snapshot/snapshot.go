@@ -3,8 +3,8 @@ package snapshot
 // Snapshot is the memory of every device at one moment, with the preceding events. All sizes and
 // addresses are in bytes.
 type Snapshot struct {
-	Segments []Segment // in ascending order of addresses
-	Traces   [][]Entry // by device
+	Segments []Segment      // in ascending order of addresses
+	Traces   [][]TraceEntry // by device
 	Settings Settings
 }
 
@@ -41,8 +41,8 @@ const (
 	Inactive State = "inactive"
 )
 
-// Entry is one event of a trace.
-type Entry struct {
+// TraceEntry is one event of a trace.
+type TraceEntry struct {
 	Action  Action
 	Address int64 // for OutOfMemory, the free bytes of the device
 	Size    int64 // requested size, or the size of a segment

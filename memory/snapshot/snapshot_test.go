@@ -38,7 +38,7 @@ func small() *snapshot.Snapshot {
 				{Address: c + 30<<20, Size: 10 << 20, State: snapshot.Inactive},
 			}},
 		},
-		Traces: [][]snapshot.Entry{
+		Traces: [][]snapshot.TraceEntry{
 			{
 				{Action: snapshot.SegmentAlloc, Address: b, Size: 20 << 20, Stream: 5, Time: 1, Frames: caller},
 				{Action: snapshot.Alloc, Address: b, Size: 5 << 20, Stream: 5, Time: 2, Frames: caller},
@@ -80,9 +80,9 @@ func TestRoundTrip(t *testing.T) {
 // TestViewersOpcodes requires that a file of many entries uses only opcodes of the viewer and
 // lists of at most a thousand elements, and that shared texts and frames keep it small.
 func TestViewersOpcodes(t *testing.T) {
-	s := &snapshot.Snapshot{Traces: [][]snapshot.Entry{nil}}
+	s := &snapshot.Snapshot{Traces: [][]snapshot.TraceEntry{nil}}
 	for i := range 3001 {
-		s.Traces[0] = append(s.Traces[0], snapshot.Entry{Action: snapshot.Alloc, Address: 0x7f0000000000 + int64(i)*512, Size: 512, Frames: forward})
+		s.Traces[0] = append(s.Traces[0], snapshot.TraceEntry{Action: snapshot.Alloc, Address: 0x7f0000000000 + int64(i)*512, Size: 512, Frames: forward})
 	}
 	file := written(t, s)
 	require.Equal(t, 3, bytes.Count(file, []byte("ue(")), "a list of 3,001 is written in four parts")
@@ -119,7 +119,7 @@ func TestRewindSizes(t *testing.T) {
 			{Address: base + 5*mib + mib/2, Size: 2 * mib, Requested: 2 * mib, State: snapshot.Live},
 			{Address: base + 7*mib + mib/2, Size: 12*mib + mib/2, State: snapshot.Inactive},
 		}}},
-		Traces: [][]snapshot.Entry{{
+		Traces: [][]snapshot.TraceEntry{{
 			{Action: snapshot.Alloc, Address: base + 5*mib + mib/2, Size: 2 * mib},
 			{Action: snapshot.FreeRequested, Address: base, Size: 5 * mib},
 			{Action: snapshot.FreeCompleted, Address: base, Size: 5 * mib},
@@ -274,7 +274,7 @@ func TestProtocols(t *testing.T) {
 			{Address: 139672279580672, Size: 512, Requested: 5, State: snapshot.Pending, Frames: []snapshot.Frame{{Name: "f", Filename: "a.py", Line: 70000}}},
 			{Address: 139672279581184, Size: 2096640, Requested: 2096640, State: snapshot.Inactive},
 		}}}, s.Segments, "protocol %d", protocol)
-		require.Equal(t, [][]snapshot.Entry{{{Action: snapshot.Alloc, Address: 139672279580672, Size: 5, Frames: s.Segments[0].Blocks[0].Frames}}, nil}, s.Traces)
+		require.Equal(t, [][]snapshot.TraceEntry{{{Action: snapshot.Alloc, Address: 139672279580672, Size: 5, Frames: s.Segments[0].Blocks[0].Frames}}, nil}, s.Traces)
 	}
 }
 

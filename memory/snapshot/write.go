@@ -18,8 +18,8 @@ func Write(w io.Writer, s *Snapshot) error {
 		p.text("segments")
 		list(&p, s.Segments, func(s *Segment) { p.fields(s.fields()) })
 		p.text("device_traces")
-		list(&p, s.Traces, func(trace *[]Entry) {
-			list(&p, *trace, func(e *Entry) {
+		list(&p, s.Traces, func(trace *[]TraceEntry) {
+			list(&p, *trace, func(e *TraceEntry) {
 				address := "addr"
 				if e.Action == OutOfMemory {
 					address = "device_free"

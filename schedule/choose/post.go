@@ -29,8 +29,8 @@ type message struct {
 // [lower.Transfers].
 func postReceives(plan *schedule.Plan, costs *simulate.Costs) (*schedule.Plan, error) {
 	computations := lower.Computations(plan)
-	timeline := make([][]simulate.Event, len(computations.Programs))
-	if _, err := simulate.Timeline(computations, costs, 0, func(e simulate.Event) { timeline[e.Rank] = append(timeline[e.Rank], e) }); err != nil {
+	timeline := make([][]simulate.TimedAction, len(computations.Programs))
+	if _, err := simulate.Timeline(computations, costs, 0, func(e simulate.TimedAction) { timeline[e.Rank] = append(timeline[e.Rank], e) }); err != nil {
 		return nil, err
 	}
 	received, read := make([][]message, len(timeline)), map[schedule.Action]int64{} // by rank; by receive: the time at which its message has been read
@@ -86,7 +86,7 @@ func postReceives(plan *schedule.Plan, costs *simulate.Costs) (*schedule.Plan, e
 }
 
 // messageOf returns the message that a computation sends to another rank, if any.
-func messageOf(plan *schedule.Plan, e simulate.Event) (message, bool) {
+func messageOf(plan *schedule.Plan, e simulate.TimedAction) (message, bool) {
 	stage, placement := e.Action.Stage(), plan.Placement
 	send, receive, wait, to := schedule.SendF, schedule.RecvF, schedule.WaitF, stage+1
 	switch e.Action.Kind() {

@@ -223,7 +223,7 @@ func TestTraces(t *testing.T) {
 			case "X":
 				require.GreaterOrEqual(t, e.Ts, last[where]-1e-6, name)
 				last[where] = e.Ts + e.Dur
-				i := slices.IndexFunc(step.Events[e.Pid], func(s simulate.Event) bool { return s.Action.String() == e.Name })
+				i := slices.IndexFunc(step.Events[e.Pid], func(s simulate.TimedAction) bool { return s.Action.String() == e.Name })
 				of := step.Events[e.Pid][i]
 				require.InDelta(t, float64(of.Start)*perUnit/float64(max(step.Scale, 1)), e.Ts, 1e-3)
 				require.InDelta(t, float64(of.End-of.Start)*perUnit/float64(max(step.Scale, 1)), e.Dur, 1e-3)
@@ -276,10 +276,10 @@ func TestMeasured(t *testing.T) {
 	require.NoError(t, err)
 	step := &draw.Step{Plan: plan, Unit: "s", Scale: 1e9}
 	for rank := range plan.Programs {
-		var events []simulate.Event
+		var events []simulate.TimedAction
 		now := int64(5e9) + int64(rank)*1e6
 		for a := range plan.All(rank) {
-			events = append(events, simulate.Event{Rank: rank, Action: a, Start: now, End: now + 2e6})
+			events = append(events, simulate.TimedAction{Rank: rank, Action: a, Start: now, End: now + 2e6})
 			now += 2_500_000
 		}
 		step.Events = append(step.Events, events)
@@ -298,9 +298,9 @@ func TestMeasured(t *testing.T) {
 
 	// No tensors are sent between the copies of a model.
 	copies := &schedule.Plan{Mode: schedule.ForwardOnly, Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 1, 0, 1}, Copies: 2}, Microbatches: 2}
-	arrows := &draw.Step{Plan: copies, Events: make([][]simulate.Event, 2)}
+	arrows := &draw.Step{Plan: copies, Events: make([][]simulate.TimedAction, 2)}
 	for stage, mb := range []int{0, 0, 1, 1} {
-		arrows.Events[stage%2] = append(arrows.Events[stage%2], simulate.Event{Rank: stage % 2, Action: schedule.NewAction(schedule.F, stage, mb), Start: int64(stage), End: int64(stage + 1)})
+		arrows.Events[stage%2] = append(arrows.Events[stage%2], simulate.TimedAction{Rank: stage % 2, Action: schedule.NewAction(schedule.F, stage, mb), Start: int64(stage), End: int64(stage + 1)})
 	}
 	require.Equal(t, 2, strings.Count(trace(t, arrows), `"ph":"s"`))
 	require.Equal(t, 2, strings.Count(trace(t, arrows), `"ph":"f"`))
@@ -423,7 +423,7 @@ func TestHostileNames(t *testing.T) {
 	require.NoError(t, xml.Unmarshal([]byte(text), new(struct{ XMLName xml.Name })))
 	require.NoError(t, json.Unmarshal([]byte(trace(t, step)), new(any)))
 
-	step.Events = [][]simulate.Event{nil}
+	step.Events = [][]simulate.TimedAction{nil}
 	text = picture(t, step)
 	require.Contains(t, text, "makespan 0")
 	require.NotContains(t, text, "NaN")

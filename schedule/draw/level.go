@@ -87,7 +87,7 @@ func (s *Step) inFlight(rank int) curve {
 }
 
 // move extends the curve to the end of an event, with the amount after it.
-func (c *curve) move(e simulate.Event, after float64) {
+func (c *curve) move(e simulate.TimedAction, after float64) {
 	before := 0.0
 	if n := len(c.levels); n > 0 {
 		before = c.levels[n-1].live

@@ -26,7 +26,7 @@ type Step struct {
 	Plan *schedule.Plan
 	// Events holds the events of each rank, in the order of its program. Only computations and copies
 	// are drawn, and other events may be missing. Both actions of a joined pair have the pair's times.
-	Events [][]simulate.Event
+	Events [][]simulate.TimedAction
 	// Peaks holds the largest number of live bytes of each rank. If it is nil, the peaks are the
 	// maxima over the events.
 	Peaks []int64
@@ -81,8 +81,8 @@ func Simulate(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*Step, 
 	if actions > MaxEvents {
 		return nil, &TooLongError{Actions: actions, Most: MaxEvents}
 	}
-	s := &Step{Plan: plan, Events: make([][]simulate.Event, len(plan.Programs)), Unit: costs.Unit, Scale: costs.Scale, Microbatch: costs.Microbatch}
-	report, err := simulate.Timeline(plan, costs, capacity, func(e simulate.Event) {
+	s := &Step{Plan: plan, Events: make([][]simulate.TimedAction, len(plan.Programs)), Unit: costs.Unit, Scale: costs.Scale, Microbatch: costs.Microbatch}
+	report, err := simulate.Timeline(plan, costs, capacity, func(e simulate.TimedAction) {
 		s.Events[e.Rank] = append(s.Events[e.Rank], e)
 	})
 	if err != nil {
@@ -151,13 +151,13 @@ func (s *Step) check() (computations int64, err error) {
 
 // occupies reports whether an action occupies its rank. Computations do, and so does a QUANTIZE that
 // takes time.
-func occupies(e simulate.Event) bool {
+func occupies(e simulate.TimedAction) bool {
 	return e.Action.Kind().Compute() || e.Action.Kind() == schedule.Quantize && e.End > e.Start
 }
 
 // box is a computation or a copy as shown in pictures and traces.
 type box struct {
-	simulate.Event
+	simulate.TimedAction
 	half     int     // of a joined pair: 1 is the upper half and 2 the lower half; 0 for other computations
 	strength float64 // of the stage's colour
 }
@@ -172,7 +172,7 @@ func (s *Step) boxes(rank int) iter.Seq[box] {
 			strengths[stage] = strength(i, len(stages))
 		}
 		for i, e := range list {
-			b := box{Event: e, strength: strengths[e.Action.Stage()]}
+			b := box{TimedAction: e, strength: strengths[e.Action.Stage()]}
 			switch {
 			case e.Action.Joined():
 				b.half = 1
@@ -203,7 +203,7 @@ func (s *Step) copies(rank, lane int) (boxes []box) {
 	for _, e := range s.Events[rank] {
 		if e.Action.Kind() == lanes[lane].kind && e.Copied.End > e.Copied.Start {
 			e.Start, e.End = e.Copied.Start, e.Copied.End
-			boxes = append(boxes, box{Event: e, strength: 1, half: 1 + lane%2})
+			boxes = append(boxes, box{TimedAction: e, strength: 1, half: 1 + lane%2})
 		}
 	}
 	return boxes
@@ -212,8 +212,8 @@ func (s *Step) copies(rank, lane int) (boxes []box) {
 // rows returns the first lane of each row that contains copies that take time on some rank.
 func (s *Step) rows() (rows []int) {
 	for lane := 0; lane < len(lanes); lane += 2 {
-		if slices.ContainsFunc(s.Events, func(list []simulate.Event) bool {
-			return slices.ContainsFunc(list, func(e simulate.Event) bool {
+		if slices.ContainsFunc(s.Events, func(list []simulate.TimedAction) bool {
+			return slices.ContainsFunc(list, func(e simulate.TimedAction) bool {
 				return e.Copied.End > e.Copied.Start && (e.Action.Kind() == lanes[lane].kind || e.Action.Kind() == lanes[lane+1].kind)
 			})
 		}) {

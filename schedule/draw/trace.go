@@ -37,7 +37,7 @@ func (s *Step) Trace(w io.Writer) error {
 				t.out.Label("thread_name", rank, 2+lane, lanes[lane].trace)
 			}
 			for _, b := range copies {
-				t.box(b.Event, 2+lane)
+				t.box(b.TimedAction, 2+lane)
 			}
 		}
 		t.counters(rank)
@@ -87,7 +87,7 @@ func (t *tracer) names(rank int) {
 	t.out.Label("process_name", rank, 0, fmt.Sprintf("rank %d", rank))
 	t.out.Event(chrometrace.Event{Phase: "M", Name: "process_sort_index", Rank: rank, Args: map[string]int{"sort_index": rank}})
 	t.out.Label("thread_name", rank, 0, "compute")
-	joined := func(e simulate.Event) bool { return e.Action.Joined() }
+	joined := func(e simulate.TimedAction) bool { return e.Action.Joined() }
 	if slices.ContainsFunc(t.step.Events[rank], joined) {
 		t.out.Label("thread_name", rank, 1, "compute, joined")
 	}
@@ -100,7 +100,7 @@ func (t *tracer) computation(b box) {
 	if b.half == 2 {
 		track = 1
 	}
-	t.box(b.Event, track)
+	t.box(b.TimedAction, track)
 	stage, mb := b.Action.Stage(), b.Action.Microbatch()
 	var taken, made flow
 	switch b.Action.Kind() {
@@ -125,7 +125,7 @@ func (t *tracer) computation(b box) {
 }
 
 // box writes an event on a track.
-func (t *tracer) box(e simulate.Event, track int) {
+func (t *tracer) box(e simulate.TimedAction, track int) {
 	a, length := e.Action, t.time(e.End-e.Start)
 	t.out.Event(chrometrace.Event{
 		Phase: "X", Name: a.String(), Class: a.Kind().String(), Rank: e.Rank, Track: track, Start: t.time(e.Start - t.origin), Length: &length,
@@ -166,7 +166,7 @@ func (t *tracer) flow(f flow) int {
 func (t *tracer) counters(rank int) {
 	var classes []memory.Class
 	for class := range memory.Class(memory.NumClasses) {
-		isLive := func(e simulate.Event) bool { return e.Live[class] != 0 }
+		isLive := func(e simulate.TimedAction) bool { return e.Live[class] != 0 }
 		if slices.ContainsFunc(t.step.Events[rank], isLive) {
 			classes = append(classes, class)
 		}

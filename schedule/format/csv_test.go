@@ -45,7 +45,7 @@ func TestDerived(t *testing.T) {
 	require.Equal(t, schedule.Placement{Ranks: 3, Rank: []int{0, 1, 2}}, file.Plan.Placement)
 	require.Equal(t, schedule.ForwardOnly, file.Plan.Mode)
 	require.Equal(t, "compute", file.Plan.Name)
-	line, column := file.Place(1, 0)
+	line, column := file.LineColumn(1, 0)
 	require.Equal(t, [2]int{2, 1}, [2]int{line, column})
 
 	options := format.Options{Ranks: 5, Stages: 2, Microbatches: 1, Slices: 3, Frozen: []bool{true, false}}

@@ -4,7 +4,7 @@
 //
 // [Read] detects the form of a file, converts the file to a plan, and keeps the text.
 // [File.WriteTo] writes the same bytes again, including idle cells, old letters, quotes, a byte order
-// mark and line ends. [File.Place] returns the location of an action of the plan, so that a fault that
+// mark and line ends. [File.LineColumn] returns the location of an action of the plan, so that a fault that
 // check.Plan finds can be shown at its line and column. [Write] writes any plan; the same plan always
 // yields the same bytes.
 //

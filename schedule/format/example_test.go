@@ -22,7 +22,7 @@ func Example() {
 	err = check.Plan(file.Plan)
 	if invalid, ok := errors.AsType[*check.Error](err); ok {
 		for _, fault := range invalid.Faults {
-			line, column := file.Place(fault.Rank, fault.Position)
+			line, column := file.LineColumn(fault.Rank, fault.Position)
 			fmt.Printf("%s:%d:%d: %s\n", file.Name, line, column, fault.Text)
 		}
 	}

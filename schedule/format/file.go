@@ -159,11 +159,11 @@ func (f *File) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), nil
 }
 
-// Place returns the line and the column of an action. The position counts the actions of every
-// repeat of the segments of the rank's program, as faults do. If the action does not exist, Place returns
+// LineColumn returns the line and the column of an action. The position counts the actions of every
+// repeat of the segments of the rank's program, as faults do. If the action does not exist, LineColumn returns
 // the location of the rank, or, if the rank does not exist either, the start of the file. Columns count
 // bytes from 1, ignoring a byte order mark.
-func (f *File) Place(rank int, position int64) (line, column int) {
+func (f *File) LineColumn(rank int, position int64) (line, column int) {
 	if rank < 0 || rank >= len(f.starts) {
 		return 1, 1
 	}

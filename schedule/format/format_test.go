@@ -275,7 +275,7 @@ func TestFilesComeBack(t *testing.T) {
 		for rank, program := range file.Plan.Programs {
 			position := int64(0)
 			expect := func(a schedule.Action) {
-				line, column := file.Place(rank, position)
+				line, column := file.LineColumn(rank, position)
 				at := lines[line-1][column-1:]
 				switch file.Format {
 				case format.Order:
@@ -300,12 +300,12 @@ func TestFilesComeBack(t *testing.T) {
 					}
 				}
 			}
-			firstLine, firstColumn := file.Place(rank, -1)
-			beyondLine, beyondColumn := file.Place(rank, position)
+			firstLine, firstColumn := file.LineColumn(rank, -1)
+			beyondLine, beyondColumn := file.LineColumn(rank, position)
 			require.Equal(t, [2]int{firstLine, firstColumn}, [2]int{beyondLine, beyondColumn})
 		}
 		for _, rank := range []int{-1, 9} {
-			line, column := file.Place(rank, 0)
+			line, column := file.LineColumn(rank, 0)
 			require.Equal(t, [2]int{1, 1}, [2]int{line, column})
 		}
 	}
@@ -366,7 +366,7 @@ func TestOldSchema(t *testing.T) {
 	require.ErrorContains(t, err, "line 1:12: found schema 1, expected 2: weir convert OLD --to plan -o NEW converts the file")
 	file := read(t, old, format.Options{OldSchema: true})
 	require.Equal(t, "0WAIT_OFFLOAD1~s", string(must(file.Plan.Programs[0][1].Inner[0].Body[1].MarshalText())))
-	line, _ := file.Place(0, 6)
+	line, _ := file.LineColumn(0, 6)
 	require.Equal(t, 3, line)
 	today := written(t, file.Plan, format.JSON)
 	require.Contains(t, today, `[["UNSHARD",0,null], ["F",0,0], [["F",0,1,"entry"], ["I",0,0,"gradient","saved"]]]`)
@@ -606,7 +606,7 @@ func FuzzRead(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, data, same.Bytes())
 		for rank, program := range file.Plan.Programs {
-			line, column := file.Place(rank, int64(len(program)))
+			line, column := file.LineColumn(rank, int64(len(program)))
 			require.True(t, line >= 1 && column >= 1)
 		}
 		if _, line, column, ok := file.Outlier(); ok {

@@ -37,7 +37,7 @@ type jsonReader struct {
 	text   []byte
 	start  int    // offset of the last token
 	field  string // the last name of a field
-	fault  *jsonfile.Fault
+	fault  *jsonfile.Error
 	f      *File
 	plan   *schedule.Plan
 	old    bool // the file may be of schema 1
@@ -50,7 +50,7 @@ type jsonReader struct {
 // fail records a fault at the last token.
 func (r *jsonReader) fail(format string, args ...any) {
 	if r.fault == nil {
-		r.fault = &jsonfile.Fault{Offset: r.start, Text: fmt.Sprintf(format, args...)}
+		r.fault = &jsonfile.Error{Offset: r.start, Text: fmt.Sprintf(format, args...)}
 	}
 }
 

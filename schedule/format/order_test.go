@@ -77,7 +77,7 @@ func TestOrderBrackets(t *testing.T) {
 			lines := strings.Split(text, "\n")
 			for rank := range 2 {
 				for position, number := range []string{"1", "2", "-2", "-1"} {
-					line, column := file.Place(rank, int64(position))
+					line, column := file.LineColumn(rank, int64(position))
 					require.True(t, strings.HasPrefix(lines[line-1][column-1:], number), "%s: %d:%d", text, line, column)
 				}
 			}
@@ -86,7 +86,7 @@ func TestOrderBrackets(t *testing.T) {
 	file := read(t, "[[1, -1], [], [1, -1]]", format.Options{})
 	require.Equal(t, schedule.Looped(3, 3), file.Plan.Placement)
 	require.Empty(t, file.Plan.Programs[1])
-	line, column := file.Place(1, 0)
+	line, column := file.LineColumn(1, 0)
 	require.Equal(t, [2]int{1, 11}, [2]int{line, column})
 
 	for text, want := range map[string]string{

@@ -28,6 +28,6 @@ func (f *File) Outlier() (a schedule.Action, line, column int, ok bool) {
 	if largest == next+1 {
 		return 0, 0, 0, false
 	}
-	line, column = f.Place(at, int64(position))
+	line, column = f.LineColumn(at, int64(position))
 	return a, line, column, true
 }

@@ -31,7 +31,7 @@ func TestSpreadsheets(t *testing.T) {
 	// The mark takes no column, because editors do not show it. A quote takes one.
 	file := read(t, "\ufeff\"0F0\",\"(0F1;0B0)OVERLAP_F_B\"\n", format.Options{})
 	for position, want := range []int{2, 9, 13} {
-		line, column := file.Place(0, int64(position))
+		line, column := file.LineColumn(0, int64(position))
 		require.Equal(t, [2]int{1, want}, [2]int{line, column})
 	}
 	for text, want := range map[string]string{

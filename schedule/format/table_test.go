@@ -47,7 +47,7 @@ func TestPrintedTable(t *testing.T) {
 	require.Equal(t, format.Compute, table.Format)
 	require.NoError(t, check.Plan(table.Plan))
 	require.Equal(t, dump.Plan.Programs, table.Plan.Programs)
-	line, column := table.Place(1, 6) // the first action of the second rank's pair
+	line, column := table.LineColumn(1, 6) // the first action of the second rank's pair
 	require.Equal(t, []int{8, 32}, []int{line, column})
 	require.Len(t, table.Refused(), 1)
 	var same bytes.Buffer

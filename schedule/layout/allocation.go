@@ -36,7 +36,7 @@ type originKind uint8
 
 const (
 	ofStage       originKind = iota // index into StageProfile.Buffers
-	ofEntry                         // index into Entry.Buffers
+	ofEntry                         // index into EntryProfile.Buffers
 	ofInput                         // received: port of the stage's input
 	ofGradient                      // received: port of the stage's output
 	ofTiedUse                       // a gradient of another rank: parameter of the stage

@@ -117,7 +117,7 @@ func requireLayout(t testing.TB, made *layout.Memory, rank int, name string) {
 func TestActionInATail(t *testing.T) {
 	f, b := schedule.NewAction(schedule.F, 0, 4), schedule.NewAction(schedule.B, 0, 0)
 	program := []schedule.Segment{{Body: []schedule.Action{f, b}, Repeat: 10, Stride: 1}}
-	r := &layout.Rank{Layout: &memory.Layout{
+	r := &layout.RankLayout{Layout: &memory.Layout{
 		Segments: []memory.SegmentPlaces{{Body: 2, Repeat: 10, Lead: 1, Cycle: 2, Tail: 2}}, Levels: make([]memory.Level, 11),
 	}}
 	for place, repeat := range []int{0, 1, 2, 8, 9} {
@@ -271,7 +271,7 @@ func TestSameLayoutAgain(t *testing.T) {
 // numbers of buffers and births and the height are equal.
 func TestWorkIsIndependentOfMicrobatches(t *testing.T) {
 	for _, name := range []string{"1f1b", "zb-h1", "seq1f1b", "dualpipe"} {
-		var before []layout.Rank
+		var before []layout.RankLayout
 		for _, m := range []int{1000, 1_000_000} {
 			plan := planned(t, name, 2, m, schedule.Training)
 			made := laid(t, plan, model(plan.Placement.Depth(), 1, 16, 4), layout.Config{Search: quick})

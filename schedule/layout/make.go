@@ -44,7 +44,7 @@ type Config struct {
 
 // Memory is the memory of a step, rank by rank.
 type Memory struct {
-	Ranks   []Rank
+	Ranks   []RankLayout
 	plan    *schedule.Plan
 	profile *Profile // the envelope's if Config.Envelope is set
 	ports   *ports
@@ -52,8 +52,8 @@ type Memory struct {
 	cfg     Config
 }
 
-// Rank is the memory of one rank.
-type Rank struct {
+// RankLayout is the memory of one rank.
+type RankLayout struct {
 	Layout *memory.Layout
 	Certificate
 	// Problem is the placement problem, and Offsets is its solution. The problem omits the skipped
@@ -62,7 +62,7 @@ type Rank struct {
 	Offsets []int64
 	// Far is the layout of the rank's far memory, which has its own places; nil if the rank offloads
 	// nothing.
-	Far *Rank
+	Far *RankLayout
 }
 
 // Certificate states how good a layout is, and what it contains. The bound is the peak of the whole
@@ -95,7 +95,7 @@ func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config
 	if err != nil {
 		return nil, err
 	}
-	p.Ranks = make([]Rank, plan.Placement.Ranks)
+	p.Ranks = make([]RankLayout, plan.Placement.Ranks)
 	if err := eachRank(len(p.Ranks), func(rank int) error { return p.layOut(ctx, rank) }); err != nil {
 		return nil, err
 	}
@@ -183,12 +183,12 @@ func (p *Memory) layOut(ctx context.Context, rank int) error {
 	if err := p.layOutSpace(ctx, rank, false, r); err != nil || !offloads(p.plan.Programs[rank]) {
 		return err
 	}
-	r.Far = new(Rank)
+	r.Far = new(RankLayout)
 	return p.layOutSpace(ctx, rank, true, r.Far)
 }
 
 // layOutSpace lays out the memory of a rank, or its far memory.
-func (p *Memory) layOutSpace(ctx context.Context, rank int, far bool, r *Rank) error {
+func (p *Memory) layOutSpace(ctx context.Context, rank int, far bool, r *RankLayout) error {
 	best, err := p.search(ctx, rank, far)
 	if err != nil {
 		return err

@@ -217,7 +217,7 @@ func model(stages, blocks int, width int64, tokens ...int64) *layout.Profile {
 	for _, n := range tokens {
 		s := layout.ShapeProfile{Name: "tokens"}
 		for parts := range uint64(8) {
-			e := layout.Entry{Parts: parts}
+			e := layout.EntryProfile{Parts: parts}
 			for i := range 3 {
 				if parts>>i&1 == 0 {
 					e.Out = append(e.Out, layout.Ref{})

@@ -17,12 +17,12 @@ type Profile struct {
 // ShapeProfile is the profile of one shape class.
 type ShapeProfile struct {
 	Name    string
-	Entries []Entry        // one for each set of parts that some rank wants
+	Entries []EntryProfile // one for each set of parts that some rank wants
 	Stages  []StageProfile // by stage
 }
 
-// Entry holds what a source allocates for one microbatch if a rank wants these parts.
-type Entry struct {
+// EntryProfile holds what a source allocates for one microbatch if a rank wants these parts.
+type EntryProfile struct {
 	Parts   uint64 // one bit for each wanted part
 	Buffers []Buffer
 	Events  []RefChange
@@ -96,7 +96,7 @@ const (
 // names no buffer.
 type Ref struct {
 	Kind  RefKind
-	Index int // into StageProfile.Buffers (or Entry.Buffers), or the number of the port or part
+	Index int // into StageProfile.Buffers (or EntryProfile.Buffers), or the number of the port or part
 }
 
 // RefKind is the kind of buffer that a Ref names.

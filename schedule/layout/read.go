@@ -44,7 +44,7 @@ func (f *profileFile) profile() *Profile {
 	for _, own := range f.Shapes {
 		shape := ShapeProfile{Name: own.Name, Stages: own.Stages}
 		for _, e := range own.Entries {
-			shape.Entries = append(shape.Entries, Entry{uint64(e.Parts), e.Buffers, e.Events, e.Out})
+			shape.Entries = append(shape.Entries, EntryProfile{uint64(e.Parts), e.Buffers, e.Events, e.Out})
 		}
 		t.Shapes = append(t.Shapes, shape)
 	}

@@ -9,7 +9,7 @@ import (
 
 // Action returns the action at a place of the rank's layout, in the first repeat that has the place. It
 // returns false for the place of step end. The program is the rank's program of the flat plan.
-func (r *Rank) Action(program []schedule.Segment, place int) (schedule.Action, bool) {
+func (r *RankLayout) Action(program []schedule.Segment, place int) (schedule.Action, bool) {
 	for i, s := range r.Layout.Segments {
 		offset := place - s.First
 		if phases := s.Lead + s.Cycle + s.Tail; offset < 0 || offset >= phases*s.Body {

@@ -55,7 +55,7 @@ type tracedAction struct {
 // entry are in slot Part of stage -1. The microbatch is -1 for allocations of a stage without one. Slot
 // Saved holds all buffers of the stage's profile.
 type slot struct {
-	kind              effects.Place
+	kind              effects.BufferKind
 	stage, microbatch int32
 }
 
@@ -355,7 +355,7 @@ func (t *trace) pull(index int) error {
 	for upto := effects.Upto(t.plan, index, t.cfg.LookAhead); t.pulled <= upto; t.pulled++ {
 		m, wanted := t.plan.MicrobatchAt(t.pulled), t.wants[t.pulled%len(t.wants)]
 		shape := &t.profile.Shapes[t.shape(m)]
-		which := slices.IndexFunc(shape.Entries, func(e Entry) bool { return e.Parts == wanted })
+		which := slices.IndexFunc(shape.Entries, func(e EntryProfile) bool { return e.Parts == wanted })
 		if which < 0 {
 			if wanted == 0 {
 				continue
@@ -386,7 +386,7 @@ func (t *trace) pull(index int) error {
 }
 
 // entry returns the profile of the entry in which exactly these parts are wanted.
-func (s *ShapeProfile) entry(parts uint64) *Entry {
+func (s *ShapeProfile) entry(parts uint64) *EntryProfile {
 	for i := range s.Entries {
 		if s.Entries[i].Parts == parts {
 			return &s.Entries[i]

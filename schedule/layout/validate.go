@@ -78,7 +78,7 @@ func (f *faults) buffers(where string, buffers []Buffer) {
 
 // entry checks that every buffer that an entry allocates is released or handed over exactly
 // once.
-func (f *faults) entry(t *Profile, s *ShapeProfile, e *Entry) {
+func (f *faults) entry(t *Profile, s *ShapeProfile, e *EntryProfile) {
 	where := fmt.Sprintf("shape class %q: entry with parts %q", s.Name, t.names(e.Parts))
 	f.buffers(where, e.Buffers)
 	if e.Parts>>len(t.Parts) != 0 && len(t.Parts) < 64 {

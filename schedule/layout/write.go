@@ -145,7 +145,7 @@ func (p *parts) UnmarshalJSON(text []byte) error {
 		*p |= 1 << part
 	}
 	if err != nil {
-		return &jsonfile.Fault{Text: fmt.Sprintf("found %.40s, expected a list of entry parts, from 0 to %d", text, schedule.MaxParts-1)}
+		return &jsonfile.Error{Text: fmt.Sprintf("found %.40s, expected a list of entry parts, from 0 to %d", text, schedule.MaxParts-1)}
 	}
 	return nil
 }

@@ -145,7 +145,7 @@ func (s *markedStage) live() int      { return s.first + 1 }
 func (s *markedStage) outputs() int   { return s.first + 2 }
 func (s *markedStage) gradients() int { return s.first + 3 }
 func (s *markedStage) reloaded() int  { return s.first + 4 }
-func (s *markedStage) weightsRead(copies effects.Place) int {
+func (s *markedStage) weightsRead(copies effects.BufferKind) int {
 	return s.first + 5 + int(copies-effects.ForwardWeights)
 }
 
@@ -169,7 +169,7 @@ const setsOfCopy = 2 + schedule.MaxParts
 // kindEffect holds the effects of an action that depend only on its stage and kind.
 type kindEffect struct {
 	drops   schedule.Drop
-	to      effects.Place
+	to      effects.BufferKind
 	parts   bool        // the action reads entry parts
 	weights effects.Set // the copies of weights that the action reads
 	born    []int       // the stages whose input the action creates on the rank
@@ -270,7 +270,7 @@ func (v *marking) widen(bounds []int, stage, set int) {
 }
 
 // sends tracks a sent buffer backwards, from the wait for its send to the computation that fills it.
-func (v *marking) sends(stage int, kind schedule.Kind, to effects.Place, mb int64) {
+func (v *marking) sends(stage int, kind schedule.Kind, to effects.BufferKind, mb int64) {
 	set := v.stage(stage).outputs()
 	if kind == schedule.WaitB || kind == schedule.SendB || to == effects.SentGradient {
 		set = v.stage(stage).gradients()

@@ -256,7 +256,7 @@ func TestQuantizeTakesTime(t *testing.T) {
 
 	one := planOf(t, []int{0}, 2, "0QUANTIZE 0F0 0B0 0F1 0B1")
 	var fp8 []int64
-	_, err = simulate.Timeline(one, costs, 0, func(e simulate.Event) { fp8 = append(fp8, e.Live[memory.FP8]) })
+	_, err = simulate.Timeline(one, costs, 0, func(e simulate.TimedAction) { fp8 = append(fp8, e.Live[memory.FP8]) })
 	require.NoError(t, err)
 	require.Equal(t, []int64{17, 17, 17, 9, 0}, fp8)
 }

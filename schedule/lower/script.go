@@ -14,12 +14,12 @@ func (s *script) write(a schedule.Action) { s.list = append(s.list, a) }
 
 // compute writes a computation or a joined pair.
 func (s *script) compute(group ...schedule.Action) {
-	s.settle()
+	s.flush()
 	s.list = append(s.list, group...)
 }
 
-// settle moves the list to the program, so that Append inserts later actions after it.
-func (s *script) settle() {
+// flush moves the list to the program, so that Append inserts later actions after it.
+func (s *script) flush() {
 	for _, a := range s.list {
 		s.Append(a)
 	}
@@ -30,7 +30,7 @@ func (s *script) settle() {
 // begins before them.
 func (s *script) begin(busy bool) {
 	if !busy {
-		s.settle()
+		s.flush()
 	}
 	s.mark = s.Len()
 }
@@ -39,7 +39,7 @@ func (s *script) begin(busy bool) {
 // The rank's current computations come after all repeats.
 func (s *script) repeat(n, stride int, busy bool) {
 	if !busy {
-		s.settle()
+		s.flush()
 	}
 	s.Repeat(s.mark, n, stride)
 	for i, a := range s.list {

@@ -277,14 +277,14 @@ func (v *lowering) programs() [][]schedule.Segment {
 		for _, l := range v.out[rank] {
 			for _, sends := range v.clock.Queues[l].Ranges() {
 				const few = 8 // sends whose waits are written one by one
-				s.settle()
+				s.flush()
 				for i := range min(sends.N, few) {
 					s.Append(passes.WaitFor(sends.Head.Shift(i * sends.Step)))
 				}
 				s.Repeat(s.Len()-1, max(sends.N-few, 0), sends.Step)
 			}
 		}
-		s.settle()
+		s.flush()
 		programs[rank] = s.Program()
 	}
 	return programs

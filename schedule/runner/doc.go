@@ -41,7 +41,7 @@
 // # Replicas
 //
 // Data-parallel replicas (Replicas) add ranks to the runner, and share the batch of a step, evenly or as
-// an order says ([InOrder]). Each replica owns a range of the elements of every parameter ([Owned]).
+// an order says ([InOrder]). Each replica owns a range of the elements of every parameter ([ShardRange]).
 //
 //   - REDUCE_GRAD exposes the gradients of a stage to the other replicas. While the rank continues, a
 //     goroutine adds up the range that its replica owns, in replica order. At Shard 0 it then

@@ -28,7 +28,7 @@ func (r *Runner[T]) Dry() *calls.Dry[T] {
 		dry.Ranks = append(dry.Ranks, &w.calls)
 	}
 	if r.cfg.Replicas.Shard >= 2 {
-		dry.Whole = func(s int, place effects.Place) error {
+		dry.Whole = func(s int, place effects.BufferKind) error {
 			return r.workers[r.cfg.Plan.Placement.Rank[s]].params.makeWhole(place, s)
 		}
 	}

@@ -65,7 +65,7 @@ func (p *params[T]) gradientName(u effects.Use) string {
 
 // makeWhole allocates the buffers for a stage's whole parameters, which the frames hold: gradients at
 // ZERO_GRAD, weights at UNSHARD. It allocates none if the level does not shard them.
-func (p *params[T]) makeWhole(place effects.Place, s int) error {
+func (p *params[T]) makeWhole(place effects.BufferKind, s int) error {
 	return p.calls.Frames.PutParams(place, s, func(i int) (h T, made bool, err error) {
 		use := &p.calls.Stages[s].Params[i]
 		if p.level < 2 || p.level < 3 && place == effects.Gathered || place == effects.Accumulator && use.Contributes == frames.Frozen {

@@ -116,7 +116,7 @@ func TestRecord(t *testing.T) {
 	shape := &profile.Shapes[0]
 	own := func(i int) layout.Ref { return layout.Ref{Kind: layout.Own, Index: i} }
 	part := layout.Ref{Kind: layout.PartRead}
-	require.Equal(t, []layout.Entry{
+	require.Equal(t, []layout.EntryProfile{
 		{ // a rank that does not want the part releases it
 			Parts: 0, Buffers: []layout.Buffer{{Bytes: 16, Class: memory.Entry}}, Out: []layout.Ref{{}},
 			Events: []layout.RefChange{{Op: layout.Alloc, Ref: own(0)}, {Op: layout.Release, Ref: own(0)}},

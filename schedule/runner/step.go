@@ -110,7 +110,7 @@ func (r *worker[T]) act(ctx context.Context, action schedule.Action, e *effects.
 	if err := r.drop(action, e); err != nil {
 		return r.fault(action, err)
 	}
-	r.calls.Frames.Settle()
+	r.calls.Frames.UpdateExcess()
 	if action.Drop()&schedule.Retire != 0 {
 		if err := r.retire(action); err != nil {
 			return r.fault(action, err)

@@ -94,7 +94,7 @@ func (r *worker[T]) tag(action schedule.Action) transport.Tag {
 }
 
 // send sends an action's tensors from the outbox, omitting ports without a gradient.
-func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, place effects.Place, none uint64) error {
+func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, place effects.BufferKind, none uint64) error {
 	lent, err := r.calls.Frames.Outgoing(action.Stage(), action.Microbatch(), place, r.links.lent[:0], none)
 	if err == nil {
 		err = r.links.send(ctx, to, r.tag(action), lent)

@@ -24,7 +24,7 @@ func TestEachComputationHasItsTime(t *testing.T) {
 		return 10
 	}
 	var ends []int64
-	report, err := simulate.Timeline(plan, costs, schedule.Unlimited, func(e simulate.Event) {
+	report, err := simulate.Timeline(plan, costs, schedule.Unlimited, func(e simulate.TimedAction) {
 		if e.Rank == 1 {
 			ends = append(ends, e.End)
 		}

@@ -103,8 +103,8 @@ func NewEvaluator(plan *schedule.Plan, costs *Costs, capacity int) (*Evaluator, 
 	own := *costs
 	own.Each, own.Lengths = nil, nil
 	alike := own.AtSize(lengths.Of(1))
-	var order []Event
-	if _, err := Timeline(plan, alike, capacity, func(e Event) { order = append(order, e) }); err != nil {
+	var order []TimedAction
+	if _, err := Timeline(plan, alike, capacity, func(e TimedAction) { order = append(order, e) }); err != nil {
 		return nil, err
 	}
 	s, err := newSimulation(plan, alike, capacity, 0)
@@ -115,7 +115,7 @@ func NewEvaluator(plan *schedule.Plan, costs *Costs, capacity int) (*Evaluator, 
 		return refused("transfers of PyTorch")
 	case s.transfers && capacity == 0:
 		return refused("links of capacity 0")
-	case slices.ContainsFunc(order, func(e Event) bool { return e.Action.Joined() }):
+	case slices.ContainsFunc(order, func(e TimedAction) bool { return e.Action.Joined() }):
 		return refused("joined pairs")
 	}
 	e := &Evaluator{plan: plan, costs: &own, clocks: make([]int64, len(s.ranks)), changes: make([][]change, len(s.ranks))}

@@ -42,7 +42,7 @@ type naive struct {
 	gathered map[int]*naiveMessage // by stage: gathered weights for which no computation has waited
 	reduced  map[int]*naiveMessage // by stage: the last reduction
 
-	events [][]simulate.Event
+	events [][]simulate.TimedAction
 	waits  [][]naiveWait
 }
 
@@ -69,7 +69,7 @@ func runNaive(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*naive,
 		}
 	}
 	n.at, n.free, n.results = make([]int, ranks), make([]int64, ranks), make([]func(), ranks)
-	n.events, n.waits = make([][]simulate.Event, ranks), make([][]naiveWait, ranks)
+	n.events, n.waits = make([][]simulate.TimedAction, ranks), make([][]naiveWait, ranks)
 	for {
 		for again := true; again; {
 			again = false
@@ -318,7 +318,7 @@ func (n *naive) step(rank int) bool {
 		if m != nil {
 			n.waits[rank] = append(n.waits[rank], naiveWait{reached, n.now, i, m})
 		}
-		n.events[rank] = append(n.events[rank], simulate.Event{Rank: rank, Position: int64(i), Action: a, Start: reached, End: n.now})
+		n.events[rank] = append(n.events[rank], simulate.TimedAction{Rank: rank, Position: int64(i), Action: a, Start: reached, End: n.now})
 		n.at[rank]++
 		n.free[rank] = n.now
 		return true
@@ -445,7 +445,7 @@ func (n *naive) meet(rank, peer int, key [3]int) bool {
 	for _, r := range []int{rank, peer} {
 		i := n.at[r]
 		n.waits[r] = append(n.waits[r], naiveWait{n.free[r], m.there, i, m})
-		n.events[r] = append(n.events[r], simulate.Event{Rank: r, Position: int64(i), Action: n.lists[r][i], Start: n.free[r], End: m.there})
+		n.events[r] = append(n.events[r], simulate.TimedAction{Rank: r, Position: int64(i), Action: n.lists[r][i], Start: n.free[r], End: m.there})
 		n.at[r]++
 		n.free[r] = m.there
 	}
@@ -502,7 +502,7 @@ func (n *naive) compute(rank int) bool {
 	}
 	end := n.now + time
 	for k, a := range all {
-		n.events[rank] = append(n.events[rank], simulate.Event{Rank: rank, Position: int64(i + k), Action: a, Start: n.now, End: end})
+		n.events[rank] = append(n.events[rank], simulate.TimedAction{Rank: rank, Position: int64(i + k), Action: a, Start: n.now, End: end})
 	}
 	n.at[rank] += len(all)
 	n.free[rank] = end
@@ -870,7 +870,7 @@ func drawCosts(t *rapid.T, p *schedule.Plan) *simulate.Costs {
 }
 
 // simulateNaively returns the result of the naive simulation of a plan.
-func simulateNaively(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*simulate.Report, [][]simulate.Event, error) {
+func simulateNaively(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*simulate.Report, [][]simulate.TimedAction, error) {
 	n, err := runNaive(plan, costs, capacity)
 	if err != nil {
 		return nil, nil, err

@@ -11,7 +11,7 @@ import (
 type passage struct {
 	from, to, edge      int  // the two stages, and the edge between them
 	crosses             bool // the message goes to another rank
-	sent, received      effects.Place
+	sent, received      effects.BufferKind
 	carries             quantity
 	kinds               []schedule.Kind // the kinds of the computations that produce the message, which are also those that read it
 	send, receive, wait schedule.Kind
@@ -31,7 +31,7 @@ func (s *simulation) newPassages() []passage {
 				kinds: []schedule.Kind{schedule.B, schedule.I}, send: schedule.SendB, receive: schedule.RecvB, wait: schedule.WaitB})
 		}
 	}
-	s.buffers = make([][effects.NumPlaces]buffer, s.outline.Stages)
+	s.buffers = make([][effects.NumBufferKinds]buffer, s.outline.Stages)
 	for stage := range s.buffers {
 		s.buffers[stage][effects.Gathered] = buffer{memory.Unsharded, weightBytes, stage}
 		if s.outline.Includes(stage, schedule.ZeroGrad) {

@@ -126,8 +126,8 @@ func drawOffloaded(t *rapid.T, p *schedule.Plan) *schedule.Plan {
 
 func requireNaive(t require.TestingT, p *schedule.Plan, costs *simulate.Costs, capacity int) {
 	want, events, err := simulateNaively(p, costs, capacity)
-	got := make([][]simulate.Event, len(p.Programs))
-	report, fault := simulate.Timeline(p, costs, capacity, func(e simulate.Event) { got[e.Rank] = append(got[e.Rank], e) })
+	got := make([][]simulate.TimedAction, len(p.Programs))
+	report, fault := simulate.Timeline(p, costs, capacity, func(e simulate.TimedAction) { got[e.Rank] = append(got[e.Rank], e) })
 	if err != nil {
 		require.ErrorIs(t, fault, waitgraph.ErrDeadlock)
 		require.ErrorIs(t, fault, check.ErrInvalidPlan)
@@ -150,7 +150,7 @@ func requireNaive(t require.TestingT, p *schedule.Plan, costs *simulate.Costs, c
 // checkCritical requires that a path covers the step from its start to its end, without gaps within
 // a stretch. If bytes take no time, the gap between stretches is one latency, or 0 if the wait was
 // for the receive of a message.
-func checkCritical(t require.TestingT, report *simulate.Report, events [][]simulate.Event, costs *simulate.Costs) {
+func checkCritical(t require.TestingT, report *simulate.Report, events [][]simulate.TimedAction, costs *simulate.Costs) {
 	var last int64
 	for _, r := range report.Ranks {
 		last = max(last, r.Last)

@@ -21,14 +21,14 @@ type simulation struct {
 	passages  []passage
 	transfers bool // the plan has transfers
 
-	actionCosts []actionCost                // by stage and kind
-	buffers     [][effects.NumPlaces]buffer // by stage: the buffers of the stage's inputs, outputs and gradients
-	holdings    []holding                   // by stage and kind
-	crossings   [][]crossing                // by stage and kind
-	kept        [][]buffer                  // by rank: the receive buffers, one for each microbatch, that exist for the whole step
-	sizes       []lengths.Size              // by microbatch; nil if all microbatches have the same costs
-	reloaded    [][]repeats.Runs            // by rank; see level
-	copies      []weightCopies              // by stage: the copies of weights; nil if the plan makes none
+	actionCosts []actionCost                     // by stage and kind
+	buffers     [][effects.NumBufferKinds]buffer // by stage: the buffers of the stage's inputs, outputs and gradients
+	holdings    []holding                        // by stage and kind
+	crossings   [][]crossing                     // by stage and kind
+	kept        [][]buffer                       // by rank: the receive buffers, one for each microbatch, that exist for the whole step
+	sizes       []lengths.Size                   // by microbatch; nil if all microbatches have the same costs
+	reloaded    [][]repeats.Runs                 // by rank; see level
+	copies      []weightCopies                   // by stage: the copies of weights; nil if the plan makes none
 	links       passes.Links
 	routes      []route // by link
 	reducing    []int   // by rank: the lane for reductions
@@ -46,8 +46,8 @@ type simulation struct {
 	recordsDelays bool      // the simulation records delays, for the critical path
 	delays        [][]delay // by rank
 
-	visit  func(Event) // nil unless the caller requested a timeline
-	levels []level     // by rank
+	visit  func(TimedAction) // nil unless the caller requested a timeline
+	levels []level           // by rank
 
 	nextAudit int64 // the value of Work at which the next audit is due
 	fault     error

@@ -8,6 +8,6 @@ func (s *simulation) show(rank int, position, start, end int64, copied Interval,
 	l := &s.levels[rank]
 	l.apply(position, group...)
 	for i, a := range group {
-		s.visit(Event{Rank: rank, Position: position + int64(i), Action: a, Start: start, End: end, Live: l.classes, Far: l.far, Copied: copied})
+		s.visit(TimedAction{Rank: rank, Position: position + int64(i), Action: a, Start: start, End: end, Live: l.classes, Far: l.far, Copied: copied})
 	}
 }

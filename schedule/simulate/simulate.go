@@ -68,8 +68,8 @@ func Run(plan *schedule.Plan, costs *Costs, capacity int) (*Report, error) {
 	return s.report()
 }
 
-// Event is an action of a timeline.
-type Event struct {
+// TimedAction is an action of a timeline.
+type TimedAction struct {
 	Rank     int
 	Position int64 // the action's position in the rank's program, counting every repeat
 	Action   schedule.Action
@@ -87,7 +87,7 @@ type Interval struct{ Start, End int64 }
 // Timeline is like Run, but also calls visit for every action. The actions of a rank are visited in
 // order; across ranks the order is deterministic, but not chronological. Timeline runs every repeat,
 // and its report has a critical path.
-func Timeline(plan *schedule.Plan, costs *Costs, capacity int, visit func(Event)) (*Report, error) {
+func Timeline(plan *schedule.Plan, costs *Costs, capacity int, visit func(TimedAction)) (*Report, error) {
 	s, err := newSimulation(plan, costs, capacity, math.MaxInt64)
 	if err != nil {
 		return nil, err

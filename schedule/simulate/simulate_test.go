@@ -22,7 +22,7 @@ import (
 // timeline returns the times of all actions, one line per rank.
 func timeline(t testing.TB, p *schedule.Plan, costs *simulate.Costs, capacity int) ([]string, *simulate.Report) {
 	lines := make([]string, len(p.Programs))
-	report, err := simulate.Timeline(p, costs, capacity, func(e simulate.Event) {
+	report, err := simulate.Timeline(p, costs, capacity, func(e simulate.TimedAction) {
 		lines[e.Rank] += fmt.Sprintf("%v %d-%d ", e.Action, e.Start, e.End)
 	})
 	require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestBytesByHand(t *testing.T) {
 		"0F0 0SEND_F0 0F1 0SEND_F1 0WAIT_F0 0WAIT_F1 0RECV_B0 0I0 0RECV_B1 0I1 0W0 0W1",
 		"1RECV_F0 1F0 1I0 1SEND_B0 1W0 1RECV_F1 1F1 1B1 1SEND_B1")
 	var live [2][]int64
-	report, err := simulate.Timeline(p, costs, schedule.Unlimited, func(e simulate.Event) { live[e.Rank] = append(live[e.Rank], e.Live.Total()) })
+	report, err := simulate.Timeline(p, costs, schedule.Unlimited, func(e simulate.TimedAction) { live[e.Rank] = append(live[e.Rank], e.Live.Total()) })
 	require.NoError(t, err)
 	const rest = saved - freed + carry // from I to W
 	require.Equal(t, []int64{
@@ -155,7 +155,7 @@ func TestCriticalByHand(t *testing.T) {
 	report, err = simulate.Run(long, costs, schedule.Unlimited)
 	require.NoError(t, err)
 	require.Nil(t, report.Critical)
-	report, err = simulate.Timeline(long, costs, schedule.Unlimited, func(simulate.Event) {})
+	report, err = simulate.Timeline(long, costs, schedule.Unlimited, func(simulate.TimedAction) {})
 	require.NoError(t, err)
 	require.Len(t, report.Critical, 20_001)
 }

@@ -23,23 +23,23 @@ func (c class) in(pooling Pooling) class {
 	return c
 }
 
-// place is where a stage holds tensors, one for each microbatch.
-type place struct {
-	place effects.Place
+// holding is a kind of buffer that a stage holds, one for each microbatch.
+type holding struct {
+	place effects.BufferKind
 	stage int32
 }
 
 // birth is a tensor that an action writes.
 type birth struct {
 	class
-	at place
+	at holding
 }
 
 // step holds the births and the deaths at an action, which depend only on its stage and kind. The births
 // come first.
 type step struct {
 	births []birth
-	deaths []place
+	deaths []holding
 }
 
 // steps returns the steps of a plan, by stage and kind.
@@ -55,7 +55,7 @@ func steps(plan *schedule.Plan, hold Hold) [][schedule.NumKinds]step {
 
 func stepOf(plan *schedule.Plan, hold Hold, stage int, kind schedule.Kind) (s step) {
 	e := effects.OfKind(plan, stage, kind)
-	to := place{e.To, e.Stage}
+	to := holding{e.To, e.Stage}
 	switch kind {
 	case schedule.RecvF:
 		s.births = append(s.births, birth{class{Received, Forward, stage}, to})
@@ -64,7 +64,7 @@ func stepOf(plan *schedule.Plan, hold Hold, stage int, kind schedule.Kind) (s st
 	case schedule.F:
 		s.births = append(s.births, birth{class{Outputs, Forward, stage}, to})
 		if !e.Last {
-			s.births = append(s.births, birth{class{Saved, Forward, stage}, place{effects.Saved, int32(stage)}})
+			s.births = append(s.births, birth{class{Saved, Forward, stage}, holding{effects.Saved, int32(stage)}})
 		}
 	case schedule.B, schedule.I:
 		if e.To != effects.None {
@@ -79,7 +79,7 @@ func stepOf(plan *schedule.Plan, hold Hold, stage int, kind schedule.Kind) (s st
 		}
 	}
 	for ; ends != 0; ends &= ends - 1 {
-		s.deaths = append(s.deaths, place{ends.First(), int32(stage)})
+		s.deaths = append(s.deaths, holding{ends.First(), int32(stage)})
 	}
 	return s
 }

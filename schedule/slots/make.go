@@ -108,13 +108,13 @@ func counts(most map[poolKey]int) (list []Count) {
 
 // held identifies a live tensor.
 type held struct {
-	place
+	holding
 	mb int64
 }
 
 // compareHeld orders tensors by kind, stage and microbatch.
 func compareHeld(a, b held) int {
-	return cmp.Or(cmp.Compare(a.place.place, b.place.place), cmp.Compare(a.stage, b.stage), cmp.Compare(a.mb, b.mb))
+	return cmp.Or(cmp.Compare(a.holding.place, b.holding.place), cmp.Compare(a.stage, b.stage), cmp.Compare(a.mb, b.mb))
 }
 
 // tracked is the state of a class: its pool in each pooling, and the runs in the chosen one.
@@ -323,7 +323,7 @@ func (c *coloring) State(s *repeats.State) {
 	}
 	c.order = slices.SortedFunc(maps.Keys(c.live), compareHeld)
 	for _, h := range c.order {
-		if !s.Fixed(int64(h.place.place)<<32|int64(h.stage)) || !s.Moving(h.mb) {
+		if !s.Fixed(int64(h.holding.place)<<32|int64(h.stage)) || !s.Moving(h.mb) {
 			return
 		}
 	}
@@ -364,7 +364,7 @@ func (c *coloring) Moves(deltas []int64) (shift, limit int64) {
 			return 0, 0
 		}
 		for _, e := range c.ended {
-			if e.place == c.order[i].place && (c.order[i].mb-e.mb)%shift == 0 && (c.order[i].mb-e.mb)/shift > 0 {
+			if e.holding == c.order[i].holding && (c.order[i].mb-e.mb)%shift == 0 && (c.order[i].mb-e.mb)/shift > 0 {
 				limit = min(limit, (c.order[i].mb-e.mb)/shift-1)
 			}
 		}

@@ -41,7 +41,7 @@ func LeastSends(plan *schedule.Plan, costs *simulate.Costs) (int, error) {
 		most = max(most, sends)
 	}
 	free, received := listed(plan, lists), map[schedule.Action]int64{}
-	report, err := simulate.Timeline(free, costs, plan.Capacity, func(e simulate.Event) {
+	report, err := simulate.Timeline(free, costs, plan.Capacity, func(e simulate.TimedAction) {
 		if send := sendOf(e.Action); send != 0 {
 			received[send] = max(received[send], e.End)
 		}

@@ -61,22 +61,24 @@ type Subject[T any] struct {
 	Close func() error
 }
 
-// Kind is the kind of a tensor that the suite requests.
-type Kind uint8
+// TensorKind is the kind of a tensor that the suite requests.
+type TensorKind uint8
 
 // Kinds of tensors.
 const (
-	Part    Kind = iota // a part of a batch entry
-	Input               // an input of the stage
-	GradOut             // the gradient of an output
+	Part    TensorKind = iota // a part of a batch entry
+	Input                     // an input of the stage
+	GradOut                   // the gradient of an output
 )
 
 // String returns the kind in words, for messages.
-func (k Kind) String() string { return [...]string{"entry part", "input", "gradient of output"}[k] }
+func (k TensorKind) String() string {
+	return [...]string{"entry part", "input", "gradient of output"}[k]
+}
 
 // Want describes the tensor to make.
 type Want struct {
-	Kind       Kind
+	Kind       TensorKind
 	Index      int    // of the part in Config.Parts, or of the port
 	Name       string // of the part or the port
 	Microbatch int

@@ -33,20 +33,20 @@ const (
 type differences[T any] struct {
 	*trial[T]
 	set   setting[T]
-	shift func(at place, x []float64) (moved bool) // moves an input; nil moves none
-	err   error                                    // from reading or writing a tensor
+	shift func(at tensorKey, x []float64) (moved bool) // moves an input; nil moves none
+	err   error                                        // from reading or writing a tensor
 
 	// Results of the last step.
-	values, gradIns, outputs map[place][]float64 // unmoved inputs, gradients of inputs, and outputs
-	total, norm              float64             // L, and the norm of its terms
+	values, gradIns, outputs map[tensorKey][]float64 // unmoved inputs, gradients of inputs, and outputs
+	total, norm              float64                 // L, and the norm of its terms
 }
 
 // target is a quantity whose gradient is compared: a weight, or an input in all microbatches.
 type target struct {
 	what     string
-	at       []place             // its tensors
-	value    map[place][]float64 // before it is moved
-	gradient map[place][]float64
+	at       []tensorKey             // its tensors
+	value    map[tensorKey][]float64 // before it is moved
+	gradient map[tensorKey][]float64
 }
 
 // differences compares the gradients of weights and inputs with differences of the losses.
@@ -103,7 +103,7 @@ func (d *differences[T]) weights() (targets []*target) {
 			d.suite.note(fmt.Sprintf("the Use of %q has no Weight: its gradient was not compared with differences of the losses", use.Name))
 			continue
 		}
-		at := place{gradients, -1, i}
+		at := tensorKey{gradients, -1, i}
 		x := d.read(use.Weight)
 		scale := max(spread(x), 1)
 		for k := range x {
@@ -111,8 +111,8 @@ func (d *differences[T]) weights() (targets []*target) {
 		}
 		d.write(use.Weight, x)
 		targets = append(targets, &target{
-			what: fmt.Sprintf("parameter %d (%s)", i, use.Name), at: []place{at},
-			value: map[place][]float64{at: x}, gradient: map[place][]float64{},
+			what: fmt.Sprintf("parameter %d (%s)", i, use.Name), at: []tensorKey{at},
+			value: map[tensorKey][]float64{at: x}, gradient: map[tensorKey][]float64{},
 		})
 	}
 	return targets
@@ -126,7 +126,7 @@ func (d *differences[T]) inputs() (targets []*target) {
 		}
 		in := &target{what: fmt.Sprintf("input %d (%s)", i, port.Name), value: d.values, gradient: d.gradIns}
 		for m := range differenceMicrobatches {
-			in.at = append(in.at, place{gradIns, m, i})
+			in.at = append(in.at, tensorKey{gradIns, m, i})
 		}
 		targets = append(targets, in)
 	}
@@ -145,7 +145,7 @@ func (d *differences[T]) compare(t *target) {
 		}
 	}
 	for number := 1; number <= 2; number++ {
-		direction := map[place][]float64{}
+		direction := map[tensorKey][]float64{}
 		var along, squares float64
 		for _, at := range t.at {
 			scale, v := spread(t.value[at]), make([]float64, len(t.value[at]))
@@ -179,10 +179,10 @@ func (d *differences[T]) compare(t *target) {
 }
 
 // central returns the central difference of L along a direction, and false after an error.
-func (d *differences[T]) central(t *target, direction map[place][]float64, h float64) (float64, bool) {
+func (d *differences[T]) central(t *target, direction map[tensorKey][]float64, h float64) (float64, bool) {
 	var totals [2]float64
 	for i, sign := range []float64{h, -h} {
-		moved := func(at place) []float64 {
+		moved := func(at tensorKey) []float64 {
 			x := slices.Clone(t.value[at])
 			for k := range x {
 				x[k] += sign * direction[at][k]
@@ -193,7 +193,7 @@ func (d *differences[T]) central(t *target, direction map[place][]float64, h flo
 			d.write(d.params[at.index].Weight, moved(at))
 			defer d.write(d.params[at.index].Weight, t.value[at])
 		}
-		d.shift = func(at place, x []float64) bool {
+		d.shift = func(at tensorKey, x []float64) bool {
 			if !slices.Contains(t.at, at) {
 				return false
 			}
@@ -213,7 +213,7 @@ func (d *differences[T]) central(t *target, direction map[place][]float64, h flo
 // step runs the first step of a new runner, with the same draws as all others, and computes L.
 func (d *differences[T]) step() bool {
 	d.total, d.norm = 0, 0
-	d.values, d.gradIns, d.outputs = map[place][]float64{}, map[place][]float64{}, map[place][]float64{}
+	d.values, d.gradIns, d.outputs = map[tensorKey][]float64{}, map[tensorKey][]float64{}, map[tensorKey][]float64{}
 	x, ok := d.start(d.set)
 	if !ok {
 		return false
@@ -253,11 +253,11 @@ func (d *differences[T]) visit(v visit[T], run func() error) error {
 	m := v.mb.Index()
 	for i, h := range v.out {
 		if !d.spec.Outputs[i].NoGrad {
-			d.outputs[place{outputs, m, i}] = d.read(h)
+			d.outputs[tensorKey{outputs, m, i}] = d.read(h)
 		}
 	}
 	for i, h := range v.gradOut {
-		if out := d.outputs[place{outputs, m, i}]; !d.spec.Outputs[i].NoGrad {
+		if out := d.outputs[tensorKey{outputs, m, i}]; !d.spec.Outputs[i].NoGrad {
 			for k, g := range d.read(h) {
 				d.add(g * out[k])
 			}
@@ -265,7 +265,7 @@ func (d *differences[T]) visit(v visit[T], run func() error) error {
 	}
 	for i, h := range v.gradIn {
 		if !d.spec.Inputs[i].NoGrad {
-			d.gradIns[place{gradIns, m, i}] = d.read(h)
+			d.gradIns[tensorKey{gradIns, m, i}] = d.read(h)
 		}
 	}
 	return nil
@@ -276,7 +276,7 @@ func (d *differences[T]) made(want Want, h T) {
 	if want.Kind != Input || d.spec.Inputs[want.Index].NoGrad {
 		return
 	}
-	at, x := place{gradIns, want.Microbatch, want.Index}, d.read(h)
+	at, x := tensorKey{gradIns, want.Microbatch, want.Index}, d.read(h)
 	if d.shift == nil {
 		d.values[at] = x
 	} else if d.shift(at, x) {
@@ -308,8 +308,8 @@ func (d *differences[T]) write(h T, x []float64) {
 }
 
 // draw returns element k of a direction, in [-1, 1).
-func (d *differences[T]) draw(at place, number, k int) float64 {
-	return float64(Want{Kind: Kind(at.kind), Index: at.index, Microbatch: at.microbatch&0xff | number<<8}.Float(k))
+func (d *differences[T]) draw(at tensorKey, number, k int) float64 {
+	return float64(Want{Kind: TensorKind(at.kind), Index: at.index, Microbatch: at.microbatch&0xff | number<<8}.Float(k))
 }
 
 // spread returns the root mean square of numbers, or 1 if they are all 0.

@@ -12,12 +12,12 @@ import (
 
 // numbers is the part of a step's result that the stage determines.
 type numbers struct {
-	digests map[place]uint64
+	digests map[tensorKey]uint64
 	losses  []loss.Value
 }
 
-// place identifies a tensor of a step.
-type place struct {
+// tensorKey identifies a tensor of a step.
+type tensorKey struct {
 	kind       placeKind
 	microbatch int // -1 for a gradient
 	index      int
@@ -34,8 +34,8 @@ const (
 	allNumbers = outputs | gradIns | gradients | lossValues
 )
 
-// String describes the place for messages.
-func (p place) String() string {
+// String describes the tensor for messages.
+func (p tensorKey) String() string {
 	switch p.kind {
 	case outputs:
 		return fmt.Sprintf("output %d of microbatch %d", p.index, p.microbatch)
@@ -51,13 +51,13 @@ func digestOf(data []byte) uint64 { return maphash.Bytes(digestSeed, data) }
 
 // difference returns the first number of the given kinds in which two steps differ, or "".
 func (n numbers) difference(other numbers, kinds placeKind) string {
-	var places []place
+	var places []tensorKey
 	for p := range n.digests {
 		if p.kind&kinds != 0 {
 			places = append(places, p)
 		}
 	}
-	slices.SortFunc(places, func(a, b place) int {
+	slices.SortFunc(places, func(a, b tensorKey) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.microbatch, b.microbatch), cmp.Compare(a.index, b.index))
 	})
 	for _, p := range places {

@@ -167,7 +167,7 @@ func (s *suite[T]) add() {
 			return
 		}
 		for _, i := range emptied {
-			at := place{gradients, -1, i}
+			at := tensorKey{gradients, -1, i}
 			if got.digests[at] == s.several.digests[at] {
 				t.fault(IgnoresAdd, "the gradient of parameter %d (%s) contains only the last microbatch", i, t.params[i].Name)
 			}

@@ -77,11 +77,11 @@ type probe[T any] struct {
 	spec    stages.Spec
 	trial   *trial[T]
 	failed  error // returned by the last call of the stage
-	digests map[place]uint64
+	digests map[tensorKey]uint64
 }
 
 func (p *probe[T]) reset() {
-	p.failed, p.digests = nil, map[place]uint64{}
+	p.failed, p.digests = nil, map[tensorKey]uint64{}
 }
 
 // errUnwound marks a call that did not return.
@@ -105,7 +105,7 @@ func (p *probe[T]) visit(v visit[T], run func() error) error {
 			continue
 		}
 		p.trial.watch.note(h, asOutput, fmt.Sprintf("its output %d", i))
-		p.digests[place{outputs, v.mb.Index(), i}] = p.trial.digest(h)
+		p.digests[tensorKey{outputs, v.mb.Index(), i}] = p.trial.digest(h)
 	}
 	for i, h := range v.gradIn {
 		port := p.spec.Inputs[i]
@@ -116,7 +116,7 @@ func (p *probe[T]) visit(v visit[T], run func() error) error {
 			p.trial.fault(GradInUnwanted, "it returns a gradient of input %d (%s), which is declared NoGrad", i, port.Name)
 		case !port.NoGrad:
 			p.trial.watch.note(h, asGradient, fmt.Sprintf("its gradIn %d", i))
-			p.digests[place{gradIns, v.mb.Index(), i}] = p.trial.digest(h)
+			p.digests[tensorKey{gradIns, v.mb.Index(), i}] = p.trial.digest(h)
 		}
 	}
 	return nil

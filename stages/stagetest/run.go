@@ -71,7 +71,7 @@ func (x *run[T]) do(m int, what string, call func() (*runner.Result, error)) (n 
 	n = numbers{digests: t.probe.digests, losses: result.Losses}
 	for i := range t.params {
 		if t.params[i].Contributes != batchctx.Frozen {
-			n.digests[place{gradients, -1, i}] = t.digest(t.params[i].Grad)
+			n.digests[tensorKey{gradients, -1, i}] = t.digest(t.params[i].Grad)
 		}
 	}
 	return n, nil

@@ -25,8 +25,8 @@ type trial[T any] struct {
 	losses  []loss.Def
 	watch   *watch[T]
 	space   memory.Space[T]
-	probe   *probe[T]       // of the last setting
-	sizes   map[place]int64 // of outputs, in bytes
+	probe   *probe[T]           // of the last setting
+	sizes   map[tensorKey]int64 // of outputs, in bytes
 
 	where  string // setting and number of microbatches, for messages
 	faults int    // number of faults found in this step
@@ -61,7 +61,7 @@ func (s *suite[T]) open() (*trial[T], bool) {
 		s.report(BadConfig, "Config.New fails: %v", err)
 		return nil, false
 	}
-	t := &trial[T]{suite: s, subject: subject, sizes: map[place]int64{}}
+	t := &trial[T]{suite: s, subject: subject, sizes: map[tensorKey]int64{}}
 	if err := subject.validate(); err != nil {
 		s.report(BadConfig, "%v", err)
 		t.end()
@@ -283,7 +283,7 @@ func (t *trial[T]) sink(s setting[T]) stages.Stage[T] {
 		Declares: stages.Spec{Name: "stagetest sink", Inputs: t.spec.Outputs},
 		ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[T], in, _ []T) error {
 			for i, h := range in {
-				t.sizes[place{outputs, mb.Index(), i}] = t.space.Bytes(h)
+				t.sizes[tensorKey{outputs, mb.Index(), i}] = t.space.Bytes(h)
 			}
 			return nil
 		},
@@ -297,7 +297,7 @@ func (t *trial[T]) sink(s setting[T]) stages.Stage[T] {
 				}
 				h, err := t.make(s, Want{
 					Kind: GradOut, Index: i, Name: port.Name, Microbatch: mb.Index(), Class: memory.ActGrad,
-					Bytes: t.sizes[place{outputs, mb.Index(), i}],
+					Bytes: t.sizes[tensorKey{outputs, mb.Index(), i}],
 				})
 				if err != nil {
 					return err

@@ -136,10 +136,10 @@ func laidOut(t *testing.T, plan *schedule.Plan, profile *layout.Profile, shapes 
 }
 
 // events returns the allocations and frees of rank 0.
-func events(made *layout.Memory) []cachingsim.Event {
-	var list []cachingsim.Event
+func events(made *layout.Memory) []cachingsim.AllocEvent {
+	var list []cachingsim.AllocEvent
 	for change := range made.All(0) {
-		e := cachingsim.Event{ID: change.Serial}
+		e := cachingsim.AllocEvent{ID: change.Serial}
 		if change.Alloc {
 			e.Bytes = change.Bytes
 		}

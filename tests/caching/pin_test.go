@@ -23,16 +23,16 @@ func TestSmallTablesPinSegments(t *testing.T) {
 	const tables, table = 32, 1600 << 10
 	profile := m.profile(4, tokens)
 	step := events(laidOut(t, planned(t, training{schedule: "1f1b", ranks: 4}, profile, 16), profile, nil))
-	var filling []cachingsim.Event
+	var filling []cachingsim.AllocEvent
 	for i, e := range step {
 		filling = append(filling, e)
 		if every := len(step) / (tables + 1); i%every == every-1 && i/every < tables {
-			filling = append(filling, cachingsim.Event{ID: -1 - i, Bytes: table})
+			filling = append(filling, cachingsim.AllocEvent{ID: -1 - i, Bytes: table})
 		}
 	}
 	for _, expandable := range []bool{false, true} {
 		a := cachingsim.New(cachingsim.Config{Expandable: expandable})
-		for _, events := range [][]cachingsim.Event{step, step, filling} {
+		for _, events := range [][]cachingsim.AllocEvent{step, step, filling} {
 			_, err := a.Replay(events)
 			require.NoError(t, err)
 		}

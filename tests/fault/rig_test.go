@@ -238,11 +238,11 @@ func (r *rig) clean(mode schedule.Mode, m int) outcome {
 	r.events.plan(-1, returns, nil)
 	result, err := r.step(context.Background(), mode, m)
 	require.NoError(r.t, err)
-	return r.settle(mode, result)
+	return r.readAndUpdate(mode, result)
 }
 
-// settle reads the numbers of a step, and updates the weights, so that no two steps are equal.
-func (r *rig) settle(mode schedule.Mode, result *runner.Result) outcome {
+// readAndUpdate reads the numbers of a step, and updates the weights, so that no two steps are equal.
+func (r *rig) readAndUpdate(mode schedule.Mode, result *runner.Result) outcome {
 	r.t.Helper()
 	require.Zero(r.t, result.Excess)
 	require.Zero(r.t, result.Growth.Bytes)

@@ -227,7 +227,7 @@ func TestEntryEndsWithNext(t *testing.T) {
 			}
 			requireReleased(t, before, r.pool.book())
 			if last == nil {
-				require.Equal(t, intact.clean(schedule.Training, 2), r.settle(schedule.Training, result))
+				require.Equal(t, intact.clean(schedule.Training, 2), r.readAndUpdate(schedule.Training, result))
 			}
 			require.Equal(t, intact.clean(schedule.Training, 2), r.clean(schedule.Training, 2))
 			requireReleased(t, before, r.pool.book())

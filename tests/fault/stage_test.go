@@ -186,7 +186,7 @@ func TestOneStepAtATime(t *testing.T) {
 		return r.fill(e)
 	})
 	require.NoError(t, err)
-	require.Equal(t, intact.clean(schedule.Training, 3), r.settle(schedule.Training, result))
+	require.Equal(t, intact.clean(schedule.Training, 3), r.readAndUpdate(schedule.Training, result))
 	requireReleased(t, before, r.pool.book())
 }
 
@@ -230,7 +230,7 @@ func TestSmallArena(t *testing.T) {
 			before := r.pool.book()
 			result, err := r.step(context.Background(), schedule.Training, 3)
 			if err == nil {
-				require.Equal(t, want, r.settle(schedule.Training, result))
+				require.Equal(t, want, r.readAndUpdate(schedule.Training, result))
 				worked++
 			} else {
 				require.Zero(t, worked, "a step fails with more memory: %v", err)

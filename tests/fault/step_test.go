@@ -47,7 +47,7 @@ func everyEvent(t *testing.T, d design, mode schedule.Mode) {
 			e := broken.events.provoke(target, f, func(ctx context.Context) (*runner.Result, error) { return broken.step(ctx, mode, m) })
 			if f == cancels && (at.place == atEnd || at.action == actions[len(actions)-1]) {
 				require.NoError(t, e.err, "a cancellation has no effect after the last action has begun")
-				require.Equal(t, intact.clean(mode, m), broken.settle(mode, e.result))
+				require.Equal(t, intact.clean(mode, m), broken.readAndUpdate(mode, e.result))
 			} else {
 				broken.events.require(t, e, actions)
 			}

@@ -90,8 +90,8 @@ func (l *language) step(ctx context.Context, m int) (*runner.Result, error) {
 	}))
 }
 
-// settle updates the weights and reads all of them.
-func (l *language) settle(result *runner.Result, err error) []any {
+// updateAndRead updates the weights and reads all of them.
+func (l *language) updateAndRead(result *runner.Result, err error) []any {
 	l.t.Helper()
 	require.NoError(l.t, err)
 	require.NoError(l.t, l.model.Update(transformer.AdamW{LearningRate: 0.01}, result, 1))
@@ -106,7 +106,7 @@ func (l *language) settle(result *runner.Result, err error) []any {
 
 func (l *language) clean(m int) []any {
 	l.events.plan(-1, returns, nil)
-	return l.settle(l.step(context.Background(), m))
+	return l.updateAndRead(l.step(context.Background(), m))
 }
 
 func (l *language) book() book { return bookOf(l.dev, nil) }

@@ -173,7 +173,7 @@ func checkPeak(t *testing.T, s setup, m int) (peaks []int64) {
 
 // checkClasses compares the bytes of a rank at its peak, class by class, with the sum of the plan's
 // and the model's.
-func checkClasses(t *testing.T, ran *runner.RankResult, planned *layout.Rank, model *memory.Stats) {
+func checkClasses(t *testing.T, ran *runner.RankResult, planned *layout.RankLayout, model *memory.Stats) {
 	t.Helper()
 	require.Equal(t, ran.Peak, ran.PeakClasses.Total())
 	step := ran.PeakClasses

@@ -81,7 +81,7 @@ func (r *rewinder) begin(s *snapshot.Segment) error {
 	return r.insert(segment)
 }
 
-func (r *rewinder) undo(e *snapshot.Entry) error {
+func (r *rewinder) undo(e *snapshot.TraceEntry) error {
 	switch e.Action {
 	case snapshot.Alloc:
 		return r.unalloc(e)
@@ -106,7 +106,7 @@ const (
 )
 
 // unalloc removes the block that the entry allocated.
-func (r *rewinder) unalloc(e *snapshot.Entry) error {
+func (r *rewinder) unalloc(e *snapshot.TraceEntry) error {
 	segment, at, ok := r.find(e.Address)
 	if !ok {
 		return errors.New("nothing is live there")
@@ -125,7 +125,7 @@ func (r *rewinder) unalloc(e *snapshot.Entry) error {
 }
 
 // unfree restores the block whose bytes the entry returned to the pool.
-func (r *rewinder) unfree(e *snapshot.Entry) error {
+func (r *rewinder) unfree(e *snapshot.TraceEntry) error {
 	segment := r.around(e.Address)
 	if segment == nil {
 		return errors.New("it is in no segment")
@@ -153,7 +153,7 @@ func (r *rewinder) unfree(e *snapshot.Entry) error {
 }
 
 // unrequest makes the block live that the entry freed.
-func (r *rewinder) unrequest(e *snapshot.Entry) error {
+func (r *rewinder) unrequest(e *snapshot.TraceEntry) error {
 	segment, at, ok := r.find(e.Address)
 	if !ok || segment.Blocks[at].State != snapshot.Pending {
 		return errors.New("nothing is pending there")
@@ -189,7 +189,7 @@ func (r *rewinder) insert(s snapshot.Segment) error {
 }
 
 // remove removes the range of an entry: a whole segment, or a part of an expandable one.
-func (r *rewinder) remove(e *snapshot.Entry) error {
+func (r *rewinder) remove(e *snapshot.TraceEntry) error {
 	segment := r.around(e.Address)
 	if segment == nil || e.Size <= 0 || e.Address+e.Size > segment.End() {
 		return errors.New("no segment has that range")

@@ -223,9 +223,9 @@ func (j *job) close() {
 	})
 }
 
-// settle ends the run on a rank whose step has failed, as trainers do: all ranks begin a step with a
+// endRun ends the run on a rank whose step has failed, as trainers do: all ranks begin a step with a
 // hello of its own. A rank that begins a step at the same time does not begin it.
-func (j *job) settle(ctx context.Context, rank int) error {
+func (j *job) endRun(ctx context.Context, rank int) error {
 	for {
 		err := j.ends[rank].Begin(ctx, []byte("the end of the run"))
 		if err == nil {
@@ -252,7 +252,7 @@ func (j *job) step() ([]ending, error) {
 	j.each(func(rank int) {
 		e := &endings[rank]
 		defer func() {
-			if e.panicked = recover(); e.result == nil && errors.Is(j.settle(ctx, rank), errStuck) {
+			if e.panicked = recover(); e.result == nil && errors.Is(j.endRun(ctx, rank), errStuck) {
 				e.err = errStuck
 			}
 		}()

@@ -62,7 +62,7 @@ func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p
 	cfg := runner.Config[number]{
 		Stages: list, Gradients: calculator{},
 		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
-		Plan: runner.Plan{Placement: place, Rule: s.Rule},
+		Plan:   runner.Plan{Placement: place, Rule: s.Rule},
 		Topology: runner.Topology[number]{
 			Capacity: capacity, Stall: time.Hour,
 			Copy: func(_, _ int, h number) (number, error) { return num(*h), nil },

@@ -16,6 +16,6 @@
 // process: in that case, all ranks are goroutines, and the methods of the nil Process support this.
 // After [Process.Join] all processes train in the same way. The first one leads: it writes the log, the
 // manifests of checkpoints and the page. [Process.Step] sends it the memory log of the other ranks, and
-// [Process.JoinActions] their last actions. [Process.Settle] makes all processes end the run in the same
+// [Process.JoinActions] their last actions. [Process.AgreeOnEnd] makes all processes end the run in the same
 // way. [Process.Answer] answers weir status and weir hang.
 package job

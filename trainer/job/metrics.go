@@ -18,7 +18,7 @@ import (
 
 // Hooks returns the runner's hooks for the metrics. A process that does not lead keeps its
 // samples for the leader until the end of the step.
-func (w *Process) Hooks(run *metrics.Run) runner.Hooks {
+func (w *Process) Hooks(run *metrics.Recorder) runner.Hooks {
 	hooks := run.Hooks()
 	if !w.Leads() {
 		hooks.Microbatch = func(s *memory.Sample) {
@@ -65,7 +65,7 @@ func halve(samples []memory.Sample) []memory.Sample {
 
 // Step runs a step, and sends the samples of all processes to the leader, which writes them to
 // the log of run. If the step fails, its samples are dropped.
-func (w *Process) Step(ctx context.Context, run *metrics.Run, step func() (*runner.Result, error)) (*runner.Result, error) {
+func (w *Process) Step(ctx context.Context, run *metrics.Recorder, step func() (*runner.Result, error)) (*runner.Result, error) {
 	if w == nil {
 		return step()
 	}
@@ -106,7 +106,7 @@ func (h *history) behind(theirs *history) time.Duration {
 
 // JoinActions sends the last actions of all ranks, and their waits, to all processes. The leader
 // shows them on its page.
-func (w *Process) JoinActions(run *metrics.Run) error {
+func (w *Process) JoinActions(run *metrics.Recorder) error {
 	if w == nil {
 		return nil
 	}

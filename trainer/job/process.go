@@ -66,7 +66,7 @@ type Local interface {
 // before if the run resumes. Messages for people are passed to say. Ranks do not connect until
 // Join.
 func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func(line string)) (*Process, error) {
-	place, err := launch.Place{Token: getenv("WEIR_TOKEN")}, error(nil)
+	place, err := launch.Rendezvous{Token: getenv("WEIR_TOKEN")}, error(nil)
 	if o.Launcher != "none" {
 		place, err = launch.Find(getenv)
 	}

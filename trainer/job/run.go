@@ -204,7 +204,7 @@ func (s *Session) save() error {
 // finish ends the run in all processes: it writes the last checkpoint and the results, also of a run
 // that was interrupted or has failed, and returns the reason of the end.
 func (s *Session) finish(ctx context.Context, err error) error {
-	err = s.Process.Settle(ctx, s.Done, err)
+	err = s.Process.AgreeOnEnd(ctx, s.Done, err)
 	interrupted := errors.Is(err, ErrInterrupted)
 	sound := err == nil || interrupted || errors.Is(err, atomicfile.ErrWriting) // the weights are valid
 	save, fault := s.Process.Agree(context.Background(), s.Checkpoint != "" && sound && s.Done > s.First && s.saved != s.Done)

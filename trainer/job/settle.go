@@ -15,7 +15,7 @@ import (
 // ErrInterrupted is returned for a run that was asked to end.
 var ErrInterrupted = errors.New("interrupted")
 
-// ExitStatus returns the exit status of a process of the job for an error returned by Settle, as
+// ExitStatus returns the exit status of a process of the job for an error returned by AgreeOnEnd, as
 // launch.ExitStatus does for other errors.
 func ExitStatus(err error) int {
 	switch {
@@ -36,21 +36,21 @@ type ending struct {
 	Failed      string
 }
 
-// endHello is the hello with which Settle begins a step of the transport. Ranks that begin a training
+// endHello is the hello with which AgreeOnEnd begins a step of the transport. Ranks that begin a training
 // step at the same time have another hello, so that no rank begins its step, and each learns that the
 // run ends.
 const endHello = "the end of the run"
 
-// maxSettling is the maximum number of times that Settle begins again because other ranks were still
+// maxEndAttempts is the maximum number of times that AgreeOnEnd begins again because other ranks were still
 // in a step.
-const maxSettling = 16
+const maxEndAttempts = 16
 
-// Settle makes all processes end the run in the same way. err is this process's result after done
-// steps. A process may call Settle at any time, also while the others are in a step or begin the next
-// one: their step then fails, and they must call Settle too. Settle returns the error of this process
+// AgreeOnEnd makes all processes end the run in the same way. err is this process's result after done
+// steps. A process may call AgreeOnEnd at any time, also while the others are in a step or begin the next
+// one: their step then fails, and they must call AgreeOnEnd too. AgreeOnEnd returns the error of this process
 // or of another one, if any has failed; otherwise ErrInterrupted if the context of any process ended
 // the run.
-func (w *Process) Settle(ctx context.Context, done int, err error) error {
+func (w *Process) AgreeOnEnd(ctx context.Context, done int, err error) error {
 	interrupted := err != nil && ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx)) || w.consequence(err))
 	if w == nil && interrupted {
 		return ErrInterrupted
@@ -67,7 +67,7 @@ func (w *Process) Settle(ctx context.Context, done int, err error) error {
 		mine.Failed = err.Error()
 	}
 	var fault, failed error
-	for range maxSettling {
+	for range maxEndAttempts {
 		interrupted, failed = mine.Interrupted, nil
 		fault = w.each(func(_ int, end *tcp.Endpoint[kernels.Buffer]) error {
 			return end.Begin(context.Background(), []byte(endHello))

@@ -44,7 +44,7 @@ func (w *Watch) URL() string {
 }
 
 // Step shows a step. steps is the total number of steps, and subtitle is the page's subtitle.
-func (w *Watch) Step(run *metrics.Run, l Line, steps int, subtitle string) error {
+func (w *Watch) Step(run *metrics.Recorder, l Line, steps int, subtitle string) error {
 	if w.live != nil {
 		err := w.live.Update(func(to io.Writer) error {
 			page := run.Page()

@@ -42,7 +42,7 @@ func TestNilWorld(t *testing.T) {
 				case method.Type.IsVariadic() && k == method.Type.NumIn()-1:
 				case of == reflect.TypeFor[context.Context]():
 					args = append(args, reflect.ValueOf(t.Context()))
-				case of == reflect.TypeFor[*metrics.Run]():
+				case of == reflect.TypeFor[*metrics.Recorder]():
 					args = append(args, reflect.ValueOf(metrics.New(1)))
 				case of.Kind() == reflect.Func:
 					args = append(args, reflect.MakeFunc(of, func([]reflect.Value) (results []reflect.Value) {
@@ -105,7 +105,7 @@ func each(all []*Process, f func(w *Process) error) []error {
 
 // steps runs a step of both processes, in which process 1 has some microbatches, and returns the
 // errors.
-func steps(t *testing.T, all []*Process, runs []*metrics.Run, number int64, microbatches int, fails error) {
+func steps(t *testing.T, all []*Process, runs []*metrics.Recorder, number int64, microbatches int, fails error) {
 	t.Helper()
 	for process, err := range each(all, func(w *Process) error {
 		run := runs[w.process]
@@ -136,7 +136,7 @@ func steps(t *testing.T, all []*Process, runs []*metrics.Run, number int64, micr
 func TestSamples(t *testing.T) {
 	all := worlds(t, 2)
 	var log strings.Builder
-	runs := []*metrics.Run{metrics.New(2), metrics.New(2)}
+	runs := []*metrics.Recorder{metrics.New(2), metrics.New(2)}
 	for i, run := range runs {
 		cfg := metrics.Config{Spaces: []metrics.Space{nothing{}, nothing{}}}
 		if i == 0 {
@@ -258,7 +258,7 @@ func TestSaveLeavesTheMetadata(t *testing.T) {
 
 // When one process ends the run, all end it in the same way, whatever the others do at that time, and
 // within seconds.
-func TestSettle(t *testing.T) {
+func TestAgreeOnEnd(t *testing.T) {
 	step := func(w *Process) error {
 		if err := w.ends[0].Begin(context.Background(), []byte("a step")); err != nil {
 			return err
@@ -294,9 +294,9 @@ func TestSettle(t *testing.T) {
 			began := time.Now()
 			errs := each(all, func(w *Process) error {
 				if w.process == 0 {
-					return w.Settle(test.ctx, 5, test.err)
+					return w.AgreeOnEnd(test.ctx, 5, test.err)
 				}
-				return w.Settle(t.Context(), 5, test.other(w))
+				return w.AgreeOnEnd(t.Context(), 5, test.other(w))
 			})
 			require.Less(t, time.Since(began), time.Minute)
 			for process, want := range test.want {

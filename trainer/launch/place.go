@@ -10,8 +10,8 @@ import (
 // ErrEnvironment is returned if variables of a launcher contradict each other.
 var ErrEnvironment = errors.New("launch: the environment contradicts itself")
 
-// Place is the position of this process in its job, according to its launcher.
-type Place struct {
+// Rendezvous is the position of this process in its job, according to its launcher.
+type Rendezvous struct {
 	Launcher   string // "" if there is none
 	Rank, Size int    // Size is 0 if the launcher does not provide it
 	Address    string // rank 0's address, as in tcp.Config; "" if the launcher does not provide it
@@ -19,7 +19,7 @@ type Place struct {
 }
 
 // String returns a description for messages.
-func (p Place) String() string {
+func (p Rendezvous) String() string {
 	if p.Launcher == "" {
 		return "no launcher"
 	}
@@ -56,10 +56,10 @@ var launchers = []struct {
 	{name: "Kubernetes", rank: "JOB_COMPLETION_INDEX", unsized: true},
 }
 
-// Find returns the place that the innermost launcher defines in an environment. Under every
+// Find returns the position that the innermost launcher defines in an environment. Under every
 // launcher, WEIR_TOKEN is the token.
-func Find(getenv func(name string) string) (Place, error) {
-	p := Place{Token: getenv(weirToken)}
+func Find(getenv func(name string) string) (Rendezvous, error) {
+	p := Rendezvous{Token: getenv(weirToken)}
 	for _, l := range launchers {
 		rank, size := getenv(l.rank), ""
 		if rank == "" {

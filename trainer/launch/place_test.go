@@ -14,15 +14,15 @@ func TestFind(t *testing.T) {
 	slurm := map[string]string{"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}
 	for name, test := range map[string]struct {
 		env  map[string]string
-		want launch.Place
+		want launch.Rendezvous
 	}{
-		"none":       {nil, launch.Place{}},
-		"Slurm":      {slurm, launch.Place{Launcher: "Slurm", Rank: 3, Size: 8}},
-		"Open MPI":   {with(slurm, "OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2", "PMIX_RANK", "1"), launch.Place{Launcher: "Open MPI", Rank: 1, Size: 2}},
-		"PMI":        {with(slurm, "PMI_RANK", "0", "PMI_SIZE", "2", "WEIR_TOKEN", "s"), launch.Place{Launcher: "PMI", Size: 2, Token: "s"}},
-		"torchrun":   {with(slurm, "RANK", "1", "WORLD_SIZE", "4", "MASTER_ADDR", "::1", "MASTER_PORT", "29500"), launch.Place{Launcher: "torchrun", Rank: 1, Size: 4, Address: "tcp:[::1]:29500"}},
-		"Kubernetes": {with(nil, "JOB_COMPLETION_INDEX", "5"), launch.Place{Launcher: "Kubernetes", Rank: 5}},
-		"weir":       {with(slurm, "RANK", "x", "WEIR_RANK", "1", "WEIR_SIZE", "2", "WEIR_ADDRESS", "unix:/j", "WEIR_TOKEN", "t"), launch.Place{Launcher: "weir launch", Rank: 1, Size: 2, Address: "unix:/j", Token: "t"}},
+		"none":       {nil, launch.Rendezvous{}},
+		"Slurm":      {slurm, launch.Rendezvous{Launcher: "Slurm", Rank: 3, Size: 8}},
+		"Open MPI":   {with(slurm, "OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2", "PMIX_RANK", "1"), launch.Rendezvous{Launcher: "Open MPI", Rank: 1, Size: 2}},
+		"PMI":        {with(slurm, "PMI_RANK", "0", "PMI_SIZE", "2", "WEIR_TOKEN", "s"), launch.Rendezvous{Launcher: "PMI", Size: 2, Token: "s"}},
+		"torchrun":   {with(slurm, "RANK", "1", "WORLD_SIZE", "4", "MASTER_ADDR", "::1", "MASTER_PORT", "29500"), launch.Rendezvous{Launcher: "torchrun", Rank: 1, Size: 4, Address: "tcp:[::1]:29500"}},
+		"Kubernetes": {with(nil, "JOB_COMPLETION_INDEX", "5"), launch.Rendezvous{Launcher: "Kubernetes", Rank: 5}},
+		"weir":       {with(slurm, "RANK", "x", "WEIR_RANK", "1", "WEIR_SIZE", "2", "WEIR_ADDRESS", "unix:/j", "WEIR_TOKEN", "t"), launch.Rendezvous{Launcher: "weir launch", Rank: 1, Size: 2, Address: "unix:/j", Token: "t"}},
 	} {
 		got, err := launch.Find(func(name string) string { return test.env[name] })
 		require.NoError(t, err, name)

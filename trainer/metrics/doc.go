@@ -2,7 +2,7 @@
 // and its losses by step. It writes the memory log during the run, and a summary and a page at
 // the end.
 //
-// A [Run] provides the runner's hooks. [Run.Begin] configures it for the model, [Run.Step] wraps
-// every training step, and [Run.FinishStep] adds the loss. Its memory does not grow with
+// A [Recorder] provides the runner's hooks. [Recorder.Begin] configures it for the model, [Recorder.Step] wraps
+// every training step, and [Recorder.FinishStep] adds the loss. Its memory does not grow with
 // microbatches or steps (L7), and it neither allocates nor blocks while a step runs.
 package metrics

@@ -28,7 +28,7 @@ type failures struct {
 // still exist. The file contains the last records of the rank's memory log, the step's buffers by
 // name, and other live memory, except the model. If there are several ranks, each writes its own
 // file. An interrupted run has not failed.
-func (r *Run) dump(rank int, err error, held iter.Seq[memory.Info]) {
+func (r *Recorder) dump(rank int, err error, held iter.Seq[memory.Info]) {
 	r.ranks[rank].stop()
 	if r.Failures == "" || r.Samples == nil || errors.Is(err, context.Canceled) {
 		return
@@ -67,7 +67,7 @@ func (r *Run) dump(rank int, err error, held iter.Seq[memory.Info]) {
 
 // Explained adds, to the error of a failed step, the location of the files with the step's live
 // memory.
-func (r *Run) Explained(err error) error {
+func (r *Recorder) Explained(err error) error {
 	switch {
 	case err == nil || len(r.failed.paths) == 0:
 		return err

@@ -18,7 +18,7 @@ import (
 
 // Page returns the page of the run so far: what weir mem log shows of its memory log, the live bytes at
 // each of the last actions, and the losses. The caller sets the page's title, and may add to the page.
-func (r *Run) Page() *report.Page {
+func (r *Recorder) Page() *report.Page {
 	s := r.Summary()
 	p := &report.Page{Alert: r.alert(), Timeline: r.timeline()}
 	r.memory.AddTo(p, r.memory.Summary())
@@ -35,7 +35,7 @@ func (r *Run) Page() *report.Page {
 }
 
 // alert describes why the run failed, after which step and on which rank.
-func (r *Run) alert() report.Alert {
+func (r *Recorder) alert() report.Alert {
 	if r.failure == nil {
 		return report.Alert{}
 	}
@@ -51,7 +51,7 @@ func (r *Run) alert() report.Alert {
 }
 
 // facts returns the numbers of the run that its memory log lacks.
-func (r *Run) facts(s *Summary) (facts []report.Fact) {
+func (r *Recorder) facts(s *Summary) (facts []report.Fact) {
 	if r.steps == 0 {
 		return nil
 	}
@@ -87,7 +87,7 @@ func decimals(x *float64, digits int) string {
 
 // actionsFigure plots the live bytes by class at each of the last actions, without resident
 // memory, which never changes.
-func (r *Run) actionsFigure() report.Figure {
+func (r *Recorder) actionsFigure() report.Figure {
 	fullest, words := r.fullest(), ""
 	if len(r.ranks) > 1 {
 		words = fmt.Sprintf(" This is rank %d, which had the highest peak.", fullest)
@@ -119,7 +119,7 @@ func (r *Run) actionsFigure() report.Figure {
 
 // timeline shows when each rank's last computations ran. Gaps are waits, transfers and the ends
 // of steps.
-func (r *Run) timeline() *report.Timeline {
+func (r *Recorder) timeline() *report.Timeline {
 	t := &report.Timeline{
 		Title:   "The last actions by the clock",
 		Caption: "Forwards (F), backwards (B) and their halves (I, W), with stage and microbatch. Between them are waits, transfers and, once a step, the update.",
@@ -156,7 +156,7 @@ func (r *Run) timeline() *report.Timeline {
 }
 
 // lossFigure plots the losses over the steps.
-func (r *Run) lossFigure() report.Figure {
+func (r *Recorder) lossFigure() report.Figure {
 	f := report.Figure{
 		Title: "Loss", Caption: "By number of completed steps.",
 		X: report.Axis{Label: "steps", Unit: report.Count},
@@ -176,7 +176,7 @@ func (r *Run) lossFigure() report.Figure {
 }
 
 // lossTable returns a table with the numbers of the loss figure.
-func (r *Run) lossTable() report.Table {
+func (r *Recorder) lossTable() report.Table {
 	table := report.Table{Title: "Losses in numbers", Head: []string{"steps", "train, mean", "smallest", "largest"}, Folded: true}
 	for _, b := range r.train.Buckets() {
 		steps := units.Count(int64(b.First))

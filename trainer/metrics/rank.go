@@ -13,8 +13,8 @@ import (
 // lastActions is the number of actions kept per rank.
 const lastActions = 48
 
-// rank is the record of one rank. While a step runs, only the rank's goroutine uses it.
-type rank struct {
+// rankRecord is the record of one rank. While a step runs, only the rank's goroutine uses it.
+type rankRecord struct {
 	book    memory.Book
 	model   int64          // live bytes when the run began
 	peak    memory.ByClass // the largest peak over all steps and evaluations
@@ -33,7 +33,7 @@ type Action struct {
 }
 
 // action records the start of a computation, and the live bytes before it.
-func (r *rank) action(action schedule.Action) {
+func (r *rankRecord) action(action schedule.Action) {
 	if r.book == nil {
 		return
 	}
@@ -55,7 +55,7 @@ func (r *rank) action(action schedule.Action) {
 
 // stop ends the current action, and returns the time since origin. The call of an action is taken
 // to end when the next action begins, or when its microbatch or step ends.
-func (r *rank) stop() time.Duration {
+func (r *rankRecord) stop() time.Duration {
 	now := time.Since(r.origin)
 	if r.running != nil {
 		r.running.End, r.running = now, nil
@@ -64,19 +64,19 @@ func (r *rank) stop() time.Duration {
 }
 
 // lastFew returns the last actions, the oldest first.
-func (r *rank) lastFew() []Action {
+func (r *rankRecord) lastFew() []Action {
 	return append(slices.Clone(r.actions[r.next:]), r.actions[:r.next]...)
 }
 
 // LastActions returns the last few computations of a rank, the oldest first.
-func (r *Run) LastActions(rank int, since time.Time) []Action {
+func (r *Recorder) LastActions(rank int, since time.Time) []Action {
 	of := &r.ranks[rank]
 	return later(of.lastFew(), of.origin.Sub(since))
 }
 
 // SetLastActions makes the page show the actions of a rank that runs in another process. since is
 // the moment from which their times count, by the local clock.
-func (r *Run) SetLastActions(rank int, since time.Time, actions []Action) {
+func (r *Recorder) SetLastActions(rank int, since time.Time, actions []Action) {
 	to := &r.ranks[rank]
 	to.actions, to.next, to.running = to.actions[:0], 0, nil
 	to.actions = append(to.actions, actions[max(0, len(actions)-lastActions):]...)

@@ -26,7 +26,7 @@ const (
 	lastMeasures = 32  // number of steps over which the median of allocations is taken
 )
 
-// Space is the view of a rank's memory that a Run reads: an arena or a device.
+// Space is the view of a rank's memory that a Recorder reads: an arena or a device.
 type Space interface {
 	memory.Book
 	All() iter.Seq[memory.Info]
@@ -58,11 +58,11 @@ type Config struct {
 	Seconds  func(time int64) float64
 }
 
-// Run records a run. All ranks may call its hooks concurrently; everything else must be called
+// Recorder records a run. All ranks may call its hooks concurrently; everything else must be called
 // from one goroutine, between steps.
-type Run struct {
+type Recorder struct {
 	Config
-	ranks    []rank
+	ranks    []rankRecord
 	clocks   clocks
 	training bool        // whether a training step is running: the log excludes evaluations
 	log      *memlog.Log // of all ranks
@@ -96,19 +96,19 @@ type Score struct {
 }
 
 // New returns an empty record of a run on the given number of ranks.
-func New(ranks int) *Run {
-	r := &Run{
+func New(ranks int) *Recorder {
+	r := &Recorder{
 		train: report.NewEnvelope(buckets), heldout: report.NewEnvelope(buckets),
 		allocations: make([]uint64, 0, lastMeasures), log: memlog.New(io.Discard),
 	}
 	for range ranks {
-		r.ranks = append(r.ranks, rank{origin: time.Now(), actions: make([]Action, 0, lastActions)})
+		r.ranks = append(r.ranks, rankRecord{origin: time.Now(), actions: make([]Action, 0, lastActions)})
 	}
 	return r
 }
 
 // Begin configures the run, and logs the owners at the planned peak of its steps.
-func (r *Run) Begin(cfg Config) {
+func (r *Recorder) Begin(cfg Config) {
 	r.Config = cfg
 	for i := range r.ranks {
 		r.ranks[i].book, r.ranks[i].model = cfg.Spaces[i], cfg.Spaces[i].Live()
@@ -128,17 +128,17 @@ func (r *Run) Begin(cfg Config) {
 }
 
 // Hooks returns the hooks for the runner. They do not allocate unless a step fails.
-func (r *Run) Hooks() runner.Hooks {
+func (r *Recorder) Hooks() runner.Hooks {
 	return runner.Hooks{Action: r.action, Microbatch: r.microbatch, Peak: r.peak, Failed: r.dump}
 }
 
-func (r *Run) action(rank int, action schedule.Action) {
+func (r *Recorder) action(rank int, action schedule.Action) {
 	if r.training {
 		r.ranks[rank].action(action)
 	}
 }
 
-func (r *Run) microbatch(sample *memory.Sample) {
+func (r *Recorder) microbatch(sample *memory.Sample) {
 	if !r.training {
 		return
 	}
@@ -148,14 +148,14 @@ func (r *Run) microbatch(sample *memory.Sample) {
 }
 
 // add adds a record to those of the page. The page shows only the first memreport.MaxRanks ranks.
-func (r *Run) add(record *memlog.Record) {
+func (r *Recorder) add(record *memlog.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_ = r.memory.Add(record)
 }
 
 // peak logs the owners at a step's peak if its memory is not planned.
-func (r *Run) peak(_ int, owners iter.Seq[memory.PeakOwner]) {
+func (r *Recorder) peak(_ int, owners iter.Seq[memory.PeakOwner]) {
 	if !r.training {
 		return
 	}
@@ -166,7 +166,7 @@ func (r *Run) peak(_ int, owners iter.Seq[memory.PeakOwner]) {
 }
 
 // Step runs a training step, and counts its allocations on the Go heap.
-func (r *Run) Step(step func() (*runner.Result, error)) (*runner.Result, error) {
+func (r *Recorder) Step(step func() (*runner.Result, error)) (*runner.Result, error) {
 	r.begin, r.training = time.Now(), true
 	defer func() { r.training = false }()
 	runtime.ReadMemStats(&r.heap)
@@ -193,14 +193,14 @@ func (r *Run) Step(step func() (*runner.Result, error)) (*runner.Result, error) 
 
 // Fail makes the page report that the run failed, and why. An interrupted run has not failed.
 // Step calls it; a trainer calls it for failures outside of steps.
-func (r *Run) Fail(err error) {
+func (r *Recorder) Fail(err error) {
 	if !errors.Is(err, context.Canceled) {
 		r.failure = err
 	}
 }
 
 // AddPeaks takes the peaks of a step or an evaluation into account.
-func (r *Run) AddPeaks(result *runner.Result) {
+func (r *Recorder) AddPeaks(result *runner.Result) {
 	for i := range result.Ranks {
 		if of := &result.Ranks[i]; of.Peak > r.ranks[i].peak.Total() {
 			r.ranks[i].peak = of.PeakClasses
@@ -211,7 +211,7 @@ func (r *Run) AddPeaks(result *runner.Result) {
 // FinishStep completes the step that Step ran, after the weights have been updated. step is the
 // number of steps that the weights have been trained for; loss is the loss before the update,
 // over the given number of tokens. It returns how long the step took, including the update.
-func (r *Run) FinishStep(step int, result *runner.Result, loss float64, tokens int64) time.Duration {
+func (r *Recorder) FinishStep(step int, result *runner.Result, loss float64, tokens int64) time.Duration {
 	took := time.Since(r.begin)
 	if r.steps == 0 {
 		r.losses[0] = loss
@@ -241,7 +241,7 @@ func (r *Run) FinishStep(step int, result *runner.Result, loss float64, tokens i
 }
 
 // AddScore adds an evaluation.
-func (r *Run) AddScore(s Score) {
+func (r *Recorder) AddScore(s Score) {
 	if !r.scores[0].Known {
 		r.scores[0] = s
 	}
@@ -250,11 +250,11 @@ func (r *Run) AddScore(s Score) {
 }
 
 // LastScore returns the last evaluation.
-func (r *Run) LastScore() Score { return r.scores[1] }
+func (r *Recorder) LastScore() Score { return r.scores[1] }
 
 // FP8 logs a step's low-precision tensors, one line for each role, and adds them to the run's
 // totals. It logs nothing for an empty report.
-func (r *Run) FP8(step int64, met *fp8.Report) {
+func (r *Recorder) FP8(step int64, met *fp8.Report) {
 	r.met.Merge(met)
 	for role, c := range met.All() {
 		one := memlog.FP8{
@@ -268,7 +268,7 @@ func (r *Run) FP8(step int64, met *fp8.Report) {
 }
 
 // Growth returns the largest growth in a microbatch, in bytes.
-func (r *Run) Growth() (most int64) {
+func (r *Recorder) Growth() (most int64) {
 	for i := range r.ranks {
 		growth, _ := r.memory.Growth(i)
 		most = max(most, growth)
@@ -277,7 +277,7 @@ func (r *Run) Growth() (most int64) {
 }
 
 // TokensPerSecond returns the mean number of tokens per second over the steps.
-func (r *Run) TokensPerSecond() float64 {
+func (r *Recorder) TokensPerSecond() float64 {
 	if r.seconds == 0 {
 		return 0
 	}
@@ -285,7 +285,7 @@ func (r *Run) TokensPerSecond() float64 {
 }
 
 // allocationsPerStep returns the median number of allocations per step over the last steps.
-func (r *Run) allocationsPerStep() uint64 {
+func (r *Recorder) allocationsPerStep() uint64 {
 	if len(r.allocations) == 0 {
 		return 0
 	}
@@ -294,7 +294,7 @@ func (r *Run) allocationsPerStep() uint64 {
 }
 
 // fullest returns the rank whose peak was highest.
-func (r *Run) fullest() (fullest int) {
+func (r *Recorder) fullest() (fullest int) {
 	for i := range r.ranks {
 		if r.ranks[i].peak.Total() > r.ranks[fullest].peak.Total() {
 			fullest = i

@@ -26,10 +26,10 @@ type Summary struct {
 	// MakespanSeconds is the mean time from the start of a step's first computation to the end of
 	// its last. BubbleMakespan is the fraction of that time during which the busiest rank did not
 	// work. Simulated has the same figures for a simulated step; it is null without a simulation.
-	MakespanSeconds float64    `json:"makespan_seconds"`
-	BubbleMakespan  float64    `json:"bubble_makespan"`
-	Simulated       *Simulated `json:"simulated"`
-	ByRank          []Rank     `json:"by_rank"`
+	MakespanSeconds float64       `json:"makespan_seconds"`
+	BubbleMakespan  float64       `json:"bubble_makespan"`
+	Simulated       *Simulated    `json:"simulated"`
+	ByRank          []RankSummary `json:"by_rank"`
 
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	Seconds         float64 `json:"seconds"`               // time spent in training steps
@@ -91,8 +91,8 @@ type Simulated struct {
 	BubbleMakespan  float64 `json:"bubble_makespan"`
 }
 
-// Rank is the summary of one rank.
-type Rank struct {
+// RankSummary is the summary of one rank.
+type RankSummary struct {
 	Rank       int   `json:"rank"`
 	Stages     []int `json:"stages"`
 	ModelBytes int64 `json:"model_bytes"`
@@ -118,7 +118,7 @@ type Role struct {
 }
 
 // Summary returns the summary of the run so far. Begin must have been called.
-func (r *Run) Summary() Summary {
+func (r *Recorder) Summary() Summary {
 	clocks, peak := &r.clocks, r.ranks[r.fullest()].peak
 	s := Summary{
 		Ranks:          len(r.ranks),
@@ -147,7 +147,7 @@ func (r *Run) Summary() Summary {
 		s.ModelBytes += rank.model
 		growth, microbatches := r.memory.Growth(i)
 		s.GrowthOver = max(s.GrowthOver, microbatches)
-		one := Rank{Rank: i, ModelBytes: rank.model, PeakBytes: rank.peak.Total(), PeakByClass: byName(rank.peak), Growth: growth}
+		one := RankSummary{Rank: i, ModelBytes: rank.model, PeakBytes: rank.peak.Total(), PeakByClass: byName(rank.peak), Growth: growth}
 		if r.Stages != nil {
 			one.Stages = r.Stages[i]
 		}
@@ -170,7 +170,7 @@ func (r *Run) Summary() Summary {
 }
 
 // planned adds the figures of the memory plan for the rank that needs most.
-func (r *Run) planned(s *Summary) {
+func (r *Recorder) planned(s *Summary) {
 	if r.Plan == nil {
 		return
 	}

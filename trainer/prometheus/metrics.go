@@ -14,8 +14,8 @@ import (
 
 // Metrics holds the numbers of one run. Several goroutines may call its methods concurrently.
 type Metrics struct {
-	ranks    []rank
-	rank     func(number int) rank
+	ranks    []rankGauges
+	rank     func(number int) rankGauges
 	vectors  []prometheus.Collector
 	loss     *prometheus.GaugeVec
 	steps    *prometheus.CounterVec
@@ -24,8 +24,8 @@ type Metrics struct {
 	wait     *prometheus.CounterVec
 }
 
-// rank has the gauges of one rank, so that a microbatch needs no lookup.
-type rank struct {
+// rankGauges has the gauges of one rank, so that a microbatch needs no lookup.
+type rankGauges struct {
 	microbatches         prometheus.Counter
 	live, peak, reserved prometheus.Gauge
 	excess               prometheus.Gauge
@@ -53,9 +53,9 @@ func New(ranks int) *Metrics {
 	m.seconds = keep(m, prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: "weir", Name: "step_seconds", Help: "How long steps took.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 16),
 	}))
-	m.rank = func(number int) rank {
+	m.rank = func(number int) rankGauges {
 		n := strconv.Itoa(number)
-		return rank{
+		return rankGauges{
 			microbatches.WithLabelValues(n), live.WithLabelValues(n), peak.WithLabelValues(n), reserved.WithLabelValues(n), excess.WithLabelValues(n),
 		}
 	}
@@ -76,7 +76,7 @@ func keep[C prometheus.Collector](m *Metrics, c C) C {
 
 // Microbatch is for runner.Hooks.Microbatch. It does not allocate for the ranks passed to New.
 func (m *Metrics) Microbatch(s *memory.Sample) {
-	var r rank
+	var r rankGauges
 	if s.Rank >= 0 && s.Rank < len(m.ranks) {
 		r = m.ranks[s.Rank]
 	} else {

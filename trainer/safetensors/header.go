@@ -34,7 +34,7 @@ func parseHeader(header []byte, data int64) (infos []Info, metadata map[string]s
 	if len(text) == 0 || text[0] != '{' {
 		return nil, nil, corrupt("the header starts with %.10q, expected \"{\"", header)
 	}
-	fault := jsonfile.Members(text, "the header", func(name string, _ int, value []byte) *jsonfile.Fault {
+	fault := jsonfile.Members(text, "the header", func(name string, _ int, value []byte) *jsonfile.Error {
 		if name == metadataKey {
 			return jsonfile.Unmarshal(value, "the header", maxDimensions, &metadata)
 		}
@@ -83,14 +83,14 @@ func (k *known) UnmarshalText(text []byte) error {
 }
 
 // readInfo reads the description of a tensor.
-func readInfo(text []byte, name string) (Info, *jsonfile.Fault) {
+func readInfo(text []byte, name string) (Info, *jsonfile.Error) {
 	var own struct {
 		DType   known   `json:"dtype"`
 		Shape   []int   `json:"shape"`
 		Offsets []int64 `json:"data_offsets"`
 	}
-	wrong := func(format string, args ...any) (Info, *jsonfile.Fault) {
-		return Info{}, &jsonfile.Fault{Text: fmt.Sprintf(format, args...)}
+	wrong := func(format string, args ...any) (Info, *jsonfile.Error) {
+		return Info{}, &jsonfile.Error{Text: fmt.Sprintf(format, args...)}
 	}
 	if fault := badName(name); fault != "" {
 		return wrong("its name %s", fault)

@@ -15,28 +15,28 @@ import (
 
 // frame is a message on a control connection.
 type frame struct {
-	kind  kind
+	kind  frameKind
 	epoch int64
 	data  []byte
 }
 
-type kind byte
+type frameKind byte
 
 // The frames of a control connection. Ranks send begin, withdraw, exchange, cancel and abort to rank
 // 0; rank 0 sends begun, differ, withdrawn, exchanged, abort and lost; both send beat and bye.
 const (
-	begin     kind = iota + 1 // a rank begins the next step
-	withdraw                  // the rank no longer waits for the step
-	begun                     // all ranks have begun the step
-	differ                    // the step has not begun: the ranks' hellos differ
-	withdrawn                 // the step has not begun
-	exchange                  // one rank's bytes
-	cancel                    // the rank no longer waits for the exchange; carries the cause
-	exchanged                 // all ranks' bytes
-	abort                     // the step ends; carries the cause
-	lost                      // the job ends; carries the reason
-	beat                      // a heartbeat; carries a transport.RankStatus
-	bye                       // the rank leaves: no frame follows
+	begin     frameKind = iota + 1 // a rank begins the next step
+	withdraw                       // the rank no longer waits for the step
+	begun                          // all ranks have begun the step
+	differ                         // the step has not begun: the ranks' hellos differ
+	withdrawn                      // the step has not begun
+	exchange                       // one rank's bytes
+	cancel                         // the rank no longer waits for the exchange; carries the cause
+	exchanged                      // all ranks' bytes
+	abort                          // the step ends; carries the cause
+	lost                           // the job ends; carries the reason
+	beat                           // a heartbeat; carries a transport.RankStatus
+	bye                            // the rank leaves: no frame follows
 )
 
 const (
@@ -58,7 +58,7 @@ func readFrame(r io.Reader, most int) (f frame, err error) {
 	if _, err := io.ReadFull(r, header[:]); err != nil {
 		return f, err
 	}
-	f.kind, f.epoch = kind(header[0]), int64(binary.LittleEndian.Uint64(header[1:]))
+	f.kind, f.epoch = frameKind(header[0]), int64(binary.LittleEndian.Uint64(header[1:]))
 	if f.kind < begin || f.kind > bye {
 		return f, fmt.Errorf("%w: kind %d", ErrFrame, f.kind)
 	}

@@ -114,7 +114,7 @@ func (e *Endpoint[T]) startJob(ctx context.Context) (err error) {
 	}
 	e.acceptor.serve()
 	if c.Ranks == 1 {
-		meeting.settle(nil)
+		meeting.finish(nil)
 	}
 	conns, addresses, err := meeting.wait(ctx)
 	if err != nil {

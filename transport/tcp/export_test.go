@@ -84,7 +84,7 @@ func Greeting(version byte, token string) []byte {
 // LateAnswer returns the answer to a rank that joins after the meeting has failed with err.
 func LateAnswer(err error) string {
 	m := newMeeting(&Config{Ranks: 3}, "here")
-	m.settle(err)
+	m.finish(err)
 	near, far := net.Pipe()
 	go m.addRank(far, hello{Rank: 2, Ranks: 3})
 	a, _ := readAnswer(near)

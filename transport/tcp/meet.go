@@ -57,13 +57,13 @@ func (m *meeting) addRank(conn net.Conn, h hello) {
 	}
 	if fault != "" {
 		refuse(conn, answer{Refused: fault})
-		m.settle(diagnostic.Errorf(ErrRefused, "%s", fault))
+		m.finish(diagnostic.Errorf(ErrRefused, "%s", fault))
 		return
 	}
 	_ = writeAnswer(conn, answer{Accepted: true}) // if the rank is lost, its silence ends the job later
 	m.conns[h.Rank], m.addresses[h.Rank] = conn, h.Address
 	if m.left--; m.left == 0 {
-		m.settle(nil)
+		m.finish(nil)
 	}
 }
 
@@ -78,8 +78,8 @@ func refuse(conn net.Conn, a answer) {
 	_ = conn.Close()
 }
 
-// settle ends the meeting. Only the first call has an effect.
-func (m *meeting) settle(err error) {
+// finish ends the meeting. Only the first call has an effect.
+func (m *meeting) finish(err error) {
 	if !m.over {
 		m.over, m.failed = true, err
 		close(m.done)
@@ -126,7 +126,7 @@ func (m *meeting) wait(ctx context.Context) ([]net.Conn, []string, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settle(cmp.Or(context.Cause(ctx), m.missing()))
+	m.finish(cmp.Or(context.Cause(ctx), m.missing()))
 	for _, conn := range m.conns {
 		switch {
 		case conn == nil:

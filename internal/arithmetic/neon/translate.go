@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// fault is an instruction that Translate does not support.
-type fault string
+// unsupported is an instruction that Translate does not support.
+type unsupported string
 
-func fail(text string, args ...any) { panic(fault(fmt.Sprintf(text, args...))) }
+func fail(text string, args ...any) { panic(unsupported(fmt.Sprintf(text, args...))) }
 
 // caught recovers from a panic with a fault and stores it in err.
 func caught(err *error) {
 	switch f := recover().(type) {
 	case nil:
-	case fault:
+	case unsupported:
 		*err = fmt.Errorf("neon: %s", string(f))
 	default:
 		panic(f)

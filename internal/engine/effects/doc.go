@@ -1,5 +1,5 @@
-// Package effects defines the effects of a plan's actions on memory: the place that holds the result of
-// an action, and the places that the action releases, in order. It is the only source of these lifetimes.
+// Package effects defines the effects of a plan's actions on memory: the kind of buffer that an action
+// makes, and the kinds that it releases, in order. It is the only source of these lifetimes.
 // The lifetime pass turns them into drop bits; the runner applies them to the buffers of a step, package
 // layout to the sizes of a profile, package simulate to costs, and package draw to microbatches in
 // flight. Only package check and the test oracles define them a second time, so that two independent
@@ -9,9 +9,9 @@
 //
 //  1. If it Pulls, entries are pulled, up to [Upto].
 //  2. The action runs: the runner calls the stage, or a transfer receives tensors.
-//  3. The place To of Stage holds its result. QUANTIZE also makes copies of weights for the
-//     backward, which BackwardWeights holds.
-//  4. The contents of the places in Ends are released, place by place in the order of the constants.
+//  3. Its result becomes a buffer of kind To, which belongs to Stage. QUANTIZE also makes copies of
+//     weights for the backward, of kind BackwardWeights.
+//  4. The buffers of the kinds in Ends are released, kind by kind in the order of the constants.
 //
 // [OfKind] implements this table for a stage with stages before and after it:
 //

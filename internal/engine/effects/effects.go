@@ -6,48 +6,48 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Place is the role in which a buffer is held between two actions.
-type Place uint8
+// BufferKind is the purpose for which a buffer is held between two actions.
+type BufferKind uint8
 
-// The places, in the order in which an action releases their contents.
+// The kinds of buffers, in the order in which an action releases them.
 const (
-	None            Place = iota
-	Part                  // a part of an entry
-	Input                 // an input of a stage
-	Gradient              // the gradient of a stage's output
-	Saved                 // tensors that a stage keeps for one of its later actions
-	Far                   // a copy of saved state in far memory
-	SentOutput            // an output of a stage, until the transfer ends
-	SentGradient          // the gradient of a stage's input, until the transfer ends
-	ForwardWeights        // copies of weights that a stage's forward reads
-	BackwardWeights       // copies of weights that its backward reads
-	Gathered              // gathered weights, from UNSHARD to RESHARD
-	Accumulator           // whole gradients, from ZERO_GRAD to WAIT_REDUCE
-	Output                // an output of a last stage, which no action reads
-	NumPlaces       = iota
+	None            BufferKind = iota
+	Part                       // a part of an entry
+	Input                      // an input of a stage
+	Gradient                   // the gradient of a stage's output
+	Saved                      // tensors that a stage keeps for one of its later actions
+	Far                        // a copy of saved state in far memory
+	SentOutput                 // an output of a stage, until the transfer ends
+	SentGradient               // the gradient of a stage's input, until the transfer ends
+	ForwardWeights             // copies of weights that a stage's forward reads
+	BackwardWeights            // copies of weights that its backward reads
+	Gathered                   // gathered weights, from UNSHARD to RESHARD
+	Accumulator                // whole gradients, from ZERO_GRAD to WAIT_REDUCE
+	Output                     // an output of a last stage, which no action reads
+	NumBufferKinds  = iota
 )
 
-// String returns the name of the place in words.
-func (p Place) String() string {
-	return [NumPlaces]string{"nothing", "entry part", "input", "gradient of output", "saved state", "far copy of saved state", "sent output", "sent gradient of input",
+// String returns the name of the kind in words.
+func (p BufferKind) String() string {
+	return [NumBufferKinds]string{"nothing", "entry part", "input", "gradient of output", "saved state", "far copy of saved state", "sent output", "sent gradient of input",
 		"copies of weights for the forward", "copies of weights for the backward", "gathered weights", "whole gradients", "output"}[p]
 }
 
-// Set is a set of places.
+// Set is a set of kinds of buffers.
 type Set uint16
 
-// First returns the first place of a set; s&(s-1) is the set without it.
-func (s Set) First() Place { return Place(bits.TrailingZeros16(uint16(s))) }
+// First returns the first kind of a set; s&(s-1) is the set without it.
+func (s Set) First() BufferKind { return BufferKind(bits.TrailingZeros16(uint16(s))) }
 
-// drops maps a place to the drop bit that ends it. Sent outputs and sent gradients share a bit;
+// drops maps a kind of buffer to the drop bit that ends it. Sent outputs and sent gradients share a bit;
 // gathered weights and whole gradients have none.
-var drops = [NumPlaces]schedule.Drop{
+var drops = [NumBufferKinds]schedule.Drop{
 	Part: schedule.DropParts, Input: schedule.DropInput, Gradient: schedule.DropGrad, Saved: schedule.DropSaved, Far: schedule.DropFar,
 	SentOutput: schedule.DropSent, SentGradient: schedule.DropSent, Output: schedule.DropOutput,
 	ForwardWeights: schedule.DropForwardWeights, BackwardWeights: schedule.DropBackwardWeights,
 }
 
-// Drops returns the drop bits of the places in the set.
+// Drops returns the drop bits of the kinds in the set.
 func (s Set) Drops() (bits schedule.Drop) {
 	for ; s != 0; s &= s - 1 {
 		bits |= drops[s.First()]
@@ -57,13 +57,13 @@ func (s Set) Drops() (bits schedule.Drop) {
 
 // Effects holds the effects of an action.
 type Effects struct {
-	Pulls bool   // the action first pulls entries, up to Upto
-	To    Place  // None if there is no result
-	Stage int32  // the stage that owns the place To
-	Ends  Set    // the places whose contents the action releases
-	Due   Set    // the places that end with an action of this kind, regardless of its drop bits
-	Last  bool   // the action is the stage's last computation for the microbatch
-	Parts uint64 // the entry parts that the action releases
+	Pulls bool       // the action first pulls entries, up to Upto
+	To    BufferKind // None if there is no result
+	Stage int32      // the stage that owns the result
+	Ends  Set        // the kinds of buffers that the action releases
+	Due   Set        // the kinds that end with an action of this kind, regardless of its drop bits
+	Last  bool       // the action is the stage's last computation for the microbatch
+	Parts uint64     // the entry parts that the action releases
 }
 
 // OfKind returns the effects that depend only on the stage and on the kind of an action. Ends
@@ -159,7 +159,7 @@ func Of(plan *schedule.Plan, a schedule.Action) Effects {
 	e := OfKind(plan, stage, kind)
 	ends := e.Ends & (1<<Gathered | 1<<Accumulator | 1<<Output)
 	for place, bit := range drops {
-		// DropSent stands for two places: of those in byKind, only the one that the kind ends counts.
+		// DropSent stands for two kinds: of those in byKind, only the one that the kind ends counts.
 		if drop&bit != 0 {
 			ends |= 1 << place & (e.Ends | ^Set(byKind))
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// places returns the places of a set.
-func places(s effects.Set) (list []effects.Place) {
+// kinds returns the kinds of a set.
+func kinds(s effects.Set) (list []effects.BufferKind) {
 	for ; s != 0; s &= s - 1 {
 		list = append(list, s.First())
 	}
@@ -25,14 +25,14 @@ func places(s effects.Set) (list []effects.Place) {
 func TestOf(t *testing.T) {
 	plan := &schedule.Plan{Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1}}, Microbatches: 4, Parts: make([][schedule.NumKinds]uint64, 3)}
 	plan.Parts[0][schedule.F], plan.Parts[0][schedule.I] = 0b10, 0b01
-	type list = []effects.Place
+	type list = []effects.BufferKind
 	const all = schedule.DropParts | schedule.DropInput | schedule.DropOutput | schedule.DropGrad | schedule.DropSaved | schedule.DropSent |
 		schedule.Retire | schedule.DropForwardWeights | schedule.DropBackwardWeights
 	for _, c := range []struct {
 		kind      schedule.Kind
 		stage     int
 		drop      schedule.Drop
-		to        effects.Place
+		to        effects.BufferKind
 		of        int
 		ends, due list
 		last      bool
@@ -70,8 +70,8 @@ func TestOf(t *testing.T) {
 		require.Equal(t, c.kind == schedule.F, e.Pulls, "%v", a)
 		require.Equal(t, c.to, e.To, "%v", a)
 		require.EqualValues(t, c.of, e.Stage, "%v", a)
-		require.Equal(t, c.ends, places(e.Ends), "%v", a)
-		require.Equal(t, c.due, places(e.Due), "%v", a)
+		require.Equal(t, c.ends, kinds(e.Ends), "%v", a)
+		require.Equal(t, c.due, kinds(e.Due), "%v", a)
 		require.Equal(t, c.last, e.Last, "%v", a)
 		require.Equal(t, c.parts, e.Parts, "%v", a)
 	}

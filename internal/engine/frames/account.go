@@ -83,7 +83,7 @@ func (s classes) String() string {
 var (
 	partClasses  = classesOf(memory.Entry, memory.Resident)
 	SavedClasses = classesOf(memory.Saved, memory.Carry, memory.Activation, memory.ActGrad, memory.Entry, memory.Transfer, memory.FP8, memory.Resident)
-	placeClasses = [effects.NumPlaces]classes{
+	placeClasses = [effects.NumBufferKinds]classes{
 		effects.Input: outputClasses, effects.SentOutput: outputClasses, effects.Output: outputClasses,
 		effects.Gradient: gradientClasses, effects.SentGradient: gradientClasses,
 		effects.ForwardWeights: classesOf(memory.FP8, memory.Resident), effects.BackwardWeights: classesOf(memory.FP8, memory.Resident),
@@ -120,7 +120,7 @@ func (c *Frames[T]) uncount(unheld int64, class memory.Class) int64 {
 
 // drop empties a cell: it ends the frames' hold and releases the reference. If the buffer should
 // have been freed but was not, drop records the difference.
-func (c *Frames[T]) drop(cell *Cell[T], stage int, place effects.Place) error {
+func (c *Frames[T]) drop(cell *Cell[T], stage int, place effects.BufferKind) error {
 	unheld, freed, class, err := c.fused.UnholdAndRelease(cell.Handle)
 	cell.End()
 	if counted := c.uncount(unheld, class); err == nil && counted != 0 && counted != freed {

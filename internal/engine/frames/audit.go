@@ -14,12 +14,12 @@ type site struct {
 	microbatch int
 	call       Call
 	class      memory.Class
-	place      effects.Place // place of the leaked handle
-	from, to   uint64        // the buffers allocated in the action, by serial number; empty if the space has no marks
+	place      effects.BufferKind // place of the leaked handle
+	from, to   uint64             // the buffers allocated in the action, by serial number; empty if the space has no marks
 }
 
 // addSuspect records the running action as the suspect, unless there is one already.
-func (c *Frames[T]) addSuspect(stage int, class memory.Class, place effects.Place) {
+func (c *Frames[T]) addSuspect(stage int, class memory.Class, place effects.BufferKind) {
 	a := &c.account
 	if !a.suspect.known {
 		a.suspect = a.running
@@ -38,9 +38,9 @@ func (c *Frames[T]) position() uint64 {
 	return c.reclaimer.Mark()
 }
 
-// Settle computes the excess after an action, and records the action as the suspect if the excess
+// UpdateExcess computes the excess after an action, and records the action as the suspect if the excess
 // has grown. Without a leak it only compares two numbers.
-func (c *Frames[T]) Settle() {
+func (c *Frames[T]) UpdateExcess() {
 	a := &c.account
 	excess := a.unfreed
 	if c.book != nil {
@@ -77,7 +77,7 @@ func (c *Frames[T]) worstClass() memory.Class {
 // Audit compares the two books, and the counts of live buffers with the plan's, after the last
 // action of a microbatch (L6). The error is a *LeakError.
 func (c *Frames[T]) Audit(plan Counts) error {
-	c.Settle()
+	c.UpdateExcess()
 	c.Stats()
 	if c.account.excess == 0 && c.counts == plan && c.classesAgree() {
 		c.account.suspect = site{}
@@ -124,7 +124,7 @@ func (c *Frames[T]) AuditPlan(planned int64, atMost bool) error {
 // KnownLeak returns a *LeakError for the leak found since the last audit, or nil if there is none.
 // The runner reports it if a planned address is still occupied.
 func (c *Frames[T]) KnownLeak() error {
-	c.Settle()
+	c.UpdateExcess()
 	if !c.account.suspect.known {
 		return nil
 	}
@@ -177,7 +177,7 @@ func (c *Frames[T]) newLeak(where site) *LeakError {
 
 // counted describes what each element of Counts counts, and the class under which a difference is
 // reported.
-var counted = [effects.NumPlaces]struct {
+var counted = [effects.NumBufferKinds]struct {
 	what  string
 	class memory.Class
 }{

@@ -119,13 +119,13 @@ func (c *StageCall[T]) explain(err error) error {
 }
 
 // Drop empties a cell during the call.
-func (c *StageCall[T]) Drop(cell *Cell[T], place effects.Place) error {
+func (c *StageCall[T]) Drop(cell *Cell[T], place effects.BufferKind) error {
 	return c.Frames.drop(cell, c.Frames.account.running.stage, place)
 }
 
 // DropEarly empties a slot before its action ends. If the buffer is not freed, it records no suspect,
-// because the stage may release its own reference later in the call: Settle finds the leak. Without an
-// allocator's book Settle cannot find it, so the suspect stays.
+// because the stage may release its own reference later in the call: UpdateExcess finds the leak. Without an
+// allocator's book UpdateExcess cannot find it, so the suspect stays.
 func (c *StageCall[T]) DropEarly(slot *Cell[T]) error {
 	noticed := c.Frames.account.suspect
 	err := c.Drop(slot, effects.Saved)

@@ -47,4 +47,4 @@ func anyHeld[T any](cells []Cell[T]) bool {
 }
 
 // passing is the place of a handle that a decorator passes from one child to another.
-const passing effects.Place = effects.NumPlaces
+const passing effects.BufferKind = effects.NumBufferKinds

@@ -26,7 +26,7 @@ func (c *Frames[T]) EntryPart(item, part int) (T, bool) {
 }
 
 // Handles returns the handles in a place by port, borrowed, with the zero T for an empty cell.
-func (c *Frames[T]) Handles(place effects.Place, stage, microbatch int) []T {
+func (c *Frames[T]) Handles(place effects.BufferKind, stage, microbatch int) []T {
 	cells := c.at(place, stage, microbatch)
 	handles := make([]T, len(cells))
 	for i := range cells {

@@ -76,7 +76,7 @@ func (c *Frames[T]) Act(stage, microbatch int) {
 // PutAt takes over the tensors h, one per port, and holds them in the given place for a stage and a
 // microbatch. Ports whose bit is set in none have no tensor. PutAt sets the elements of h that it has
 // taken over to zero, even if it returns an error.
-func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, none uint64) error {
+func (c *Frames[T]) PutAt(place effects.BufferKind, stage, microbatch int, h []T, none uint64) error {
 	st := &c.stages[stage]
 	switch place {
 	case effects.SentOutput, effects.SentGradient:
@@ -99,7 +99,7 @@ func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, non
 
 // PutParams takes over the buffers that alloc returns for the parameters of a stage: gathered weights or
 // whole gradients.
-func (c *Frames[T]) PutParams(place effects.Place, stage int, alloc func(param int) (h T, made bool, err error)) error {
+func (c *Frames[T]) PutParams(place effects.BufferKind, stage int, alloc func(param int) (h T, made bool, err error)) error {
 	cells := c.at(place, stage, 0)
 	for p := range cells {
 		h, made, err := alloc(p)
@@ -129,7 +129,7 @@ func (c *Frames[T]) Weight(stage, param int) T { return c.stages[stage].weight(p
 
 // DropAt releases the contents of a place, except parts of entries and saved state, which
 // DropParts and DropSaved release.
-func (c *Frames[T]) DropAt(place effects.Place, stage, microbatch int) error {
+func (c *Frames[T]) DropAt(place effects.BufferKind, stage, microbatch int) error {
 	c.counts[place]--
 	cells := c.at(place, stage, microbatch)
 	copies := place == effects.ForwardWeights || place == effects.BackwardWeights
@@ -144,7 +144,7 @@ func (c *Frames[T]) DropAt(place effects.Place, stage, microbatch int) error {
 }
 
 // at returns the cells of a place.
-func (c *Frames[T]) at(place effects.Place, stage, microbatch int) []Cell[T] {
+func (c *Frames[T]) at(place effects.BufferKind, stage, microbatch int) []Cell[T] {
 	st := &c.stages[stage]
 	switch place {
 	case effects.Input:
@@ -164,7 +164,7 @@ func (c *Frames[T]) at(place effects.Place, stage, microbatch int) []Cell[T] {
 }
 
 // put takes over the tensors h and stores them in the cells of a place.
-func (c *Frames[T]) put(place effects.Place, cells []Cell[T], h []T, none uint64) error {
+func (c *Frames[T]) put(place effects.BufferKind, cells []Cell[T], h []T, none uint64) error {
 	var zero T
 	for i := range cells {
 		if none>>i&1 == 1 {
@@ -264,7 +264,7 @@ func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error
 // GiveOutputs moves the outputs of the last stage to dst and calls take, which then owns them. The
 // baseline is adjusted by the memory that take keeps, so that it is not attributed to the step.
 func (c *Frames[T]) GiveOutputs(dst []T, take func() error) error {
-	c.Settle() // attributes an earlier leak to the stage, not to take
+	c.UpdateExcess() // attributes an earlier leak to the stage, not to take
 	c.counts[effects.Output]--
 	var given memory.ByClass
 	for i := range c.outputs {

@@ -58,7 +58,7 @@ func (e *Extent) WantedParts(item int) uint64 {
 // Counts holds the number of live objects in each place: entry parts in Part, open frames in Saved, and
 // for every other place how many stages, or pairs of stage and microbatch, occupy it. After every
 // microbatch it is compared with the plan's counts.
-type Counts [effects.NumPlaces]int
+type Counts [effects.NumBufferKinds]int
 
 // Frames holds all tensors that one rank keeps alive in a step. It is reused from step to step, and is
 // not safe for concurrent use.

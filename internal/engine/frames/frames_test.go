@@ -380,11 +380,11 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 				r.open(1, 0)
 				r.alloc(memory.Workspace, 40)
 				_ = r.End(nil)
-				r.Settle()
+				r.UpdateExcess()
 				require.NoError(r.t, r.DropSaved(1, 0, frames.InForward, true))
 				r.open(0, 1) // a later action does not cause the leak
 				_ = r.End(nil)
-				r.Settle()
+				r.UpdateExcess()
 			},
 			plan: frames.Counts{effects.Saved: 1},
 			want: frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Workspace, Bytes: 40},
@@ -396,11 +396,11 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 				mb.Retain(h)
 				require.NoError(r.t, mb.Save(0, frames.ByBackward, h))
 				_ = r.End(nil)
-				r.Settle()
+				r.UpdateExcess()
 				r.Call(1, 0, frames.InBackward)
 				_ = r.End(nil)
 				require.NoError(r.t, r.DropSaved(1, 0, frames.InBackward, true))
-				r.Settle()
+				r.UpdateExcess()
 			},
 			want: frames.LeakError{Stage: 1, Name: "top", Call: frames.InBackward, Class: memory.Saved, Bytes: 50},
 		},
@@ -413,14 +413,14 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 				r.open(1, 0)
 				_ = r.End(nil)
 				require.NoError(r.t, r.DropAt(effects.Input, 1, 0))
-				r.Settle()
+				r.UpdateExcess()
 			},
 			plan:  frames.Counts{effects.Saved: 1},
 			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Activation, Bytes: 60},
 			words: "is still referenced, by stage 0 (bottom), which returned it",
 		},
 		"a frame that never ends": {
-			leak:  func(r *rig) { r.open(1, 0); _ = r.End(nil); r.Settle() },
+			leak:  func(r *rig) { r.open(1, 0); _ = r.End(nil); r.UpdateExcess() },
 			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Saved},
 			words: "1 frames are alive, but the plan has 0",
 		},
@@ -430,7 +430,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 				r.alloc(memory.Workspace, 40)
 				r.alloc(memory.Saved, 40)
 				_ = r.End(nil)
-				r.Settle()
+				r.UpdateExcess()
 			},
 			plan: frames.Counts{effects.Saved: 1},
 			want: frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Saved, Bytes: 80},
@@ -442,7 +442,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 				_ = r.End(nil)
 				r.arena.Reclaim(0)
 				r.alloc(memory.Workspace, 50)
-				r.Settle()
+				r.UpdateExcess()
 			},
 			plan:  frames.Counts{effects.Saved: 1},
 			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Workspace, Bytes: 50},
@@ -454,7 +454,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 				require.NoError(r.t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 50)))
 				_ = r.End(nil)
 				r.arena.Reclaim(0)
-				r.Settle()
+				r.UpdateExcess()
 			},
 			plan:  frames.Counts{effects.Saved: 1},
 			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Saved, Bytes: -50},
@@ -540,7 +540,7 @@ func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 	require.NoError(t, mb.Save(0, frames.ByBackward, h))
 	mb.Retain(h)
 	_ = c.End(nil)
-	c.Settle()
+	c.UpdateExcess()
 	require.EqualValues(t, 8, c.Live())
 
 	// A tensor that a discarding access releases at once may have another owner within the call:
@@ -550,7 +550,7 @@ func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 	passing := new(int)
 	require.NoError(t, mb.Save(0, frames.ByBackward, mb.Retain(passing)))
 	require.NoError(t, mb.Release(passing))
-	c.Settle()
+	c.UpdateExcess()
 	require.Zero(t, c.Excess())
 	_ = c.End(nil)
 	mb = viewOf(c, 0, 0, frames.InBackward)

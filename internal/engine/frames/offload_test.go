@@ -86,7 +86,7 @@ func TestOffload(t *testing.T) {
 	o := newOffloading(t)
 	check := func(near, far int64, away int, owners ...string) {
 		t.Helper()
-		o.Settle()
+		o.UpdateExcess()
 		require.Zero(t, o.Excess())
 		require.Equal(t, near, o.near.Live())
 		require.Equal(t, far, o.far.Live())

@@ -27,7 +27,7 @@ func (b *outbox[T]) begin(microbatches int, layout *Declaration[T]) {
 }
 
 // at returns the cells of a microbatch's outgoing tensors, or none if the plan sends nothing.
-func (b *outbox[T]) at(microbatch int, place effects.Place) []Cell[T] {
+func (b *outbox[T]) at(microbatch int, place effects.BufferKind) []Cell[T] {
 	if len(b.owners) == 0 {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (b *outbox[T]) owner(i, stage int, name string) string {
 
 // Outgoing appends to dst the tensors that a stage must send, which are borrowed. It skips ports whose
 // bit is set in none.
-func (c *Frames[T]) Outgoing(stage, microbatch int, place effects.Place, dst []T, none uint64) ([]T, error) {
+func (c *Frames[T]) Outgoing(stage, microbatch int, place effects.BufferKind, dst []T, none uint64) ([]T, error) {
 	for i, cell := range c.stages[stage].outbox.at(microbatch, place) {
 		if none>>i&1 == 1 {
 			continue

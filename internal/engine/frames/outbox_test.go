@@ -155,7 +155,7 @@ func TestKeptTransfersAreBlamed(t *testing.T) { // L6
 // them instead of its own.
 func TestWholeParametersEndOnce(t *testing.T) {
 	r := newSender(t)
-	for _, place := range []effects.Place{effects.Gathered, effects.Accumulator} {
+	for _, place := range []effects.BufferKind{effects.Gathered, effects.Accumulator} {
 		made := func(int) (memory.Handle, bool, error) { return r.alloc(memory.Unsharded, 7), true, nil }
 		for range 2 {
 			require.NoError(t, r.PutParams(place, 1, made))
@@ -226,6 +226,6 @@ func TestAuditNamesTheTransport(t *testing.T) { // L6: stage 0 is on another ran
 	r.open(1, 0)
 	require.NoError(t, r.End(nil))
 	require.NoError(t, r.DropAt(effects.Input, 1, 0))
-	r.Settle()
+	r.UpdateExcess()
 	require.ErrorContains(t, r.Audit(frames.Counts{effects.Saved: 1}), "is still referenced, by its maker or the transport")
 }

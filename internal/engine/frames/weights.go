@@ -27,7 +27,7 @@ func (w WeightCopy) Direction() string {
 }
 
 // place returns the place that holds the copy.
-func (w WeightCopy) place() effects.Place {
+func (w WeightCopy) place() effects.BufferKind {
 	if w.At == AtForward {
 		return effects.ForwardWeights
 	}

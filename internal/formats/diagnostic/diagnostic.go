@@ -39,8 +39,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // Is reports whether target is the error's kind.
 func (e *Error) Is(target error) bool { return target == e.Kind }
 
-// Place returns the line and the column.
-func (e *Error) Place() (line, column int) { return e.Line, e.Column }
+// LineColumn returns the line and the column.
+func (e *Error) LineColumn() (line, column int) { return e.Line, e.Column }
 
 // Fault returns the text of the fault.
 func (e *Error) Fault() string { return e.Err.Error() }

@@ -14,23 +14,23 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Fault is a position in a text, with what was found there and what was expected.
-type Fault struct {
+// Error is a position in a text, with what was found there and what was expected.
+type Error struct {
 	Offset int // in bytes
 	Text   string
 }
 
 // Error returns the text.
-func (f *Fault) Error() string { return f.Text }
+func (f *Error) Error() string { return f.Text }
 
 // found returns the fault that a text has something else than the expected at an offset.
-func found(offset int, text, format string, args ...any) *Fault {
-	return &Fault{offset, "found " + text + ", expected " + fmt.Sprintf(format, args...)}
+func found(offset int, text, format string, args ...any) *Error {
+	return &Error{offset, "found " + text + ", expected " + fmt.Sprintf(format, args...)}
 }
 
 // Explain returns the fault in a text for an error of its decoder, or of unmarshaling from it. content
 // names the text, such as "the costs".
-func Explain(d *jsontext.Decoder, text []byte, content string, err error) *Fault {
+func Explain(d *jsontext.Decoder, text []byte, content string, err error) *Error {
 	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
 		return unsuitable(text, semantic)
 	}
@@ -69,8 +69,8 @@ func Explain(d *jsontext.Decoder, text []byte, content string, err error) *Fault
 }
 
 // Repeated returns the fault for a name that an object has twice.
-func Repeated(offset int, name string) *Fault {
-	return &Fault{offset, "found " + Quote(name) + ", which is there already: give it once"}
+func Repeated(offset int, name string) *Error {
+	return &Error{offset, "found " + Quote(name) + ", which is there already: give it once"}
 }
 
 const (
@@ -85,10 +85,10 @@ func Next(d *jsontext.Decoder, text []byte) int {
 }
 
 // unsuitable returns the fault for a valid value that does not suit its variable.
-func unsuitable(text []byte, err *json.SemanticError) *Fault {
+func unsuitable(text []byte, err *json.SemanticError) *Error {
 	offset := int(err.ByteOffset)
-	if fault, ok := errors.AsType[*Fault](err); ok {
-		return &Fault{offset, fault.Text}
+	if fault, ok := errors.AsType[*Error](err); ok {
+		return &Error{offset, fault.Text}
 	}
 	if errors.Is(err, json.ErrUnknownName) {
 		return found(offset, "an unknown field "+Quote(err.JSONPointer.LastToken()), "%s", fields(err.GoType))
@@ -99,7 +99,7 @@ func unsuitable(text []byte, err *json.SemanticError) *Fault {
 		value = strconv.Quote(value)
 	}
 	if isText(err.GoType) && token.Kind() == '"' {
-		return &Fault{offset, fmt.Sprintf("found %s, %v", value, err.Err)} // an error of UnmarshalText
+		return &Error{offset, fmt.Sprintf("found %s, %v", value, err.Err)} // an error of UnmarshalText
 	}
 	return found(offset, value, "%s", form(err.GoType))
 }

@@ -29,7 +29,7 @@ func requireAsJSON(t *testing.T, text string) {
 		require.NoError(t, json.Unmarshal([]byte(text), &want))
 		require.Equal(t, want, got)
 	}
-	fault := jsonfile.Members([]byte(text), "a thing", func(_ string, offset int, value []byte) *jsonfile.Fault {
+	fault := jsonfile.Members([]byte(text), "a thing", func(_ string, offset int, value []byte) *jsonfile.Error {
 		require.True(t, json.Valid(value))
 		require.Equal(t, text[offset:offset+len(value)], string(value))
 		return nil
@@ -129,17 +129,17 @@ var (
 // Members gives the fault that its function returns the offset of the value.
 func TestMembers(t *testing.T) {
 	var names []string
-	fault := jsonfile.Members([]byte(` {"a": 1, "b" : [{"c": 7}], "d": 3}`), "a thing", func(name string, _ int, value []byte) *jsonfile.Fault {
+	fault := jsonfile.Members([]byte(` {"a": 1, "b" : [{"c": 7}], "d": 3}`), "a thing", func(name string, _ int, value []byte) *jsonfile.Error {
 		if names = append(names, name); name == "b" {
-			return &jsonfile.Fault{Offset: 7, Text: string(value)}
+			return &jsonfile.Error{Offset: 7, Text: string(value)}
 		}
 		return nil
 	})
 	require.Equal(t, []string{"a", "b"}, names)
-	require.Equal(t, &jsonfile.Fault{Offset: 23, Text: `[{"c": 7}]`}, fault)
-	skip := func(string, int, []byte) *jsonfile.Fault { return nil }
+	require.Equal(t, &jsonfile.Error{Offset: 23, Text: `[{"c": 7}]`}, fault)
+	skip := func(string, int, []byte) *jsonfile.Error { return nil }
 	require.Nil(t, jsonfile.Members([]byte(`{"a": {"c": 1, "c": 2}}`), "a thing", skip), "what is skipped may repeat names")
-	require.Equal(t, &jsonfile.Fault{Offset: 9, Text: `found "a", which is there already: give it once`}, jsonfile.Members([]byte(`{"a": 1, "a": 2}`), "a thing", skip))
+	require.Equal(t, &jsonfile.Error{Offset: 9, Text: `found "a", which is there already: give it once`}, jsonfile.Members([]byte(`{"a": 1, "a": 2}`), "a thing", skip))
 	var n struct{ A int }
 	require.Equal(t, "found \"\ufffd\", expected a whole number", jsonfile.Unmarshal([]byte("{\"A\": \"\xff\"}"), "a thing", 1, &n).Text)
 }
@@ -154,7 +154,7 @@ func TestManyFields(t *testing.T) {
 	}
 	for _, again := range []int{0, count / 2, count - 1} {
 		n := 0
-		fault := jsonfile.Members(fmt.Appendf(nil, "{%s\"k%d\": 0}", text.String(), again), "the text", func(string, int, []byte) *jsonfile.Fault {
+		fault := jsonfile.Members(fmt.Appendf(nil, "{%s\"k%d\": 0}", text.String(), again), "the text", func(string, int, []byte) *jsonfile.Error {
 			n++
 			return nil
 		})
@@ -165,6 +165,6 @@ func TestManyFields(t *testing.T) {
 
 // Nesting has a limit, and the fault is at the value that exceeds it.
 func TestDeep(t *testing.T) {
-	fault := jsonfile.Members([]byte("{\"a\":"+strings.Repeat("[", 1<<20)), "a thing", func(string, int, []byte) *jsonfile.Fault { return nil })
-	require.Equal(t, &jsonfile.Fault{Offset: 5 + 9999, Text: `found "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[...", expected values that are less deep inside of others`}, fault)
+	fault := jsonfile.Members([]byte("{\"a\":"+strings.Repeat("[", 1<<20)), "a thing", func(string, int, []byte) *jsonfile.Error { return nil })
+	require.Equal(t, &jsonfile.Error{Offset: 5 + 9999, Text: `found "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[...", expected values that are less deep inside of others`}, fault)
 }

@@ -43,7 +43,7 @@ func (f *Form) Read(r io.Reader, v any, schema *int) error {
 	if fault == nil {
 		return nil
 	}
-	_ = Members(text, "", func(name string, offset int, value []byte) *Fault { // another schema explains any fault
+	_ = Members(text, "", func(name string, offset int, value []byte) *Error { // another schema explains any fault
 		if name == "schema" && string(value) != strconv.Itoa(f.Schema) {
 			fault = found(offset, shorten(string(value)), "the schema %d: %s", f.Schema, diagnostic.OtherVersion)
 		}
@@ -58,7 +58,7 @@ func (f *Form) Read(r io.Reader, v any, schema *int) error {
 
 // Unmarshal stores the value of a text in the variable that v points to. Lists have at most values
 // values. It allocates a small multiple of the text.
-func Unmarshal(text []byte, content string, values int, v any) *Fault {
+func Unmarshal(text []byte, content string, values int, v any) *Error {
 	d := NewDecoder(text)
 	strict := json.UnmarshalFromFunc(func(d *jsontext.Decoder, to any) error {
 		if kind, n := d.StackIndex(d.StackDepth()); kind == '[' && n >= int64(values) {
@@ -77,7 +77,7 @@ func Unmarshal(text []byte, content string, values int, v any) *Fault {
 
 // Members calls member for each member of the object in a text, in the order of the text, with its name,
 // and its value at an offset. The offset of the fault that member returns is that in the value.
-func Members(text []byte, content string, member func(name string, offset int, value []byte) *Fault) *Fault {
+func Members(text []byte, content string, member func(name string, offset int, value []byte) *Error) *Error {
 	d := NewDecoder(text)
 	token, err := d.ReadToken()
 	if err == nil && token.Kind() != '{' {
@@ -143,7 +143,7 @@ func (n *Names) Add(name string) bool {
 }
 
 // End returns a fault if text follows the value.
-func End(d *jsontext.Decoder, text []byte, content string) *Fault {
+func End(d *jsontext.Decoder, text []byte, content string) *Error {
 	if rest := bytes.TrimLeft(text[d.InputOffset():], space); len(rest) > 0 {
 		return found(len(text)-len(rest), "something behind "+content, "the end of the text")
 	}

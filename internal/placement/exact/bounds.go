@@ -2,9 +2,9 @@ package exact
 
 import "math/bits"
 
-// settle propagates the lower bounds on the offsets of unplaced buffers. It returns false if no
+// propagateBounds propagates the lower bounds on the offsets of unplaced buffers. It returns false if no
 // layout is possible.
-func (s *searcher) settle() bool {
+func (s *searcher) propagateBounds() bool {
 	for again := true; again; {
 		again = false
 		for w := range s.dirty {

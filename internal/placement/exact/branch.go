@@ -6,7 +6,7 @@ func (s *searcher) run(t preference, limit int64, idle func() bool) outcome {
 	s.reset()
 	s.preference, s.limit, s.idle = t, limit, idle
 	t.values(s.field, s.worth)
-	if !s.settle() {
+	if !s.propagateBounds() {
 		return impossible
 	}
 	return s.parts(0, int32(len(s.tops)))
@@ -49,13 +49,13 @@ func (s *searcher) part(lower, upper int32) outcome {
 		x := s.bottom(s.choose(lower, upper))
 		here := len(s.edits)
 		s.place(x)
-		if s.settle() {
+		if s.propagateBounds() {
 			if o := s.parts(lower, upper); o != impossible {
 				return o
 			}
 		}
 		s.rewind(here)
-		if s.raise(x, s.low[x]+1); !s.settle() {
+		if s.raise(x, s.low[x]+1); !s.propagateBounds() {
 			break
 		}
 	}
@@ -65,7 +65,7 @@ func (s *searcher) part(lower, upper int32) outcome {
 }
 
 // bottom descends from a buffer to one below which no other can be placed. If that one could
-// not rest on placed buffers, settle would have raised it.
+// not rest on placed buffers, propagateBounds would have raised it.
 func (s *searcher) bottom(x int32) int32 {
 	for {
 		s.cells += int64(len(s.buffers[x].near))

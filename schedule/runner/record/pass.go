@@ -145,7 +145,7 @@ func (p *pass[T]) quantize(ctx context.Context, s int) error {
 func (p *pass[T]) call(ctx context.Context, s int, kind schedule.Kind) error {
 	rank, rec, place := p.at(s), p.stages[s], p.place(s, kind)
 	e := effects.OfKind(p.plan, s, kind)
-	ends := func(place effects.Place) bool { return e.Ends>>place&1 == 1 }
+	ends := func(place effects.BufferKind) bool { return e.Ends>>place&1 == 1 }
 	if ends(effects.Input) {
 		rec.lendAll(layout.In, rank.Frames.Handles(effects.Input, s, 0))
 	}
@@ -248,7 +248,7 @@ func births(c *layout.Call) (numbers []int) {
 
 // send copies the results of a stage from its outbox to a place of the next stage, and releases
 // them.
-func (p *pass[T]) send(s int, outbox effects.Place, next int, to effects.Place, none uint64) error {
+func (p *pass[T]) send(s int, outbox effects.BufferKind, next int, to effects.BufferKind, none uint64) error {
 	source, target := p.at(s), p.at(next)
 	handles := source.Frames.Handles(outbox, s, 0)
 	copies, err := 0, error(nil)

@@ -145,15 +145,15 @@ func (r *recorder[T]) wanted(rank int) (set uint64) {
 
 // entry records the source's call for the entry of a rank that reads the parts in set. It uses the source
 // of such a rank, or of the first rank if there is none.
-func (r *recorder[T]) entry(ctx context.Context, set uint64) (e layout.Entry, err error) {
+func (r *recorder[T]) entry(ctx context.Context, set uint64) (e layout.EntryProfile, err error) {
 	rank := r.dry.Ranks[max(0, slices.IndexFunc(r.dry.Ranks, func(c *calls.Caller[T]) bool { return r.wanted(c.Rank) == set }))]
 	rec := r.record(rank, nil)
 	defer r.stop(rank)
 	r.begin(rank, frames.Train, set)
 	if err := rec.call("Next", func() error { return rank.Fill(ctx, 0) }); err != nil {
-		return layout.Entry{}, err
+		return layout.EntryProfile{}, err
 	}
-	e = layout.Entry{Parts: set, Out: make([]layout.Ref, len(rank.Parts))}
+	e = layout.EntryProfile{Parts: set, Out: make([]layout.Ref, len(rank.Parts))}
 	for part := range e.Out {
 		if h, held := rank.Frames.EntryPart(0, part); held {
 			e.Out[part] = rec.handedOver(h)
@@ -167,7 +167,7 @@ func (r *recorder[T]) entry(ctx context.Context, set uint64) (e layout.Entry, er
 // byPart puts an entry's buffers and changes into an order that does not depend on its source: first all
 // allocations of class Entry, in the order of the parts, then the other changes, and last the releases of
 // parts that the rank does not read.
-func byPart(e *layout.Entry) {
+func byPart(e *layout.EntryProfile) {
 	var order []int // the old numbers
 	for _, ref := range e.Out {
 		if ref.Kind == layout.Own && e.Buffers[ref.Index].Class == memory.Entry && !slices.Contains(order, ref.Index) {
@@ -235,7 +235,7 @@ func (r *recorder[T]) recordWhole(s int, profile *layout.StageProfile) error {
 	rank := r.at(s)
 	for _, made := range []struct {
 		kind  schedule.Kind
-		place effects.Place
+		place effects.BufferKind
 		name  string
 		to    **layout.Call
 	}{

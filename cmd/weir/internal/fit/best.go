@@ -164,7 +164,7 @@ func (s *Search) price(t *trial) (err error) {
 		}
 		return nil
 	}
-	parts := s.Model.Parts(t.setup.Further)
+	parts := s.Model.Modules(t.setup.Further)
 	each := make([]simulate.StageCosts, len(parts))
 	v := s.Model.sizes(&t.setup)
 	for i, p := range parts {
@@ -194,8 +194,8 @@ func (s *Search) price(t *trial) (err error) {
 	return nil
 }
 
-// part sets the times and bytes of a part.
-func (s *Search) part(c *simulate.StageCosts, p Part, setup *Setup, v Sizes) error {
+// part sets the times and bytes of a module.
+func (s *Search) part(c *simulate.StageCosts, p Module, setup *Setup, v Sizes) error {
 	m := s.Model
 	for _, tensor := range setup.layer(m, p, setup.Recompute).Tensors {
 		switch {
@@ -216,7 +216,7 @@ func (s *Search) part(c *simulate.StageCosts, p Part, setup *Setup, v Sizes) err
 			}
 		}
 	}
-	c.Resident = new(m.static(setup, [][]Part{{p}})).Total()
+	c.Resident = new(m.static(setup, [][]Module{{p}})).Total()
 
 	tokens := float64(v['s'] * v['b'])
 	products := 2 * tokens * float64(m.active(p, setup)) // operations of a forward
@@ -235,7 +235,7 @@ func (s *Search) part(c *simulate.StageCosts, p Part, setup *Setup, v Sizes) err
 }
 
 // active returns the number of matrix elements that a token is multiplied with on a rank.
-func (m *Model) active(p Part, s *Setup) (n int64) {
+func (m *Model) active(p Module, s *Setup) (n int64) {
 	if p.Kind == Embedding {
 		return 0
 	}

@@ -18,7 +18,7 @@ func Compose(stages [][]Layer, tokens, labels int64, v Sizes) (*layout.Profile, 
 	p := &layout.Profile{Parts: []string{"tokens", "labels"}}
 	shape := layout.ShapeProfile{Name: "formulas"}
 	for set := uint64(1); set < 4; set++ {
-		e := layout.Entry{Parts: set, Out: make([]layout.Ref, len(p.Parts))}
+		e := layout.EntryProfile{Parts: set, Out: make([]layout.Ref, len(p.Parts))}
 		for part, bytes := range []int64{tokens, labels} {
 			if set>>part&1 == 1 {
 				e.Out[part] = layout.Ref{Kind: layout.Own, Index: len(e.Buffers)}

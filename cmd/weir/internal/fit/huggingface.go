@@ -114,7 +114,7 @@ var languages = []string{"text_config", "llm_config", "language_config"}
 // object reads the members of an object into the values. If one of them has the language model of a
 // model with several parts, its members become the values, and the members beside it are kept as
 // those of the outer object, if outer is set.
-func (v *values) object(text []byte, outer bool) *jsonfile.Fault {
+func (v *values) object(text []byte, outer bool) *jsonfile.Error {
 	valid := notJSON.ReplaceAllFunc(text, func(word []byte) []byte { // of the same length
 		if word[0] == '"' {
 			return word
@@ -123,7 +123,7 @@ func (v *values) object(text []byte, outer bool) *jsonfile.Fault {
 	})
 	var language []byte
 	from := 0
-	fault := jsonfile.Members(valid, "config.json", func(key string, offset int, value []byte) *jsonfile.Fault {
+	fault := jsonfile.Members(valid, "config.json", func(key string, offset int, value []byte) *jsonfile.Error {
 		value = text[offset : offset+len(value)]
 		if outer && language == nil && slices.Contains(languages, key) && value[0] == '{' {
 			language, from = value, offset

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Layer lists the tensors that one part of a model allocates or uses for a microbatch.
+// Layer lists the tensors that one module of a model allocates or uses for a microbatch.
 type Layer struct {
 	Name    string
 	Tensors []Tensor

@@ -42,7 +42,7 @@ type Request struct {
 
 // Prediction is the memory of every rank.
 type Prediction struct {
-	Ranks  []Rank
+	Ranks  []RankMemory
 	Setup  Setup          // with its defaults
 	Plan   *schedule.Plan // the lowered plan
 	Cut    []int          // layers by stage of the model; nil with a measured profile
@@ -52,8 +52,8 @@ type Prediction struct {
 	Partial bool
 }
 
-// Rank is the memory of a rank, in bytes.
-type Rank struct {
+// RankMemory is the memory of a rank, in bytes.
+type RankMemory struct {
 	Stages []int `json:"stages"`
 	Static
 	Other       int64  `json:"resident,omitempty"` // resident bytes of a measured profile
@@ -70,10 +70,10 @@ type Rank struct {
 }
 
 // Step returns the bytes of a step at its peak.
-func (r *Rank) Step() int64 { return r.Activations + r.Logits + r.Transfers }
+func (r *RankMemory) Step() int64 { return r.Activations + r.Logits + r.Transfers }
 
 // Total returns the bytes at the peak, with the allowance.
-func (r *Rank) Total() int64 { return r.Static.Total() + r.Other + r.Step() + r.Allowance }
+func (r *RankMemory) Total() int64 { return r.Static.Total() + r.Other + r.Step() + r.Allowance }
 
 // Predict returns the memory of every rank. Errors wrap ErrModel or ErrSetup, or come from
 // lower.Prepare, layout.Make or the context.
@@ -86,7 +86,7 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	}
 	r.Setup = r.Setup.withDefaults()
 	out, profile := &Prediction{Setup: r.Setup}, r.Profile
-	var parts [][]Part // by stage of the model
+	var parts [][]Module // by stage of the model
 	switch {
 	case r.Pieces != nil:
 		if err = r.Setup.Validate(r.Pieces.shape(&r.Setup)); err == nil {
@@ -141,8 +141,8 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	return out, err
 }
 
-// profile returns the profile of stages with the given parts, from the formulas.
-func (m *Model) profile(s *Setup, parts [][]Part) (*layout.Profile, error) {
+// profile returns the profile of stages with the given modules, from the formulas.
+func (m *Model) profile(s *Setup, parts [][]Module) (*layout.Profile, error) {
 	var stages [][]Layer
 	for stage, parts := range parts {
 		recompute := s.Recompute
@@ -190,10 +190,10 @@ func cutOf(all int, cut []int, stages, furtherStage int) ([]int, error) {
 	return cut, nil
 }
 
-// stages returns the parts of every stage of a cut.
-func (m *Model) stages(cut []int, s *Setup) [][]Part {
-	parts := m.Parts(s.Further)
-	stages := make([][]Part, len(cut))
+// stages returns the modules of every stage of a cut.
+func (m *Model) stages(cut []int, s *Setup) [][]Module {
+	parts := m.Modules(s.Further)
+	stages := make([][]Module, len(cut))
 	next := 1
 	for stage, layers := range cut {
 		stages[stage] = slices.Clone(parts[next : next+layers])
@@ -210,11 +210,11 @@ func (m *Model) stages(cut []int, s *Setup) [][]Part {
 	return stages
 }
 
-// rank returns the memory of a rank, without Peak. The parts are by stage of the model.
-func (r *Request) rank(out *Prediction, parts [][]Part, number int) Rank {
+// rank returns the memory of a rank, without Peak. The modules are by stage of the model.
+func (r *Request) rank(out *Prediction, parts [][]Module, number int) RankMemory {
 	made, place := &out.Memory.Ranks[number], out.Plan.Placement
-	one := Rank{Allowance: r.Setup.Allowance}
-	var own [][]Part
+	one := RankMemory{Allowance: r.Setup.Allowance}
+	var own [][]Module
 	var spans [][2]int
 	for _, stage := range place.On(number) { // once for each copy of the model
 		one.Stages = append(one.Stages, stage%place.Depth())

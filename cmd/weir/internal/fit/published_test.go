@@ -46,7 +46,7 @@ var runs = []published{
 	{name: "GPT 76M, TP 4, unfused attention", flags: small + " --tensor-model-parallel-size 4 --use-distributed-optimizer --attention-backend unfused", data: 2, m: 4, schedule: "1f1b", stages: 1, allocated: 299728384, peak: 1543416320, off: -1.2, theirs: -66.0},
 }
 
-func (run *published) predict(t *testing.T) (*fit.Config, *fit.Rank) {
+func (run *published) predict(t *testing.T) (*fit.Config, *fit.RankMemory) {
 	c, err := fit.Read(strings.NewReader(run.flags), nil)
 	require.NoError(t, err, run.name)
 	plan := planOf(t, run.schedule, c.Ranks, c.Ranks*run.stages, run.m)

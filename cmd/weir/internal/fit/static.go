@@ -33,7 +33,7 @@ func (s *Setup) perParameter() (weight, gradient, optimizer int64) {
 // parallelism replicate weights. A tied head has a copy of the embedding's table if the embedding
 // is on another stage. With FP8 there are two copies of a product's weights, which ZeRO does not
 // divide. The weights that ZeRO 3 gathers are counted for s.Gathered stages.
-func (m *Model) static(s *Setup, stages [][]Part) (total Static) {
+func (m *Model) static(s *Setup, stages [][]Module) (total Static) {
 	var plain, expert int64
 	vocabulary := m.padded(s.Tensor)
 	gathered := make([]int64, len(stages)) // elements of each stage

@@ -6,8 +6,8 @@ import "github.com/weir-ml/weir/memory"
 func atI(step int) Moment { return Moment{I, step} }
 func atW() Moment         { return Moment{W, 1} }
 
-// layer returns the layer of a part, with recompute unless it is the embedding or the head.
-func (s *Setup) layer(m *Model, p Part, r Recompute) Layer {
+// layer returns the layer of a module, with recompute unless it is the embedding or the head.
+func (s *Setup) layer(m *Model, p Module, r Recompute) Layer {
 	switch p.Kind {
 	case Embedding:
 		return embedding()

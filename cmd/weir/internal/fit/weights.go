@@ -20,42 +20,42 @@ const (
 	ByExpert              // divided by expert parallelism, and each expert by expert tensor parallelism
 )
 
-// Part is a unit of a model that stages do not divide: the embedding, a layer, a layer that
+// Module is a unit of a model that stages do not divide: the embedding, a layer, a layer that
 // predicts further tokens, or the head.
-type Part struct {
-	Kind  PartKind
+type Module struct {
+	Kind  ModuleKind
 	Layer int // number of the layer, for the kinds of layers
 }
 
-// PartKind is the kind of a part.
-type PartKind uint8
+// ModuleKind is the kind of a module.
+type ModuleKind uint8
 
-// The kinds of parts.
+// The kinds of modules.
 const (
-	Embedding PartKind = iota
+	Embedding ModuleKind = iota
 	Block
 	Further // a block that predicts further tokens
 	Head
 )
 
-// Parts returns the parts of the model in order. further includes the layers that predict further
+// Modules returns the modules of the model in order. further includes the layers that predict further
 // tokens.
-func (m *Model) Parts(further bool) []Part {
-	parts := []Part{{Kind: Embedding}}
+func (m *Model) Modules(further bool) []Module {
+	parts := []Module{{Kind: Embedding}}
 	for layer := range m.Layers {
-		parts = append(parts, Part{Block, layer})
+		parts = append(parts, Module{Block, layer})
 	}
 	for i := range m.MTP {
 		if further {
-			parts = append(parts, Part{Further, m.Layers + i})
+			parts = append(parts, Module{Further, m.Layers + i})
 		}
 	}
-	return append(parts, Part{Kind: Head})
+	return append(parts, Module{Kind: Head})
 }
 
-// Weights returns the parameters of a part. vocabulary is the number of rows of the vocabulary's
+// Weights returns the parameters of a module. vocabulary is the number of rows of the vocabulary's
 // tables.
-func (m *Model) Weights(p Part, vocabulary int) (list []Weight) {
+func (m *Model) Weights(p Module, vocabulary int) (list []Weight) {
 	matrix := func(name string, in, out int, split Split) {
 		if n := product(int64(in), int64(out)); n > 0 {
 			list = append(list, Weight{name, n, split, out > 1 && name != "router"})
@@ -162,7 +162,7 @@ func (m *Model) Parameters(tensor int, further bool) (n int64) {
 	if m.Padding > 0 {
 		vocabulary = m.padded(tensor)
 	}
-	for _, p := range m.Parts(further) {
+	for _, p := range m.Modules(further) {
 		for _, w := range m.Weights(p, vocabulary) {
 			n = min(n, math.MaxInt64/2) + min(w.Elements, math.MaxInt64/2) // Validate rejects such numbers
 		}

@@ -53,7 +53,7 @@ type decoder struct {
 
 // entry is an entry of the file. Entries of a batch and the one that closes it have equal batches.
 type entry struct {
-	Entry
+	Operation
 	batch  batch
 	op     int64
 	closes bool
@@ -111,7 +111,7 @@ func (d *decoder) top(v pickle.Value) error {
 	}
 	slices.SortStableFunc(d.entries, func(a, b entry) int { return cmp.Compare(a.Record, b.Record) })
 	d.join(parts["pg_status"])
-	d.settle()
+	d.closeBatches()
 	d.count()
 	return nil
 }
@@ -124,7 +124,7 @@ const newest = 10
 
 const entryBytes = 40 + 88 // for an entry of the dump, and one of the file
 
-// settle gives the parts of each batch the state of the entry that closes it, and drops the closing entries.
+// closeBatches gives the parts of each batch the state of the entry that closes it, and drops the closing entries.
 // PyTorch 2.4 to 2.6 records no parts of a batch of collectives; the entry that closes it stands
 // for them.
 //
@@ -133,7 +133,7 @@ const entryBytes = 40 + 88 // for an entry of the dump, and one of the file
 //
 // A dump of active operations alone has all parts, and lacks the closing entries of the batches that have
 // ended, which leaves gaps in the numbers of its records.
-func (d *decoder) settle() {
+func (d *decoder) closeBatches() {
 	closing, parts := map[batch]*entry{}, map[batch]int{}
 	batched := make([]bool, len(d.dump.Groups)) // groups with batches
 	history := false                            // completed operations are in the dump
@@ -155,7 +155,7 @@ func (d *decoder) settle() {
 	d.dump.Complete = d.dump.Complete && history
 	d.dump.first = len(d.entries) > 0 && d.entries[0].Record == 0
 	known := map[batch]int32{}
-	d.dump.Entries = make([]Entry, 0, len(d.entries))
+	d.dump.Operations = make([]Operation, 0, len(d.entries))
 	kept := d.entries[:0]
 	last, gap := -1, false // of the parts that follow each other, and whether a record is missing after it
 	for i, e := range d.entries {
@@ -220,7 +220,7 @@ func (d *decoder) count() {
 			d.dump.Groups[e.Group].Uncounted = !d.dump.Whole()
 		}
 		c.last = e.batch
-		d.dump.Entries = append(d.dump.Entries, e.Entry)
+		d.dump.Operations = append(d.dump.Operations, e.Operation)
 	}
 	d.entries = nil
 }
@@ -252,7 +252,7 @@ const maxRank = 1<<24 - 1
 
 // entry reads an operation.
 func (d *decoder) entry(v pickle.Value) {
-	e := entry{Entry: Entry{Group: -1, Peer: -1}, batch: batch{-1, -1, -1}, op: -1}
+	e := entry{Operation: Operation{Group: -1, Peer: -1}, batch: batch{-1, -1, -1}, op: -1}
 	var call, output Call
 	var local int64 = -1
 	name, retired := "", false
@@ -322,7 +322,7 @@ func (d *decoder) entry(v pickle.Value) {
 
 // operation parses the name of an operation, "all_reduce" or "recv 0<-3". The peer of a transfer is given by
 // its place in the group.
-func operation(name string) (word string, kind Kind, peer int) {
+func operation(name string) (word string, kind OpKind, peer int) {
 	word, ends, _ := strings.Cut(name, " ")
 	_, to, sends := strings.Cut(ends, "->")
 	_, from, receives := strings.Cut(ends, "<-")

@@ -2,10 +2,10 @@ package flightrec
 
 // Dump is the flight recorder's dump of one rank.
 type Dump struct {
-	File    string
-	Rank    int // of the job
-	Groups  []Group
-	Entries []Entry // in the order in which the rank issued them
+	File       string
+	Rank       int // of the job
+	Groups     []Group
+	Operations []Operation // in the order in which the rank issued them
 	// Unjoined contains the status of each group without entries, by the process's own number for
 	// the group.
 	Unjoined map[int64]Status
@@ -42,18 +42,18 @@ type Group struct {
 // transfers, of collectives, or of both. Transfers complete out of order, so earlier ones may be pending.
 type Status struct{ Enqueued, Completed int64 }
 
-// Kind is the kind of an entry's operation.
-type Kind uint8
+// OpKind is the kind of an operation.
+type OpKind uint8
 
 // The kinds of entries.
 const (
-	Collective Kind = iota
+	Collective OpKind = iota
 	Send
 	Recv
 )
 
-// Entry is an operation that a rank issued.
-type Entry struct {
+// Operation is an operation that a rank issued.
+type Operation struct {
 	Record int64 // counts the operations of the rank, over all groups
 	// Number counts the operations of the rank in the group: collectives, which have the
 	// same number on all members, or transfers, whose numbers are the rank's own.
@@ -68,7 +68,7 @@ type Entry struct {
 
 // Call describes an operation. A dump stores equal calls once.
 type Call struct {
-	Kind  Kind
+	Kind  OpKind
 	Name  string // such as "all_reduce"; "send" or "recv" for a transfer
 	Sizes string // sizes of the input, such as "4096x1x5120"; of the output for an all_gather, or if there is no input
 	Type  string // type of the elements, such as "BFloat16"

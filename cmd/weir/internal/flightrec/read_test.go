@@ -30,7 +30,7 @@ var (
 )
 
 // wanted are its entries.
-var wanted = []flightrec.Entry{
+var wanted = []flightrec.Operation{
 	{Record: 0, Number: 1, Peer: -1, Completed: true, Call: &flightrec.Call{Name: "all_reduce", Sizes: "16", Type: "Float"}},
 	{Record: 1, Number: 1, Group: 1, Peer: 12, Completed: true, Call: &flightrec.Call{Name: "send", Sizes: "4096x1x5120", Type: "BFloat16", Kind: flightrec.Send}},
 	{Record: 2, Number: 2, Group: 1, Peer: 8, Call: &flightrec.Call{Name: "recv", Sizes: "4096x1x5120", Type: "BFloat16", Kind: flightrec.Recv}},
@@ -77,7 +77,7 @@ func TestForms(t *testing.T) {
 				require.Empty(t, set.Broken)
 				d := set.Dumps[0]
 				require.Equal(t, 4, d.Rank)
-				require.Equal(t, wanted, d.Entries)
+				require.Equal(t, wanted, d.Operations)
 				require.Equal(t, flightrec.Group{Name: "43", Description: "PIPELINE", Ranks: []int{0, 4, 8, 12}, Local: 1, Status: flightrec.Status{Enqueued: 2, Completed: 1}}, d.Groups[1])
 			}
 		})
@@ -88,7 +88,7 @@ func TestForms(t *testing.T) {
 func TestPending(t *testing.T) {
 	var s flightrec.Set
 	require.NoError(t, s.Add("dump_4", bytes.NewReader(pending)))
-	require.Equal(t, wanted[2:], s.Dumps[0].Entries)
+	require.Equal(t, wanted[2:], s.Dumps[0].Operations)
 	require.Equal(t, map[int64]flightrec.Status{0: {Enqueued: 1, Completed: 1}}, s.Dumps[0].Unjoined)
 }
 
@@ -105,11 +105,11 @@ func TestSpellings(t *testing.T) {
 	var s flightrec.Set
 	require.NoError(t, s.Add("dump_2.json", strings.NewReader(dump)))
 	d := s.Dumps[0]
-	require.Equal(t, []flightrec.Entry{
+	require.Equal(t, []flightrec.Operation{
 		{Record: 7, Number: 7, Peer: 5, Batch: 1, Completed: true, Call: &flightrec.Call{Name: "recv", Kind: flightrec.Recv}},
 		{Record: 8, Number: 8, Peer: 3, Batch: 1, Completed: true, Call: &flightrec.Call{Name: "send", Kind: flightrec.Send}},
 		{Record: 10, Number: 5, Group: 1, Peer: -1, Call: &flightrec.Call{Name: "_all_gather_base", Sizes: "2x3, ", Type: "Float,Long"}},
-	}, d.Entries)
+	}, d.Operations)
 	require.Equal(t, flightrec.Status{Enqueued: 9, Completed: 8}, d.Groups[0].Status)
 	require.Equal(t, "x", d.Groups[0].Description)
 	require.Equal(t, "other", d.Groups[1].Name)
@@ -133,7 +133,7 @@ func TestStates(t *testing.T) {
 	} {
 		var s flightrec.Set
 		require.NoError(t, s.Add("dump_0.json", strings.NewReader(`{"entries": [{"process_group": ["0", "x"], "collective_seq_id": 1, "p2p_seq_id": 1, "profiling_name": "`+name+`", "state": "`+want.state+`", "retired": true}]}`)))
-		e := s.Dumps[0].Entries[0]
+		e := s.Dumps[0].Operations[0]
 		require.Equal(t, want.completed, e.Completed, name)
 		require.Equal(t, want.unseen, e.Unseen, name)
 		require.Equal(t, want.backend, s.Dumps[0].Backend, name)
@@ -151,10 +151,10 @@ func TestReceives(t *testing.T) {
 	var s flightrec.Set
 	require.NoError(t, s.Add("dump_1.json", strings.NewReader(dump)))
 	d := s.Dumps[0]
-	require.Equal(t, []flightrec.Entry{
+	require.Equal(t, []flightrec.Operation{
 		{Record: 0, Number: 1, Peer: 0, Call: &flightrec.Call{Name: "recv", Kind: flightrec.Recv, Sizes: "4x16", Type: "Float"}},
 		{Record: 1, Number: 2, Peer: -1, Call: &flightrec.Call{Name: "recv", Kind: flightrec.Recv, Type: "Long"}},
-	}, d.Entries)
+	}, d.Operations)
 	require.Equal(t, flightrec.Status{Enqueued: 2, Completed: 0}, d.Groups[0].Status)
 }
 
@@ -260,7 +260,7 @@ func FuzzAdd(f *testing.F) {
 			return
 		}
 		for _, d := range s.Dumps {
-			for _, e := range d.Entries {
+			for _, e := range d.Operations {
 				require.Less(t, int(e.Group), len(d.Groups))
 			}
 		}

@@ -12,7 +12,7 @@ type Wait struct {
 	In      string `json:"in"` // the operation in which the rank waits, such as "recv from rank 3"
 	Group   string `json:"group,omitempty"`
 	Certain bool   `json:"certain"`
-	kind    flightrec.Kind
+	kind    flightrec.OpKind
 }
 
 // graph returns the graph of waits. It includes the given ranks even if no rank waits for them.

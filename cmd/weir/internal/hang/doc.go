@@ -19,7 +19,7 @@
 // is not in it. It is likely if it depends on a missing or empty dump, on clocks, on a send, which
 // need not hold up its rank, on an operation that most members have not issued, or on an end that the
 // recorder did not see. If the dumps fit a plan ([Fit]), a rank's operations determine its
-// [Place] in its program, which shows exactly which message it waits for.
+// [Position] in its program, which shows exactly which message it waits for.
 //
 // The package has no state and changes nothing. Its reports are values, and the same dumps yield the
 // same report.

@@ -12,18 +12,18 @@ import (
 
 // Fit is the result of comparing the dumps of a job with a plan.
 type Fit struct {
-	Plan      string         `json:"name"`
-	Fits      bool           `json:"fits"`
-	Why       string         `json:"why,omitempty"`      // the reason that the dumps do not fit
-	Deadlock  string         `json:"deadlock,omitempty"` // a deadlock of the plan itself
-	Pipelines [][]int        `json:"pipelines,omitempty"`
-	Places    map[int]*Place `json:"-"` // by rank of the job
+	Plan      string            `json:"name"`
+	Fits      bool              `json:"fits"`
+	Why       string            `json:"why,omitempty"`      // the reason that the dumps do not fit
+	Deadlock  string            `json:"deadlock,omitempty"` // a deadlock of the plan itself
+	Pipelines [][]int           `json:"pipelines,omitempty"`
+	Positions map[int]*Position `json:"-"` // by rank of the job
 	plan      *schedule.Plan
 }
 
-// Place is a rank's position in the program of its place in a pipeline.
-type Place struct {
-	Pipeline, Place int
+// Position is how far a rank is in the program of its place in a pipeline.
+type Position struct {
+	Pipeline, Rank int
 	// Before lists the actions that may be the rank's next, the likeliest first. It contains more
 	// than one if the dumps do not show which.
 	Before []schedule.Action
@@ -53,8 +53,8 @@ type issued struct {
 	back int // number of transfers issued after it, -1 if unknown
 }
 
-// fit finds the places of all ranks in a plan with transfers. The number of transfers since the
-// job began determines the places if that number counts transfers as the plan does; otherwise,
+// fit finds the positions of all ranks in a plan with transfers. The number of transfers since the
+// job began determines the positions if that number counts transfers as the plan does; otherwise,
 // only the order of the transfers does.
 func (j *job) fit(plan *schedule.Plan) *Fit {
 	fit := &Fit{Plan: plan.Name, plan: plan}
@@ -74,19 +74,19 @@ func (j *job) fit(plan *schedule.Plan) *Fit {
 	return fit
 }
 
-// place finds a place for every rank, or returns why there is none. counts says whether the numbers
+// place finds a position for every rank, or returns why there is none. counts says whether the numbers
 // of transfers count them as the plan does.
 func (f *Fit) place(j *job, all []script, counts bool) (why string) {
-	f.Places = map[int]*Place{}
+	f.Positions = map[int]*Position{}
 	departed := 0
 	for number, ranks := range f.Pipelines {
 		for place, id := range ranks {
 			r := j.byID[id]
-			p := &Place{Pipeline: number, Place: place, rank: r, script: &all[place], trail: j.trail(r, ranks, counts)}
+			p := &Position{Pipeline: number, Rank: place, rank: r, script: &all[place], trail: j.trail(r, ranks, counts)}
 			if len(p.script.transfers) == 0 || !p.candidates() {
 				return fmt.Sprintf("the transfers of rank %d are not those of place %d of the plan", id, place)
 			}
-			f.Places[id] = p
+			f.Positions[id] = p
 			if p.Departs {
 				departed++
 			}
@@ -95,10 +95,10 @@ func (f *Fit) place(j *job, all []script, counts bool) (why string) {
 			return fmt.Sprintf("the transfers of rank %d do not agree with those of its pipeline at any place of the plan", id)
 		}
 	}
-	if 4*departed > len(f.Places) {
+	if 4*departed > len(f.Positions) {
 		return fmt.Sprintf("the transfers of %d ranks are in another order than the plan's", departed)
 	}
-	for _, p := range f.Places {
+	for _, p := range f.Positions {
 		p.locate(f.plan)
 	}
 	return ""
@@ -119,7 +119,7 @@ func (j *job) pipelines(places int) (list [][]int) {
 	var links []Wait // each in both directions
 	linked := map[[2]int]bool{}
 	for _, r := range j.ranks {
-		for _, e := range r.dump.Entries {
+		for _, e := range r.dump.Operations {
 			peer := int(e.Peer)
 			if e.Kind != flightrec.Collective && peer >= 0 && !linked[[2]int{r.id, peer}] {
 				linked[[2]int{r.id, peer}] = true
@@ -150,8 +150,8 @@ func (j *job) trail(r *rank, pipeline []int, counts bool) trail {
 	var pending []issued
 	last := map[*group]int64{} // number
 	left := r.pending
-	for i := range r.dump.Entries {
-		e := &r.dump.Entries[i]
+	for i := range r.dump.Operations {
+		e := &r.dump.Operations[i]
 		held := len(left) > 0 && e == left[0]
 		if held {
 			left = left[1:]
@@ -202,7 +202,7 @@ func (j *job) trail(r *rank, pipeline []int, counts bool) trail {
 }
 
 // fraction reports whether the elements of a transfer are floating-point numbers.
-func fraction(e *flightrec.Entry) bool {
+func fraction(e *flightrec.Operation) bool {
 	return strings.Contains(e.Type, "Float") || e.Type == "Half" || e.Type == "Double"
 }
 
@@ -212,7 +212,7 @@ const maxDeparted = 2
 
 // candidates finds, from the rank's own dump, how many of the step's transfers the rank may have
 // issued. It returns false if the dump contains transfers that the plan does not.
-func (p *Place) candidates() bool {
+func (p *Position) candidates() bool {
 	for d := range p.trail.pending {
 		if p.script.count[d] == 0 {
 			return false
@@ -250,7 +250,7 @@ func (p *Place) candidates() bool {
 // fits reports whether a rank's last transfers match the plan, assuming that it has issued k
 // transfers of the step. Transfers whose numbers are unknown need only be in the plan's order. It
 // compares at most one step's transfers.
-func (p *Place) fits(last []issued, k int) bool {
+func (p *Position) fits(last []issued, k int) bool {
 	n := len(p.script.transfers)
 	next := 0 // the earliest position for a transfer with an unknown number
 	for _, t := range slices.Backward(last[max(0, len(last)-n):]) {
@@ -277,10 +277,10 @@ func (f *Fit) narrow(ranks []int) int {
 	for changed := true; changed; {
 		changed = false
 		for _, id := range ranks {
-			p := f.Places[id]
+			p := f.Positions[id]
 			before := len(p.after)
 			for d, most := range p.script.count {
-				peer, back := f.Places[ranks[d.peer]], direction{flightrec.Send + flightrec.Recv - d.kind, p.Place}
+				peer, back := f.Positions[ranks[d.peer]], direction{flightrec.Send + flightrec.Recv - d.kind, p.Rank}
 				own, theirs := p.trail.pending[d], peer.trail.pending[back]
 				if len(p.after) == 1 && len(peer.after) == 1 && p.rank.dump.Complete && peer.rank.dump.Complete {
 					continue // small sends can end before they are received
@@ -305,9 +305,9 @@ func (f *Fit) narrow(ranks []int) int {
 
 // locate converts the numbers of issued transfers to the actions that may be the rank's next. A
 // rank in a collective has not begun the next step.
-func (p *Place) locate(plan *schedule.Plan) {
+func (p *Position) locate(plan *schedule.Plan) {
 	transfers, actions := p.script.transfers, p.script.actions
-	inCollective := p.rank.blocked.Entry != nil && p.rank.blocked.Kind == flightrec.Collective
+	inCollective := p.rank.blocked.Operation != nil && p.rank.blocked.Kind == flightrec.Collective
 	for _, k := range p.after {
 		var last transfer // the start of the first step if the rank has issued none
 		if k > 0 {
@@ -339,7 +339,7 @@ func (p *Place) locate(plan *schedule.Plan) {
 }
 
 // add adds an action that may be the rank's next.
-func (p *Place) add(before, need, after schedule.Action) {
+func (p *Position) add(before, need, after schedule.Action) {
 	if len(p.Before) == 0 {
 		p.After, p.For = after, need
 	}
@@ -350,7 +350,7 @@ func (p *Place) add(before, need, after schedule.Action) {
 
 // need returns the pending receive that a computation waits for if the rank has issued k transfers
 // of the step, or 0 if there is none.
-func (p *Place) need(plan *schedule.Plan, a schedule.Action, k int) schedule.Action {
+func (p *Position) need(plan *schedule.Plan, a schedule.Action, k int) schedule.Action {
 	var kind schedule.Kind
 	switch a.Kind() {
 	case schedule.F:
@@ -377,15 +377,15 @@ func (p *Place) need(plan *schedule.Plan, a schedule.Action, k int) schedule.Act
 // adopt assigns the ranks their places. For ranks whose places are certain, it replaces their
 // waits with those that the plan implies.
 func (f *Fit) adopt(j *job) {
-	for _, p := range f.Places {
+	for _, p := range f.Positions {
 		r := p.rank
 		r.place = p
-		if len(p.after) != 1 || p.Departs || r.blocked.Entry == nil || r.blocked.Kind == flightrec.Collective {
+		if len(p.after) != 1 || p.Departs || r.blocked.Operation == nil || r.blocked.Kind == flightrec.Collective {
 			continue
 		}
 		if p.For == 0 {
-			gone := slices.ContainsFunc(r.pending, func(e *flightrec.Entry) bool { return e.Peer >= 0 && j.byID[int(e.Peer)].missing })
-			send := slices.IndexFunc(r.pending, func(e *flightrec.Entry) bool { return e.Kind == flightrec.Send })
+			gone := slices.ContainsFunc(r.pending, func(e *flightrec.Operation) bool { return e.Peer >= 0 && j.byID[int(e.Peer)].missing })
+			send := slices.IndexFunc(r.pending, func(e *flightrec.Operation) bool { return e.Kind == flightrec.Send })
 			computes := slices.ContainsFunc(p.Before, func(a schedule.Action) bool { return a.Kind().Compute() })
 			switch {
 			case gone || slices.Contains(p.Before, endOfStep):
@@ -411,8 +411,8 @@ func (f *Fit) adopt(j *job) {
 }
 
 // String describes the position.
-func (p *Place) String() string {
-	text := fmt.Sprintf("pipeline %d, place %d: ", p.Pipeline, p.Place)
+func (p *Position) String() string {
+	text := fmt.Sprintf("pipeline %d, place %d: ", p.Pipeline, p.Rank)
 	if p.After != 0 {
 		text += fmt.Sprintf("after %v, ", p.After)
 	}

@@ -206,7 +206,7 @@ func TestPage(t *testing.T) {
 	require.Contains(t, page.String(), svg.String())
 	require.Equal(t, 1, strings.Count(page.String(), "<svg"), "the pipeline of rank 5 alone")
 	require.Equal(t, 4, strings.Count(svg.String(), `<circle fill="#c8324a"`))
-	require.Contains(t, svg.String(), `r="7"><title>rank 5, `+report.Fit.Places[5].String())
+	require.Contains(t, svg.String(), `r="7"><title>rank 5, `+report.Fit.Positions[5].String())
 
 	_, ranks := small(2)
 	require.ErrorIs(t, hang.Dumps(read(t, ranks)).SVG(&svg), hang.ErrNoPicture)

@@ -27,17 +27,17 @@ type rank struct {
 	missing   bool            // the rank left no readable dump
 	broken    error           // why a dump of the rank cannot be read
 	groups    []*group        // in the dump's order
-	pending   []*flightrec.Entry
-	completed *flightrec.Entry // the last completed operation, nil if the dump shows none
-	lanes     map[lane][]*flightrec.Entry
+	pending   []*flightrec.Operation
+	completed *flightrec.Operation // the last completed operation, nil if the dump shows none
+	lanes     map[lane][]*flightrec.Operation
 	joint     map[*rank][][2]int64
-	place     *Place // the rank's place in the plan, nil if it has none
+	place     *Position // the rank's position in the plan, nil if it has none
 	blocked   blocked
 }
 
 // blocked is the operation that holds up a rank.
 type blocked struct {
-	*flightrec.Entry // nil if nothing holds it up
+	*flightrec.Operation // nil if nothing holds it up
 	// matched means that all other ends have issued the operation, so the rank waits for none of
 	// them. overtaken means that other members have completed it, or that the peer has completed
 	// its send.
@@ -96,8 +96,8 @@ func newJob(set *flightrec.Set) *job {
 				local[own.Description] = own.Local
 			}
 		}
-		for i := range d.Entries {
-			e := &d.Entries[i]
+		for i := range d.Operations {
+			e := &d.Operations[i]
 			g := r.group(e)
 			if e.Kind != flightrec.Collective {
 				if g.carries = true; e.Peer >= 0 {
@@ -135,8 +135,8 @@ func newJob(set *flightrec.Set) *job {
 		}
 	}
 	for _, r := range j.ranks {
-		for i := range r.dump.Entries {
-			e := &r.dump.Entries[i]
+		for i := range r.dump.Operations {
+			e := &r.dump.Operations[i]
 			if e.Completed && !(e.Unseen && j.early(r, e)) || e.Kind == flightrec.Send && j.received(r, e) {
 				r.completed = e
 				continue
@@ -174,7 +174,7 @@ func newJob(set *flightrec.Set) *job {
 func (j *job) rank(id int) *rank {
 	r := j.byID[id]
 	if r == nil {
-		r = &rank{id: id, dump: &flightrec.Dump{}, missing: true, lanes: map[lane][]*flightrec.Entry{}, joint: map[*rank][][2]int64{}}
+		r = &rank{id: id, dump: &flightrec.Dump{}, missing: true, lanes: map[lane][]*flightrec.Operation{}, joint: map[*rank][][2]int64{}}
 		j.byID[id] = r
 	}
 	return r
@@ -183,17 +183,17 @@ func (j *job) rank(id int) *rank {
 // free reports whether it is proven that nothing holds up a rank at its place in a plan: the dump has all operations, and
 // no send is pending, which the plan does not wait for.
 func (r *rank) free() bool {
-	return r.dump.Complete && !slices.ContainsFunc(r.pending, func(e *flightrec.Entry) bool { return e.Kind == flightrec.Send })
+	return r.dump.Complete && !slices.ContainsFunc(r.pending, func(e *flightrec.Operation) bool { return e.Kind == flightrec.Send })
 }
 
 // group returns the group of an entry.
-func (r *rank) group(e *flightrec.Entry) *group { return r.groups[e.Group] }
+func (r *rank) group(e *flightrec.Operation) *group { return r.groups[e.Group] }
 
 // describe names an operation of the rank and its group.
-func (r *rank) describe(e *flightrec.Entry) string { return describe(e) + " of " + r.group(e).name }
+func (r *rank) describe(e *flightrec.Operation) string { return describe(e) + " of " + r.group(e).name }
 
 // describe names an operation.
-func describe(e *flightrec.Entry) string {
+func describe(e *flightrec.Operation) string {
 	switch {
 	case e.Kind == flightrec.Send:
 		return fmt.Sprintf("send to rank %d", e.Peer)
@@ -226,7 +226,7 @@ func (m *member) lacks(number int64) bool {
 
 // early reports whether an operation whose end was not seen cannot have ended, since another end of it has not
 // been issued.
-func (j *job) early(r *rank, e *flightrec.Entry) bool {
+func (j *job) early(r *rank, e *flightrec.Operation) bool {
 	g := r.group(e)
 	switch {
 	case e.Kind == flightrec.Collective:
@@ -239,7 +239,7 @@ func (j *job) early(r *rank, e *flightrec.Entry) bool {
 }
 
 // received reports whether a send has ended because its message has been received, though its recorder does not say so.
-func (j *job) received(r *rank, e *flightrec.Entry) bool {
+func (j *job) received(r *rank, e *flightrec.Operation) bool {
 	if e.Completed || e.Batch > 0 || e.Peer < 0 {
 		return false
 	}
@@ -248,7 +248,7 @@ func (j *job) received(r *rank, e *flightrec.Entry) bool {
 }
 
 // rooted reports whether some members of a collective may end before others begin.
-func rooted(e *flightrec.Entry) bool {
+func rooted(e *flightrec.Operation) bool {
 	return slices.ContainsFunc([]string{"broadcast", "reduce", "scatter", "gather"}, func(name string) bool {
 		return strings.Trim(e.Name, "_") == name || strings.HasPrefix(e.Name, "_"+name+"_oop")
 	})

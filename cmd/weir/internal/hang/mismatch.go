@@ -37,8 +37,8 @@ func (j *job) mismatches() (found []Finding) {
 	}
 	for _, r := range j.ranks {
 		own := map[operation]string{} // the operations of a batch have one number
-		for i := range r.dump.Entries {
-			e := &r.dump.Entries[i]
+		for i := range r.dump.Operations {
+			e := &r.dump.Operations[i]
 			at := operation{r.group(e), e.Number}
 			if calls[at] != nil && e.Kind == flightrec.Collective && !at.group.members[r.id].uncounted {
 				if own[at] != "" {
@@ -85,7 +85,7 @@ func compare(g *group, number int64, ranks map[string][]int) Finding {
 
 // signature returns what all members must agree on. For some operations, each rank has its own
 // sizes.
-func signature(e *flightrec.Entry) string {
+func signature(e *flightrec.Operation) string {
 	text := e.Name
 	if types := slices.Compact(strings.Split(e.Type, ",")); types[0] != "" { // a scatter has as many tensors as members at its root
 		text += " of " + strings.Join(types, ",")

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule/units"
 )
 
-// ErrNoPicture is returned if the ranks of a report have no place in a plan.
+// ErrNoPicture is returned if the ranks of a report have no position in a plan.
 var ErrNoPicture = errors.New("a picture shows where the ranks are in a plan: give a plan that the dumps fit")
 
 // SVG draws the schedule of the first pipeline that has a rank to blame, with a line that marks
@@ -54,7 +54,7 @@ func (r *Report) pictures(most int) (list []picture, err error) {
 		}
 		step.Front = nil
 		for place, rank := range ranks {
-			p := r.Fit.Places[rank]
+			p := r.Fit.Positions[rank]
 			position := int64(0)
 			for a := range plan.All(place) {
 				if a.WithDrop(0).WithJoin(false) == p.Before[0] {

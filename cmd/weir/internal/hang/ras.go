@@ -62,15 +62,15 @@ func IsRAS(text []byte) bool {
 }
 
 // ReadRAS reads the output of ncclras -f json.
-func ReadRAS(text []byte) (*RAS, *jsonfile.Fault) {
+func ReadRAS(text []byte) (*RAS, *jsonfile.Error) {
 	r := &RAS{}
 	fault := jsonfile.Unmarshal(text, "output of ncclras", 1<<22, r)
 	switch {
 	case fault != nil:
 	case len(r.Communicators) != r.Count:
-		fault = &jsonfile.Fault{Text: fmt.Sprintf("found %s, expected communicators_count %d of them: the output is not complete", units.Number(len(r.Communicators), "communicator"), r.Count)}
+		fault = &jsonfile.Error{Text: fmt.Sprintf("found %s, expected communicators_count %d of them: the output is not complete", units.Number(len(r.Communicators), "communicator"), r.Count)}
 	case r.Count == 0:
-		fault = &jsonfile.Fault{Text: "found no communicator, so it says nothing of the job: query the host of one of its processes"}
+		fault = &jsonfile.Error{Text: "found no communicator, so it says nothing of the job: query the host of one of its processes"}
 	}
 	return r, fault
 }

@@ -13,27 +13,27 @@ import (
 // stopped explains why a rank that waits for no other is to blame.
 func (r *Report) stopped(j *job, ranks []int) diagnosis.Reason {
 	rank := j.byID[ranks[0]]
-	reason := diagnosis.Reason{Ranks: []int{rank.id}, Certain: len(rank.dump.Entries) > 0 && !rank.dump.Unclosed && rank.dump.Backend == ""}
+	reason := diagnosis.Reason{Ranks: []int{rank.id}, Certain: len(rank.dump.Operations) > 0 && !rank.dump.Unclosed && rank.dump.Backend == ""}
 	switch {
 	case rank.broken != nil && rank.missing:
 		reason.Text = "left a dump that cannot be read (" + rank.broken.Error() + ")"
 	case rank.missing:
 		reason.Text = "left no dump"
-	case len(rank.dump.Entries) == 0:
+	case len(rank.dump.Operations) == 0:
 		reason.Text = "left a dump without a pending operation"
 	case rank.blocked.overtaken && rank.blocked.Kind == flightrec.Recv:
-		reason.Text = fmt.Sprintf("is in %s, which rank %d has completed its send for", rank.describe(rank.blocked.Entry), rank.blocked.Peer)
+		reason.Text = fmt.Sprintf("is in %s, which rank %d has completed its send for", rank.describe(rank.blocked.Operation), rank.blocked.Peer)
 		reason.Certain = reason.Certain && whole(rank, j.byID[int(rank.blocked.Peer)]) && !rank.dump.Hooked // a backend may match transfers by their tags
 		return reason
 	case rank.blocked.overtaken:
 		if f := r.mismatch(rank); f != nil {
 			return diagnosis.Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: f.certain}
 		}
-		reason.Text = fmt.Sprintf("is in %s, which other members have completed", rank.describe(rank.blocked.Entry))
-		reason.Certain = reason.Certain && !rooted(rank.blocked.Entry)
+		reason.Text = fmt.Sprintf("is in %s, which other members have completed", rank.describe(rank.blocked.Operation))
+		reason.Certain = reason.Certain && !rooted(rank.blocked.Operation)
 		return reason
-	case rank.blocked.Entry != nil:
-		reason.Text = fmt.Sprintf("is in %s, and waits for no rank there", rank.describe(rank.blocked.Entry))
+	case rank.blocked.Operation != nil:
+		reason.Text = fmt.Sprintf("is in %s, and waits for no rank there", rank.describe(rank.blocked.Operation))
 	case len(rank.pending) > 0:
 		reason.Text = "has nothing pending that holds it up at its place in the plan"
 		reason.Certain = reason.Certain && rank.free()
@@ -96,7 +96,7 @@ func (r *Report) cycle(j *job, ranks []int) diagnosis.Reason {
 	text := "wait for each other: " + strings.Join(operations, ", ")
 	switch {
 	case all && first.blocked.Kind == flightrec.Collective:
-		reason.Text = fmt.Sprintf("are all in %s, which does not end: look at what connects them, and at their devices", first.describe(first.blocked.Entry))
+		reason.Text = fmt.Sprintf("are all in %s, which does not end: look at what connects them, and at their devices", first.describe(first.blocked.Operation))
 	case all && len(ranks) == 2:
 		reason.Text = "have issued both ends of a transfer between them, which does not end: look at the link between them, and at the tags of the transfer, which dumps do not contain"
 	case departed != nil:
@@ -114,7 +114,7 @@ func (r *Report) cycle(j *job, ranks []int) diagnosis.Reason {
 // mismatch returns the finding about the collective that a rank is in, or nil.
 func (r *Report) mismatch(rank *rank) *Finding {
 	for i := range r.Findings {
-		if f := &r.Findings[i]; f.group == rank.group(rank.blocked.Entry) && f.number == rank.blocked.Number {
+		if f := &r.Findings[i]; f.group == rank.group(rank.blocked.Operation) && f.number == rank.blocked.Number {
 			return f
 		}
 	}
@@ -124,7 +124,7 @@ func (r *Report) mismatch(rank *rank) *Finding {
 // odd reports whether a rank's transfers differ from those that the ranks in the same place in
 // similar groups issued under the same numbers, and agree with none of them.
 func (j *job) odd(r *rank) bool {
-	own := r.group(r.blocked.Entry)
+	own := r.group(r.blocked.Operation)
 	place, differs := slices.Index(own.ranks, r.id), false
 	for _, other := range j.groups {
 		if other == own || other.kind != own.kind || len(other.ranks) != len(own.ranks) || place < 0 {
@@ -148,8 +148,8 @@ func (j *job) odd(r *rank) bool {
 // directions returns the directions of the rank's transfers in a group, by their numbers.
 func (r *rank) directions(g *group) map[int64]direction {
 	all := map[int64]direction{}
-	for i := range r.dump.Entries {
-		if e := &r.dump.Entries[i]; e.Kind != flightrec.Collective && r.group(e) == g {
+	for i := range r.dump.Operations {
+		if e := &r.dump.Operations[i]; e.Kind != flightrec.Collective && r.group(e) == g {
 			all[e.Number] = direction{e.Kind, slices.Index(g.ranks, int(e.Peer))}
 		}
 	}

@@ -66,7 +66,7 @@ func TestRecordedJobs(t *testing.T) {
 			if c.place != "" {
 				reports = append(reports, hang.Dumps(set, c.plan))
 				require.True(t, reports[1].Fit.Fits, reports[1].Fit.Why)
-				require.Contains(t, reports[1].Fit.Places[c.blamed[0]].String(), c.place)
+				require.Contains(t, reports[1].Fit.Positions[c.blamed[0]].String(), c.place)
 			}
 			for _, r := range reports {
 				require.Equal(t, append([]int{}, c.blamed...), r.Blamed)

@@ -50,7 +50,7 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 		switch {
 		case one.missing:
 			r.Missing = append(r.Missing, one.id)
-		case len(one.dump.Entries) == 0:
+		case len(one.dump.Operations) == 0:
 			r.Empty = append(r.Empty, one.id)
 		}
 		if one.dump.Unclosed {
@@ -61,7 +61,7 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 			r.Unseen = append(r.Unseen, b)
 		}
 		if len(one.pending) > 0 { // a rank continues after it posts a send
-			first := slices.IndexFunc(one.pending, func(e *flightrec.Entry) bool { return e.Kind != flightrec.Send || e.Batch > 0 })
+			first := slices.IndexFunc(one.pending, func(e *flightrec.Operation) bool { return e.Kind != flightrec.Send || e.Batch > 0 })
 			j.block(one, one.pending[max(first, 0)])
 		}
 	}
@@ -114,7 +114,7 @@ func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 	}
 	for _, one := range j.ranks { // ranks that stopped before any other came to wait for them, which only a plan shows
 		p := one.place
-		if _, waits := g[one.id]; !waits && len(g) > 0 && p != nil && len(p.after) == 1 && one.blocked.Entry == nil && !slices.Contains(p.Before, endOfStep) {
+		if _, waits := g[one.id]; !waits && len(g) > 0 && p != nil && len(p.after) == 1 && one.blocked.Operation == nil && !slices.Contains(p.Before, endOfStep) {
 			reasons = append(reasons, diagnosis.Reason{Ranks: []int{one.id}, Text: "waits for none in the middle of its step; no rank has come to wait for it yet", Certain: one.free()})
 		}
 	}

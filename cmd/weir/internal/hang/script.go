@@ -25,7 +25,7 @@ type transfer struct {
 
 // direction is the kind of a transfer and the place of its peer.
 type direction struct {
-	kind flightrec.Kind
+	kind flightrec.OpKind
 	peer int
 }
 
@@ -62,7 +62,7 @@ func scripts(plan *schedule.Plan) ([]script, error) {
 // ends contains, for each kind of transfer, the kind of its entry and the stage of its peer relative
 // to its own stage. The stage is 0 for other actions.
 var ends = [schedule.NumKinds]struct {
-	kind  flightrec.Kind
+	kind  flightrec.OpKind
 	stage int
 }{
 	schedule.SendF: {flightrec.Send, 1}, schedule.RecvF: {flightrec.Recv, -1},

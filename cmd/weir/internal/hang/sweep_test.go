@@ -123,7 +123,7 @@ func one(t *testing.T, scores map[string]*score, rng *rand.Rand, plan *schedule.
 		exact, listed := true, true
 		for _, f := range m.faults {
 			if r := m.ranks[f.rank]; f.kind != "swapped" && r.dead && r.at == f.item {
-				p := seeing.Fit.Places[f.rank]
+				p := seeing.Fit.Positions[f.rank]
 				stood := m.ranks[f.rank].items[f.item].action
 				exact = exact && p != nil && p.Before[0] == stood
 				if p != nil {

@@ -8,16 +8,16 @@ import (
 )
 
 // block makes e the operation that holds up a rank, and finds its waits.
-func (j *job) block(r *rank, e *flightrec.Entry) {
-	r.blocked = blocked{Entry: e}
+func (j *job) block(r *rank, e *flightrec.Operation) {
+	r.blocked = blocked{Operation: e}
 	g := r.group(e)
-	wait := func(e *flightrec.Entry, id int, certain bool) {
+	wait := func(e *flightrec.Operation, id int, certain bool) {
 		r.blocked.waits = append(r.blocked.waits, Wait{Rank: r.id, For: id, In: describe(e), Group: g.name, Certain: certain && !e.Unseen, kind: e.Kind})
 	}
 	if e.Kind != flightrec.Collective {
-		parts := []*flightrec.Entry{e}
+		parts := []*flightrec.Operation{e}
 		if e.Batch > 0 { // operations of a batch end together, so all that lack their other end hold it up
-			parts = slices.DeleteFunc(slices.Clone(r.pending), func(o *flightrec.Entry) bool { return o.Batch != e.Batch })
+			parts = slices.DeleteFunc(slices.Clone(r.pending), func(o *flightrec.Operation) bool { return o.Batch != e.Batch })
 		}
 		for _, e := range parts {
 			if e.Peer < 0 {
@@ -74,11 +74,11 @@ func (j *job) block(r *rank, e *flightrec.Entry) {
 // matched in the order in which they were issued.
 type lane struct {
 	group *group
-	kind  flightrec.Kind
+	kind  flightrec.OpKind
 	peer  int32
 }
 
-func laneOf(r *rank, e *flightrec.Entry) lane { return lane{r.group(e), e.Kind, e.Peer} }
+func laneOf(r *rank, e *flightrec.Operation) lane { return lane{r.group(e), e.Kind, e.Peer} }
 
 // whole reports whether the dumps of two ranks contain the whole history.
 func whole(r, peer *rank) bool { return r.dump.Whole() && peer.dump.Whole() }
@@ -87,7 +87,7 @@ func whole(r, peer *rank) bool { return r.dump.Whole() && peer.dump.Whole() }
 // from the beginning of the job if both dumps contain the whole history. If they do not, and their backend does not tell
 // when transfers end, they are counted from a collective at which sends and receives balance, which is not a proof.
 // They cannot be counted if a receive is from any rank.
-func (j *job) end(r *rank, e *flightrec.Entry) (end *flightrec.Entry, counted bool) {
+func (j *job) end(r *rank, e *flightrec.Operation) (end *flightrec.Operation, counted bool) {
 	peer, g := j.byID[int(e.Peer)], r.group(e)
 	for _, one := range []*rank{r, peer} {
 		if !one.dump.Complete || one.lanes[lane{g, flightrec.Recv, -1}] != nil {
@@ -95,8 +95,8 @@ func (j *job) end(r *rank, e *flightrec.Entry) (end *flightrec.Entry, counted bo
 		}
 	}
 	own, theirs := r.lanes[laneOf(r, e)], peer.lanes[lane{g, flightrec.Send + flightrec.Recv - e.Kind, int32(r.id)}]
-	after := func(entries []*flightrec.Entry, record int64) int {
-		at, _ := slices.BinarySearchFunc(entries, record, func(e *flightrec.Entry, record int64) int { return cmp.Compare(e.Record, record) })
+	after := func(entries []*flightrec.Operation, record int64) int {
+		at, _ := slices.BinarySearchFunc(entries, record, func(e *flightrec.Operation, record int64) int { return cmp.Compare(e.Record, record) })
 		return at
 	}
 	at, first := after(own, e.Record), 0
@@ -128,14 +128,14 @@ func (j *job) joint(r, peer *rank) [][2]int64 {
 		number int64
 	}
 	theirs := map[number]int64{}
-	for i := range peer.dump.Entries {
-		if e := &peer.dump.Entries[i]; e.Kind == flightrec.Collective && e.Completed && !e.Unseen {
+	for i := range peer.dump.Operations {
+		if e := &peer.dump.Operations[i]; e.Kind == flightrec.Collective && e.Completed && !e.Unseen {
 			theirs[number{peer.group(e), e.Number}] = e.Record
 		}
 	}
 	var list [][2]int64
-	for i := len(r.dump.Entries) - 1; i >= 0 && len(list) < 2; i-- {
-		e := &r.dump.Entries[i]
+	for i := len(r.dump.Operations) - 1; i >= 0 && len(list) < 2; i-- {
+		e := &r.dump.Operations[i]
 		if record, found := theirs[number{r.group(e), e.Number}]; found && e.Kind == flightrec.Collective && e.Completed && !e.Unseen && !rooted(e) {
 			list = append(list, [2]int64{e.Record, record})
 		}
@@ -147,7 +147,7 @@ func (j *job) joint(r, peer *rank) [][2]int64 {
 
 // counterpart returns the rank's pending transfer that is the other end of the peer's transfer e, or
 // nil if the rank has not issued one.
-func (r *rank) counterpart(peer *rank, e *flightrec.Entry) *flightrec.Entry {
+func (r *rank) counterpart(peer *rank, e *flightrec.Operation) *flightrec.Operation {
 	for _, o := range r.pending {
 		if o.Kind == flightrec.Send+flightrec.Recv-e.Kind && r.group(o) == peer.group(e) && (int(o.Peer) == peer.id || o.Peer < 0) {
 			return o

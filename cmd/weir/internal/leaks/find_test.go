@@ -256,7 +256,7 @@ func TestFullRing(t *testing.T) {
 	s.train(24, 2, func(site []snapshot.Frame, _, _ int) bool { return &site[0] == &logits[0] })
 	whole := s.a.Snapshot()
 	cut := *whole
-	cut.Traces = [][]snapshot.Entry{whole.Traces[0][len(whole.Traces[0])/2:]}
+	cut.Traces = [][]snapshot.TraceEntry{whole.Traces[0][len(whole.Traces[0])/2:]}
 	d := find(t, &cut, leaks.Options{})
 	require.True(t, d.Before.Full)
 	require.Positive(t, d.Before.Frees)
@@ -322,7 +322,7 @@ func TestRefuses(t *testing.T) {
 
 // TestHostileSegments reads segments that no allocator produces.
 func TestHostileSegments(t *testing.T) {
-	s := &snapshot.Snapshot{Traces: [][]snapshot.Entry{{{Action: snapshot.Alloc, Address: 1, Size: 1}}}}
+	s := &snapshot.Snapshot{Traces: [][]snapshot.TraceEntry{{{Action: snapshot.Alloc, Address: 1, Size: 1}}}}
 	for _, segment := range []snapshot.Segment{
 		{Size: -1}, {Size: 1 << 62, Expandable: true, Blocks: []snapshot.Block{{Size: 1 << 62, State: snapshot.Live}}},
 		{Size: 10, Blocks: []snapshot.Block{{Address: -5, Size: 100, State: snapshot.Live}}},

@@ -11,7 +11,7 @@ import (
 // history is one device's trace as a list of allocations, each with a start and an end.
 type history struct {
 	device      int
-	trace       []snapshot.Entry
+	trace       []snapshot.TraceEntry
 	segments    []*snapshot.Segment
 	allocations []allocation // in order
 	groups      []*group     // in order of their first allocations

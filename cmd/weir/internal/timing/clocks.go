@@ -30,7 +30,7 @@ const far = math.MaxInt64 / 4
 // ends after its send has begun, which bounds the difference between the clocks of two hosts. The
 // shortest paths over these bounds give the lower and upper bounds of each host's offset from the
 // first host.
-func (u *run) align(ranksPerHost int) error {
+func (u *measurement) align(ranksPerHost int) error {
 	host := make([]int, len(u.traces))
 	byName := map[string]int{}
 	for rank, t := range u.traces {
@@ -76,7 +76,7 @@ func (u *run) align(ranksPerHost int) error {
 
 // checkHosts returns an error if a rank ended an action before its input was computed on the same
 // host, by more than the duration of the rank's step.
-func (u *run) checkHosts(host []int) error {
+func (u *measurement) checkHosts(host []int) error {
 	for _, s := range u.steps {
 		for rank, events := range s {
 			took := events[len(events)-1].end - events[0].start
@@ -93,7 +93,7 @@ func (u *run) checkHosts(host []int) error {
 
 // distances returns, for every host, the upper bounds of the time to add to its clock, and of the
 // time to subtract from it, to get the clock of the first host.
-func (u *run) distances(host []int) (most, least []int64) {
+func (u *measurement) distances(host []int) (most, least []int64) {
 	took := map[stageKind][]int64{}
 	for e := range u.events() {
 		took[e.stageKind()] = append(took[e.stageKind()], e.end-e.start)

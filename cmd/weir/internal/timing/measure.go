@@ -41,7 +41,7 @@ type rankTimes struct {
 }
 
 // measure measures all steps.
-func (u *run) measure() *measured {
+func (u *measurement) measure() *measured {
 	typical, longest := u.typical()
 	var m *measured
 	ahead := make([]int, len(u.traces))
@@ -69,7 +69,7 @@ func (u *run) measure() *measured {
 // typical returns the median times of computations whose spans include no wait, and the times that only
 // one in twenty of them exceeds. If all spans of a kind include a wait, both are the shortest time from the
 // end of the input's computation to the end of the span.
-func (u *run) typical() (typical, longest map[stageKind]int64) {
+func (u *measurement) typical() (typical, longest map[stageKind]int64) {
 	clean := map[stageKind][]int64{}
 	typical, longest = map[stageKind]int64{}, map[stageKind]int64{}
 	for e := range u.events() {

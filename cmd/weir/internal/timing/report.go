@@ -42,11 +42,11 @@ type Report struct {
 	Simulated    *Times  `json:"simulated,omitempty"` // nil if the plan cannot be simulated; see Refused
 	Refused      string  `json:"refused,omitempty"`
 	// Departures lists the first action of each rank that differs from the plan.
-	Departures []Departure `json:"departs,omitempty"`
-	PerRank    []Rank      `json:"per_rank"`
-	Costs      []Cost      `json:"costs"`
-	Links      []Link      `json:"links"`
-	Clocks     []Clock     `json:"clocks"`
+	Departures []Departure  `json:"departs,omitempty"`
+	PerRank    []RankReport `json:"per_rank"`
+	Costs      []Cost       `json:"costs"`
+	Links      []Link       `json:"links"`
+	Clocks     []Clock      `json:"clocks"`
 	// Absent lists the ranks of the job without a trace. They are assumed to be in other pipelines.
 	Absent    []int      `json:"absent,omitempty"`
 	Straggler *Straggler `json:"straggler,omitempty"`
@@ -66,8 +66,8 @@ type Times struct {
 	Bubble   float64 `json:"bubble"`
 }
 
-// Rank is a rank of the pipeline in the step Shown.
-type Rank struct {
+// RankReport describes a rank of the pipeline in the step Shown.
+type RankReport struct {
 	Global int    `json:"global"` // the rank in the job
 	File   string `json:"file"`
 	RankTimes
@@ -174,11 +174,11 @@ func Analyze(r Request) (*Report, error) {
 }
 
 // ranks fills in the measured times of the step.
-func (r *Report) ranks(u *run, m *measured) {
+func (r *Report) ranks(u *measurement, m *measured) {
 	r.Measured.Makespan = r.Steps[r.Shown]
 	for rank, t := range u.traces {
 		times := m.perRank[r.Shown][rank].RankTimes
-		r.PerRank = append(r.PerRank, Rank{Global: t.Rank, File: t.File, RankTimes: times, Gap: m.gap(rank)})
+		r.PerRank = append(r.PerRank, RankReport{Global: t.Rank, File: t.File, RankTimes: times, Gap: m.gap(rank)})
 		r.Measured.Ideal = max(r.Measured.Ideal, times.Busy)
 	}
 	if r.Measured.Makespan > 0 {
@@ -187,7 +187,7 @@ func (r *Report) ranks(u *run, m *measured) {
 }
 
 // costs fills in the table of costs.
-func (r *Report) costs(u *run, m *measured) {
+func (r *Report) costs(u *measurement, m *measured) {
 	keys := slices.SortedFunc(maps.Keys(m.took), func(a, b stageKind) int { return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.kind, b.kind)) })
 	for _, key := range keys {
 		all := took(m.took[key])
@@ -219,7 +219,7 @@ func (r *Report) links(m *measured) {
 
 // model returns the costs for the simulation, with the times of links and the bytes of the given
 // costs. If a copy occupies its receiver, its time is part of the action that takes the message.
-func (r *Report) model(u *run, m *measured, bytes *simulate.Costs, links []Link) *simulate.Costs {
+func (r *Report) model(u *measurement, m *measured, bytes *simulate.Costs, links []Link) *simulate.Costs {
 	model := &simulate.Costs{Unit: "ms", Scale: 1e6}
 	if bytes != nil {
 		model.Resident = bytes.Resident
@@ -273,7 +273,7 @@ func (r *Report) model(u *run, m *measured, bytes *simulate.Costs, links []Link)
 }
 
 // departures finds the first action of each rank that differs from the plan.
-func (r *Report) departures(u *run) {
+func (r *Report) departures(u *measurement) {
 	for rank := range u.plan.Programs {
 		ran := u.plan.Programs[rank][0].Body
 		i := 0
@@ -294,7 +294,7 @@ func (r *Report) departures(u *run) {
 }
 
 // simulate fills in the simulated times, and finds the straggler.
-func (r *Report) simulate(u *run, m *measured, model func([]Link) *simulate.Costs) error {
+func (r *Report) simulate(u *measurement, m *measured, model func([]Link) *simulate.Costs) error {
 	report, err := simulate.Run(r.Plan, r.Model, r.Plan.Capacity)
 	if err != nil {
 		r.Refused = err.Error()

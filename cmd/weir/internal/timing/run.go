@@ -34,8 +34,8 @@ type event struct {
 // step holds the events of one step, by rank, in order of their start times.
 type step [][]event
 
-// run holds the measured steps of one pipeline.
-type run struct {
+// measurement holds the measured steps of one pipeline.
+type measurement struct {
 	plan   *schedule.Plan // the order measured in the last step
 	traces []*traces.Trace
 	steps  []step
@@ -45,8 +45,8 @@ type run struct {
 
 // newRun sorts the traces of a pipeline by rank and cuts them into steps. The plan of the request
 // may be nil.
-func newRun(r *Request) (*run, error) {
-	u := &run{}
+func newRun(r *Request) (*measurement, error) {
+	u := &measurement{}
 	for _, t := range r.Traces {
 		if t.Launches != nil {
 			return nil, launchError(t)
@@ -144,7 +144,7 @@ func stages(t *traces.Trace) []int {
 
 // place finds the ranks of the requested pipeline. Traces with the same stages belong to parallel
 // pipelines, in the order of the ranks.
-func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err error) {
+func (u *measurement) place(all []*traces.Trace, r *Request) (p schedule.Placement, err error) {
 	type group struct {
 		stages []int
 		traces []*traces.Trace
@@ -200,7 +200,7 @@ func (u *run) place(all []*traces.Trace, r *Request) (p schedule.Placement, err 
 
 // complete records which ranks of the job have no trace. It returns an error if the traces cannot
 // cover whole pipelines.
-func (u *run) complete(places int, r *Request) error {
+func (u *measurement) complete(places int, r *Request) error {
 	world, planned := 0, places
 	for _, t := range r.Traces {
 		world = max(world, t.WorldSize)
@@ -221,7 +221,7 @@ func (u *run) complete(places int, r *Request) error {
 }
 
 // matchPlan reorders the ranks so that they match a plan.
-func (u *run) matchPlan(p schedule.Placement, plan *schedule.Plan) (schedule.Placement, error) {
+func (u *measurement) matchPlan(p schedule.Placement, plan *schedule.Plan) (schedule.Placement, error) {
 	want := plan.Placement
 	if want.Ranks != p.Ranks || want.Stages() != p.Stages() {
 		return p, diagnostic.Errorf(ErrRun, "the plan has %d ranks and %d stages, but the traces have %d and %d", want.Ranks, want.Stages(), p.Ranks, p.Stages())
@@ -242,7 +242,7 @@ const maxSteps = 1 << 12
 
 // match finds the steps that are complete on every rank. If all ranks have the same number of
 // steps, steps match by number; otherwise each step matches the steps that overlap most in time.
-func (u *run) match() error {
+func (u *measurement) match() error {
 	var steps [][][]event // by rank and step
 	whole := make([]int, len(u.traces))
 	same := true
@@ -358,7 +358,7 @@ func (s step) drawing(p schedule.Placement) *draw.Step {
 		first = min(first, events[0].start)
 	}
 	for rank, events := range s {
-		var list []simulate.Event
+		var list []simulate.TimedAction
 		for _, e := range events {
 			if !e.action.Kind().Compute() {
 				continue
@@ -367,7 +367,7 @@ func (s step) drawing(p schedule.Placement) *draw.Step {
 				before := &list[len(list)-1]
 				before.Action = before.Action.WithJoin(true)
 			}
-			list = append(list, simulate.Event{Rank: rank, Position: int64(len(list)), Action: e.action, Start: e.start - first, End: e.end - first})
+			list = append(list, simulate.TimedAction{Rank: rank, Position: int64(len(list)), Action: e.action, Start: e.start - first, End: e.end - first})
 			plan.Microbatches = max(plan.Microbatches, e.action.Microbatch()+1)
 			if e.action.Kind() != schedule.F {
 				plan.Mode = schedule.Training
@@ -421,7 +421,7 @@ func (s step) link(p schedule.Placement) {
 }
 
 // events yields the events of all steps.
-func (u *run) events() iter.Seq[*event] {
+func (u *measurement) events() iter.Seq[*event] {
 	return func(yield func(*event) bool) {
 		for _, s := range u.steps {
 			for _, events := range s {

@@ -154,7 +154,7 @@ func TestStraggler(t *testing.T) {
 
 // steps joins the steps of several simulations.
 func steps(all ...*tracetest.Steps) *tracetest.Steps {
-	out := &tracetest.Steps{Plan: all[0].Plan, Events: make([][]simulate.Event, len(all[0].Events))}
+	out := &tracetest.Steps{Plan: all[0].Plan, Events: make([][]simulate.TimedAction, len(all[0].Events))}
 	offset := int64(0)
 	for _, s := range all {
 		end := offset

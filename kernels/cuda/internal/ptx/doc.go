@@ -4,7 +4,7 @@
 // [Parse] reads a module, and [Kernel.Launch] runs one of its kernels to completion. The caller
 // owns global memory and lends it as a [Memory], region by region. The package owns registers
 // and shared memory, which exist until the block ends. A launch checks the following, and
-// returns an error ([Fault]) with the line of PTX, the thread and the block:
+// returns an error ([LaunchError]) with the line of PTX, the thread and the block:
 //
 //   - an access is within one live region, and is aligned to its size;
 //   - no thread reads global or shared memory that was never written;

@@ -49,7 +49,7 @@ const (
 
 // Launch runs a kernel on a grid of blocks, with a given number of bytes of dynamic shared
 // memory and the parameters in their layout in memory (Param). It returns when all blocks are
-// done. A Fault describes an error of the kernel or its arguments; earlier writes remain. The
+// done. A LaunchError describes an error of the kernel or its arguments; earlier writes remain. The
 // seed determines the order.
 func (k *Kernel) Launch(memory Memory, grid, block [3]int, shared int, params []byte, seed uint64) error {
 	threads, blocks := 1, 1
@@ -185,7 +185,7 @@ func (m *machine) run(warps []*warp, number int) error {
 
 // fault returns the error of a thread at an instruction.
 func (m *machine) fault(w *warp, pc, lane int, format string, args ...any) error {
-	return &Fault{
+	return &LaunchError{
 		Kernel: m.kernel.Name, Line: m.kernel.code[pc].line, Thread: m.thread(w.first + lane),
 		Block:  coordinates(m.number, m.grid),
 		Reason: fmt.Sprintf(format, args...),

@@ -23,8 +23,8 @@ type Memory interface {
 	Region(address uint64) (*Region, error)
 }
 
-// Fault is an error that a launch detects.
-type Fault struct {
+// LaunchError is an error that a launch detects.
+type LaunchError struct {
 	Kernel        string
 	Line          int // of the PTX
 	Block, Thread [3]int
@@ -32,7 +32,7 @@ type Fault struct {
 }
 
 // Error returns the location and the reason.
-func (f *Fault) Error() string {
+func (f *LaunchError) Error() string {
 	return fmt.Sprintf("ptx: %s: line %d: thread %v of block %v: %s", f.Kernel, f.Line, f.Thread, f.Block, f.Reason)
 }
 

@@ -214,7 +214,7 @@ func TestPlantedBugs(t *testing.T) {
 			for seed := range uint64(8) { // in any order
 				module, err := ptx.Parse([]byte(planted))
 				require.NoError(t, err)
-				var fault *ptx.Fault
+				var fault *ptx.LaunchError
 				require.ErrorAs(t, bug.run(&memory{}, module, seed), &fault, "seed %d", seed)
 				require.Contains(t, fault.Error(), bug.reason)
 				if bug.mark != "" {

@@ -14,5 +14,5 @@ type Dry[T any] struct {
 	SetSource func(source Source[T]) error
 	// Whole allocates the buffers for a stage's whole parameters, either gathered weights or whole
 	// gradients, and hands them over to the frames. It is nil if nothing is sharded.
-	Whole func(s int, place effects.Place) error
+	Whole func(s int, place effects.BufferKind) error
 }

@@ -39,7 +39,7 @@ type example struct {
 	floor  string                                               // a description of the loss to get below
 
 	memory runner.Memory
-	place  launch.Place // of this process in a job of several
+	place  launch.Rendezvous // of this process in a job of several
 	ends   []*tcp.Endpoint[gomlx.T]
 }
 
@@ -66,7 +66,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, place launch.Place, offload runner.Offload, name, trainer, plan string, ranks, steps, microbatches int, out io.Writer) error {
+func run(ctx context.Context, place launch.Rendezvous, offload runner.Offload, name, trainer, plan string, ranks, steps, microbatches int, out io.Writer) error {
 	launched := place.Launcher == launch.Weir
 	if launched {
 		ranks = max(ranks, place.Size)

@@ -14,7 +14,7 @@ import (
 // Steps holds the ranks' computations in several steps.
 type Steps struct {
 	Plan   *schedule.Plan
-	Events [][]simulate.Event // computations by rank, in nanoseconds
+	Events [][]simulate.TimedAction // computations by rank, in nanoseconds
 }
 
 // Simulate returns consecutive steps of a plan. Costs are in nanoseconds.
@@ -23,7 +23,7 @@ func Simulate(plan *schedule.Plan, costs *simulate.Costs, steps int) (*Steps, er
 	if err != nil {
 		return nil, err
 	}
-	s := &Steps{plan, make([][]simulate.Event, len(one.Events))}
+	s := &Steps{plan, make([][]simulate.TimedAction, len(one.Events))}
 	length := int64(0)
 	for _, events := range one.Events {
 		length = max(length, events[len(events)-1].End+1000)
