@@ -134,8 +134,14 @@ func (h *Host) Instructions() Instructions { return h.crew.set }
 // run computes the parts of an operation on the device's threads.
 func (h *host) run(t task, parts int) { h.crew.run(t, parts) }
 
-// Name returns "host".
-func (h *Host) Name() string { return "host" }
+// Name returns "host", or "host in plain Go" if its Instructions are Portable, whose bits differ from those of
+// the other sets.
+func (h *Host) Name() string {
+	if h.Instructions() == Portable {
+		return "host in plain Go"
+	}
+	return "host"
+}
 
 // Sync does nothing, because every operation is complete when it returns.
 func (h *Host) Sync() error { return nil }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -70,26 +71,47 @@ func TestNilWorld(t *testing.T) {
 // worlds returns the joined processes of a job with one rank each.
 func worlds(t *testing.T, processes int) []*Process {
 	t.Helper()
+	all := apart(t, processes)
+	for _, err := range join(t, all, make([]kernels.Instructions, processes)...) {
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() { each(all, (*Process).Close) })
+	return all
+}
+
+// apart returns processes that have not joined.
+func apart(t *testing.T, processes int) (all []*Process) {
 	address := "unix:" + filepath.Join(t.TempDir(), "s")
-	var all []*Process
 	for i := range processes {
 		all = append(all, &Process{
 			Processes: processes, process: i, First: i, Count: 1, ranks: processes, pipeline: processes,
 			meeting: tcp.Config{Address: address}, say: func(string) {},
 		})
 	}
-	for _, err := range each(all, func(w *Process) error {
-		host, err := kernels.NewHost(kernels.HostConfig{})
+	return all
+}
+
+// join joins processes that compute with different instructions.
+func join(t *testing.T, all []*Process, instructions ...kernels.Instructions) []error {
+	return each(all, func(w *Process) error {
+		host, err := kernels.NewHost(kernels.HostConfig{Instructions: instructions[w.process]})
 		if err != nil {
 			return err
 		}
 		t.Cleanup(func() { require.NoError(t, host.Close()) })
 		return w.Join(t.Context(), []Local{host})
-	}) {
-		require.NoError(t, err)
+	})
+}
+
+// Plain Go has other bits than assembly, so a job that has both would keep no promise about bits.
+func TestPlainGoDoesNotJoinAssembly(t *testing.T) {
+	if !slices.ContainsFunc([]kernels.Instructions{kernels.AVX2, kernels.NEON}, kernels.Instructions.Available) {
+		t.Skip("there is plain Go alone")
 	}
-	t.Cleanup(func() { each(all, (*Process).Close) })
-	return all
+	for _, err := range join(t, apart(t, 2), kernels.BestInstructions, kernels.Portable) {
+		require.ErrorIs(t, err, tcp.ErrRefused)
+		require.ErrorContains(t, err, "the device is host in plain Go on rank 1 and host on rank 0: start all ranks with the same one")
+	}
 }
 
 // each calls f for all processes at once.
