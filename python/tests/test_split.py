@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 from torch._functorch import config
+from torch.autograd.graph import get_gradient_edge
 from torch.utils.checkpoint import checkpoint
 
+from weir._backward import input_gradients, weight_gradients
 from weir._split import SplitCheck
 
 backward = pytest.importorskip("torch.distributed.pipelining._backward")
@@ -199,3 +201,26 @@ def test_nothing_changes():
         backward.stage_backward_weight(model.parameters(), groups)
     assert not found.faults
     assert all(p.grad is value and torch.equal(value, kept + dw) for p, value, kept, dw in zip(model.parameters(), gradients, first, wanted))
+
+
+@pytest.mark.skipif(not hasattr(torch.utils.checkpoint, "GraphExecGroup"), reason="this PyTorch computes a checkpoint again for each group of weights")
+def test_w_computes_each_checkpoint_again_once_and_one_after_another():
+    class Layer(nn.Sequential):
+        def forward(self, x):
+            calls.append(x)
+            return super().forward(x)
+
+    calls, layers = [], [Layer(nn.LayerNorm(8), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)) for _ in range(2)]
+    x = y = torch.randn(4, 8).requires_grad_()
+    for layer in layers:
+        y = y + checkpoint(layer, y, use_reentrant=False)
+    gradients, carry = input_gradients([get_gradient_edge(y)], [torch.ones_like(y)], [x])
+    assert len(calls) == 4
+    owners = [i for group in carry.groups for leaf in group.leaves for i, layer in enumerate(layers) if any(leaf.variable is p for p in layer.parameters())]
+    assert owners == [1] * 6 + [0] * 6
+    weight_gradients(carry)
+    assert len(calls) == 6
+    parameters = [p for layer in layers for p in layer.parameters()]
+    y = x + layers[0](x)
+    expected = torch.autograd.grad((y + layers[1](y)).sum(), [x, *parameters])
+    torch.testing.assert_close([*gradients, *(p.grad for p in parameters)], list(expected))

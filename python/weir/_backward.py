@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 from typing import Any, NamedTuple, Sequence
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 __all__ = ["Carry", "input_gradients", "weight_gradients"]
+
+_GraphExecGroup: Any = getattr(torch.utils.checkpoint, "GraphExecGroup", contextlib.nullcontext)  # which older versions lack
 
 
 class _Group(NamedTuple):
@@ -52,6 +56,7 @@ def input_gradients(roots: Sequence[GradientEdge], seeds: Sequence[Tensor], inpu
 def weight_gradients(carry: Carry) -> None:
     """Adds the gradients of the weights to their .grad, and empties the carry."""
     carry.groups.sort(key=lambda group: len(group.nodes) <= 1)  # those that retain the graph first
+    once = _GraphExecGroup()  # in which checkpoints compute again once, and not for each group
     while carry.groups:
         group = carry.groups.pop(0)
         edges = [(GradientEdge(node, i), g) for node in group.nodes for i, g in enumerate(carry.arrived.get(node, ())) if g is not None]
@@ -62,8 +67,9 @@ def weight_gradients(carry: Carry) -> None:
         shared = len(group.nodes) > 1
         hooks = [node.register_prehook(lambda _, arrived=carry.arrived[node]: arrived) for node in group.nodes if node in carry.arrived and shared]
         try:
-            found = torch.autograd.grad([edge for edge, _ in edges], [GradientEdge(leaf, 0) for leaf in group.leaves],
-                                        [g for _, g in edges], retain_graph=shared, allow_unused=True)
+            with once:
+                found = torch.autograd.grad([edge for edge, _ in edges], [GradientEdge(leaf, 0) for leaf in group.leaves],
+                                            [g for _, g in edges], retain_graph=shared, allow_unused=True)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -77,7 +83,10 @@ def weight_gradients(carry: Carry) -> None:
 
 
 def _groups(roots: Sequence[GradientEdge], inputs: Sequence[Tensor]) -> tuple[list[_Group], dict[Any, Any]]:
-    """Groups the leaves of a graph other than the inputs, so that leaves with a node in common are in one group."""
+    """Groups the leaves of a graph other than the inputs, so that leaves with a node in common are in one group.
+
+    Groups come in the order of a backward, so that W computes one checkpoint again after another.
+    """
     users: dict[Any, list[Any]] = {root.node: [] for root in roots}
     waiting = collections.deque(users)
     while waiting:
@@ -104,7 +113,19 @@ def _groups(roots: Sequence[GradientEdge], inputs: Sequence[Tensor]) -> tuple[li
         merged = {id(group): group for key in (*branches, *tops) if (group := group_of.get(key)) is not None}.values()
         joined = _Group([leaf, *(x for g in merged for x in g.leaves)], list(branches.union(*(g.nodes for g in merged))), list(tops.union(*(g.roots for g in merged))))
         group_of.update(dict.fromkeys((*joined.nodes, *joined.roots), joined))
-    return list({id(group): group for group in group_of.values()}.values()), {}
+    missing = {node: len(uses) for node, uses in users.items()}
+    ready = [node for node in dict.fromkeys(root.node for root in roots) if not missing[node]]
+    order: dict[Any, int] = {}
+    while ready:
+        node = ready.pop()
+        order[node] = len(order)
+        for following, _ in node.next_functions:
+            if following is not None:
+                missing[following] -= 1
+                if not missing[following]:
+                    ready.append(following)
+    found = {id(group): group for group in group_of.values()}.values()
+    return sorted(found, key=lambda group: min((order[node] for node in group.nodes), default=0)), {}
 
 
 def _above(start: set[Any], users: dict[Any, list[Any]], border: set[Any]) -> tuple[set[Any], set[Any]]:
