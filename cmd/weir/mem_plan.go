@@ -300,6 +300,7 @@ type certificate struct {
 	Height   int64            `json:"height"`
 	Resident int64            `json:"resident,omitempty"` // outside the step
 	Total    int64            `json:"total"`              // the sum of both
+	AtOnce   int64            `json:"at_once"`            // the most bytes alive
 	Bound    int64            `json:"bound"`
 	Gap      float64          `json:"gap"`
 	Optimal  bool             `json:"optimal"`
@@ -339,7 +340,7 @@ func newCertificates(step *step, made *layout.Memory) *certificates {
 		if step.cfg.Resident != nil {
 			one.Resident = step.cfg.Resident(p.Placement, i)
 		}
-		one.Total = one.Height + one.Resident
+		one.Total, one.AtOnce = one.Height+one.Resident, step.atOnce(i, r, one.Resident)
 		for _, o := range r.Peak.Owners {
 			who := owner{Name: o.Name, Class: o.Class.String(), Count: o.Count, Bytes: o.Bytes}
 			if o.First >= 0 {
@@ -350,6 +351,30 @@ func newCertificates(step *step, made *layout.Memory) *certificates {
 		out.PerRank = append(out.PerRank, one)
 	}
 	return out
+}
+
+// atOnce returns the most bytes that a rank has alive, the resident ones included, where the gradients of a stage appear
+// with its first B or W, as in PyTorch.
+func (s *step) atOnce(rank int, r *layout.Rank, resident int64) (most int64) {
+	missing := map[int]int64{} // gradients by stage
+	if s.costs != nil && s.costs.Shard < schedule.ShardGradients { // at this level, the plan makes them
+		for _, stage := range s.plan.Placement.On(rank) {
+			missing[stage] = s.costs.Of(stage).Gradients
+			resident -= missing[stage]
+		}
+	}
+	levels := r.Layout.Levels
+	for i, segment := range s.plan.Flat().Programs[rank] {
+		places := r.Layout.Segments[i]
+		for n := range (places.Lead + places.Cycle + places.Tail) * places.Body {
+			if a := segment.Body[n%places.Body]; a.Kind() == schedule.B || a.Kind() == schedule.W {
+				resident += missing[a.Stage()]
+				delete(missing, a.Stage())
+			}
+			most = max(most, resident+levels[places.First+n].Peak)
+		}
+	}
+	return max(most, resident+levels[r.Layout.StepEnd()].Peak)
 }
 
 // maxOwners is the largest number of owners at the peak of a rank that are printed.
@@ -408,9 +433,9 @@ func (o *certificates) residentTable(w io.Writer) {
 	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "rank\tstep\tresident\ttotal")
+	fmt.Fprintln(t, "rank\tstep\tresident\ttotal\tat once")
 	for rank, r := range o.PerRank {
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\n", rank, units.Count(r.Height), units.Count(r.Resident), units.Count(r.Total))
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\n", rank, units.Count(r.Height), units.Count(r.Resident), units.Count(r.Total), units.Count(r.AtOnce))
 	}
 	t.Flush()
 }

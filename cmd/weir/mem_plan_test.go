@@ -126,7 +126,7 @@ func TestMemPlanCountsResident(t *testing.T) {
 	args := []string{"mem", "plan", "1f1b", "--ranks", "2", "--microbatches", "4", "--costs", file}
 	stdout, stderr, status := weir("", args...)
 	require.Zero(t, status, stderr)
-	require.Contains(t, stdout, "rank  step   resident  total\n0     2,048  5,000     7,048\n1     1,024  5,000     6,024\n")
+	require.Contains(t, stdout, "rank  step   resident  total  at once\n0     2,048  5,000     7,048  7,048\n1     1,024  5,000     6,024  6,024\n")
 	_, stderr, status = weir("", append(args, "--memory", "6100")...)
 	require.Equal(t, 1, status)
 	require.Contains(t, stderr, "rank 0 needs 2048 bytes for a step and has 5000 resident, 948 more than the 6100 that it has")
@@ -144,4 +144,20 @@ func TestMemPlanShapesOfVeryMany(t *testing.T) {
 	_, stderr, status := weir("", "mem", "plan", "depth-first", "--profile", "../../docs/placement/profile.json", "--microbatches", "268435456", "--shapes", "0")
 	require.Equal(t, misused, status)
 	require.Equal(t, "weir: --shapes for a step of 268435456 microbatches: at most 8388608 are allowed; give fewer microbatches, or leave out --shapes and plan for any shape\n", stderr)
+}
+
+// Gradients count from the first B or W of their stage. Rank 0 of the V has two stages: all four microbatches are saved
+// before stage 3 makes gradients, and stage 0 makes them last, when microbatches have ended.
+func TestMemPlanCountsGradientsFromTheirFirstBackward(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "costs.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"schema":1,"scale":1,"stages":[{"f":1,"i":1,"w":1,"saved":100,"resident":1000,"gradients":5},{"f":1,"i":1,"w":1,"saved":100,"gradients":70}]}`), 0o600))
+	plan := filepath.Join(t.TempDir(), "plan.csv")
+	require.NoError(t, os.WriteFile(plan, []byte("0F0,0F1,1F0,1I0,1F1,1I1,1W0,1W1,0I0,0W0,0I1,0W1\n"), 0o600))
+	stdout, stderr, status := weir("", "mem", "plan", plan, "--costs", file, "--json")
+	require.Zero(t, status, stderr)
+	var out certificates
+	require.NoError(t, json.Unmarshal([]byte(stdout), &out))
+	require.Equal(t, int64(400), out.PerRank[0].Bound)
+	require.Equal(t, int64(1475), out.PerRank[0].Total)
+	require.Equal(t, int64(1470), out.PerRank[0].AtOnce) // in W of stage 1, with its gradients
 }
