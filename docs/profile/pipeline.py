@@ -1,18 +1,16 @@
 """From a model to a training pipeline: profiles, chooses a plan, trains with weir.Runner, and compares bytes and time with the forecast.
 
-    python pipeline.py [--ranks 2] [--stages 4] [--model own|head|qwen3_moe|gpt_oss] [--schedule choose|1f1b|zb-v|...] [--steps 9]
+    python pipeline.py [--ranks 2] [--stages 4] [--model own|head|qwen3_moe|gpt_oss] [--schedule choose|1f1b|zb-v|...] [--steps 9] [--measure]
 
 Takes the command `weir` from the path, or from the variable WEIR. The ranks are processes on the CPU, over gloo, each on a
 core of its own if there are enough. The bytes of a rank are its weights and the most that its allocator has alive in a step,
-gradients included. The forecast counts the gradients of all weights from the beginning of the step, and the temporary bytes
-of W beside all that F and I kept. Here a gradient appears with the first W of its stage, and each weight of a W frees what it
-has used. So the most bytes are also given with all gradients from the beginning, and the forecast without what is temporary
-in W. Two times are measured, as medians of steps: that of a step, and the processor time of the busiest rank, which other
-work on the machine does not change. The model head has a large vocabulary, so that its last stage is long.
+gradients included; the forecast is what `weir mem plan` says is alive at once, without an optimizer. Two times are measured,
+as medians of steps: that of a step, and the processor time of the busiest rank, which other work on the machine does not
+change. They are forecast from operations, or with --measure from the times that weir.profile measures here before. The model
+head has a large vocabulary, so that its last stage is long.
 """
 
 import argparse
-import copy
 import functools
 import itertools
 import json
@@ -32,6 +30,7 @@ from torch.nn import functional as F  # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "..", "python"), HERE]
 import weir  # noqa: E402
+from weir.profile._measure import alive  # noqa: E402
 
 WEIR = os.environ.get("WEIR", "weir")
 LENGTH, MICROBATCHES = 256, 8
@@ -163,26 +162,12 @@ def rank_main(name, cut, plan, steps):
         times.append((time.time() - begun, time.thread_time() - busy))
     for stage in stages.values():
         stage.zero_grad(set_to_none=True)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as p:
+    allocated = []
+    with alive("cpu", allocated):
         runner.step(iter(entries))
-    gradients = {t.grad.untyped_storage().data_ptr(): t.grad.nbytes for stage in stages.values() for t in stage.parameters()}
-    changes, events = [], list(p.profiler.kineto_results.experimental_event_tree())
-    while events:
-        e = events.pop()
-        events += e.children
-        if hasattr(e.extra_fields, "alloc_size"):
-            changes.append((e.start_time_ns, e.extra_fields.alloc_size, e.extra_fields.ptr))
-    changes.sort()
-    born = {ptr: i for i, (_, n, ptr) in enumerate(changes) if n > 0 and ptr in gradients}
-    live = most = full = 0
-    missing = sum(gradients.values())
-    for i, (_, n, ptr) in enumerate(changes):
-        live += n
-        missing -= gradients[ptr] if born.get(ptr) == i else 0
-        most, full = max(most, live), max(full, live + missing)
     weights = sum(t.nbytes for stage in stages.values() for t in stage.parameters())
     found = [None] * dist.get_world_size()
-    dist.all_gather_object(found, (weights, most, full, *(statistics.median(t) for t in zip(*times))))
+    dist.all_gather_object(found, (weights, allocated[0], *(statistics.median(t) for t in zip(*times))))
     if dist.get_rank() == 0:
         print(json.dumps(found))
     dist.destroy_process_group()
@@ -195,19 +180,17 @@ def main():
     p.add_argument("--stages", type=int, help="by default two for each rank")
     p.add_argument("--schedule", default="choose")
     p.add_argument("--steps", type=int, default=9, help="steps whose times are measured; bytes are those of one more")
+    p.add_argument("--measure", action="store_true", help="forecast times from those that the layers take here")
     p.add_argument("--worker", nargs=2, metavar=("CUT", "PLAN"), help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.worker:
         return rank_main(a.model, json.loads(a.worker[0]), a.worker[1], a.steps)
     build, batch, loss, attention = make(a.model)
-    found = weir.profile(build, batch, loss, seq=LENGTH, device="cpu", attention=attention)
+    torch.set_num_threads(1)
+    found = weir.profile(build, batch, loss, seq=LENGTH, device="cpu", attention=attention, measure=a.measure)
     with tempfile.TemporaryDirectory() as folder:
-        model, plan, bare = (os.path.join(folder, name) for name in ("model.json", "plan.json", "bare.json"))
+        model, plan = os.path.join(folder, "model.json"), os.path.join(folder, "plan.json")
         found.save(model)
-        without = copy.deepcopy(found)
-        for kind in without.kinds:
-            kind.temporary["W"] = []
-        without.save(bare)
         layers = len(found.pieces) - 2
         stages = a.stages or 2 * a.ranks
         equal = [layers // stages + (1 if i < layers % stages else 0) for i in range(stages)]
@@ -219,17 +202,14 @@ def main():
             else:
                 command("plan", a.schedule, "--ranks", a.ranks, "--stages", stages, "--microbatches", MICROBATCHES, "--to", "plan", "-o", plan)
             forecast = json.loads(command("mem", "plan", plan, *given, "--json"))
-            least = json.loads(command("mem", "plan", plan, *given, "--costs", bare, "--json"))
             sim = json.loads(command("sim", plan, *given, "--json"))
             out = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(a.ranks), "--master-port", "29541", __file__,
                                   "--model", a.model, "--steps", str(a.steps), "--worker", json.dumps(counts), plan], check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
             ranks = json.loads(out.strip().split("\n")[-1])
-            print(f"{a.model} on {a.ranks} ranks, layers by stage {counts}: {sim['name']}, forecast {sim['makespan'] / 1e6:.0f} ms, measured {1e3 * max(r[3] for r in ranks):.0f} ms, busiest rank {1e3 * max(r[4] for r in ranks):.0f} ms of a processor")
-            for rank, (weights, most, full, *_) in enumerate(ranks):
-                static = 2 * weights
-                expected, measured = forecast["per_rank"][rank]["bound"] + static, weights + most
-                print(f"  rank {rank}: forecast {expected:,} bytes, measured {measured:,}: {expected / measured - 1:+.2%}; with all gradients from the beginning {weights + full:,}: {expected / (weights + full) - 1:+.2%}; "
-                      f"forecast without temporaries of W {least['per_rank'][rank]['bound'] + static:,}")
+            print(f"{a.model} on {a.ranks} ranks, layers by stage {counts}: {sim['name']}, forecast {sim['makespan'] / 1e6:.0f} ms, measured {1e3 * max(r[2] for r in ranks):.0f} ms, busiest rank {1e3 * max(r[3] for r in ranks):.0f} ms of a processor")
+            for rank, (weights, most, *_) in enumerate(ranks):
+                expected, measured = forecast["per_rank"][rank]["at_once"] - 2 * weights, weights + most  # the costs have the state of Adam
+                print(f"  rank {rank}: forecast {expected:,} bytes, measured {measured:,}: {expected / measured - 1:+.2%}")
 
 
 if __name__ == "__main__":

@@ -3,15 +3,20 @@
 import functools
 import gc
 import itertools
+import os
+import subprocess
+import sys
 import weakref
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
+from weir._backward import input_gradients, weight_gradients
 from weir.profile import Profile, ProfileError, profile
 
 if tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 14):
@@ -81,6 +86,39 @@ class Prefixed(Model):
         return self.head(self.norm(x))[:, 5:]
 
 
+class Rounded(torch.autograd.Function):
+    """The weights of a quantised layer, whose gradient is that of the weights before."""
+
+    @staticmethod
+    def forward(ctx, w):
+        return (8 * w).round() / 8
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Quantised(Block):
+    def forward(self, x, skip):
+        return super().forward(x) + F.linear(skip, Rounded.apply(self.out.weight))
+
+
+class Odd(Model):
+    """A model with a frozen vision tower, a ModuleDict of layers, a skip over all of them, and quantised linear layers."""
+
+    def __init__(self):
+        super().__init__([])
+        self.tower = nn.Sequential(nn.Conv2d(3, WIDTH, 4, 4), nn.GELU()).requires_grad_(False)
+        self.blocks = nn.ModuleDict({name: Quantised() for name in ("first", "second", "third")})
+
+    def forward(self, ids):
+        seen = self.tower(torch.ones(len(ids), 3, 8, 8)).flatten(2).transpose(1, 2)
+        x = skip = torch.cat([seen, self.embed(ids)], 1)
+        for block in self.blocks.values():
+            x = block(x, skip)
+        return self.head(self.norm(x))[:, 4:]
+
+
 def shared():
     """A model in which two layers are one module, and nothing before them trains."""
     block = Experts()
@@ -95,6 +133,7 @@ MODELS = {
     "tied, a table": lambda: Model([Block() for _ in range(3)], tied=True, table=True),
     "shared": shared,
     "prefix": lambda: Prefixed([Block(), Block()]),
+    "odd": Odd,
     "dropout": lambda: Model([Block(dropout=0.1) for _ in range(2)]),
 }
 
@@ -146,18 +185,18 @@ def real(name, sequences, length, autocast=False, recompute=False):
     model = MODELS[name]().train()
     for p in model.parameters():
         p.grad = torch.zeros_like(p) if p.requires_grad else None
-    if recompute:
-        for block in model.blocks:
-            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False)
+    blocks = [*(model.blocks.values() if isinstance(model.blocks, nn.ModuleDict) else model.blocks)]
+    for block in blocks if recompute else ():
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False)
     own = {t.untyped_storage()._cdata for t in model.parameters()}
-    piece, kept = [0], [{} for _ in range(len(model.blocks) + 2)]
+    piece, kept = [0], [{} for _ in range(len(blocks) + 2)]
 
     def pack(t):
         if t.untyped_storage()._cdata not in own:
             kept[piece[0]][t.untyped_storage()._cdata] = t.untyped_storage().nbytes()
         return t.detach() if t.requires_grad else t
 
-    for block in dict.fromkeys(model.blocks):
+    for block in dict.fromkeys(blocks):
         block.register_forward_pre_hook(lambda *_: piece.__setitem__(0, max(piece[0], 1)))
         block.register_forward_hook(lambda *_: piece.__setitem__(0, piece[0] + 1))
     ids = torch.randint(0, VOCABULARY, (sequences, length))
@@ -173,7 +212,7 @@ def real(name, sequences, length, autocast=False, recompute=False):
 
 
 @pytest.mark.parametrize("name, setting", [
-    ("dense", {}), ("dense", {"autocast": "bfloat16"}), ("dense", {"attention": "flash"}), ("kinds", {"checkpoint": True}), ("tied, a table", {}), ("dropout", {}), ("shared", {}), ("prefix", {})])
+    ("dense", {}), ("dense", {"autocast": "bfloat16"}), ("dense", {"attention": "flash"}), ("kinds", {"checkpoint": True}), ("tied, a table", {}), ("dropout", {}), ("shared", {}), ("prefix", {}), ("odd", {})])
 def test_profile_is_what_real_tensors_do(name, setting):
     found = made(name, **setting)
     pieces = len(found.pieces)
@@ -244,6 +283,33 @@ def test_carry_is_what_lives_between_i_and_w(profiles, name, first, end, recompu
     lengths = [96, 96]
     expected = found.saved(first, end, *lengths) - kinds[-1].freed.at(*lengths) + sum(k.carry.at(*lengths) for k in kinds)
     assert expected == between
+
+
+@pytest.mark.skipif(not hasattr(torch.utils.checkpoint, "GraphExecGroup"), reason="this PyTorch computes a checkpoint again for each weight")
+def test_w_has_one_checkpoint_computed_again_at_a_time(profiles):
+    """The most bytes of W of two layers, under weir.Runner's split backward, are those of one of them."""
+    model = MODELS["dense"]().train()
+    for block in model.blocks:
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False)
+    stage = Stage(model, 2, 4)
+    for p in stage.parameters():
+        p.grad = torch.zeros_like(p)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        x = torch.randn(2, 96, WIDTH).requires_grad_()
+        root, seed = get_gradient_edge(stage(x, None)), torch.randn(2, 96, WIDTH)
+        _, carry = input_gradients([root], [seed], [x])
+        del root
+        _, most, _ = allocated(lambda: weight_gradients(carry))
+    found = profiles["dense", True]
+    assert most == pytest.approx(max(a.at(96, 96) for a in found.kinds[found.pieces[2].kind].temporary["W"]), rel=0.01)
+
+
+def test_another_process_writes_the_same_file(profiles, tmp_path):
+    here, there = tmp_path / "here.json", tmp_path / "there.json"
+    profiles["kinds", False].save(here)
+    command = f"import test_profile; test_profile.made('kinds').save({str(there)!r})"
+    subprocess.run([sys.executable, "-c", command], check=True, env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert there.read_text() == here.read_text()
 
 
 def test_flops_and_parameters():
@@ -329,6 +395,20 @@ class Short(Block):
         return x + torch.zeros(100, 1)[: x.shape[1]]
 
 
+class Positions(Model):
+    """A model with learned positions, of which there are 100."""
+
+    def __init__(self, blocks, start):
+        super().__init__(blocks)
+        self.positions, self.start = nn.Embedding(100 + start, WIDTH), start
+
+    def forward(self, ids):
+        x = self.embed(ids) + self.positions(self.start + torch.arange(ids.shape[1])[None])
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
 class Twice(Model):
     def forward(self, ids):
         return self.head(self.norm(self.blocks[0](self.blocks[0](self.embed(ids)))))
@@ -342,6 +422,8 @@ class Twice(Model):
     (lambda: Model([Block(), Reentrant()]), r"blocks.1 \(Reentrant\), test_profile.py:\d+: torch.utils.checkpoint with use_reentrant=True"),
     (lambda: Model([Block(), Wrong()]), r"blocks.1 \(Wrong\), test_profile.py:\d+: AttributeError: .*missing"),
     (lambda: Model([Block(), Short()]), r"blocks.1 \(Short\), test_profile.py:\d+: .*at 128 tokens, at which amounts are checked"),
+    (lambda: Positions([Block(), Block()], 0), r"positions \(Embedding\), test_profile.py:\d+: it looks up positions up to 127 in a table of 100 .*take a smaller seq"),
+    (lambda: Positions([Block(), Block()], 2), r"it looks up positions up to 129 in a table of 102"),
     (lambda: nn.Linear(3, 3), "no list of layers was found"),
     (lambda: Model([Block(), Block()]).requires_grad_(False), "every parameter is frozen"),
 ])

@@ -15,6 +15,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import flop_registry
 
+from ._file import ProfileError
 from ._private import TorchDispatchMode, address, inputs, next_number
 from ._private import number as order
 
@@ -54,6 +55,7 @@ class Books(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.starts: list[int] = []  # by piece: the number of its first node
         self.operators: dict[str, set[int]] = defaultdict(set)  # the pieces of each operator of a forward
         self._numbers: dict[int, int] = {}  # by address of a storage that is alive; negative if it is owned
+        self._highest: dict[int | None, int] = {}  # by storage: the highest of its positions, which begin at 0
         self._casts: dict[int, Any] = {}  # by storage: the one that is owned whose values it has in another dtype
         self._watch: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._events: list[tuple[int, int]] = []  # a storage and the bytes by which what is alive changes; or -1 and a mark
@@ -112,6 +114,13 @@ class Books(TorchDispatchMode):  # type: ignore[no-untyped-call]
             number = self._enter(t)
         if func is torch.ops.aten._to_copy.default and (self.number(args[0]) or 0) < 0:
             self._casts[number] = self.number(args[0])  # which autocast keeps until the end of the forward
+        aten = torch.ops.aten
+        if func._overloadpacket is aten.arange:
+            self._highest[number] = args[min(len(args) - 1, 1)] - 1
+        elif func is aten.add.Tensor and self.number(args[0]) in self._highest and not isinstance(args[1], Tensor):
+            self._highest[number] = self._highest[self.number(args[0])] + args[1]
+        elif func is aten.embedding.default and self._highest.get(self.number(args[1]), -1) >= len(args[0]):
+            raise ProfileError(f"it looks up positions up to {self._highest[self.number(args[1])]:,} in a table of {len(args[0]):,}")
         formula = flop_registry.get(func._overloadpacket)
         if formula is not None:
             self._work.append((number, formula(*args, **(kwargs or {}), out_val=out)))
