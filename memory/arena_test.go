@@ -298,7 +298,7 @@ func TestArenaErrorsNameHandleAndCall(t *testing.T) {
 	require.Equal(t, "1.1", h.String())
 	require.Equal(t, "none", memory.Handle{}.String())
 	_, err := a.Unhold(h)
-	require.EqualError(t, err, "memory: the buffer is not held: yield of handle 1.1 (saved, 300 bytes; 1 plain, 0 held)")
+	require.EqualError(t, err, "memory: the buffer is not held: unhold of handle 1.1 (saved, 300 bytes; 1 plain, 0 held)")
 	_, err = a.Hold(h)
 	require.NoError(t, err)
 	_, err = a.Release(h)

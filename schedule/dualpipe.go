@@ -9,7 +9,7 @@ import (
 // DualPipe is DeepSeek's schedule for two copies of the model that run through the ranks in opposite
 // directions (Bidirectional): rank r runs stage r of the first copy and stage P-1-r of the second.
 // The first half of the plan's microbatches runs through the first copy (Plan.Span). In the batch,
-// these are every second item (Plan.BatchIndex), so that both copies begin at once. The forward of one copy
+// these are every second entry of the batch (Plan.BatchIndex), so that both copies begin at once. The forward of one copy
 // and the backward of the other overlap (a joined pair), so that one computes while the other
 // communicates. The schedule needs two copies of the weights, and the owner of the weights must add
 // the gradients of the two copies.

@@ -307,14 +307,15 @@ func (p *Plan) Ends(stage int, kind Kind) bool {
 // Span returns the range [lo, hi) of microbatches that run through a stage. If the placement has one
 // copy of the model, these are all microbatches. Otherwise the copies divide the microbatches
 // equally; if there is a remainder, the first copies run one more each. A plan numbers the
-// microbatches copy by copy; Item maps these numbers to the order of the batch.
+// microbatches copy by copy; BatchIndex maps these numbers to the order of the batch.
 func (p *Plan) Span(stage int) (lo, hi int) {
 	return p.Placement.span(stage, p.Microbatches)
 }
 
-// Item returns the index of a microbatch in the batch, from 0. Copies of a model take the items of a
-// batch in turn, starting with the first copy, so that all copies can begin with the first items of
-// the batch, and none waits for its second half. With one copy, the item equals the microbatch.
+// BatchIndex returns the index of a microbatch in the batch, from 0. Copies of a model take the entries
+// of a batch in turn, starting with the first copy, so that all copies can begin with the first entries
+// of the batch, and none waits for its second half. With one copy, the index equals the microbatch's
+// number in the plan.
 func (p *Plan) BatchIndex(microbatch int) int {
 	if p.Placement.Copies < 2 {
 		return microbatch
@@ -322,7 +323,7 @@ func (p *Plan) BatchIndex(microbatch int) int {
 	return p.turn(microbatch)
 }
 
-// turn is Item for a plan with several copies of the model.
+// turn is BatchIndex for a plan with several copies of the model.
 func (p *Plan) turn(microbatch int) int {
 	copies := p.Placement.Copies
 	c, lo := 0, 0
@@ -334,15 +335,15 @@ func (p *Plan) turn(microbatch int) int {
 	return (microbatch-lo)*copies + c
 }
 
-// MicrobatchAt returns the microbatch of an item. It is the inverse of Item.
-func (p *Plan) MicrobatchAt(item int) int {
+// MicrobatchAt returns the microbatch with an index in the batch. It is the inverse of BatchIndex.
+func (p *Plan) MicrobatchAt(index int) int {
 	copies := max(p.Placement.Copies, 1)
-	lo, _ := p.Span(item % copies * p.Placement.Depth())
-	return lo + item/copies
+	lo, _ := p.Span(index % copies * p.Placement.Depth())
+	return lo + index/copies
 }
 
 // Wanted returns, by copy of the model, the entry parts that the stages of a rank read. If w is the
-// result, the parts for an item are w[item%len(w)].
+// result, the parts for index i in the batch are w[i%len(w)].
 func (p *Plan) Wanted(rank int) []uint64 {
 	wants := make([]uint64, max(p.Placement.Copies, 1))
 	for stage := range p.Parts {

@@ -34,20 +34,20 @@ func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool)
 	r.begin(plan)
 	r.running.action = plan.first
 	defer r.calls.Frames.Recover(&err)
-	for item := range plan.Microbatches {
+	for batchIndex := range plan.Microbatches {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		r.calls.Frames.TryEntry(item, func(part int, h T) error {
+		r.calls.Frames.TryEntry(batchIndex, func(part int, h T) error {
 			hash, err := space.Hash(h)
 			digest(&c.made[part], hash)
-			if plan.extent.WantedParts(item)>>part&1 == 1 {
+			if plan.extent.WantedParts(batchIndex)>>part&1 == 1 {
 				digest(&c.due[part], hash)
 			}
 			return err
 		})
 		if err := r.calls.Frames.EndEntry(r.calls.Source.Next(ctx, batchctx.Entry[T](r.calls.Frames.EntryView()))); err != nil {
-			return r.sourceError(item, err)
+			return r.sourceError(batchIndex, err)
 		}
 	}
 	if err := r.calls.Frames.Audit(frames.Counts{}); err != nil {
@@ -61,10 +61,10 @@ func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool)
 func digest(sum *uint64, hash uint64) { *sum = bits.RotateLeft64(*sum^hash, 23)*0x9e3779b97f4a7c15 | 1 }
 
 // checkEntry adds the parts of an entry that was made during the step to the digests.
-func (r *worker[T]) checkEntry(item int) error {
+func (r *worker[T]) checkEntry(batchIndex int) error {
 	space := r.calls.Space.(memory.Hasher[T])
 	for part := range r.calls.Parts {
-		if h, held := r.calls.Frames.EntryPart(item, part); held {
+		if h, held := r.calls.Frames.EntryPart(batchIndex, part); held {
 			hash, err := space.Hash(h)
 			if err != nil {
 				return err

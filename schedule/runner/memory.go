@@ -247,23 +247,23 @@ func (r *worker[T]) explain(err error) error {
 
 // fillPlanned is like Fill, but with planned memory: the source may allocate the parts in any order,
 // yet each part gets its planned address.
-func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
+func (r *worker[T]) fillPlanned(ctx context.Context, batchIndex int) error {
 	if r.memory.levels.near.layout == nil || r.memory.unordered == nil {
-		return r.calls.Fill(ctx, item)
+		return r.calls.Fill(ctx, batchIndex)
 	}
-	r.memory.parts = r.running.plan.memory.AppendParts(r.memory.parts[:0], r.running.plan.MicrobatchAt(item), r.running.plan.extent.WantedParts(item))
+	r.memory.parts = r.running.plan.memory.AppendParts(r.memory.parts[:0], r.running.plan.MicrobatchAt(batchIndex), r.running.plan.extent.WantedParts(batchIndex))
 	if len(r.memory.parts) == 0 {
-		return r.calls.Fill(ctx, item)
+		return r.calls.Fill(ctx, batchIndex)
 	}
 	r.memory.unordered.AllowReorder(len(r.memory.parts))
-	if err := r.calls.Fill(ctx, item); err != nil {
+	if err := r.calls.Fill(ctx, batchIndex); err != nil {
 		return err
 	}
 	r.memory.buffers = r.memory.buffers[:0]
 	for _, part := range r.memory.parts {
 		var h T
 		if part >= 0 {
-			h, _ = r.calls.Frames.EntryPart(item, part)
+			h, _ = r.calls.Frames.EntryPart(batchIndex, part)
 		}
 		r.memory.buffers = append(r.memory.buffers, h)
 	}

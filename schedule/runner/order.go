@@ -84,12 +84,12 @@ func (b *batch) count(replica int) int {
 	return (b.m - replica + b.replicas - 1) / b.replicas
 }
 
-// index returns the index in the batch of an item of a replica.
-func (b *batch) index(replica, item int) int {
+// index returns the index in the global batch of an entry of a replica's batch.
+func (b *batch) index(replica, batchIndex int) int {
 	if b.order != nil {
-		return b.order[replica][item]
+		return b.order[replica][batchIndex]
 	}
-	return item*b.replicas + replica
+	return batchIndex*b.replicas + replica
 }
 
 // appendHello appends a rank's description of the step that it begins. Its size does not depend on the

@@ -178,10 +178,10 @@ func (r *worker[T]) output(action schedule.Action) error {
 	})
 }
 
-// pull asks the source for the entries up to the given item plus the look-ahead, but not beyond the
+// pull asks the source for the entries up to the given batch index plus the look-ahead, but not beyond the
 // step's last entry.
-func (r *worker[T]) pull(ctx context.Context, item int) error {
-	for last := effects.Upto(r.running.plan.Plan, item, r.cfg.Plan.LookAhead); r.running.pulled <= last; r.running.pulled++ {
+func (r *worker[T]) pull(ctx context.Context, batchIndex int) error {
+	for last := effects.Upto(r.running.plan.Plan, batchIndex, r.cfg.Plan.LookAhead); r.running.pulled <= last; r.running.pulled++ {
 		var before time.Duration
 		if r.cfg.Hooks.Microbatch != nil {
 			before = time.Since(r.running.clock.began)
@@ -204,8 +204,8 @@ func (r *worker[T]) pull(ctx context.Context, item int) error {
 }
 
 // sourceError adds the microbatch to an error from the source.
-func (r *worker[T]) sourceError(item int, err error) error {
-	m := r.calls.Frames.Index(item)
+func (r *worker[T]) sourceError(batchIndex int, err error) error {
+	m := r.calls.Frames.Index(batchIndex)
 	switch {
 	case err == io.EOF:
 		return fmt.Errorf("%w: %d of %d microbatches", ErrShortBatch, m, r.running.batch.m)

@@ -172,8 +172,8 @@ func Of(plan *schedule.Plan, a schedule.Action) Effects {
 	return e
 }
 
-// Upto returns the last item (Plan.BatchIndex) whose entry has been pulled when an action needs the entry of
-// the given item, with the given look-ahead.
-func Upto(plan *schedule.Plan, item, lookAhead int) int {
-	return min(item+min(lookAhead, plan.Microbatches), plan.Microbatches-1)
+// Upto returns the index in the batch (Plan.BatchIndex) of the last entry that has been pulled when an action
+// needs the entry with the given index, with the given look-ahead.
+func Upto(plan *schedule.Plan, index, lookAhead int) int {
+	return min(index+min(lookAhead, plan.Microbatches), plan.Microbatches-1)
 }

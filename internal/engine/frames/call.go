@@ -15,7 +15,7 @@ type StageCall[T any] struct {
 	Declared   *Declaration[T]
 	Kind       Call
 	Microbatch int     // its number in the plan
-	BatchIndex int     // its position among the replica's entries
+	BatchIndex int     // its position in the replica's batch
 	Access     *Access // the stage's access, or &narrowed
 	stage      *stage[T]
 	frame      *frame[T]

@@ -15,10 +15,10 @@
 //
 // # Microbatch numbers
 //
-// Methods identify a microbatch by its number in the replica's plan. Its item is its position among the
-// replica's entries (schedule.Plan.BatchIndex); the two differ if the placement contains several copies of the
-// model. Its index is its number in the batch that all replicas share ([Frames.Index]); this is the
-// number that users see.
+// Methods identify a microbatch by its number in the replica's plan. Its batch index is
+// its position in the replica's batch (schedule.Plan.BatchIndex); the two differ if the placement contains
+// several copies of the model. Its index is its number in the global batch, which all replicas share
+// ([Frames.Index]); this is the number that users see.
 //
 // # Two books
 //

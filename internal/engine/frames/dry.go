@@ -19,9 +19,9 @@ func (c *Frames[T]) AtMost(n, bound int) int {
 	return bound
 }
 
-// EntryPart returns a part of an item's entry, borrowed, and whether the entry holds it.
-func (c *Frames[T]) EntryPart(item, part int) (T, bool) {
-	cell := c.part(item, part)
+// EntryPart returns a part of an entry, borrowed, and whether the entry holds it.
+func (c *Frames[T]) EntryPart(batchIndex, part int) (T, bool) {
+	cell := c.part(batchIndex, part)
 	return cell.Handle, cell.Held()
 }
 

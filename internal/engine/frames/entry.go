@@ -10,13 +10,13 @@ import (
 
 // entry is the entry being filled.
 type entry[T any] struct {
-	item   int
-	wanted uint64                    // the parts that this rank reads, one bit per part
-	tried  func(part int, h T) error // set by TryEntry, which keeps no parts
+	batchIndex int
+	wanted     uint64                    // the parts that this rank reads, one bit per part
+	tried      func(part int, h T) error // set by TryEntry, which keeps no parts
 }
 
 // EntryIndex returns the index in the batch of the microbatch whose entry is being filled.
-func (c *Frames[T]) EntryIndex() int { return c.Index(c.entry.item) }
+func (c *Frames[T]) EntryIndex() int { return c.Index(c.entry.batchIndex) }
 
 // Rank returns the rank.
 func (c *Frames[T]) Rank() int { return c.Config.Rank }
@@ -38,10 +38,10 @@ func (c *Frames[T]) Put(name string, h T) error {
 	case c.entry.tried != nil:
 		err = c.entry.tried(part, h)
 	case !wants:
-	case c.part(c.entry.item, part).Held():
+	case c.part(c.entry.batchIndex, part).Held():
 		err = fmt.Errorf("%w: part %q of microbatch %d was put already", ErrOccupied, name, c.EntryIndex())
 	default:
-		if err = c.Hold(c.part(c.entry.item, part), h, partClasses); err == nil {
+		if err = c.Hold(c.part(c.entry.batchIndex, part), h, partClasses); err == nil {
 			c.counts[effects.Part]++
 			return nil
 		}
@@ -51,24 +51,24 @@ func (c *Frames[T]) Put(name string, h T) error {
 	return cmp.Or(err, releaseErr)
 }
 
-// BeginEntry finds a place in the ring for the entry of an item. The source fills it until
+// BeginEntry finds a place in the ring for an entry. The source fills it until
 // EndEntry.
-func (c *Frames[T]) BeginEntry(item int) error {
-	for anyHeld(c.entryAt(item)) {
-		if c.entryOwners[item&c.entryMask] == c.extent.Plan.MicrobatchAt(item) {
-			return fmt.Errorf("%w: the entry of microbatch %d already exists", ErrOccupied, c.Index(item))
+func (c *Frames[T]) BeginEntry(batchIndex int) error {
+	for anyHeld(c.entryAt(batchIndex)) {
+		if c.entryOwners[batchIndex&c.entryMask] == c.extent.Plan.MicrobatchAt(batchIndex) {
+			return fmt.Errorf("%w: the entry of microbatch %d already exists", ErrOccupied, c.Index(batchIndex))
 		}
 		c.widen()
 	}
-	c.entryOwners[item&c.entryMask] = c.extent.Plan.MicrobatchAt(item)
-	c.entry = entry[T]{item: item, wanted: c.extent.WantedParts(item)}
+	c.entryOwners[batchIndex&c.entryMask] = c.extent.Plan.MicrobatchAt(batchIndex)
+	c.entry = entry[T]{batchIndex: batchIndex, wanted: c.extent.WantedParts(batchIndex)}
 	return nil
 }
 
 // TryEntry begins an entry as for a rank that wants every part. Put lends each part to tried and then
 // releases it.
-func (c *Frames[T]) TryEntry(item int, tried func(part int, h T) error) {
-	c.entry = entry[T]{item, ^uint64(0), tried}
+func (c *Frames[T]) TryEntry(batchIndex int, tried func(part int, h T) error) {
+	c.entry = entry[T]{batchIndex, ^uint64(0), tried}
 }
 
 // EndEntry ends the entry that the source has filled; err is the source's error. If a call on the entry
@@ -78,7 +78,7 @@ func (c *Frames[T]) EndEntry(err error) error {
 		return err
 	}
 	for part := range c.Config.Parts {
-		if c.entry.wanted>>part&1 == 1 && !c.part(c.entry.item, part).Held() {
+		if c.entry.wanted>>part&1 == 1 && !c.part(c.entry.batchIndex, part).Held() {
 			return fmt.Errorf("%w: the source gave no %q for microbatch %d: Put it", ErrMissing, c.Config.Parts[part], c.EntryIndex())
 		}
 	}
@@ -87,13 +87,13 @@ func (c *Frames[T]) EndEntry(err error) error {
 
 // DropParts releases the parts in set, which has one bit per part, of a microbatch's entry (L1).
 func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
-	item := c.extent.Plan.BatchIndex(microbatch)
-	set &= c.extent.WantedParts(item)
+	batchIndex := c.extent.Plan.BatchIndex(microbatch)
+	set &= c.extent.WantedParts(batchIndex)
 	for part := 0; set != 0; part, set = part+1, set>>1 {
 		if set&1 == 0 {
 			continue
 		}
-		cell := c.part(item, part)
+		cell := c.part(batchIndex, part)
 		if !cell.Held() {
 			return fmt.Errorf("%w: part %q of microbatch %d", ErrDropped, c.Config.Parts[part], c.indexOf(microbatch))
 		}
@@ -105,26 +105,26 @@ func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 	return nil
 }
 
-// widen doubles the ring of entries. It is needed because items alternate between the copies of a model,
+// widen doubles the ring of entries. It is needed because entries alternate between the copies of a model,
 // and the entries of a copy that has not begun yet have to wait.
 func (c *Frames[T]) widen() {
 	entries, owners := c.entries, c.entryOwners
 	c.entries, c.entryOwners, c.entryMask = make([]Cell[T], 2*len(entries)), make([]int, 2*len(owners)), 2*len(owners)-1
 	for place, microbatch := range owners {
 		if entry := entries[place*len(c.Config.Parts):][:len(c.Config.Parts)]; anyHeld(entry) {
-			item := c.extent.Plan.BatchIndex(microbatch)
-			copy(c.entryAt(item), entry)
-			c.entryOwners[item&c.entryMask] = microbatch
+			batchIndex := c.extent.Plan.BatchIndex(microbatch)
+			copy(c.entryAt(batchIndex), entry)
+			c.entryOwners[batchIndex&c.entryMask] = microbatch
 		}
 	}
 }
 
-// entryAt returns the cells of an item's entry.
-func (c *Frames[T]) entryAt(item int) []Cell[T] {
-	return c.entries[(item&c.entryMask)*len(c.Config.Parts):][:len(c.Config.Parts)]
+// entryAt returns the cells of an entry.
+func (c *Frames[T]) entryAt(batchIndex int) []Cell[T] {
+	return c.entries[(batchIndex&c.entryMask)*len(c.Config.Parts):][:len(c.Config.Parts)]
 }
 
-// part returns the cell of a part of an item's entry.
-func (c *Frames[T]) part(item, part int) *Cell[T] {
-	return &c.entries[(item&c.entryMask)*len(c.Config.Parts)+part]
+// part returns the cell of a part of an entry.
+func (c *Frames[T]) part(batchIndex, part int) *Cell[T] {
+	return &c.entries[(batchIndex&c.entryMask)*len(c.Config.Parts)+part]
 }

@@ -21,7 +21,7 @@ type Config[T any] struct {
 	Space memory.Space[T]
 	Rank  int
 	Seed  uint64 // seeds the random draws
-	// The rank belongs to replica Replica out of Replicas; a zero Replicas means 1. Item i of a replica
+	// The rank belongs to replica Replica out of Replicas; a zero Replicas means 1. Entry i of a replica's batch
 	// has index i·Replicas+Replica in the batch, unless Extent.Order says otherwise.
 	Replica, Replicas int
 	Parts             []string     // names of the entry parts
@@ -43,16 +43,16 @@ type Config[T any] struct {
 type Extent struct {
 	Plan        *schedule.Plan // must include StageWindows, SendWindows and the order of its microbatches in the batch
 	Wanted      []uint64       // the parts that this rank reads: see schedule.Plan.Wanted
-	EntryWindow int            // number of consecutive items with a live entry, including look-ahead; the ring grows if there are more
-	Order       []int          // by item of the replica: its index in the batch; nil for the order of Config.Replica
+	EntryWindow int            // number of consecutive entries that are live, including look-ahead; the ring grows if there are more
+	Order       []int          // by batch index in the replica: the index in the global batch; nil for the order of Config.Replica
 }
 
-// WantedParts returns the parts of an item that this rank reads, as a set with one bit per part.
-func (e *Extent) WantedParts(item int) uint64 {
+// WantedParts returns the parts of an entry that this rank reads, as a set with one bit per part.
+func (e *Extent) WantedParts(batchIndex int) uint64 {
 	if len(e.Wanted) == 0 {
 		return 0
 	}
-	return e.Wanted[item%len(e.Wanted)]
+	return e.Wanted[batchIndex%len(e.Wanted)]
 }
 
 // Counts holds the number of live objects in each place: entry parts in Part, open frames in Saved, and
@@ -247,12 +247,12 @@ func resize[E any](s []E, n int) []E {
 	return s[:n]
 }
 
-// Index returns the index of an item in the batch of all replicas.
-func (c *Frames[T]) Index(item int) int {
+// Index returns the index in the global batch of an entry of the replica's batch.
+func (c *Frames[T]) Index(batchIndex int) int {
 	if c.extent.Order != nil {
-		return c.extent.Order[item]
+		return c.extent.Order[batchIndex]
 	}
-	return item*c.Config.Replicas + c.Config.Replica
+	return batchIndex*c.Config.Replicas + c.Config.Replica
 }
 
 // Counts returns the current counts.

@@ -29,9 +29,9 @@ type Source[T any] interface {
 	Next(ctx context.Context, entry batchctx.Entry[T]) error
 }
 
-// Fill asks the source for the entry of an item.
-func (c *Caller[T]) Fill(ctx context.Context, item int) error {
-	if err := c.Frames.BeginEntry(item); err != nil {
+// Fill asks the source for an entry of the replica's batch.
+func (c *Caller[T]) Fill(ctx context.Context, batchIndex int) error {
+	if err := c.Frames.BeginEntry(batchIndex); err != nil {
 		return err
 	}
 	return c.Frames.EndEntry(c.Source.Next(ctx, batchctx.Entry[T](c.Frames.EntryView())))
