@@ -53,6 +53,13 @@ func (m Microbatch[T]) Seed() uint64 { return m.view().LiveOrFailed().Frames.Con
 // Pass returns why the stage runs (L13).
 func (m Microbatch[T]) Pass() Pass { return m.view().LiveOrFailed().Access.Pass }
 
+// Records reports whether statistics that the stage collects itself, such as a maximum of what it computes, may
+// include this call. They may only in Train, and not when an audit repeats the microbatch (runner.Config.Audit).
+func (m Microbatch[T]) Records() bool {
+	c := m.view().LiveOrFailed()
+	return c.Access.Pass == Train && !c.Frames.Repeats(c.BatchIndex)
+}
+
 // Release releases a reference that the stage owns, such as one to a workspace.
 func (m Microbatch[T]) Release(h T) { m.view().release(h) }
 
@@ -223,6 +230,9 @@ func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
 func (m Microbatch[T]) LossSums(l Loss, sums, weights []float64) {
 	c := m.live()
 	i := m.view().index("loss", int(l), c.Access.Losses)
+	if c.Frames.LossDigest != nil && c.Kind == frames.InForward {
+		c.DigestLoss(sums, weights)
+	}
 	switch {
 	case c.Access.Pass == Recompute:
 		return

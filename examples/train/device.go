@@ -36,5 +36,5 @@ func (t *trainer) open(n int) (job.Local, error) {
 	case cuda:
 		return openCUDA(number+n, t.opts)
 	}
-	return kernels.NewHost(kernels.HostConfig{Alone: t.opts.Ranks == 1 && t.session.Process == nil})
+	return kernels.NewHost(kernels.HostConfig{Alone: t.opts.Ranks == 1 && t.session.Process == nil && t.opts.Audit == 0})
 }

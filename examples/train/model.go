@@ -118,7 +118,7 @@ var lossDefs = []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Obj
 func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runner.Config[kernels.Buffer] {
 	o := t.opts
 	cfg := runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Losses: lossDefs, Seed: o.model.Seed, FirstStep: int64(t.session.Done),
+		Stages: model.Stages(), Losses: lossDefs, Seed: o.model.Seed, FirstStep: int64(t.session.Done), Audit: o.Audit,
 		Plan: o.RunnerPlan(), Replicas: o.RunnerReplicas(),
 		Topology: runner.Topology[kernels.Buffer]{
 			Capacity: o.Capacity,

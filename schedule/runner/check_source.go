@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 	"fmt"
-	"math/bits"
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/engine/frames"
@@ -40,9 +39,9 @@ func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool)
 		}
 		r.calls.Frames.TryEntry(batchIndex, func(part int, h T) error {
 			hash, err := space.Hash(h)
-			digest(&c.made[part], hash)
+			frames.Digest(&c.made[part], hash)
 			if plan.extent.WantedParts(batchIndex)>>part&1 == 1 {
-				digest(&c.due[part], hash)
+				frames.Digest(&c.due[part], hash)
 			}
 			return err
 		})
@@ -57,9 +56,6 @@ func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool)
 	return nil
 }
 
-// digest adds the hash of a part of one microbatch to sum.
-func digest(sum *uint64, hash uint64) { *sum = bits.RotateLeft64(*sum^hash, 23)*0x9e3779b97f4a7c15 | 1 }
-
 // checkEntry adds the parts of an entry that was made during the step to the digests.
 func (r *worker[T]) checkEntry(batchIndex int) error {
 	space := r.calls.Space.(memory.Hasher[T])
@@ -69,7 +65,7 @@ func (r *worker[T]) checkEntry(batchIndex int) error {
 			if err != nil {
 				return err
 			}
-			digest(&r.running.sourceCheck.read[part], hash)
+			frames.Digest(&r.running.sourceCheck.read[part], hash)
 		}
 	}
 	return nil

@@ -47,8 +47,20 @@ type Config[T any] struct {
 	// different contents during the step, the step fails with ErrIndexed. All spaces must implement
 	// memory.Hasher.
 	CheckSource bool
-	Seed        uint64 // for random draws
-	FirstStep   int64  // the number of the first step, for a resumed run
+	// Audit looks for silent data corruption in every Audit-th training step; 0 means never. An audited step
+	// computes one microbatch more than once: on every replica, or, if the replicas share the batch
+	// unevenly, on those that would wait for the others. It compares, bit by bit, the losses, what stages
+	// hand to each other, and the contributions to the gradients of parameters; the weights of the
+	// replicas; and the weights before and after the step. If they differ, the step fails with ErrCorrupt.
+	// The microbatch is the first one of a replica, of each replica in turn.
+	//
+	// The source must make an entry from Entry.Index alone, as one of Indexed does. The backward must ascend
+	// in microbatches, and the plan must have one copy of the model. All spaces must implement
+	// transport.Codec. If they have a method Name() string, as the devices of package kernels do, replicas
+	// with other names are not compared: they may round differently.
+	Audit     int
+	Seed      uint64 // for random draws
+	FirstStep int64  // the number of the first step, for a resumed run
 	// ScaleExponent is the exponent k of the scale 2^k. Gradient seeds are multiplied by the scale,
 	// and the factor that Result.Update passes to the optimizer divides by it. Use 0 for float32.
 	// SetScaleExponent changes it between steps.

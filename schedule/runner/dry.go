@@ -12,7 +12,7 @@ import (
 func NewDry[T any](cfg Config[T]) (*Runner[T], error) {
 	replicas := cfg.Replicas
 	cfg.Replicas, cfg.dry = Replicas{Shard: replicas.shard()}, &replicas
-	cfg.Topology.Sums = false // it sends nothing, and its spaces may have no bytes
+	cfg.Topology.Sums, cfg.Audit = false, 0 // it computes and sends nothing, and its spaces may have no bytes
 	return New(cfg)
 }
 

@@ -48,6 +48,10 @@ var (
 	// ErrIndexed is returned at the end of a step whose Indexed source depends on more than
 	// Entry.Index: see Config.CheckSource.
 	ErrIndexed = errors.New("runner: the source is not a function of the index")
+	// ErrCorrupt is returned at the end of an audited step (Config.Audit) if the same computation has given
+	// different bits, or if weights have changed during the step. It is in a transport.StepError that names
+	// the rank, the stage and the microbatch.
+	ErrCorrupt = errors.New("runner: silent data corruption")
 )
 
 var errNoContext = errors.New("runner: the context is nil: pass context.Background() if there is no other")

@@ -19,6 +19,7 @@ type report struct {
 	reportHeader
 	squares []float64 // of the gradients whose owner is on this rank: see measure
 	parts   []uint64  // digests of the parts made by the source; empty if it is not checked
+	audit   []uint64  // digests of an audited step; empty if it is not audited
 	record  []byte    // the rank's encoded losses
 }
 
@@ -29,18 +30,18 @@ type reports struct {
 	hello   []byte // this rank's description of the step
 }
 
-// reportHeader is the beginning of a report, little-endian. The squares, the digests of the parts
-// and the record follow it.
+// reportHeader is the beginning of a report, little-endian. The squares, the digests and the record
+// follow it.
 type reportHeader struct {
 	Magic                    [4]byte // its last byte is the version
-	Squares, Parts           uint32  // lengths of the slices in the report
+	Squares, Parts, Audit    uint32  // lengths of the slices in the report
 	Step, Microbatches, Mode int64
 	// Rank holds the rank's measurements. Start and End are Unix times by its clock, or 0 if it ran
 	// no computations.
 	Rank RankResult
 }
 
-var reportMagic = [4]byte{'W', 'R', 'R', 9}
+var reportMagic = [4]byte{'W', 'R', 'R', 10}
 
 // exchange merges the losses of all ranks into record, in rank order, and returns the measurements of
 // each rank.
@@ -51,6 +52,9 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 		if r.running.plan.Mode == schedule.Training {
 			err = r.params.addSquares(0, r.params.sums)
 		}
+		if err == nil && r.running.audit != nil {
+			err = r.checkAudit([][]uint64{r.audit.sums})
+		}
 		return []RankResult{r.account()}, err
 	}
 	all, err := r.sendReport(ctx, record)
@@ -60,12 +64,18 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 	if total := r.cfg.total(); len(all) != total {
 		return nil, fmt.Errorf("%w: %d ranks answered of %d", transport.ErrRanks, len(all), total)
 	}
-	ranks := make([]RankResult, len(all))
+	ranks, audits := make([]RankResult, len(all)), [][]uint64(nil)
 	for rank, data := range all {
 		if err := r.mergeReport(rank, data, record); err != nil {
 			return nil, err
 		}
 		ranks[rank] = r.reports.report.Rank
+		if r.running.audit != nil {
+			audits = append(audits, slices.Clone(r.reports.report.audit))
+		}
+	}
+	if r.running.audit != nil {
+		return ranks, r.checkAudit(audits)
 	}
 	return ranks, nil
 }
@@ -109,7 +119,10 @@ func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]by
 	if r.running.plan.Mode == schedule.Training {
 		mine.squares = append(mine.squares, r.params.sums...)
 	}
-	mine.parts = append(mine.parts[:0], r.running.sourceCheck.made...)
+	mine.parts, mine.audit = append(mine.parts[:0], r.running.sourceCheck.made...), mine.audit[:0]
+	if r.running.audit != nil {
+		mine.audit = append(mine.audit, r.audit.sums...)
+	}
 	var err error
 	if mine.record, err = record.AppendBinary(mine.record[:0]); err != nil {
 		return nil, err
@@ -148,10 +161,11 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 
 // append appends the encoded report to b.
 func (p *report) append(b []byte) []byte {
-	p.Magic, p.Squares, p.Parts = reportMagic, uint32(len(p.squares)), uint32(len(p.parts))
+	p.Magic, p.Squares, p.Parts, p.Audit = reportMagic, uint32(len(p.squares)), uint32(len(p.parts)), uint32(len(p.audit))
 	b, _ = binary.Append(b, binary.LittleEndian, &p.reportHeader) // the header has a fixed size
 	b, _ = binary.Append(b, binary.LittleEndian, p.squares)
 	b, _ = binary.Append(b, binary.LittleEndian, p.parts)
+	b, _ = binary.Append(b, binary.LittleEndian, p.audit)
 	return append(b, p.record...)
 }
 
@@ -167,14 +181,17 @@ func (p *report) decode(b []byte) error {
 	if again, _ := binary.Append(nil, binary.LittleEndian, &p.reportHeader); !bytes.Equal(again, b[:n]) { // for example, a bool must be 0 or 1
 		return fmt.Errorf("%w: a header that is not canonical", errReport)
 	}
-	if b = b[n:]; int64(len(b)) < 8*(int64(p.Squares)+int64(p.Parts)) {
-		return fmt.Errorf("%w: %d bytes for %d squares and %d parts", errReport, len(b), p.Squares, p.Parts)
+	if b = b[n:]; int64(len(b)) < 8*(int64(p.Squares)+int64(p.Parts)+int64(p.Audit)) {
+		return fmt.Errorf("%w: %d bytes for %d squares and %d digests", errReport, len(b), p.Squares, int64(p.Parts)+int64(p.Audit))
 	}
 	p.squares = slices.Grow(p.squares[:0], int(p.Squares))[:p.Squares]
 	p.parts = slices.Grow(p.parts[:0], int(p.Parts))[:p.Parts]
+	p.audit = slices.Grow(p.audit[:0], int(p.Audit))[:p.Audit]
 	_, _ = binary.Decode(b, binary.LittleEndian, p.squares) // b is long enough
 	b = b[8*len(p.squares):]
 	_, _ = binary.Decode(b, binary.LittleEndian, p.parts)
-	p.record = append(p.record[:0], b[8*len(p.parts):]...)
+	b = b[8*len(p.parts):]
+	_, _ = binary.Decode(b, binary.LittleEndian, p.audit)
+	p.record = append(p.record[:0], b[8*len(p.audit):]...)
 	return nil
 }

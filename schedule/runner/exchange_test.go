@@ -58,7 +58,7 @@ func TestReportsThatDoNotFitAreRefused(t *testing.T) {
 		"0 bytes":               func(all [][]byte) [][]byte { all[1] = nil; return all },
 		"rank 1 ran step 9 of 3": func(all [][]byte) [][]byte {
 			all[1] = slices.Clone(all[1])
-			all[1][12] = 9
+			all[1][16] = 9
 			return all
 		},
 		"fewer parameters": func(all [][]byte) [][]byte {

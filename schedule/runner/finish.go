@@ -40,6 +40,11 @@ func (r *worker[T]) finish(ctx context.Context) error {
 			}
 		}
 	}
+	if r.running.audit != nil {
+		if err := r.auditWeights(true); err != nil {
+			return err
+		}
+	}
 	training := r.running.plan.Mode == schedule.Training
 	if training {
 		if err := r.finishGradients(ctx); err != nil {
@@ -104,7 +109,7 @@ func (r *worker[T]) checkContributions() error {
 	for s := range r.calls.Stages {
 		if r.calls.Stages[s].Own {
 			from, to := r.running.plan.Span(s)
-			if err := r.calls.Frames.Contributions(s, to-from); err != nil {
+			if err := r.calls.Frames.Contributions(s, to-from-r.extra()); err != nil {
 				faults = append(faults, err)
 			}
 			if r.params.level == 3 && len(r.calls.Stages[s].Params) > 0 && !r.calls.Frames.Asked(s) {
@@ -132,7 +137,7 @@ func (r *worker[T]) checkObjective() error {
 		for _, declared := range r.calls.Stages[s].Spec.Losses {
 			if r.calls.Stages[s].Own && declared == name {
 				from, to := r.running.plan.Span(s)
-				want += int64(to - from)
+				want += int64(to - from - r.extra())
 			}
 		}
 	}

@@ -53,13 +53,15 @@ func checkOrder(order [][]int) error {
 type batch struct {
 	m, replicas int
 	order       [][]int // see InOrder; nil without it
+	repeat      repeat
 }
 
 // batch returns the batch of a step, and the source without its order.
-func (r *Runner[T]) batch(source Source[T], m int) (Source[T], batch, error) {
+func (r *Runner[T]) batch(mode schedule.Mode, source Source[T], m int) (Source[T], batch, error) {
 	b := batch{m: m, replicas: r.planner.replicas}
 	o, is := source.(*ordered[T])
 	if !is {
+		b.setRepeat(mode, r.cfg.Audit, r.next.Load())
 		return source, b, nil
 	}
 	n := 0
@@ -73,11 +75,15 @@ func (r *Runner[T]) batch(source Source[T], m int) (Source[T], batch, error) {
 		return nil, b, fmt.Errorf("runner: an order of %d microbatches for %d replicas, but the step has %d for %d", n, len(o.order), m, b.replicas)
 	}
 	b.order = o.order
+	b.setRepeat(mode, r.cfg.Audit, r.next.Load())
 	return o.Source, b, nil
 }
 
-// count returns the number of microbatches of a replica.
-func (b *batch) count(replica int) int {
+// count returns the number of entries of a replica's batch: its microbatches, and the one that it repeats.
+func (b *batch) count(replica int) int { return b.repeat.extra(replica) + b.own(replica) }
+
+// own returns the number of microbatches of a replica.
+func (b *batch) own(replica int) int {
 	if b.order != nil {
 		return len(b.order[replica])
 	}
@@ -86,6 +92,9 @@ func (b *batch) count(replica int) int {
 
 // index returns the index in the global batch of an entry of a replica's batch.
 func (b *batch) index(replica, batchIndex int) int {
+	if batchIndex -= b.repeat.extra(replica); batchIndex < 0 {
+		return b.repeat.index
+	}
 	if b.order != nil {
 		return b.order[replica][batchIndex]
 	}
@@ -117,6 +126,9 @@ func (b *batch) appendHello(hello []byte, plan *schedule.Plan, hash fnvSum, step
 			sum.add(uint64(shaped.Shape(i)))
 		}
 		hello = sum.appendTo(append(hello, ", shapes "...))
+	}
+	if b.repeat.on {
+		hello = strconv.AppendInt(append(hello, ", audit of microbatch "...), int64(b.repeat.index), 10)
 	}
 	hello = strconv.AppendInt(append(hello, ", links of capacity "...), int64(capacity), 10)
 	if level > 0 {

@@ -30,9 +30,9 @@ type planner struct {
 	kept []*planned // the most recently used first, at most maxKept for each replica
 }
 
-// maxKept is the number of plans that a planner keeps for each replica: those of a training step, of a
-// prepared one and of an evaluation, each with and without a memory plan.
-const maxKept = 6
+// maxKept is the number of plans that a planner keeps for each replica: those of a training step, of an
+// audited one, of a prepared one and of an evaluation, each with and without a memory plan.
+const maxKept = 8
 
 // request describes a plan that a planner makes.
 type request struct {
@@ -63,9 +63,9 @@ type planned struct {
 // planShare returns the checked plan of a mode for a replica's share of a batch, and a hash of the plans of
 // all replicas.
 func (p *planner) planShare(ctx context.Context, mode schedule.Mode, b *batch, replica int) (mine *planned, hash fnvSum, err error) {
-	fewest := b.count(p.replicas - 1) // without an order, the last replica has the fewest
+	fewest := b.own(p.replicas - 1) // without an order, the last replica has the fewest
 	for r := range b.order {
-		fewest = min(fewest, b.count(r))
+		fewest = min(fewest, b.own(r))
 	}
 	if b.m > 0 && fewest < 1 { // the rule rejects 0
 		return nil, 0, fmt.Errorf("%w: %d microbatches for %d replicas: each needs at least one", schedule.ErrParams, b.m, p.replicas)

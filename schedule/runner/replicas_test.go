@@ -43,8 +43,9 @@ type affine struct {
 	number      int
 	first, last bool
 	frozen      bool
-	ignores     bool // it computes with weights of its own
-	sometimes   bool // only microbatches of the first of two replicas contribute
+	ignores     bool                                           // it computes with weights of its own
+	sometimes   bool                                           // only microbatches of the first of two replicas contribute
+	flip        func(what string, microbatch int, x []float32) // changes a tensor, if it is not nil
 	params      []batchctx.Use[buffer]
 	own         [][2]int // by parameter: first element and number of elements of the shard, at least level 2
 }
@@ -102,6 +103,9 @@ func (a *affine) Forward(_ context.Context, mb batchctx.Microbatch[buffer], in, 
 		if len(weights) > 2 {
 			to[i] += weights[2][i]
 		}
+	}
+	a.flipped("output", mb, to)
+	for i := range to {
 		sum += float64(to[i])
 	}
 	if !a.last {
@@ -115,6 +119,7 @@ func (a *affine) Forward(_ context.Context, mb batchctx.Microbatch[buffer], in, 
 
 func (a *affine) Backward(_ context.Context, mb batchctx.Microbatch[buffer], gradOut, gradIn []buffer) error {
 	x := a.floats(mb.Take(1))
+	a.flipped("saved", mb, x)
 	var dy []float32
 	if a.host != nil {
 		dy = make([]float32, width)
@@ -152,6 +157,7 @@ func (a *affine) Backward(_ context.Context, mb batchctx.Microbatch[buffer], gra
 				g[i] += float32(sums[i])
 			}
 		}
+		a.flipped("gradient", mb, g)
 	}
 	if gradIn != nil {
 		gradIn[0] = mb.Must(a.dev.Alloc(memory.ActGrad, kernels.Float32, width))
@@ -159,8 +165,15 @@ func (a *affine) Backward(_ context.Context, mb batchctx.Microbatch[buffer], gra
 		for i := range dx {
 			dx[i] = w[i] * dy[i]
 		}
+		a.flipped("input", mb, dx)
 	}
 	return nil
+}
+
+func (a *affine) flipped(what string, mb batchctx.Microbatch[buffer], x []float32) {
+	if a.flip != nil {
+		a.flip(what, mb.Index(), x)
+	}
 }
 
 // replicated is a test of replicas of a pipeline with two stages on each rank.

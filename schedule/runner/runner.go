@@ -29,6 +29,7 @@ type Runner[T any] struct {
 	planner *planner
 	seeds   []float32 // the losses' initial gradients, shared by all ranks
 	running atomic.Bool
+	next    atomic.Int64 // the number of the next training step
 	closed  bool
 	last    *update // the last training step's update; nil if it has none or failed
 	used    bool    // an earlier step's update was applied
@@ -41,6 +42,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	}
 	r := &Runner[T]{cfg: cfg, seeds: make([]float32, len(cfg.Losses))}
 	r.setScale(cfg.ScaleExponent)
+	r.next.Store(cfg.FirstStep)
 	ends := cfg.Topology.Transport
 	if total := cfg.total(); ends == nil && total > 1 {
 		var err error
@@ -189,7 +191,7 @@ func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (plann
 	if ctx == nil {
 		return nil, errNoContext
 	}
-	source, b, err := r.batch(source, m)
+	source, b, err := r.batch(schedule.Training, source, m)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +199,7 @@ func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (plann
 	for i, w := range r.workers {
 		plan, _, err := w.planFor(ctx, schedule.Training, &b, w.shaped(source))
 		if err != nil {
-			return nil, fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
+			return nil, b.planError(err)
 		}
 		if i == 0 {
 			first = plan.memory
@@ -224,7 +226,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	if mode == schedule.Training && r.last != nil && r.used && !r.last.taken {
 		return nil, ErrUnused
 	}
-	source, b, err := r.batch(source, m)
+	source, b, err := r.batch(mode, source, m)
 	if err == nil {
 		err = r.share(source, &b)
 	}
@@ -232,6 +234,8 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		return nil, err
 	}
 	if mode == schedule.Training { // the gradients now belong to this step
+		r.next.Store(r.workers[0].step + 1) // for Prepare
+		defer func() { r.next.Store(r.workers[0].step) }()
 		if r.last != nil {
 			r.used, r.last.stale, r.last.unchanged = r.last.taken, true, nil
 		}

@@ -170,6 +170,9 @@ func (s *stream[T, E]) begin(first, ranks int, b *batch) error {
 	if b.order != nil {
 		return errors.New("runner: InOrder of a Stream, which is read in the order of the batch: use runner.Indexed")
 	}
+	if b.repeat.audits {
+		return errors.New("runner: Config.Audit needs entries that can be made again, which those of a Stream cannot: use runner.Indexed")
+	}
 	s.first, s.replicas, s.m = first, b.replicas, b.m
 	s.next = slices.Grow(s.next[:0], ranks)[:ranks]
 	clear(s.next)

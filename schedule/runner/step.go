@@ -22,7 +22,7 @@ func (r *worker[T]) begin(plan *program) {
 	}
 	r.running = running{
 		plan: plan, batch: r.running.batch, sourceCheck: r.running.sourceCheck,
-		result: &Result{Step: r.step, Microbatches: r.running.batch.m, FirstNonFinite: -1, Books: r.calls.Frames.Books(), Plan: plan.Plan},
+		result: &Result{Step: r.step, Microbatches: r.running.batch.m, FirstNonFinite: -1, Audited: -1, Books: r.calls.Frames.Books(), Plan: plan.Plan},
 	}
 	if r.cfg.Hooks.Microbatch != nil {
 		r.running.clock.began = time.Now()
@@ -32,6 +32,8 @@ func (r *worker[T]) begin(plan *program) {
 	if order := r.running.batch.order; order != nil {
 		extent.Order = order[r.replica]
 	}
+	extent.Repeats, extent.Repeated = r.running.batch.repeat.extra(r.replica) > 0, r.running.batch.repeat.index
+	r.beginAudit()
 	r.calls.Frames.Begin(r.step, pass, extent)
 	if r.peak.watched = r.peak.space != nil && plan.Mode == schedule.Training && r.memory.levels.near.layout == nil; r.peak.watched {
 		r.peak.space.WatchPeak(true)
@@ -53,6 +55,11 @@ func (r *worker[T]) runProgram(ctx context.Context) (err error) {
 	}
 	if r.params.shared != nil {
 		if err := r.params.shared.Begin(r.step); err != nil {
+			return err
+		}
+	}
+	if r.running.audit != nil {
+		if err := r.auditWeights(false); err != nil {
 			return err
 		}
 	}
@@ -160,6 +167,9 @@ func (r *worker[T]) callStage(ctx context.Context, action schedule.Action, e *ef
 	if action == r.running.plan.last {
 		r.running.clock.last, r.running.clock.waited = time.Now(), r.waited()
 	}
+	if err == nil && r.running.audit != nil {
+		err = r.auditCall(action, e)
+	}
 	if err != nil {
 		return r.fault(action, r.explain(err))
 	}
@@ -192,6 +202,11 @@ func (r *worker[T]) pull(ctx context.Context, batchIndex int) error {
 		}
 		if r.running.sourceCheck.made != nil {
 			if err := r.checkEntry(r.running.pulled); err != nil {
+				return err
+			}
+		}
+		if r.running.audit != nil {
+			if err := r.auditEntry(r.running.pulled); err != nil {
 				return err
 			}
 		}

@@ -75,6 +75,7 @@ func (c *Config[T]) validate(err error) error {
 		f.add("Plan.Fixed has %d microbatches: give a plan with at least one", p.Microbatches)
 	}
 	c.checkReplicas(&f)
+	c.checkAudit(&f)
 	if parts := c.parts(); len(parts) > frames.MaxParts {
 		f.add("%d entry parts, at most %d", len(parts), frames.MaxParts)
 	}

@@ -28,6 +28,7 @@ type worker[T any] struct {
 	peak    peak
 	ring    *memory.Ring
 	reports reports
+	audit   *audit // nil if Config.Audit is 0
 	step    int64
 	running running
 }
@@ -43,6 +44,7 @@ type running struct {
 	result      *Result
 	clock       clock
 	sourceCheck sourceCheck
+	audit       *audit // nil if the step is not audited
 }
 
 // resolve derives the fields that do not change between steps from the configuration.
@@ -65,6 +67,9 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	err := r.losses.open(cfg.Losses, r.calls.Space, declared)
 	if err != nil {
 		return err
+	}
+	if cfg.Audit > 0 {
+		r.audit = newAudit(&r.calls.Placement)
 	}
 	var poison func(T) error
 	if able, ok := grads.(interface{ Poison(T) error }); ok {
@@ -106,6 +111,9 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, b *batch) (*Res
 	r.running.batch = b
 	shaped := r.shaped(r.calls.Source)
 	plan, hash, err := r.planFor(ctx, mode, b, shaped)
+	if err == nil && b.repeat.on {
+		err = r.checkAudited(plan, b.repeat.extra(r.replica))
+	}
 	if r.links.transport != nil {
 		r.reports.hello = r.reports.hello[:0] // an empty hello joins the others' step, to end it
 		if err == nil {
@@ -118,7 +126,7 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, b *batch) (*Res
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("runner: a plan for %d microbatches: %w", b.m, err)
+		err = b.planError(err)
 	} else if err = r.checkSource(ctx, plan, &begun); err != nil {
 		return nil, r.failed(err, &ended)
 	} else {

@@ -43,7 +43,7 @@ func (q *quantity) fill(x kernels.Buffer, rows int, measure bool) kernels.Quanti
 func (c *call) quantize(x kernels.Buffer, q *quantity, rows int, usage fp8.Usage) fp8.Tensor {
 	shape := q.shape(rows)
 	row, col := c.half(&shape, usage, fp8.Rowwise), c.half(&shape, usage, fp8.Columnwise)
-	op := q.fill(x, rows, c.mb.Pass() == batchctx.Train && usage != fp8.Columnwise)
+	op := q.fill(x, rows, c.mb.Records() && usage != fp8.Columnwise)
 	op.Rowwise, op.Columnwise = shape.Half(fp8.Rowwise, row), shape.Half(fp8.Columnwise, col)
 	if op.Stochastic {
 		op.Key = kernels.Key{Seed: c.mb.Seed(), Step: c.mb.Step(), Microbatch: int64(c.mb.Index()), Op: q.key}

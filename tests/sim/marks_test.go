@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/tcp"
 )
@@ -54,6 +55,9 @@ var (
 	reloadWaits        = of(&seedMarks, "a stage waits for its reload")
 	farFails           = of(&seedMarks, "far memory fails in a step with another fault")
 	sumDiffers         = of(&seedMarks, "a bit changes in flight")
+	audits             = of(&seedMarks, "an audit of all replicas")
+	auditsIdle         = of(&seedMarks, "an audit of the replicas that would wait")
+	auditFinds         = of(&seedMarks, "an audit finds a bit that has changed")
 
 	dieWhileJoining   = of(&jobMarks, "a rank is lost while others join")
 	joinMeetsLeave    = of(&jobMarks, "a join meets a leave")
@@ -164,7 +168,10 @@ func (w *world) markEnd(endings []ending, well int) {
 	for i := range endings {
 		w.mark(stallEnds, errors.As(endings[i].err, new(*transport.StallError)))
 		w.mark(sumDiffers, errors.Is(endings[i].err, transport.ErrSum))
+		w.mark(auditFinds, errors.Is(endings[i].err, runner.ErrCorrupt))
 		if r := endings[i].result; r != nil {
+			w.mark(audits, r.Audited >= 0 && w.audit.first == 0)
+			w.mark(auditsIdle, w.audit.first > 0)
 			for _, of := range r.Ranks {
 				w.mark(reloadWaits, of.FarWaits > 0)
 			}

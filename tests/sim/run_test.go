@@ -86,6 +86,7 @@ type world struct {
 	// State of the current step.
 	step, m   int
 	order     [][]int // of the microbatches, by replica; nil is the runner's
+	audit     audit
 	training  bool
 	events    int
 	before    int // events of the last step that had no fault
@@ -182,7 +183,7 @@ func (w *world) event(at place) error {
 // due reports whether a fault happens at the current event.
 func (w *world) due(f *Fault, at place) bool {
 	switch {
-	case f.Step != w.step || f.At < 0 || f.Kind == flips && (at != atCopy || !w.Sums):
+	case f.Step != w.step || f.At < 0 || f.Kind == corrupts || f.Kind == flips && (at != atCopy || !w.Sums):
 		return false
 	case at == atPeak && w.count() > 1: // every replica must see the update of a step that counts
 		return false
@@ -228,7 +229,7 @@ func (w *world) fail(at place, f *Fault) error {
 	case flips:
 		return errFlip
 	}
-	return nil
+	return nil // corrupts
 }
 
 // weight returns the weight of a stage: a small integer, so that every sum is exact and independent
@@ -462,6 +463,9 @@ func (s *simulated) contribute(mb batchctx.Microbatch[T], x T) {
 		for j := range sum {
 			sum[j] += float32(1+j) * input(s.k, index) * gradient(s.k, s.depth)
 		}
+		if w.corrupted(w.clerk.current, s.number, index) {
+			sum[0] = math.Nextafter32(sum[0], 0)
+		}
 		mb.Check(s.dev.WriteFloat32(g, sum))
 	}
 	s.read(mb, x, index, input(s.k, index))
@@ -508,7 +512,7 @@ func (w *world) end(o output) error {
 // put fills an entry.
 func (w *world) put(dev kernels.Compute, e batchctx.Entry[T], index int) error {
 	if !w.dry {
-		if replica := e.Rank() / w.Ranks; w.order == nil && replica != index%w.count() || w.order != nil && !slices.Contains(w.order[replica], index) {
+		if replica := e.Rank() / w.Ranks; (w.order == nil && replica != index%w.count() || w.order != nil && !slices.Contains(w.order[replica], index)) && (index != w.audit.index || replica < w.audit.first) {
 			w.violated("rank %d of %d replicas is asked for microbatch %d", e.Rank(), w.count(), index)
 		}
 	}
@@ -634,6 +638,7 @@ func (w *world) config(devs []kernels.Compute, first int) runner.Config[T] {
 	cfg := runner.Config[T]{
 		Losses:    []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 		FirstStep: 1,
+		Audit:     w.Audits,
 		Plan:      runner.Plan{Placement: w.placement, LookAhead: w.LookAhead, Rule: w.randomOrder},
 		Topology:  runner.Topology[T]{Capacity: w.Capacity, Copy: w.copy, Stall: stall, Sums: w.Sums && !w.dry},
 		Hooks: runner.Hooks{
@@ -751,8 +756,11 @@ func (w *world) build() error {
 		return fmt.Errorf("%w: %w", errRefused, err)
 	}
 	w.Planned, w.Sums = w.Planned && !w.Bare, w.Sums && !w.Bare
+	if w.Bare || w.Stream {
+		w.Audits = 0
+	}
 	if found, none := schedule.Find(w.Schedule); none == nil && !found.AscendingBackward { // whose bits differ (L9)
-		w.Transformer = false
+		w.Transformer, w.Audits = false, 0
 	}
 	if w.Transformer {
 		w.Outputs, w.Frozen, w.Ordered = false, 0, false // the order changes bits (L9)
@@ -937,6 +945,7 @@ func (w *world) run() ([]ending, error) {
 	w.aborted, w.counts = make([]bool, w.total()), make([]int, w.placement.Depth()*m)
 	w.order = w.drawOrder()
 	w.training = w.Evaluations>>w.step&1 == 0
+	w.audit = w.audited()
 	endings := make([]ending, len(w.runners))
 	w.cancels = nil
 	var contexts []context.Context
@@ -1030,7 +1039,7 @@ func (w *world) wrong(endings []ending) error {
 	}
 	if well == len(endings) {
 		for _, f := range w.fired {
-			if (f < cancels || f == flips || f == hangs && !w.unseen && w.total() > 1 && len(w.fired) == 1) && !w.late { // the others wait
+			if (f < cancels || f == flips || f == corrupts || f == hangs && !w.unseen && w.total() > 1 && len(w.fired) == 1) && !w.late { // the others wait
 				return fmt.Errorf("the step has succeeded in spite of its faults: %v", w.fired)
 			}
 		}
@@ -1102,6 +1111,13 @@ func (w *world) wrongError(e *ending) error {
 			if errors.Is(reported, transport.ErrSum) {
 				return nil
 			}
+		case corrupts:
+			if len(w.fired) == 1 && e.panicked == nil {
+				return w.namesCorruption(e.err)
+			}
+			if errors.Is(reported, runner.ErrCorrupt) {
+				return w.namesCorruption(reported)
+			}
 		case hangs:
 			if _, ok := errors.AsType[*transport.StallError](reported); ok {
 				return nil
@@ -1171,8 +1187,12 @@ func (w *world) wrongResult(r *runner.Result) error {
 		return fmt.Errorf("the norm of the gradient is %v, not %v (L9)", r.GradNorm, norm)
 	}
 	for i, n := range w.counts {
-		if k := i / w.m; n != 1 && !w.frozen(k) {
-			return fmt.Errorf("stage %d has computed %d gradients for microbatch %d", k, n, i%w.m)
+		want := 1
+		if i%w.m == w.audit.index {
+			want += w.count() - w.audit.first
+		}
+		if k := i / w.m; n != want && !w.frozen(k) {
+			return fmt.Errorf("stage %d has computed %d gradients for microbatch %d, not %d", k, n, i%w.m, want)
 		}
 	}
 	for n, uses := range w.uses {

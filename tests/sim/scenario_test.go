@@ -1,9 +1,14 @@
 package sim
 
 import (
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 )
 
 // Scenario is one run. Its fields determine all events of the run.
@@ -31,6 +36,7 @@ type Scenario struct {
 	Sums          bool // of messages and exposed memory
 	Ordered       bool // the microbatches of a step have a random order, and the replicas random shares
 	Prepares      bool // another step is prepared beside each step
+	Audits        int  // the number of steps of which one is audited; 0 means none
 	Far           bool // saved state is offloaded to far memory, if memory is planned
 	// FarFault is the number of the copy that fails, counted on rank |FarFault| mod Ranks over the
 	// run: of copies to far memory if it is positive, of copies back if it is negative. 0 means none.
@@ -55,9 +61,10 @@ const (
 	panics
 	exits // the goroutine ends
 	cancels
-	hangs // for longer than the stall detection allows, ignoring the context
-	slow  // for a shorter time than the stall detection allows
-	flips // a bit changes in a copy between ranks
+	hangs    // for longer than the stall detection allows, ignoring the context
+	slow     // for a shorter time than the stall detection allows
+	flips    // a bit changes in a copy between ranks
+	corrupts // a bit changes in what a stage adds to a gradient for the microbatch that an audit repeats
 	numKinds
 )
 
@@ -136,6 +143,69 @@ func (s *Scenario) extend() {
 	if s.Replicas > 1 && s.Microbatches <= 64 && r.IntN(8) == 0 {
 		s.Planned, s.Far, s.FarFault = true, true, max(r.IntN(101)-50, -40)
 	}
+	if r.IntN(3) == 0 {
+		if s.Audits = 1 + r.IntN(3); r.IntN(2) == 0 {
+			s.Faults = append(s.Faults, Fault{r.IntN(s.Steps), r.IntN(500), corrupts})
+		}
+	}
+}
+
+// audit is what an audit repeats in the current step.
+type audit struct {
+	index, author int // the microbatch and its replica; index is -1 if there is none
+	first         int // the first replica that repeats it
+	wrong         int // the rank that has corrupted it, or -1
+	stage         int // of wrong, in the plan
+}
+
+// audited returns what an audit repeats in the current step, before any corruption.
+func (w *world) audited() audit {
+	a := audit{index: -1, wrong: -1}
+	if w.Audits == 0 || !w.training || (int(w.number)+1)%w.Audits != 0 {
+		return a
+	}
+	turn, authors := int(w.number)/w.Audits, w.count()
+	if longer := w.m % w.count(); longer > 0 && w.order == nil {
+		a.first, authors = longer, longer
+	}
+	a.author = turn % authors
+	if a.index = a.author; w.order != nil {
+		a.index = w.order[a.author][0]
+	}
+	return a
+}
+
+// corrupted reports whether a stage changes a bit of what it adds to a gradient.
+func (w *world) corrupted(rank, stage, index int) bool {
+	if w.dry || index != w.audit.index || w.audit.wrong >= 0 {
+		return false
+	}
+	for i := range w.Faults {
+		if f := &w.Faults[i]; f.Kind == corrupts && f.Step == w.step && f.At >= 0 && w.events >= w.before*f.At/1000 {
+			_ = w.fail(atCall, f)
+			w.audit.wrong, w.audit.stage = rank, stage
+			return true
+		}
+	}
+	return false
+}
+
+// namesCorruption returns an error unless an error names the corruption of the step: the rank, alone or with
+// another one, the stage and the microbatch.
+func (w *world) namesCorruption(err error) error {
+	e, ok := errors.AsType[*transport.StepError](err)
+	if !ok || !errors.Is(err, runner.ErrCorrupt) {
+		return fmt.Errorf("rank %d has corrupted a gradient, and the error is %w", w.audit.wrong, err)
+	}
+	ranks := 0
+	if w.count() > 1 {
+		ranks = w.Ranks
+	}
+	named := e.Rank == w.audit.wrong || (w.count() == 2 || w.count()-w.audit.first == 1) && strings.Contains(err.Error(), transport.RankName(w.audit.wrong, ranks)+": one of the two")
+	if !named || e.Action.Stage() != w.audit.stage || e.Microbatch != w.audit.index {
+		return fmt.Errorf("rank %d has corrupted a gradient of stage %d for microbatch %d, and the error names others: %w", w.audit.wrong, w.audit.stage, w.audit.index, err)
+	}
+	return nil
 }
 
 // drawOrder returns an order of the microbatches of the current step, dealt to the replicas, or nil.

@@ -67,6 +67,9 @@ func smaller(s Scenario) []Scenario {
 	if s.LookAhead > 0 {
 		with(func(c *Scenario) { c.LookAhead = 0 })
 	}
+	if s.Audits > 0 {
+		with(func(c *Scenario) { c.Audits-- })
+	}
 	if s.Policy != uniform {
 		with(func(c *Scenario) { c.Policy = uniform })
 	}

@@ -49,6 +49,7 @@ type Options struct {
 	TLS       string // folder of certificates
 	Insecure  bool
 	Sums      bool // of every message
+	Audit     int  // every how many steps a microbatch is computed again; 0 for never
 
 	Folder      string // folder of the run; "" for a new one
 	Serve       string // address of the live page
@@ -99,6 +100,7 @@ func Flags(set *flag.FlagSet) *Options {
 	set.StringVar(&o.TLS, "tls", o.TLS, "`folder` of certificates made by weir launch certs, for processes on several hosts")
 	set.BoolVar(&o.Insecure, "insecure", o.Insecure, "connect processes on several hosts without certificates: anyone who can reach the port and read the network can join")
 	set.BoolVar(&o.Sums, "sums", o.Sums, "compare the checksum of every tensor that a rank receives with that of what was sent, and likewise of gradients and weights that replicas read")
+	set.IntVar(&o.Audit, "audit", o.Audit, "in every `n`-th step compute a microbatch again, on all replicas, and compare the bits, and the weights of the replicas; 0: never")
 	set.StringVar(&o.Folder, "run", o.Folder, "`folder` for the memory log, the losses and the page; default: a new one in runs/")
 	set.StringVar(&o.Serve, "serve", o.Serve, "`address` at which to serve the page of the run during training; :8080 is reachable only from this host")
 	set.StringVar(&o.TensorBoard, "tensorboard", o.TensorBoard, "`folder` for event files of TensorBoard")
@@ -141,7 +143,7 @@ func (o *Options) RunnerReplicas() runner.Replicas {
 }
 
 // Deciding lists the job's flags whose values must be equal in all processes.
-var Deciding = []string{"ranks", "replicas", "shard", "gathered", "stages", "plan", "group", "cap", "slices", "descending", "capacity", "offload"}
+var Deciding = []string{"ranks", "replicas", "shard", "gathered", "stages", "plan", "group", "cap", "slices", "descending", "capacity", "offload", "audit"}
 
 // Facts returns the values of flags for tcp.Config.Facts.
 func (o *Options) Facts(flags ...string) (facts []tcp.Fact) {
@@ -182,7 +184,7 @@ func (o *Options) Validate(parts int) error {
 	err := errors.Join(
 		Number("ranks", o.Ranks, 1), Number("replicas", o.Replicas, 1), Number("gathered", o.Gathered, least("gathered")), Number("stages", o.Stages, least("stages")), Number("microbatches", o.Microbatches, 1),
 		Number("group", o.Group, least("group")), Number("cap", o.Cap, least("cap")), Number("slices", o.Slices, least("slices")),
-		Number("capacity", o.Capacity, schedule.Unlimited), Number("keep", o.Saver.Keep, 1), o.files())
+		Number("capacity", o.Capacity, schedule.Unlimited), Number("keep", o.Saver.Keep, 1), Number("audit", o.Audit, 0), o.files())
 	refuse := func(wrong bool, format string, args ...any) {
 		if wrong {
 			err = errors.Join(err, fmt.Errorf(format, args...))
@@ -200,6 +202,9 @@ func (o *Options) Validate(parts int) error {
 	refuse(o.Offload > 0 && o.Unplanned, "-offload is for planned memory: leave out -unplanned")
 	if err = errors.Join(err, o.place(parts)); err != nil {
 		return err
+	}
+	if o.Audit > 0 && (!o.AscendingBackward() || o.Placement.Copies > 1) {
+		return fmt.Errorf("-audit needs gradients that are added in ascending order of microbatches, and %s adds them in an order of its own: leave it out", o.Plan)
 	}
 	if o.Group == 0 && o.Ranks == 1 {
 		o.Group = 1 // the default of every plan

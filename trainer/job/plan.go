@@ -148,13 +148,15 @@ func (o *Options) RunnerOffload() runner.Offload {
 // the tensors that the stages read and keep, and proves their lifetimes too. Package trainer/metrics
 // simulates the runner's plan.
 func (o *Options) prove() error {
-	most := (o.Microbatches + o.Replicas - 1) / o.Replicas // of one replica
-	plan, err := o.Rule(schedule.Params{
-		Placement: o.Placement, Microbatches: most, Group: o.Group, Cap: o.Cap, Slices: o.Slices,
-	})
-	if err == nil {
-		split := slices.Repeat([]schedule.StageInfo{{Split: true}}, o.Placement.Stages())
-		_, err = lower.Prepare(plan, lower.Passes{StageInfo: split, Capacity: o.Capacity, NoLifetimes: true})
+	counts := []int{(o.Microbatches + o.Replicas - 1) / o.Replicas} // the most microbatches of a replica
+	if o.Audit > 0 {
+		counts = append(counts, o.Microbatches/o.Replicas+1) // with the one that is computed again
+	}
+	var err error
+	for _, count := range slices.Compact(counts) {
+		if err == nil {
+			err = o.proveFor(count)
+		}
 	}
 	if unused, ok := errors.AsType[*schedule.UnusedError](err); ok {
 		return fmt.Errorf("-plan %s %s: leave out -%s %d%s", unused.Rule, unused.Reason, strings.ToLower(unused.Field), unused.Value, unused.Advice)
@@ -180,6 +182,19 @@ func (o *Options) prove() error {
 		return fmt.Errorf("-costs: %s", diagnostic.Text(err, nil))
 	}
 	return nil
+}
+
+// proveFor makes and proves the plan of a number of microbatches of a replica.
+func (o *Options) proveFor(microbatches int) error {
+	plan, err := o.Rule(schedule.Params{
+		Placement: o.Placement, Microbatches: microbatches, Group: o.Group, Cap: o.Cap, Slices: o.Slices,
+	})
+	if err != nil {
+		return err
+	}
+	split := slices.Repeat([]schedule.StageInfo{{Split: true}}, o.Placement.Stages())
+	_, err = lower.Prepare(plan, lower.Passes{StageInfo: split, Capacity: o.Capacity, NoLifetimes: true})
+	return err
 }
 
 // readCosts reads a file of costs.

@@ -75,6 +75,7 @@ type Recorder struct {
 	losses         [2]float64       // the first and the last
 	scores         [2]Score         // likewise
 	steps          int
+	audited        int // steps
 	last           *runner.Result
 	far            Far
 	replicas       Replicas
@@ -224,6 +225,9 @@ func (r *Recorder) FinishStep(step int, result *runner.Result, loss float64, tok
 		r.replicas.ReduceSeconds += rank.Reduce.Seconds()
 		r.replicas.GatherSeconds += rank.Gather.Seconds()
 		r.replicas.WaitSeconds += rank.ReplicaWait.Seconds()
+	}
+	if result.Audited >= 0 {
+		r.audited++
 	}
 	r.clocks.add(result)
 	r.tokens += tokens

@@ -54,6 +54,8 @@ type Summary struct {
 	GrowthOver   int64           `json:"growth_over_microbatches"`    // number of audited microbatches
 	Allocations  uint64          `json:"allocations_per_step"`        // on the Go heap; the median over the last steps
 	BooksAudited int             `json:"books_audited"`
+	// AuditedSteps is the number of steps in which a microbatch was computed again, with the same bits.
+	AuditedSteps int `json:"audited_steps"`
 
 	how string // description of the memory plan
 }
@@ -128,7 +130,7 @@ func (r *Recorder) Summary() Summary {
 		MakespanSeconds: clocks.mean(clocks.makespan), BubbleMakespan: clocks.bubble(),
 		TokensPerSecond: r.TokensPerSecond(), Seconds: r.seconds,
 		PeakBytes: peak.Total(), PeakByClass: byName(peak),
-		Growth: r.Growth(), Allocations: r.allocationsPerStep(),
+		Growth: r.Growth(), Allocations: r.allocationsPerStep(), AuditedSteps: r.audited,
 	}
 	if r.replicas.ReduceSeconds+r.replicas.GatherSeconds > 0 {
 		s.Replicas = new(r.replicas)
@@ -241,6 +243,9 @@ func (s *Summary) Rows() (rows [][]string) {
 		row("replicas", "%v", s.Replicas)
 	}
 	row("live after a step", "%s", units.Exactly(s.LiveBytes))
+	if s.AuditedSteps > 0 {
+		row("audits", "in %s a microbatch was computed again, with the same bits", units.Number(s.AuditedSteps, "step"))
+	}
 	row("allocations per step", "%s on the Go heap", units.Count(int64(s.Allocations)))
 	row("speed", "%s tokens/s", units.Count(int64(math.Round(s.TokensPerSecond))))
 	return rows

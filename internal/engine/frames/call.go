@@ -3,6 +3,8 @@ package frames
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 
 	"github.com/weir-ml/weir/internal/engine/effects"
 	"github.com/weir-ml/weir/memory"
@@ -80,6 +82,20 @@ func (c *StageCall[T]) WeightCopy(n int) *Cell[T] { return &c.stage.copies[n] }
 
 // Loss returns the state of one of the stage's losses.
 func (c *StageCall[T]) Loss(loss int) *LossState { return &c.stage.losses[loss] }
+
+// DigestLoss adds the numbers of a loss to LossDigest.
+func (c *StageCall[T]) DigestLoss(sums, weights []float64) {
+	for _, list := range [...][]float64{sums, weights} {
+		for _, x := range list {
+			Digest(c.Frames.LossDigest, math.Float64bits(x))
+		}
+	}
+}
+
+// Digest adds a value to a digest, which depends on the order of the values and is never 0.
+func Digest(sum *uint64, value uint64) {
+	*sum = bits.RotateLeft64(*sum^value, 23)*0x9e3779b97f4a7c15 | 1
+}
 
 // Grad returns the gradient to which the stage adds for a use of a parameter.
 func (c *StageCall[T]) Grad(param int) T { return c.Frames.Grad(c.Frames.account.running.stage, param) }

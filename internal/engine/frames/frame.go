@@ -3,6 +3,7 @@ package frames
 import (
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/weir-ml/weir/internal/engine/effects"
 	"github.com/weir-ml/weir/internal/engine/invariants"
@@ -60,6 +61,10 @@ func (c *Frames[T]) Call(stage, microbatch int, kind Call) *StageCall[T] {
 	call.Declared, call.Kind, call.Microbatch, call.BatchIndex = st.Declaration, kind, microbatch, c.extent.Plan.BatchIndex(microbatch)
 	call.discarded = ""
 	call.stage, call.frame, call.Access = st, &st.frames[microbatch&st.mask], &st.access
+	if kind == InForward && c.Repeats(call.BatchIndex) {
+		call.narrowed = st.access
+		call.narrowed.Pass, call.Access = Recompute, &call.narrowed
+	}
 	if invariants.Enabled {
 		c.beginCall()
 	}
@@ -141,6 +146,17 @@ func (c *Frames[T]) DropAt(place effects.BufferKind, stage, microbatch int) erro
 		}
 	}
 	return nil
+}
+
+// Held iterates over the tensors in a place of a stage and a microbatch.
+func (c *Frames[T]) Held(place effects.BufferKind, stage, microbatch int) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, cell := range c.at(place, stage, microbatch) {
+			if cell.Held() && !yield(cell.Handle) {
+				return
+			}
+		}
+	}
 }
 
 // at returns the cells of a place.

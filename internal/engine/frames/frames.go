@@ -45,6 +45,10 @@ type Extent struct {
 	Wanted      []uint64       // the parts that this rank reads: see schedule.Plan.Wanted
 	EntryWindow int            // number of consecutive entries that are live, including look-ahead; the ring grows if there are more
 	Order       []int          // by batch index in the replica: the index in the global batch; nil for the order of Config.Replica
+	// Repeats is set if batch index 0 is an additional one, before those of Order, which repeats the microbatch with
+	// the index Repeated in the global batch. Its forwards are Recompute passes, which record nothing; DiscardGradients discards its gradients.
+	Repeats  bool
+	Repeated int
 }
 
 // WantedParts returns the parts of an entry that this rank reads, as a set with one bit per part.
@@ -90,6 +94,8 @@ type Frames[T any] struct {
 	counts     Counts
 	witness    witness[T] // used under -tags invariants
 	account    account
+	// LossDigest, unless nil, is a digest of the losses that forwards give, also in a Recompute pass.
+	LossDigest *uint64
 }
 
 // stage holds one stage's frames, in a ring indexed by microbatch. The ring size is a power of two, so
@@ -249,11 +255,20 @@ func resize[E any](s []E, n int) []E {
 
 // Index returns the index in the global batch of an entry of the replica's batch.
 func (c *Frames[T]) Index(batchIndex int) int {
+	if c.Repeats(batchIndex) {
+		return c.extent.Repeated
+	}
+	if c.extent.Repeats {
+		batchIndex--
+	}
 	if c.extent.Order != nil {
 		return c.extent.Order[batchIndex]
 	}
 	return batchIndex*c.Config.Replicas + c.Config.Replica
 }
+
+// Repeats reports whether an entry of the replica's batch repeats a microbatch.
+func (c *Frames[T]) Repeats(batchIndex int) bool { return c.extent.Repeats && batchIndex == 0 }
 
 // Counts returns the current counts.
 func (c *Frames[T]) Counts() Counts { return c.counts }
@@ -296,6 +311,15 @@ func (c *Frames[T]) Written(stage, param int) bool { return c.stages[stage].uses
 // SetWritten marks the accumulator as written although nothing has contributed, because it was set to
 // zero.
 func (c *Frames[T]) SetWritten(stage, param int) { c.stages[stage].uses[param].Written = true }
+
+// DiscardGradients forgets what the first microbatch has contributed to the gradients of a stage's parameters: the
+// next one writes them anew.
+func (c *Frames[T]) DiscardGradients(stage int) {
+	for i := range c.stages[stage].uses {
+		use := &c.stages[stage].uses[i]
+		use.Count, use.Last, use.Written = 0, -1, false
+	}
+}
 
 // SetReduced marks the gradients of a stage as reduced: a later contribution would be lost.
 func (c *Frames[T]) SetReduced(stage int) { c.stages[stage].reduced = true }

@@ -51,7 +51,7 @@ func TestTheCoreStaysSmall(t *testing.T) {
 			require.NotContains(t, path, part, "the runner depends on it")
 		}
 	}
-	require.LessOrEqual(t, codeLines(t, nil, "-deps", runner), 20_900, "lines of what the runner imports")
+	require.LessOrEqual(t, codeLines(t, nil, "-deps", runner), 21_200, "lines of what the runner imports")
 	require.LessOrEqual(t, codeLines(t, []string{"cmd", "kernels/cuda"}, "./..."), 75_500, "lines of the module without cmd and kernels/cuda")
 }
 
