@@ -316,7 +316,7 @@ func TestSlots(t *testing.T) {
 }
 
 func TestReportMerge(t *testing.T) {
-	report := func(amax ...float32) *fp8.Report {
+	report := func(amax ...float32) *fp8.Statistics {
 		r, err := state(t, fp8.DelayedScaling{Format: fp8.Hybrid}).End(measured(amax...))
 		require.NoError(t, err)
 		return &r

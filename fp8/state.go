@@ -75,11 +75,11 @@ func (s *State) past(slot int) []float32 { return s.history[slot*s.length:][:s.l
 // history, or the latest with MostRecent, but at least 2^-126. tallies has one entry for each
 // slot. A slot without measurements, or with an infinity or NaN, keeps its scale and history; in
 // other implementations a single infinity freezes a scale until it leaves the history.
-func (s *State) End(tallies []Tally) (Report, error) {
+func (s *State) End(tallies []Tally) (Statistics, error) {
 	if len(tallies) != len(s.slots) {
-		return Report{}, fmt.Errorf("%w: %d tallies for %d slots", ErrState, len(tallies), len(s.slots))
+		return Statistics{}, fmt.Errorf("%w: %d tallies for %d slots", ErrState, len(tallies), len(s.slots))
 	}
-	var report Report
+	var report Statistics
 	for slot := range tallies {
 		t := &tallies[slot]
 		report.add(s.slots[slot].Role, t)

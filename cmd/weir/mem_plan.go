@@ -356,7 +356,7 @@ func newCertificates(step *step, made *layout.Memory) *certificates {
 // atOnce returns the most bytes that a rank has alive, the resident ones included, where the gradients of a stage appear
 // with its first B or W, as in PyTorch.
 func (s *step) atOnce(rank int, r *layout.RankLayout, resident int64) (most int64) {
-	missing := map[int]int64{} // gradients by stage
+	missing := map[int]int64{}                                     // gradients by stage
 	if s.costs != nil && s.costs.Shard < schedule.ShardGradients { // at this level, the plan makes them
 		for _, stage := range s.plan.Placement.On(rank) {
 			missing[stage] = s.costs.Of(stage).Gradients

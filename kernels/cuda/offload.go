@@ -8,8 +8,8 @@ import (
 
 var _ memory.Offloader[kernels.Buffer] = (*Device)(nil)
 
-// far is a device's far memory: page-locked host memory, allocated as layouts need it.
-type far struct {
+// farMemory is a device's far memory: page-locked host memory, allocated as layouts need it.
+type farMemory struct {
 	memory.UnbackedRange // far memory has neither pages to discard nor bytes for the processor to access
 	device               *Device
 	parts                []farPart
@@ -29,7 +29,7 @@ func (d *Device) Like(class memory.Class, b kernels.Buffer) (kernels.Buffer, err
 	return d.Alloc(class, b.Type, b.N)
 }
 
-// Far returns new far memory: page-locked host memory, allocated before the step that first needs
+// NewFarMemory returns new far memory: page-locked host memory, allocated before the step that first needs
 // it. The caller must release it before closing the device.
 func (d *Device) NewFarMemory() (memory.FarMemory[kernels.Buffer], error) {
 	for _, s := range []*driver.Stream{&d.leaving, &d.returning} {
@@ -40,14 +40,14 @@ func (d *Device) NewFarMemory() (memory.FarMemory[kernels.Buffer], error) {
 			}
 		}
 	}
-	return &far{UnbackedRange: farPage, device: d}, nil
+	return &farMemory{UnbackedRange: farPage, device: d}, nil
 }
 
 // farPage is the unit, in bytes, in which far memory grows. It is the page size of hosts.
 const farPage = 4096
 
 // Commit allocates the bytes from the current end to high.
-func (f *far) Commit(_, high int64) error {
+func (f *farMemory) Commit(_, high int64) error {
 	if high <= f.size {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (f *far) Commit(_, high int64) error {
 }
 
 // Release waits for queued copies and releases the memory.
-func (f *far) Release() error {
+func (f *farMemory) Release() error {
 	d := f.device
 	err := joined(d.driver.Sync(d.leaving), d.driver.Sync(d.returning))
 	for _, p := range f.parts {
@@ -73,7 +73,7 @@ func (f *far) Release() error {
 }
 
 // Begin creates the events of n copies.
-func (f *far) Begin(n int) error {
+func (f *farMemory) Begin(n int) error {
 	for len(f.copies) < n {
 		e, err := f.device.driver.NewEvent()
 		if err != nil {
@@ -85,7 +85,7 @@ func (f *far) Begin(n int) error {
 }
 
 // Store queues a copy of a buffer to an offset, after the kernels queued so far.
-func (f *far) Store(number int32, b kernels.Buffer, offset int64) error {
+func (f *farMemory) Store(number int32, b kernels.Buffer, offset int64) error {
 	return f.queue(f.device.leaving, number, b, offset, func(mem []byte, at driver.Addr) error {
 		return f.device.driver.CopyOut(f.device.leaving, mem, at)
 	})
@@ -93,7 +93,7 @@ func (f *far) Store(number int32, b kernels.Buffer, offset int64) error {
 
 // Load queues a copy of the bytes at an offset to a buffer. It runs after the kernels queued so
 // far, because they may use the buffer's place, or may wait for the Store of these bytes.
-func (f *far) Load(number int32, b kernels.Buffer, offset int64) error {
+func (f *farMemory) Load(number int32, b kernels.Buffer, offset int64) error {
 	return f.queue(f.device.returning, number, b, offset, func(mem []byte, at driver.Addr) error {
 		return f.device.driver.CopyIn(f.device.returning, at, mem)
 	})
@@ -101,7 +101,7 @@ func (f *far) Load(number int32, b kernels.Buffer, offset int64) error {
 
 // queue queues the copies between a buffer on the device and the parts of its place in far
 // memory.
-func (f *far) queue(s driver.Stream, number int32, b kernels.Buffer, offset int64, transfer func(mem []byte, at driver.Addr) error) error {
+func (f *farMemory) queue(s driver.Stream, number int32, b kernels.Buffer, offset int64, transfer func(mem []byte, at driver.Addr) error) error {
 	d := f.device
 	at, err := d.at(b)
 	if err != nil {
@@ -130,7 +130,7 @@ func (f *far) queue(s driver.Stream, number int32, b kernels.Buffer, offset int6
 
 // Await makes all subsequently queued kernels wait for a copy, and with them all copies that are
 // ordered after those kernels.
-func (f *far) Await(number int32) error {
+func (f *farMemory) Await(number int32) error {
 	d := f.device
 	d.mu.Lock() // so that the wait does not become part of a capture
 	defer d.mu.Unlock()

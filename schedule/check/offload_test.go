@@ -43,7 +43,7 @@ func TestEveryEdgeOfAnOffload(t *testing.T) {
 		return plan
 	}
 	require.NoError(t, check.Plan(read(text)))
-	require.Empty(t, plantest.Far(read(text)))
+	require.Empty(t, plantest.OffloadFault(read(text)))
 	for _, c := range []struct {
 		bug      string
 		old, new []string
@@ -103,7 +103,7 @@ func TestEveryEdgeOfAnOffload(t *testing.T) {
 		require.Equal(t, c.fault, found.Text, c.bug)
 		require.Equal(t, c.code, found.Code, c.bug)
 		if c.code != check.Unexpected {
-			require.NotEmpty(t, plantest.Far(plan), c.bug)
+			require.NotEmpty(t, plantest.OffloadFault(plan), c.bug)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestOffloadsAreJudgedAlike(t *testing.T) {
 		offloaded(t, "1f1b", 4, 7), offloaded(t, "interleaved", 2, 6), offloaded(t, "zb-v", 2, 8), offloaded(t, "dualpipev", 2, 8), offloaded(t, "gpipe", 1, 5),
 	} {
 		require.NoError(t, check.Plan(p))
-		require.Empty(t, plantest.Far(p))
+		require.Empty(t, plantest.OffloadFault(p))
 		for range 1500 {
 			q := *p
 			lists := plantest.Lists(p)
@@ -165,7 +165,7 @@ func TestOffloadsAreJudgedAlike(t *testing.T) {
 			}
 			q.Programs = slices.Clone(p.Programs)
 			q.Programs[rank] = []schedule.Segment{{Body: list, Repeat: 1}}
-			fault, err := plantest.Far(&q), check.Plan(&q)
+			fault, err := plantest.OffloadFault(&q), check.Plan(&q)
 			if fault != "" {
 				refused++
 				require.ErrorIs(t, err, check.ErrInvalidPlan, "%s\n%s", fault, plantest.Text(t, &q))

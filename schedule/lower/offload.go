@@ -108,8 +108,8 @@ type unit struct {
 	loops []schedule.Segment // after rest: segments without computations, and the actions between them
 }
 
-// part is a repeated sequence of units.
-type part struct {
+// unitLoop is a repeated sequence of units.
+type unitLoop struct {
 	units          []unit
 	repeat, stride int
 }
@@ -118,7 +118,7 @@ type part struct {
 // segment. All other repeats have the same neighbours, as far as any decision depends on them, so the
 // same actions are inserted into each of them.
 func (p *offloading) program(program []schedule.Segment) []schedule.Segment {
-	parts := []part{{units: make([]unit, 1), repeat: 1}}
+	parts := []unitLoop{{units: make([]unit, 1), repeat: 1}}
 	list := &parts[0] // the part that takes the units that are written out
 	for _, s := range program {
 		computations, several := count(s.Body), 1
@@ -144,10 +144,10 @@ func (p *offloading) program(program []schedule.Segment) []schedule.Segment {
 		lead := slices.IndexFunc(whole.Body, func(a schedule.Action) bool { return a.Kind().Compute() })
 		list.add(whole.Body)
 		list.add(shifted(whole.Body[:lead], whole.Stride))
-		middle := part{repeat: whole.Repeat - 2, stride: whole.Stride}
+		middle := unitLoop{repeat: whole.Repeat - 2, stride: whole.Stride}
 		middle.add(shifted(whole.Body[lead:], whole.Stride))
 		middle.add(shifted(whole.Body[:lead], 2*whole.Stride))
-		after := part{repeat: 1}
+		after := unitLoop{repeat: 1}
 		after.add(shifted(whole.Body[lead:], (whole.Repeat-1)*whole.Stride))
 		for i := whole.Repeat * several; i < s.Repeat; i++ {
 			after.add(shifted(s.Body, i*s.Stride))
@@ -172,7 +172,7 @@ func count(body []schedule.Action) (n int) {
 }
 
 // add appends actions to the units of the part.
-func (l *part) add(actions []schedule.Action) {
+func (l *unitLoop) add(actions []schedule.Action) {
 	for _, a := range actions {
 		last := len(l.units) - 1
 		switch {
@@ -190,7 +190,7 @@ func (l *part) add(actions []schedule.Action) {
 
 // runs appends the computations of the units with indices in [from, to) to the list, with shift added
 // to their microbatches.
-func (l *part) runs(list [][]schedule.Action, from, to, shift int) [][]schedule.Action {
+func (l *unitLoop) runs(list [][]schedule.Action, from, to, shift int) [][]schedule.Action {
 	for i := max(from, 0); i < min(to, len(l.units)); i++ {
 		list = append(list, shifted(l.units[i].run, shift))
 	}
@@ -199,7 +199,7 @@ func (l *part) runs(list [][]schedule.Action, from, to, shift int) [][]schedule.
 
 // write writes a part. The offloads in the part also depend on the last units before the part and on
 // the first units after it.
-func (p *offloading) write(parts []part, at int) {
+func (p *offloading) write(parts []unitLoop, at int) {
 	l := &parts[at]
 	n := len(l.units)
 	var runs [][]schedule.Action

@@ -96,7 +96,7 @@ func requireOffloads(t *testing.T, p *schedule.Plan, away []uint64, overlap int,
 	}
 	if facts != nil {
 		if marked := plantest.CheckLifetimes(t, got, facts); marked != nil {
-			require.Empty(t, plantest.Far(marked))
+			require.Empty(t, plantest.OffloadFault(marked))
 		}
 	} else {
 		require.NoError(t, check.Plan(got))

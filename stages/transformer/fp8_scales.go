@@ -122,20 +122,20 @@ func (s *scaling) load() error {
 // once, which computes the next step's scales. Call it after each Step that returned a result and
 // before Update, but not after a failed step, whose measurements are discarded. A nil reduce
 // means a single process. It waits for the devices. Without FP8 it does nothing.
-func (m *Model) RollScales(ctx context.Context, reduce fp8.Reducer) (fp8.Report, error) {
+func (m *Model) RollScales(ctx context.Context, reduce fp8.Reducer) (fp8.Statistics, error) {
 	s := m.scaling
 	if s == nil {
-		return fp8.Report{}, nil
+		return fp8.Statistics{}, nil
 	}
 	clear(s.tallies)
 	for _, on := range s.byDevice {
 		if err := on.slab.Collect(s.tallies); err != nil {
-			return fp8.Report{}, fmt.Errorf("transformer: rolling scales: %w", err)
+			return fp8.Statistics{}, fmt.Errorf("transformer: rolling scales: %w", err)
 		}
 	}
 	if reduce != nil {
 		if err := reduce.ReduceTallies(ctx, s.tallies); err != nil {
-			return fp8.Report{}, fmt.Errorf("transformer: reducing tallies: %w", err)
+			return fp8.Statistics{}, fmt.Errorf("transformer: reducing tallies: %w", err)
 		}
 	}
 	report, err := s.state.End(s.tallies)

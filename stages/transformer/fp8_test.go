@@ -346,7 +346,7 @@ func TestFP8Counts(t *testing.T) {
 	cfg := inFP8(t, "nvfp4")
 	cfg.Dropout, cfg.FP8 = 0.1, fp8.NVFP4{Nearest: true} // draws depend on the number of the microbatch
 	batch := sequences(random(t), cfg, 4)
-	report := func(recompute bool, devices ...[]kernels.Compute) (out fp8.Report) {
+	report := func(recompute bool, devices ...[]kernels.Compute) (out fp8.Statistics) {
 		cfg.Recompute = recompute
 		m := newModelOn(t, cfg, devices...)
 		list := m.Stages()

@@ -77,7 +77,7 @@ type Recorder struct {
 	steps          int
 	audited        int // steps
 	last           *runner.Result
-	far            Far
+	far            FarSummary
 	replicas       Replicas
 	tokens         int64
 	begin          time.Time
@@ -85,7 +85,7 @@ type Recorder struct {
 	heap           runtime.MemStats
 	mallocs        uint64
 	allocations    []uint64 // a ring
-	met            fp8.Report
+	met            fp8.Statistics
 }
 
 // Score is a loss on held-out data.
@@ -258,7 +258,7 @@ func (r *Recorder) LastScore() Score { return r.scores[1] }
 
 // FP8 logs a step's low-precision tensors, one line for each role, and adds them to the run's
 // totals. It logs nothing for an empty report.
-func (r *Recorder) FP8(step int64, met *fp8.Report) {
+func (r *Recorder) FP8(step int64, met *fp8.Statistics) {
 	r.met.Merge(met)
 	for role, c := range met.All() {
 		one := memlog.FP8{

@@ -45,7 +45,7 @@ type Summary struct {
 	PlannedPeakByClass map[string]int64 `json:"planned_peak_by_class"`
 	// PeakByClass breaks PeakBytes down by class, including workspaces.
 	PeakByClass map[string]int64 `json:"peak_by_class"`
-	Far         *Far             `json:"far"`      // null if the run offloads nothing
+	Far         *FarSummary      `json:"far"`      // null if the run offloads nothing
 	Replicas    *Replicas        `json:"replicas"` // null for one replica
 	// FP8Roles summarizes, by role, the FP8 tensors in the steps of this run. It is null if there
 	// are none.
@@ -60,15 +60,15 @@ type Summary struct {
 	how string // description of the memory plan
 }
 
-// Far has the figures of far memory, to which a run offloads saved state.
-type Far struct {
+// FarSummary has the figures of far memory, to which a run offloads saved state.
+type FarSummary struct {
 	PeakBytes    int64 `json:"peak_bytes"`    // the maximum of all ranks
 	PlannedBytes int64 `json:"planned_bytes"` // the planned peak, or a bound if the plan is for several shapes
 	Waits        int64 `json:"waits"`         // number of actions that waited for a copy, on all ranks in all steps
 }
 
 // String describes far memory in a line.
-func (f *Far) String() string {
+func (f *FarSummary) String() string {
 	return fmt.Sprintf("%s at the peak, planned %s; %s for copies", units.Exactly(f.PeakBytes), units.Exactly(f.PlannedBytes), units.Number(f.Waits, "wait"))
 }
 

@@ -72,7 +72,7 @@ type Frames[T any] struct {
 	book        memory.Book            // nil if only the frames' book is audited
 	offloadable offloadable[T]         // nil if the space cannot offload
 	// Far is the rank's far memory; it is nil until a step offloads. Set it before Begin.
-	Far       Far[T]
+	Far       FarMemory[T]
 	reclaimer memory.Reclaimer // nil if the space cannot reclaim
 	lister    lister           // nil if the space cannot list its buffers
 	stages    []stage[T]

@@ -9,9 +9,9 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Far is the far memory of a rank, which holds saved state while no action needs it (package far).
+// FarMemory is the far memory of a rank, which holds saved state while no action needs it (package offload).
 // Copies run on other goroutines.
-type Far[T any] interface {
+type FarMemory[T any] interface {
 	memory.Book
 	memory.Reclaimer
 	// Store starts copying a buffer to far memory and returns the number of the copy.

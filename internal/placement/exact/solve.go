@@ -34,7 +34,7 @@ func Solve(ctx context.Context, p *placement.Problem, options placement.Options)
 		return nil, err
 	}
 	left -= first.Nodes
-	r := &run{problem: p, options: options, best: best}
+	r := &incumbent{problem: p, options: options, best: best}
 	if r.open(ctx, left) {
 		left -= r.search(ctx, left/4*3)
 	}
@@ -50,8 +50,8 @@ func Solve(ctx context.Context, p *placement.Problem, options placement.Options)
 	return r.best, r.certify()
 }
 
-// run holds the best layout so far and what has been proven.
-type run struct {
+// incumbent holds the best layout so far and what has been proven.
+type incumbent struct {
 	problem *placement.Problem
 	options placement.Options
 	best    *placement.Solution
@@ -60,19 +60,19 @@ type run struct {
 }
 
 // open reports whether it is worth continuing.
-func (r *run) open(ctx context.Context, left int64) bool {
+func (r *incumbent) open(ctx context.Context, left int64) bool {
 	return r.best.Height > max(r.best.Bound, r.options.Capacity, r.least) && r.proof == "" && left > 0 && ctx.Err() == nil
 }
 
 // offer replaces the best layout if the given one is lower.
-func (r *run) offer(offsets []int64, method string) {
+func (r *incumbent) offer(offsets []int64, method string) {
 	if height := heightOf(r.problem, offsets); height < r.best.Height {
 		r.best.Offsets, r.best.Height, r.best.Method = offsets, height, method
 	}
 }
 
 // search spends at most spend nodes and half of the remaining time. It returns the number of nodes spent.
-func (r *run) search(ctx context.Context, spend int64) (nodes int64) {
+func (r *incumbent) search(ctx context.Context, spend int64) (nodes int64) {
 	if deadline, limited := ctx.Deadline(); limited {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
@@ -106,7 +106,7 @@ func (r *run) search(ctx context.Context, spend int64) (nodes int64) {
 }
 
 // certify checks the best layout and writes its certificate.
-func (r *run) certify() error {
+func (r *incumbent) certify() error {
 	l := r.best
 	height, err := placement.Check(r.problem, l.Offsets)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// far runs the copies of one rank of a plan with drops. A copy copies the contents of one buffer to
+// farCopies runs the copies of one rank of a plan with drops. A copy copies the contents of one buffer to
 // another immediately, or, if late is set, when an action waits for it.
-type far struct {
+type farCopies struct {
 	p         *schedule.Plan
 	late      bool
 	near, far map[Cell]string // the contents of allocated buffers
@@ -17,14 +17,14 @@ type far struct {
 	completed [2]map[Cell]bool
 }
 
-// Far returns the first fault of the copies of a plan, or "": a read of contents that differ from those
+// OffloadFault returns the first fault of the copies of a plan, or "": a read of contents that differ from those
 // saved by F, a buffer that is freed twice or never, or a wait for a copy that is not the oldest of its
 // direction. It runs every copy as early as possible and as late as possible, and shares no code with
 // package check.
-func Far(p *schedule.Plan) string {
+func OffloadFault(p *schedule.Plan) string {
 	for rank, list := range Lists(p) {
 		for _, late := range []bool{false, true} {
-			f := &far{p: p, late: late, near: map[Cell]string{}, far: map[Cell]string{}, completed: [2]map[Cell]bool{{}, {}}}
+			f := &farCopies{p: p, late: late, near: map[Cell]string{}, far: map[Cell]string{}, completed: [2]map[Cell]bool{{}, {}}}
 			for at, a := range list {
 				if fault := f.run(a); fault != "" {
 					return fmt.Sprintf("rank %d, action %d: %v~%v %s", rank, at, Bare(a), a.Drop(), fault)
@@ -40,7 +40,7 @@ func Far(p *schedule.Plan) string {
 
 const garbage = "garbage"
 
-func (f *far) run(a schedule.Action) (fault string) {
+func (f *farCopies) run(a schedule.Action) (fault string) {
 	c := Cell{a.Stage(), a.Microbatch()}
 	drops := func(bit schedule.Drop) bool { return a.Drop()&bit != 0 }
 	moves := a.Kind() == schedule.Offload || a.Kind() == schedule.WaitOffload || a.Kind() == schedule.Reload
@@ -97,14 +97,14 @@ func (f *far) run(a schedule.Action) (fault string) {
 }
 
 // start starts a copy out (lane 0) or back (lane 1).
-func (f *far) start(lane int, c Cell) {
+func (f *farCopies) start(lane int, c Cell) {
 	f.lanes[lane] = append(f.lanes[lane], c)
 	if !f.late {
 		f.copy(lane, c)
 	}
 }
 
-func (f *far) copy(lane int, c Cell) {
+func (f *farCopies) copy(lane int, c Cell) {
 	from, to := f.near, f.far
 	if lane == 1 {
 		from, to = to, from
@@ -119,7 +119,7 @@ func (f *far) copy(lane int, c Cell) {
 }
 
 // wait waits for a copy, which must be the oldest of its lane.
-func (f *far) wait(lane int, c Cell) string {
+func (f *farCopies) wait(lane int, c Cell) string {
 	if len(f.lanes[lane]) == 0 || f.lanes[lane][0] != c {
 		return fmt.Sprint("waits out of order: ", f.lanes[lane])
 	}

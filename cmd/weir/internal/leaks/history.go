@@ -38,7 +38,7 @@ type group struct {
 
 // newHistory finds the end of every allocation, and groups the allocations.
 func newHistory(s *snapshot.Snapshot, device int) *history {
-	h := &history{device: device, stacks: stacker{map[place]int{}, map[string]int{"": 0}}}
+	h := &history{device: device, stacks: stacker{map[stackKey]int{}, map[string]int{"": 0}}}
 	if device < len(s.Traces) {
 		h.trace = s.Traces[device]
 	}
@@ -77,7 +77,7 @@ func newHistory(s *snapshot.Snapshot, device int) *history {
 			h.before.Blocks++
 			h.before.Bytes += b.Requested
 			h.before.Full = h.before.Full || len(b.Frames) > 0 && len(h.trace) > 0
-			if g := classes[kind{h.stacks.number(b.Frames), b.Requested}]; g != nil {
+			if g := classes[stackSize{h.stacks.number(b.Frames), b.Requested}]; g != nil {
 				g.before++
 			}
 		}
@@ -85,8 +85,8 @@ func newHistory(s *snapshot.Snapshot, device int) *history {
 	return h
 }
 
-// kind is a call stack and an exact size.
-type kind struct {
+// stackSize is a call stack and an exact size.
+type stackSize struct {
 	stack int
 	size  int64
 }
@@ -97,12 +97,12 @@ const apart = 16
 // classes groups the allocations by call stack and size class, and returns the group of each stack and size.
 // With packed sequences the size of a tensor differs in each microbatch: the sizes of a stack are one class
 // as long as none is several times the next smaller one. Without a stack, each size is a class.
-func (h *history) classes() map[kind]*group {
-	groups := map[kind]*group{}
+func (h *history) classes() map[stackSize]*group {
+	groups := map[stackSize]*group{}
 	for i := range h.allocations {
-		groups[kind{h.allocations[i].stack, h.allocations[i].size}] = nil
+		groups[stackSize{h.allocations[i].stack, h.allocations[i].size}] = nil
 	}
-	kinds := slices.SortedFunc(maps.Keys(groups), func(a, b kind) int { return cmp.Or(a.stack-b.stack, cmp.Compare(a.size, b.size)) })
+	kinds := slices.SortedFunc(maps.Keys(groups), func(a, b stackSize) int { return cmp.Or(a.stack-b.stack, cmp.Compare(a.size, b.size)) })
 	for i, k := range kinds {
 		if i > 0 && k.stack != 0 && k.stack == kinds[i-1].stack && k.size/apart < kinds[i-1].size {
 			groups[k] = groups[kinds[i-1]]
@@ -111,7 +111,7 @@ func (h *history) classes() map[kind]*group {
 		}
 	}
 	for i := range h.allocations {
-		g := groups[kind{h.allocations[i].stack, h.allocations[i].size}]
+		g := groups[stackSize{h.allocations[i].stack, h.allocations[i].size}]
 		if g.allocations == nil {
 			h.groups = append(h.groups, g)
 		}

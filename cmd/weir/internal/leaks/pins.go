@@ -68,8 +68,8 @@ func (h *history) pins() Pins {
 	return p
 }
 
-// part is a unit that is returned to the device as a whole: a segment, or a page.
-type part struct {
+// unit is memory that is returned to the device as a whole: a segment, or a page.
+type unit struct {
 	size   int64
 	live   int64
 	blocks []*snapshot.Block // blocks that begin in it
@@ -77,7 +77,7 @@ type part struct {
 
 // parts divides a segment into units that are returned as a whole. A block that crosses pages is live in
 // each of them, but counts as a block only in the first.
-func parts(s *snapshot.Segment) []part {
+func parts(s *snapshot.Segment) []unit {
 	page := s.Size
 	if s.Expandable {
 		if page = 20 << 20; s.Small {
@@ -87,7 +87,7 @@ func parts(s *snapshot.Segment) []part {
 	if page <= 0 || s.Size/page > 1<<20 {
 		return nil
 	}
-	out := make([]part, (s.Size+page-1)/page)
+	out := make([]unit, (s.Size+page-1)/page)
 	for i := range out {
 		out[i].size = min(page, s.Size-int64(i)*page)
 	}

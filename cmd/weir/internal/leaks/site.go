@@ -122,11 +122,11 @@ func containsAny(text string, parts []string) bool {
 // stacker numbers call stacks by their contents, starting from 1 in the order in which it sees them; an
 // empty one is 0. It recognizes a list of frames that it has seen before by its address.
 type stacker struct {
-	places map[place]int
+	places map[stackKey]int
 	texts  map[string]int
 }
 
-type place struct {
+type stackKey struct {
 	first *snapshot.Frame
 	len   int
 }
@@ -135,7 +135,7 @@ func (s *stacker) number(frames []snapshot.Frame) int {
 	if len(frames) == 0 {
 		return 0
 	}
-	at := place{&frames[0], len(frames)}
+	at := stackKey{&frames[0], len(frames)}
 	if n, ok := s.places[at]; ok {
 		return n
 	}

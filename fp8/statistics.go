@@ -2,8 +2,8 @@ package fp8
 
 import "iter"
 
-// Report holds the statistics of a step's tensors, by role.
-type Report struct{ roles [numRoles]Counters }
+// Statistics holds the statistics of a step's tensors, by role.
+type Statistics struct{ roles [numRoles]Counters }
 
 // Counters are the statistics of the tensors of one role in a step.
 type Counters struct {
@@ -15,7 +15,7 @@ type Counters struct {
 	Tally  // merged over the slots; each element of a tensor is counted once
 }
 
-func (r *Report) add(role Role, t *Tally) {
+func (r *Statistics) add(role Role, t *Tally) {
 	c := &r.roles[role]
 	c.Tensors++
 	if t.Amax == 0 {
@@ -28,10 +28,10 @@ func (r *Report) add(role Role, t *Tally) {
 }
 
 // Role returns the counters of a role.
-func (r *Report) Role(role Role) Counters { return r.roles[role] }
+func (r *Statistics) Role(role Role) Counters { return r.roles[role] }
 
 // All iterates over the roles that have tensors.
-func (r *Report) All() iter.Seq2[Role, Counters] {
+func (r *Statistics) All() iter.Seq2[Role, Counters] {
 	return func(yield func(Role, Counters) bool) {
 		for role, c := range r.roles {
 			if c.Tensors > 0 && !yield(Role(role), c) {
@@ -43,7 +43,7 @@ func (r *Report) All() iter.Seq2[Role, Counters] {
 
 // Merge adds the counters of another step: it adds the numbers of elements, but the numbers of
 // tensors remain those of a single step.
-func (r *Report) Merge(o *Report) {
+func (r *Statistics) Merge(o *Statistics) {
 	for role := range r.roles {
 		c, other := &r.roles[role], &o.roles[role]
 		c.Tensors = max(c.Tensors, other.Tensors)
