@@ -12,7 +12,7 @@ import (
 )
 
 // The plan, the ranks and recompute change no bit of a run in FP8 either, and an interrupted
-// run resumes to the same bits.
+// run resumes to the same bits, with -long in every recipe.
 func TestFP8ChangesNothing(t *testing.T) {
 	skipShort(t)
 	text := sentence(t)
@@ -47,6 +47,9 @@ func TestFP8ChangesNothing(t *testing.T) {
 			require.Equal(t, *want.LossHeldout, *got.LossHeldout, "%v", more)
 			require.Equal(t, scalesOf(t, saved), scalesOf(t, again), "%v", more)
 			require.Zero(t, got.Growth)
+			if name != "delayed" && !*long { // it alone scales by earlier steps
+				return
+			}
 
 			stopped := filepath.Join(t.TempDir(), "checkpoint")
 			interruptedAt(t, "step 2/3", append(flags, "-checkpoint", stopped)...)

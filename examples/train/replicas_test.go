@@ -53,11 +53,11 @@ func arrangements() (all []arrangement) {
 // requireReplicas requires that every arrangement that launch runs has the weights of as many
 // replicas of one rank that share nothing, in goroutines. The loss of another number of replicas
 // differs by rounding alone: their gradients are added up in another order.
-func requireReplicas(t *testing.T, launch func(t *testing.T, processes int, flags ...string) summary) {
+func requireReplicas(t *testing.T, all []arrangement, launch func(t *testing.T, processes int, flags ...string) summary) {
 	flags := append([]string{"-data", sentence(t)}, shared...)
 	one := summaryOf(t, append(flags[:len(flags):len(flags)], arrangement{1, 1, 0}.flags()...)...)
 	want := map[int]summary{1: one}
-	for _, a := range arrangements() {
+	for _, a := range all {
 		if _, known := want[a.replicas]; !known {
 			want[a.replicas] = summaryOf(t, append(flags[:len(flags):len(flags)], arrangement{a.replicas, 1, 0}.flags()...)...)
 			require.InEpsilon(t, *one.LossTrain, *want[a.replicas].LossTrain, 1e-5)
@@ -77,7 +77,7 @@ func requireReplicas(t *testing.T, launch func(t *testing.T, processes int, flag
 // TestReplicas requires the same bits at every level and from every layout of a number of replicas.
 func TestReplicas(t *testing.T) {
 	skipShort(t)
-	requireReplicas(t, func(t *testing.T, _ int, flags ...string) summary { return summaryOf(t, flags...) })
+	requireReplicas(t, arrangements(), func(t *testing.T, _ int, flags ...string) summary { return summaryOf(t, flags...) })
 }
 
 // TestReplicasInFP8 is TestReplicas in FP8: copies of weights are made of the gathered ones, and
@@ -94,7 +94,11 @@ func TestReplicasInFP8(t *testing.T) {
 // TestReplicasInProcesses is TestReplicas in processes over sockets.
 func TestReplicasInProcesses(t *testing.T) {
 	skipShort(t)
-	requireReplicas(t, func(t *testing.T, processes int, flags ...string) summary {
+	all := arrangements()
+	if !*long {
+		all = all[len(all)-3:]
+	}
+	requireReplicas(t, all, func(t *testing.T, processes int, flags ...string) summary {
 		return summaryOfJob(t, startJob(t, processes, meeting(t, "unix"), append(flags, "-json", "-")...))
 	})
 }

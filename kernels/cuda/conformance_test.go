@@ -30,8 +30,8 @@ func computes(t *testing.T, seed uint64, products cuda.Products) (*cuda.Device, 
 
 // long are the cases of kerneltest that take the interpreter a second or more each.
 var long = []string{
-	"workspaces", "quantize", "quantize/huge", "quantize/stochastic", "quantized matmul", "dequantize", "head/weight 0", "embed/backward",
-	"matmul/bias", "normal", "sumsquares", "refusals/buffers",
+	"workspaces", "quantize", "quantize/huge", "quantize/stochastic", "quantized matmul", "dequantize", "head/weight 0", "head/backward", "embed/backward",
+	"matmul/bias", "normal", "sumsquares", "repeatable", "refusals/buffers", "refusals/aliases",
 }
 
 // The device passes the conformance suite on the interpreter, which checks every access of
