@@ -74,8 +74,11 @@ func (wholeNumbers) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 	number, err := strconv.ParseInt(text, 0, target.Type().Bits())
 	if err != nil {
 		exact, fault := strconv.ParseFloat(text, 64)
-		if fault != nil || exact != math.Trunc(exact) || math.Abs(exact) > 1<<53 || strings.ContainsAny(text, "xXpP.") {
+		if fault != nil || exact != math.Trunc(exact) || strings.ContainsAny(text, "xXpP.") {
 			return fmt.Errorf("expected a whole number, such as 16 or 1e6, but got %q", text)
+		}
+		if math.Abs(exact) > 1<<53 {
+			return fmt.Errorf("%s is too large", text)
 		}
 		number = int64(exact)
 	}

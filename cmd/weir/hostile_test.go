@@ -41,7 +41,7 @@ func TestHostileInput(t *testing.T) {
 	require.Equal(t, misused, status)
 	require.Less(t, len(stderr), 5000)
 	require.True(t, strings.HasPrefix(stderr, `weir: --f: "999`), stderr)
-	require.True(t, strings.HasSuffix(stderr, "is not a time: give a number from 0 to 1000000000 with up to nine decimal places (see weir --help)\n"), stderr)
+	require.True(t, strings.HasSuffix(stderr, "is not a time: give a number from 0 to 1000000000 with up to nine decimal places (see weir choose --help)\n"), stderr)
 }
 
 // endless is a text that repeats itself endlessly.

@@ -73,6 +73,9 @@ func lengthsFile(name string) (lists [][]int64, err error) {
 	defer file.Close() // Errors do not matter after reading.
 	for r := newLengthsReader(file, name); ; {
 		list, err := r.next()
+		if errors.Is(err, io.EOF) && lists == nil {
+			return nil, unreadable{{File: name, Text: "it has no lengths: give a line with the lengths of the sequences of each microbatch"}}
+		}
 		if errors.Is(err, io.EOF) {
 			return lists, nil
 		}

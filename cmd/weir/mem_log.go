@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/cmd/weir/internal/memrecords"
@@ -52,8 +53,8 @@ func (c *memLogCmd) Run(s *streams) error {
 	if err := checkOutputs(c.File, map[string]string{"--html": c.HTML, "--csv": c.CSV, "--trace": c.Trace}); err != nil {
 		return err
 	}
-	if _, err := os.Stat(c.File); errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(c.File, "./\\-") {
-		return usage("there is no file %s, nor a command weir mem %s: %s", c.File, c.File, spelling.Hint(c.File, []string{"log", "plan", "diff", "export", "leaks"}))
+	if err := memCommand(c.File); err != nil {
+		return err
 	}
 	log, read := &memreport.Log{Least: int64(c.Least)}, logRead{}
 	err := writeRecords(c.CSV, memrecords.NewCSV, func(csv recordFunc) error {
@@ -77,6 +78,16 @@ func (c *memLogCmd) Run(s *streams) error {
 	}
 	return c.print(s, log, &read)
 }
+
+// memCommand returns an error for a name that is neither a file nor the name of a command of weir mem.
+func memCommand(name string) error {
+	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) || strings.ContainsAny(name, "./\\-") || slices.Contains(memCommands, name) {
+		return nil
+	}
+	return usage("there is no file %s, nor a command weir mem %s: %s", name, name, spelling.Hint(name, memCommands))
+}
+
+var memCommands = []string{"log", "plan", "diff", "export", "leaks"}
 
 // recordFunc receives a record of a log.
 type recordFunc = func(*memlog.Record) error

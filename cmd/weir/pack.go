@@ -117,6 +117,9 @@ func (c *packCmd) Run(s *streams) error {
 	lines, refused := newLengthsReader(in, in.name), false
 	for batch := 0; ; batch++ {
 		sequences, err := lines.next()
+		if errors.Is(err, io.EOF) && batch == 0 {
+			return unreadable{{File: in.name, Text: "it has no lengths: give a line with the lengths of the sequences of each batch"}}
+		}
 		if errors.Is(err, io.EOF) {
 			break
 		}

@@ -12,6 +12,7 @@ import (
 	kongcompletion "github.com/jotaen/kong-completion"
 	posener "github.com/posener/complete"
 
+	"github.com/weir-ml/weir/internal/formats/spelling"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -38,6 +39,14 @@ func (c *helpCmd) Run(s *streams, parser *kong.Kong) error {
 		return nil
 	}
 	if _, err := parser.Parse(append(c.Command, "--help")); err != nil {
+		var names []string
+		for _, e := range sentinels() {
+			_, short, _ := strings.Cut(e.name, ".")
+			names = append(names, short)
+		}
+		if hint, _, alike := strings.Cut(spelling.Hint(text, names), "?"); alike && strings.HasPrefix(text, "Err") {
+			return usage("unexpected argument %s, %s? weir help errors lists all errors", text, hint)
+		}
 		return usage("%w: give a command, or an error that weir help errors lists", err)
 	}
 	return nil

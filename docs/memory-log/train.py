@@ -20,11 +20,11 @@ class Mallinfo2(ctypes.Structure):
 
 
 class StandInForCUDA(TorchDispatchMode):
-    """Gives torch.cuda the counters of malloc. It has no peak: the largest value after an operation stands for it."""
+    """Gives torch.cuda the counters of malloc, read after each operation. As on a GPU, what was reserved stays reserved."""
 
     def __init__(self):
         super().__init__()
-        self.libc, self.most = ctypes.CDLL("libc.so.6"), 0
+        self.libc, self.most, self.reserved = ctypes.CDLL("libc.so.6"), 0, 0
         self.libc.mallinfo2.restype = Mallinfo2
         self.libc.mallopt(-3, 1 << 16)  # M_MMAP_THRESHOLD: tensors have pages of their own, as on a GPU
         torch.cuda.memory_stats, torch.cuda.reset_peak_memory_stats = self.memory_stats, self.reset_peak
@@ -37,8 +37,8 @@ class StandInForCUDA(TorchDispatchMode):
     def memory_stats(self):
         info = self.libc.mallinfo2()
         allocated = info.uordblks + info.hblkhd
-        self.most = max(self.most, allocated)
-        return {"allocated_bytes.all.current": allocated, "reserved_bytes.all.current": info.arena + info.hblkhd,
+        self.most, self.reserved = max(self.most, allocated), max(self.reserved, info.arena + info.hblkhd)
+        return {"allocated_bytes.all.current": allocated, "reserved_bytes.all.current": self.reserved,
                 "allocated_bytes.all.peak": self.most}
 
     def reset_peak(self):

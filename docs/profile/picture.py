@@ -42,7 +42,7 @@ def main():
     for row, (name, cut) in enumerate((("equal counts", equal), ("balanced", best))):
         y, x = 250 + 75 * row, LEFT
         lengths = longest(cut)
-        out.append(f'<text x="{LEFT}" y="{y - 8}">{name}: layers {" ".join(str(b - a) for a, b in zip([0, *cut], [*cut, layers]))}; the longest stage (outlined) has {max(lengths) / sum(lengths):.1%} of the work of F, I and W</text>')
+        out.append(f'<text x="{LEFT}" y="{y - 8}">{name}: layers {" ".join(str(b - a) for a, b in zip([0, *cut], [*cut, layers]))}; the longest stage (outlined) has {100 * max(lengths) / sum(lengths):.1f} % of the work of F, I and W</text>')
         for s, w in enumerate(lengths):
             part = "longest" if w == max(lengths) else "stage"
             out.append(f'<rect x="{x:.1f}" y="{y}" width="{w * scale:.1f}" height="26" class="{part}"/><text x="{x + w * scale / 2:.1f}" y="{y + 18}" class="in" text-anchor="middle">stage {s}</text>')

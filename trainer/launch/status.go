@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -100,6 +101,8 @@ func Statuses(processes ...int) (all []Status, err error) {
 		case faults[i] == nil:
 			answers[i].Process = process
 			all = append(all, answers[i])
+		case given && errors.Is(faults[i], fs.ErrNotExist):
+			err = errors.Join(err, fmt.Errorf("launch: process %d does not report its status: it is no trainer of Weir, or has another TMPDIR or user", process))
 		case given:
 			err = errors.Join(err, fmt.Errorf("launch: process %d does not report its status: %w", process, faults[i]))
 		}

@@ -28,7 +28,7 @@ figcaption p{margin:3px 0 0;color:var(--soft);font-size:13.5px;max-width:100ch}
 figure,.card,details,.fact{background:var(--card);border:1px solid var(--rule);border-radius:10px}
 figure,.card,details{margin:0 0 18px;padding:18px 20px}
 .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(185px,1fr));gap:12px;margin:0 0 18px}
-@media (min-width:900px){.of5{grid-template-columns:repeat(5,1fr)}.of6{grid-template-columns:repeat(6,1fr)}.of5 .fact,.of6 .fact{padding:12px 13px}.of6 b{font-size:19px}}
+@media (min-width:900px){.of5{grid-template-columns:repeat(5,1fr)}.of6,.of11,.of12{grid-template-columns:repeat(6,1fr)}.of5 .fact,.of6 .fact,.of11 .fact,.of12 .fact{padding:12px 13px}.of6 b,.of11 b,.of12 b{font-size:19px}}
 .fact{padding:12px 16px;display:flex;flex-direction:column}
 .fact span{color:var(--soft);font-size:13px}
 .fact b{font-size:22px;font-weight:600;line-height:1.3;font-variant-numeric:tabular-nums}

@@ -203,10 +203,13 @@ func (d *Data) step(at int64, op byte) error {
 		return d.remember(at, 4)
 	case OpMemoize:
 		return d.remember(at, 0)
-	case OpGet:
-		return d.recall(at, 1)
-	case OpLongGet:
-		return d.recall(at, 4)
+	case OpGet, OpLongGet:
+		if at > 0 && op == OpGet {
+			return d.recall(at, 1)
+		}
+		if at > 0 {
+			return d.recall(at, 4)
+		}
 	}
 	if rest, _ := d.r.Peek(3); at == 0 && op == 'P' && string(rest) == "K\x03\x04" {
 		return d.fault(at, "the file is a zip archive, as torch.save writes: unzip -p FILE '*/data.pkl' writes the pickle in it, or let %s write one", d.Writer)
