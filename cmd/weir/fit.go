@@ -437,10 +437,14 @@ func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 			fmt.Fprintf(w, "%s: %s%s\n", list.head, terminal.Quote(strings.Join(list.names, ", ")), more)
 		}
 	}
-	rows := [][]string{{"rank"}}
-	for i := range one.Ranks {
-		rows = append(rows, []string{strconv.Itoa(i)})
+	ranks := func() [][]string {
+		rows := [][]string{{"rank"}}
+		for i := range one.Ranks {
+			rows = append(rows, []string{strconv.Itoa(i)})
+		}
+		return rows
 	}
+	rows := ranks()
 	for _, column := range []struct {
 		head  string
 		shown bool
@@ -459,6 +463,10 @@ func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 		{"native", c.Reserved, func(r *fitRank) int64 { return r.Native }},
 		{"expandable", c.Reserved, func(r *fitRank) int64 { return r.Expandable }},
 	} {
+		if column.head == "total" { // what it is made of, and the sum, do not fit in one line of a terminal
+			printRight(w, rows)
+			rows = ranks()
+		}
 		if column.shown {
 			rows[0] = append(rows[0], column.head)
 			for i := range one.Ranks {

@@ -277,7 +277,7 @@ func TestChooseKeepsMicrobatches(t *testing.T) {
 	require.Empty(t, stderr)
 	require.Zero(t, status)
 	stdout, _, _ := weir("", "sim", best)
-	require.Contains(t, stdout, "peak, microbatches")
+	require.Contains(t, stdout, "peak, mb")
 	stdout, _, _ = weir("", "draw", best)
 	require.Contains(t, stdout, ">peak 2<")
 	_, stderr, _ = weir("", "mem", "plan", best)
@@ -538,7 +538,7 @@ func TestChooseWithoutBytes(t *testing.T) {
 	}
 	stdout, stderr, status = weir("", "sim", best)
 	require.Zero(t, status, stderr)
-	require.Contains(t, stdout, "peak, microbatches")
+	require.Contains(t, stdout, "peak, mb")
 	stdout, _, status = choosing()
 	require.Zero(t, status)
 	require.NotContains(t, stdout, "0 B")

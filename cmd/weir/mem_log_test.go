@@ -29,9 +29,9 @@ func memoryLog(growth int) string {
 
 const memoryText = `2 ranks, 1 step of 40 microbatches, 80 records in the minimal form
 
-   rank                level      peak   reserved   growth per microbatch
-      0              1.0 MiB   1.0 MiB    2.0 MiB                     0 B
-      1   1.0 MiB + 39.0 KiB   1.0 MiB    2.0 MiB                 1.0 KiB
+  rank               level     peak  reserved  growth per microbatch
+     0             1.0 MiB  1.0 MiB   2.0 MiB                    0 B
+     1  1.0 MiB + 39.0 KiB  1.0 MiB   2.0 MiB                1.0 KiB
 
 rank 1 grows by 1.0 KiB with every microbatch, from step 7, microbatch 1 on; still growing at the end: yes
 `
@@ -137,18 +137,18 @@ func TestMemDiff(t *testing.T) {
 	stdout, stderr, status := weir("", "mem", "diff", a, a)
 	require.Empty(t, stderr)
 	require.Zero(t, status)
-	require.True(t, strings.HasPrefix(stdout, "the same, record by record\n\n   rank   records A"), stdout)
+	require.True(t, strings.HasPrefix(stdout, "the same, record by record\n\n  rank   peak A"), stdout)
 
 	stdout, stderr, status = weir(memoryLog(1024), "mem", "diff", a, "-")
 	require.Empty(t, stderr)
 	require.Equal(t, 1, status)
 	require.Equal(t, `first difference: step 7, rank 1, microbatch 1
-  live   1,048,576   1,049,600   +1.0 KiB
-  peak   1,052,672   1,053,696   +1.0 KiB
+  live  1,048,576  1,049,600  +1.0 KiB
+  peak  1,052,672  1,053,696  +1.0 KiB
 
-   rank   records A    B    peak A         B   reserved A         B   growth A         B
-      0          40   40   1.0 MiB   1.0 MiB      2.0 MiB   2.0 MiB        0 B       0 B
-      1          40   40   1.0 MiB   1.0 MiB      2.0 MiB   2.0 MiB        0 B   1.0 KiB
+  rank   peak A        B  reserved A        B  growth A        B
+     0  1.0 MiB  1.0 MiB     2.0 MiB  2.0 MiB       0 B      0 B
+     1  1.0 MiB  1.0 MiB     2.0 MiB  2.0 MiB       0 B  1.0 KiB
 `, stdout)
 
 	stdout, _, status = weir("", "mem", "diff", a, b, "--json")

@@ -390,7 +390,7 @@ func (o *certificates) table(w io.Writer) {
 		if r.Optimal {
 			proven = "optimal"
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%d\t%s\n", rank, units.Count(r.Height), units.Count(r.Bound), units.Percent(r.Gap, 4), proven, r.Buffers, r.Method)
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%d\t%s\n", rank, units.Count(r.Height), units.Count(r.Bound), units.Percent(r.Gap, 2), proven, r.Buffers, r.Method)
 	}
 	t.Flush()
 	o.residentTable(w)

@@ -27,7 +27,7 @@ func TestMemPlan(t *testing.T) {
 	status, out, errs := memPlan(t, "1f1b", "--microbatches", "1000")
 	require.Equal(t, good, status, errs)
 	require.Contains(t, out, "1f1b: 4 ranks, 4 stages, 1,000 microbatches; sizes: exact")
-	require.Contains(t, out, "0.0000 %  optimal")
+	require.Contains(t, out, "0.00 %  optimal")
 	require.Contains(t, out, "rank 0 at its peak: activation 3.0 KiB, saved 72.0 KiB")
 	require.Contains(t, out, "stage 0 (stage0): saved for W, saved, 4 of microbatches 0 to 3")
 }

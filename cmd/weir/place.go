@@ -99,7 +99,7 @@ func (c *placeCmd) write(s *streams, in *minimalloc.Instance, out *placeOutcome)
 	}
 	t := tabwriter.NewWriter(s.text, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "height\t%d\nlower_bound\t%d\ngap\t%s\noptimal\t%v\nfeasible\t%v\nseconds\t%.3f\nmethod\t%s\n",
-		out.Height, out.LowerBound, units.Percent(out.Gap, 4), out.Optimal, out.Feasible, out.Seconds, out.Method)
+		out.Height, out.LowerBound, units.Percent(out.Gap, 2), out.Optimal, out.Feasible, out.Seconds, out.Method)
 	t.Flush()
 	return nil
 }

@@ -35,7 +35,7 @@ func TestPlace(t *testing.T) {
 		case "height", "lower_bound":
 			require.Equal(t, "10", strings.TrimSpace(value))
 		case "gap":
-			require.Equal(t, "0.0000 %", strings.TrimSpace(value))
+			require.Equal(t, "0.00 %", strings.TrimSpace(value))
 		case "optimal", "feasible":
 			require.Equal(t, "true", strings.TrimSpace(value))
 		}

@@ -178,9 +178,9 @@ func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs
 	fmt.Fprintf(w, "ideal    %s%s   the busiest rank's work\n", number(o.Ideal), unit)
 
 	offloads := slices.ContainsFunc(r.Ranks, func(r simulate.RankReport) bool { return r.FarPeak > 0 })
-	head := []string{"rank", "busy", "wait", "on the wire", "peak"}
+	head := []string{"rank", "busy", "wait", "wire", "peak"}
 	if o.Peak != nil {
-		head = append(head[:4], "peak, microbatches", "I frees half")
+		head = append(head[:4], "peak, mb", "I frees half")
 	}
 	if offloads {
 		head = append(head, "far peak", "wait for copies")

@@ -255,9 +255,9 @@ func traceTable(w io.Writer, r *timing.Report) {
 		fmt.Fprintf(w, "If it were as fast as they are, the step would take %s, %.1f %% less.\n", span(s.Makespan), 100*(1-float64(s.Makespan)/float64(r.Simulated.Makespan)))
 	}
 
-	rows = [][]string{{"rank", "busy", "wait", "on the wire", "gap"}}
+	rows = [][]string{{"rank", "busy", "wait", "wire", "gap"}}
 	if r.Simulated != nil {
-		rows[0] = append(rows[0], "simulated: busy", "wait", "on the wire")
+		rows[0] = append(rows[0], "simulated: busy", "wait", "wire")
 	}
 	for i, one := range r.PerRank {
 		name := strconv.Itoa(i)

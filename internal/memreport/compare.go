@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -20,8 +21,11 @@ func Compare(w io.Writer, a, b *Summary) error {
 			ranks[r.Rank][side] = r
 		}
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	head, columns := "rank\trecords A\tB\tpeak A\tB\treserved A\tB\tgrowth A\tB\t", []string{"records", "peak", "reserved", "growth per microbatch"}
+	if !slices.ContainsFunc(slices.Collect(maps.Values(ranks)), func(r *[2]*RankSummary) bool { return r[0] == nil || r[1] == nil || r[0].Records != r[1].Records }) {
+		head, columns = strings.Replace(head, "records A\tB\t", "", 1), columns[1:] // they are equal
+	}
 	if a.far() || b.far() {
 		head, columns = head+"far A\tB\t", append(columns, "far peak")
 	}

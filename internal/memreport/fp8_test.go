@@ -33,9 +33,9 @@ func TestFP8(t *testing.T) {
 	out := textOf(t, log)
 	require.Contains(t, out, `
 Elements in FP8, by role:
-  role              tensors   saturated   became zero   not finite   in steps   scales
-  grad_output\x1b   4         3,000       3             1            1 of 3     1 to 8
-  weight            4         0           0             0            0 of 3     1024 to 4096
+  role             tensors  saturated  became zero  not finite  in steps  scales
+  grad_output\x1b  4        3,000      3            1           1 of 3    1 to 8
+  weight           4        0          0            0           0 of 3    1024 to 4096
 `)
 	page := pageOf(t, log)
 	require.Contains(t, page, "Elements in FP8, by role")

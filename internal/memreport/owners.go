@@ -158,7 +158,7 @@ func peakTable(r *RankSummary) report.Table {
 	}
 	bytes := total(r.PeakOwners)
 	t := ownersTable(fmt.Sprintf("Owners at the %s, rank %d: %s, without what is resident", peak, r.Rank, units.Exactly(bytes)), r.PeakOwners, bytes)
-	t.Head = append(t.Head, "microbatches")
+	t.Head, t.Lead = slices.Insert(t.Head, t.Lead, "microbatches"), t.Lead+1
 	for i, o := range r.PeakOwners {
 		microbatches := ""
 		switch {
@@ -168,7 +168,7 @@ func peakTable(r *RankSummary) report.Table {
 		default:
 			microbatches = fmt.Sprintf("%d to %d", *o.First, *o.Last)
 		}
-		t.Rows[i] = append(t.Rows[i], microbatches)
+		t.Rows[i] = slices.Insert(t.Rows[i], t.Lead-1, microbatches)
 	}
 	return t
 }

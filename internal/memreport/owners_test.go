@@ -49,10 +49,10 @@ func TestPeakOwners(t *testing.T) {
 	out := textOf(t, log)
 	require.Contains(t, out, `
 Owners at the planned peak, rank 1: 8.9 KiB (9,097 bytes), without what is resident:
-  bytes                   buffers   class       owner                     microbatches
-  4.9 KiB (5,000 bytes)   1         workspace   stage 1: workspace of B   2
-  4.0 KiB (4,096 bytes)   4         saved       stage 1: saved\x1b of F   2 to 5
-  1 B                     1         entry       entry
+  bytes                  buffers  class      microbatches  owner
+  4.9 KiB (5,000 bytes)  1        workspace  2             stage 1: workspace of B
+  4.0 KiB (4,096 bytes)  4        saved      2 to 5        stage 1: saved\x1b of F
+  1 B                    1        entry                    entry
 `)
 
 	page := pageOf(t, log)

@@ -288,10 +288,10 @@ func TestPlannedBesideMeasured(t *testing.T) {
 	out := textOf(t, log)
 	require.Equal(t, `3 ranks, 1 step of 1 microbatch, 3 records in schema 1
 
-   rank   level    peak   planned   reserved   growth per microbatch
-      0   100 B   500 B     500 B    4.0 KiB                     0 B
-      1   103 B   500 B     500 B    4.0 KiB                     0 B
-      2    90 B   400 B     500 B    4.0 KiB                     0 B
+  rank  level   peak  planned  reserved  growth per microbatch
+     0  100 B  500 B    500 B   4.0 KiB                    0 B
+     1  103 B  500 B    500 B   4.0 KiB                    0 B
+     2   90 B  400 B    500 B   4.0 KiB                    0 B
 
 nothing grows
 rank 1 had up to 3 B more than planned; peak 500 B, planned 500 B
@@ -404,9 +404,9 @@ func TestCompare(t *testing.T) {
 	}
 	var out strings.Builder
 	require.NoError(t, memreport.Compare(&out, a.Summary(), b.Summary()))
-	require.Equal(t, `   rank   records A    B    peak A         B   reserved A         B   growth A       B
-      0          10    -   1.5 KiB         -      4.0 KiB         -        0 B       -
-      1          10   20   1.5 KiB   5.6 KiB      4.0 KiB   5.6 KiB        0 B   300 B
-      2           -   20         -      64 B            -      70 B          -     0 B
+	require.Equal(t, `  rank  records A   B   peak A        B  reserved A        B  growth A      B
+     0         10   -  1.5 KiB        -     4.0 KiB        -       0 B      -
+     1         10  20  1.5 KiB  5.6 KiB     4.0 KiB  5.6 KiB       0 B  300 B
+     2          -  20        -     64 B           -     70 B         -    0 B
 `, out.String())
 }

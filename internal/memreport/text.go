@@ -59,7 +59,7 @@ func firstRows(t report.Table, n int) report.Table {
 // rankLines writes a row for each rank.
 func (s *Summary) rankLines(b *strings.Builder) {
 	table := s.rankTable("rank", "replica", "level", "peak", "planned", "far peak", "reserved", "growth per microbatch")
-	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', tabwriter.AlignRight)
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, row := range append([][]string{table.Head}, firstRows(table, maxRows).Rows...) {
 		fmt.Fprintln(t, strings.Join(row, "\t")+"\t")
 	}

@@ -57,7 +57,7 @@ type Table struct {
 
 // Text writes the table for a terminal, without its title.
 func (t Table) Text(w io.Writer) error {
-	lines := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	lines := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{t.Head}, t.Rows...) {
 		if row != nil {
 			fmt.Fprintln(lines, strings.Join(row, "\t"))

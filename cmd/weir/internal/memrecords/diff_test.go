@@ -90,8 +90,8 @@ func TestDiffText(t *testing.T) {
 	require.NoError(t, diff(t, nil, other[:3]).Text(&out, "a.jsonl", "b.jsonl"))
 	require.NoError(t, diff(t, other, other).Text(&out, "a.jsonl", "b.jsonl"))
 	require.Equal(t, `first difference: step 0, rank 1, microbatch 2
-  action   B       \x1b    
-  live     1,000   3,048   +2.0 KiB
+  action  B      \x1b   
+  live    1,000  3,048  +2.0 KiB
 first difference: step 0, rank 1, microbatch 1: b.jsonl has no such record, and a.jsonl has
 first difference: step 0, rank 0, microbatch 0: a.jsonl has no such record, and b.jsonl has
 the same, record by record

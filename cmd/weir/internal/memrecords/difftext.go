@@ -25,7 +25,7 @@ func (d *Difference) Text(w io.Writer, a, b string) error {
 		fmt.Fprintf(&text, ": %s has no such record, and %s has\n", b, a)
 	default:
 		text.WriteByte('\n')
-		t := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
+		t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 		for _, f := range d.Fields {
 			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", f.Name, f.format(f.A), f.format(f.B), f.change())
 		}
