@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -231,9 +232,12 @@ func (r *jsonReader) checkLengths() {
 		p.Frozen[stage] = true
 	}
 	for _, wrong := range p.LengthMismatches() {
-		r.missing("%d %s before it, found %d", wrong.Want, strings.ToLower(wrong.Table), wrong.Len)
+		r.missing("%d %s before it, found %d", wrong.Want, cmp.Or(tableWords[wrong.Table], strings.ToLower(wrong.Table)), wrong.Len)
 	}
 }
+
+// tableWords holds the file's words for tables of a plan that have another name in Go.
+var tableWords = map[string]string{"OffloadSlots": "away", "StageInfo": "facts", "StageWindows": "windows", "SendWindows": "outgoing", "EntryWindows": "entries"}
 
 // readSchema reads the schema. Other versions are refused, except for the old one if the options allow it.
 func (r *jsonReader) readSchema() {
