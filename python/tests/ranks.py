@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp", "torch.distributed.pipelining"])
+CONTEXT.set_forkserver_preload(["torch._dynamo", "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp", "torch.distributed.pipelining"])
 
 
 def on_ranks(n, function, *args, limit=120, store="file"):

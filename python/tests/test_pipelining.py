@@ -1,13 +1,11 @@
 """PyTorch's own pipelines on two ranks over gloo: losses lose their graphs, gradients stay the same, and the guard names what is kept."""
 
-import os
 import re
 
 import pytest
 import torch
-import torch.distributed as dist
 from conftest import TOKENS, WIDTH
-from torch.multiprocessing import spawn
+from ranks import on_ranks
 from torch.nn.functional import mse_loss
 
 import weir
@@ -43,9 +41,7 @@ def step(name, rank, loss_fn):
     return [p.grad for s in stages for p in modules[s].parameters()], kept, guard.leaks
 
 
-def run(rank, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+def run(rank):
     for name in ("Schedule1F1B", "ScheduleZBVZeroBubble"):
         wanted, plain, leaks = step(name, rank, mse_loss)
         gradients, kept, fewer = step(name, rank, weir.detached(mse_loss))
@@ -55,10 +51,8 @@ def run(rank, folder):
         if rank == 1 and name == "Schedule1F1B":  # the rank of the losses
             assert any("_internal_losses[]" in leak.holder for leak in leaks), leaks
         assert all("P2POp" in leak.holder for leak in fewer), (name, rank, fewer)  # sends wait until the step ends
-    dist.destroy_process_group()
 
 
 @pytest.mark.skipif(tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < (2, 15), reason="older pipelines keep more, or abort over gloo")
-def test_losses_of_two_pipelines(tmp_path):
-    os.environ["OMP_NUM_THREADS"] = "1"
-    spawn(run, (str(tmp_path),), nprocs=2)
+def test_losses_of_two_pipelines():
+    on_ranks(2, run)

@@ -146,7 +146,9 @@ def loss(output, ids):
     return F.cross_entropy(output.flatten(0, 1), ids.flatten())
 
 
+@functools.cache
 def made(name, **options):
+    """Returns a profile, which tests share."""
     return profile(MODELS[name], batch, loss, **{"seq": 256, "device": "cpu", "attention": "math", **options})
 
 
@@ -251,16 +253,10 @@ SPLITS = [(name, first, end) for name, first, end in (
     ("dense", 1, 2), ("dense", 1, 3), ("dense", 2, 4), ("dense", 2, 5), ("dense", 3, 5), ("kinds", 1, 3), ("kinds", 2, 3), ("kinds", 2, 4), ("kinds", 3, 6), ("kinds", 4, 6))]
 
 
-@pytest.fixture(scope="module")
-def profiles():
-    return {(name, recompute): made(name, checkpoint=recompute) for name in ("dense", "kinds") for recompute in (False, True)}
-
-
-@pytest.mark.parametrize("name, first, end", SPLITS)
-@pytest.mark.parametrize("recompute", [False, True])
-def test_carry_is_what_lives_between_i_and_w(profiles, name, first, end, recompute):
+@pytest.mark.parametrize("name, first, end, recompute", [(*split, recompute) for recompute in (False, True) for split in SPLITS[:: 1 + recompute]])
+def test_carry_is_what_lives_between_i_and_w(name, first, end, recompute):
     backward = pytest.importorskip("torch.distributed.pipelining._backward")
-    found = profiles[name, recompute]
+    found = made(name, **({"checkpoint": True} if recompute else {}))
     model = MODELS[name]().train()
     if recompute:
         for block in model.blocks:
@@ -286,7 +282,7 @@ def test_carry_is_what_lives_between_i_and_w(profiles, name, first, end, recompu
 
 
 @pytest.mark.skipif(not hasattr(torch.utils.checkpoint, "GraphExecGroup"), reason="this PyTorch computes a checkpoint again for each weight")
-def test_w_has_one_checkpoint_computed_again_at_a_time(profiles):
+def test_w_has_one_checkpoint_computed_again_at_a_time():
     """The most bytes of W of two layers, under weir.Runner's split backward, are those of one of them."""
     model = MODELS["dense"]().train()
     for block in model.blocks:
@@ -300,20 +296,20 @@ def test_w_has_one_checkpoint_computed_again_at_a_time(profiles):
         _, carry = input_gradients([root], [seed], [x])
         del root
         _, most, _ = allocated(lambda: weight_gradients(carry))
-    found = profiles["dense", True]
+    found = made("dense", checkpoint=True)
     assert most == pytest.approx(max(a.at(96, 96) for a in found.kinds[found.pieces[2].kind].temporary["W"]), rel=0.01)
 
 
-def test_another_process_writes_the_same_file(profiles, tmp_path):
+def test_another_process_writes_the_same_file(tmp_path):
     here, there = tmp_path / "here.json", tmp_path / "there.json"
-    profiles["kinds", False].save(here)
+    made("kinds").save(here)
     command = f"import test_profile; test_profile.made('kinds').save({str(there)!r})"
     subprocess.run([sys.executable, "-c", command], check=True, env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)})
     assert there.read_text() == here.read_text()
 
 
 def test_flops_and_parameters():
-    found = made("tied, a table", attention="math")
+    found = made("tied, a table")
     model = MODELS["tied, a table"]()
     assert found.parameters == sum(p.numel() for p in model.parameters())
     layer = found.kinds[found.pieces[1].kind].flops

@@ -12,8 +12,8 @@ import weakref
 import pytest
 import torch
 import torch.distributed as dist
+from ranks import on_ranks
 from torch import nn
-from torch.multiprocessing import spawn
 from torch.nn.functional import mse_loss
 
 import weir
@@ -332,9 +332,7 @@ def made_by_command(name, *flags):
     return json.loads(done.stdout)
 
 
-def two_ranks(rank, folder, plans):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2, store=dist.FileStore(f"{folder}/store", 2))
+def two_ranks(rank, plans):
     for data in plans:
         plan = weir.Plan(data)
         count = plan.microbatches
@@ -355,25 +353,22 @@ def two_ranks(rank, folder, plans):
     with pytest.raises(PlanError, match="in stage 2, the gradient of apart"):
         schedule.step(*[x] * (rank == 0), **({"target": target} if rank == 0 else {}))
     dist.barrier()
-    dist.destroy_process_group()
 
 
-def test_two_ranks(tmp_path):
+def test_two_ranks():
     if "WEIR" not in os.environ:
         pytest.skip("WEIR names no binary of the command, which makes the plans")
     flags = "--ranks=2", f"--microbatches={M}"
-    spawn(two_ranks, (str(tmp_path), [made_by_command(name, *flags) for name in ("1f1b", "dualpipev", "zb-v")]), nprocs=2)
+    on_ranks(2, two_ranks, [made_by_command(name, *flags) for name in ("1f1b", "dualpipev", "zb-v")])
 
 
-def four_ranks(rank, folder, sharded, whole, split):
+def four_ranks(rank, sharded, whole, split):
     """Two pipelines of two ranks: FSDP, DDP, and stages that are compiled."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.pipelining import PipelineStage
 
-    torch.set_num_threads(1)
     torch._functorch.config.donated_buffer = False  # a split backward retains graphs
-    dist.init_process_group("gloo", rank=rank, world_size=4, store=dist.FileStore(f"{folder}/store", 4))
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "pipeline"))
     data, pipeline = mesh["data"], mesh["pipeline"]
     for plan, wrap, replicas in (
@@ -397,11 +392,10 @@ def four_ranks(rank, folder, sharded, whole, split):
             for p, g in zip(modules[s].parameters(), gradients[s]):
                 torch.testing.assert_close(p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad, g)
     dist.barrier()
-    os._exit(0)  # destroying the groups of four ranks may wait
 
 
-def test_fsdp_ddp_and_compile(tmp_path):
+def test_fsdp_ddp_and_compile():
     if "WEIR" not in os.environ:
         pytest.skip("WEIR names no binary of the command, which makes the plans")
     flags = "--ranks=2", f"--microbatches={M}"
-    spawn(four_ranks, (str(tmp_path), made_by_command("zb-v", *flags, "--replicas=2", "--shard=3"), made_by_command("interleaved", *flags), made_by_command("zb-v", *flags)), nprocs=4)
+    on_ranks(4, four_ranks, made_by_command("zb-v", *flags, "--replicas=2", "--shard=3"), made_by_command("interleaved", *flags), made_by_command("zb-v", *flags))
