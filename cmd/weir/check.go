@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-ml/weir/cmd/weir/internal/trainers"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/schedule/waitgraph"
 )
@@ -233,4 +235,28 @@ func numberList(numbers []int) string {
 		return fmt.Sprintf("%d to %d", slices.Min(numbers), slices.Max(numbers))
 	}
 	return strings.Trim(fmt.Sprint(numbers), "[]")
+}
+
+// loaded checks a file against the runtime that the flags name. It returns the faults for which the
+// runtime refuses the file or runs it incorrectly, and the schedule names under which it runs.
+func (c *checkCmd) loaded(file *format.File) (found faults, names []string, err error) {
+	trains, name := trainers.Known(c.Runtime), c.Schedule
+	given := slices.IndexFunc(trainers.Schedules, func(name string) bool { return strings.EqualFold(name, c.Schedule) })
+	switch {
+	case c.Schedule != "" && !trains:
+		return nil, nil, usage("--schedule %s is the name that torchtitan or automodel is given: give --runtime as well", c.Schedule)
+	case c.Schedule != "" && given < 0:
+		return nil, nil, usage("--schedule %s: %s knows %s", c.Schedule, c.Runtime, strings.Join(trainers.Schedules, ", "))
+	case trains && file == nil:
+		return nil, nil, usage("--runtime %s checks a file: weir plan %s --to compute -o FILE writes one", c.Runtime, c.Plan)
+	case file == nil || !trains && !strings.HasPrefix(c.Runtime, schedule.PyTorch.String()):
+		return nil, nil, nil
+	case c.Schedule != "":
+		name = trainers.Schedules[given]
+	}
+	refused, names := trainers.Check(file, c.Runtime, name)
+	for _, f := range refused {
+		found = append(found, fault{File: f.Name, Line: f.Line, Column: f.Column, Text: f.Text})
+	}
+	return found, names, nil
 }

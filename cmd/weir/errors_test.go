@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/cmd/weir/internal/explain"
 )
 
 // TestEveryErrorIsExplained finds every exported sentinel in its source. errors.txt has a paragraph for
@@ -60,19 +62,19 @@ func TestEveryErrorIsExplained(t *testing.T) {
 		require.Fail(t, "a sentinel that is neither a call nor a name", name)
 		return ""
 	}
-	explained := strings.Fields(explain("errors"))
+	explained := explain.Names()
 	require.Subset(t, explained, public, "errors.txt does not explain an error")
 	for _, name := range explained {
-		lines := strings.Split(explain(name), "\n")
+		lines := strings.Split(explain.Error(name), "\n")
 		require.Len(t, lines, 4, name)
 		require.Equal(t, name+", package "+folders[name], lines[0])
 		require.Equal(t, text(name), lines[1], "the text of %s", name)
 		require.Regexp(t, `^Cause: [A-Z].*\.$`, lines[2], name)
 		require.Regexp(t, `^Fix: [A-Z].*\.$`, lines[3], name)
 	}
-	require.Contains(t, explain("ErrShape"), "fp8.ErrShape")
-	require.Contains(t, explain("ErrShape"), "kernels.ErrShape")
-	require.Contains(t, explain("runner: rank 0 action 0B0: batchctx: leak: 64 bytes"), "batchctx.ErrLeak")
+	require.Contains(t, explain.Error("ErrShape"), "fp8.ErrShape")
+	require.Contains(t, explain.Error("ErrShape"), "kernels.ErrShape")
+	require.Contains(t, explain.Error("runner: rank 0 action 0B0: batchctx: leak: 64 bytes"), "batchctx.ErrLeak")
 }
 
 // An excerpt of an error's text is explained: words of the sentinel's text, from its middle to what

@@ -12,6 +12,7 @@ import (
 	kongcompletion "github.com/jotaen/kong-completion"
 	posener "github.com/posener/complete"
 
+	"github.com/weir-ml/weir/cmd/weir/internal/explain"
 	"github.com/weir-ml/weir/internal/formats/spelling"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -29,10 +30,13 @@ func (c *helpCmd) Run(s *streams, parser *kong.Kong) error {
 		return nil
 	}
 	text := strings.Join(c.Command, " ")
-	explained := explain(text)
+	explained := explain.Error(text)
+	if text == "errors" {
+		explained = strings.Join(explain.Names(), "\n")
+	}
 	first := func(n *kong.Node) bool { return n.Name == c.Command[0] }
 	if explained == "" && (len(c.Command) > 2 || len(c.Command) > 0 && !slices.ContainsFunc(parser.Model.Children, first)) {
-		explained = explainExcerpt(text) // The longest name of a command has two words.
+		explained = explain.Excerpt(text) // The longest name of a command has two words.
 	}
 	if explained != "" {
 		fmt.Fprintln(s.text, explained)
@@ -40,8 +44,8 @@ func (c *helpCmd) Run(s *streams, parser *kong.Kong) error {
 	}
 	if _, err := parser.Parse(append(c.Command, "--help")); err != nil {
 		var names []string
-		for _, e := range sentinels() {
-			_, short, _ := strings.Cut(e.name, ".")
+		for _, name := range explain.Names() {
+			_, short, _ := strings.Cut(name, ".")
 			names = append(names, short)
 		}
 		if hint, _, alike := strings.Cut(spelling.Hint(text, names), "?"); alike && strings.HasPrefix(text, "Err") {

@@ -99,6 +99,7 @@ var rooms = []struct {
 	{"trainer/corpus", 1, []string{"golang.org/x/exp/mmap"}},
 	{"trainer/costs", 8, nil},
 	{"trainer/job", 10, nil}, // on transport/mpi
+	{"cmd/weir/internal/explain", 0, nil},
 	{"cmd/weir/internal/fit", 8, nil},
 	{"trainer/live", 0, nil},
 	{"trainer/launch", 0, nil},
@@ -117,6 +118,7 @@ var rooms = []struct {
 	{"cmd/weir/internal/traces", 1, nil},
 	{"cmd/weir/internal/traces/tracetest", 5, nil},
 	{"cmd/weir/internal/timing", 5, nil},
+	{"cmd/weir/internal/trainers", 5, nil},
 	{"cmd", 11, []string{"github.com/alecthomas/kong", "github.com/jotaen/kong-completion", "github.com/posener/complete"}},
 	{"examples", 11, nil},
 	{"tests", 11, nil},

@@ -1,4 +1,5 @@
-package main
+// Package explain explains the errors of the library.
+package explain
 
 import (
 	_ "embed"
@@ -15,6 +16,7 @@ var errorTable string
 // sentinel is a paragraph of errors.txt.
 type sentinel struct{ name, message, paragraph string }
 
+// sentinels returns the paragraphs of errors.txt.
 func sentinels() (all []sentinel) {
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(errorTable), "\n\n") {
 		name, rest, _ := strings.Cut(paragraph, ", package ")
@@ -23,26 +25,30 @@ func sentinels() (all []sentinel) {
 	return all
 }
 
-// explain returns the paragraphs of errors.txt for an error: by its name, with or without the
-// package, or by a text that contains the sentinel's. For "errors" it returns all names.
-func explain(text string) string {
-	var found, names []string
+// Names returns the names of all errors, each with its package.
+func Names() (names []string) {
 	for _, e := range sentinels() {
 		names = append(names, e.name)
+	}
+	return names
+}
+
+// Error returns the cause and the fix of an error: by its name, with or without the package, or by a
+// text that contains the sentinel's. It returns "" if there is no such error.
+func Error(text string) string {
+	var found []string
+	for _, e := range sentinels() {
 		if _, short, _ := strings.Cut(e.name, "."); text == e.name || text == short || strings.Contains(text, e.message) {
 			found = append(found, e.paragraph)
 		}
 	}
-	if text == "errors" {
-		return strings.Join(names, "\n")
-	}
 	return strings.Join(found, "\n\n")
 }
 
-// explainExcerpt returns the paragraphs of the errors that share the longest run of words with an
+// Excerpt returns the causes and fixes of the errors that share the longest run of words with an
 // excerpt of an error's text: all of the error's own text, which follows its package, all of the
 // excerpt, or three words.
-func explainExcerpt(excerpt string) string {
+func Excerpt(excerpt string) string {
 	words := func(text string) []string {
 		return strings.FieldsFunc(strings.ToLower(text), func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsNumber(c) })
 	}
