@@ -1,6 +1,11 @@
 // Package kernels defines how to compute on a device, and how to add one: its buffers, devices,
 // and the operations that a transformer needs, forward and backward.
 //
+// [NewHost] opens a device that computes on the processor. [Null] wraps another device: it allocates and
+// accounts exactly as that device would, records its allocations, and computes nothing. Thus the target's
+// memory behaviour is known before step 1. Package kerneltest is the test suite that every device must
+// pass.
+//
 // A [Device] is a small base (allocate, copy, account) plus groups of operations, each an
 // interface of its own ([Matrix], [Norm], [Attention], ...). Code asks for the groups that it
 // uses; [Compute] combines all of them.
@@ -22,9 +27,4 @@
 // Every result is a function of the arguments alone: it does not depend on the number of threads,
 // on earlier operations or on the addresses of the buffers. Random draws are keyed ([Key.Draw]),
 // never taken from a sequence.
-//
-// [Host] computes on the processor. [Null] wraps another device: it allocates and accounts
-// exactly as that device would, records its allocations, and computes nothing. Thus the target's
-// memory behaviour is known before step 1. Package kerneltest is the test suite that every device
-// must pass.
 package kernels

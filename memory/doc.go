@@ -1,5 +1,9 @@
 // Package memory accounts for memory: which owner holds how much of it, and for how long.
 //
+// A trainer whose tensors are buffers of package kernels has its Space in the device. For tensors of your
+// own, wrap the garbage collector's ([NewGCSpace]), build on an [Arena], or implement [Space] and test it
+// with package memorytest.
+//
 // A [Space] counts the references to the buffers behind an embedder's own handles. There are
 // two kinds of references. A plain reference belongs to code: a stage that has just allocated a
 // buffer has one. A held reference belongs to the step: passing a buffer to the step converts a

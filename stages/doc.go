@@ -4,6 +4,10 @@
 // needs in a [Spec], once. Optional abilities are separate interfaces ([Trainable], [SplitBackward],
 // [Quantizer]); [As] finds them through decorators, except those that process a microbatch.
 //
+// Begin with a [Decl]: it declares the needs of a stage by name, and makes a stage from two closures.
+// [Func], [Sequential], [Recompute], [Freeze] and [Identity] make stages from parts. The conformance suite
+// in stages/stagetest checks a stage against the contract.
+//
 // # Contract
 //
 //   - Arguments are borrowed: a stage must not release them, and must Retain an argument to keep or
@@ -25,8 +29,4 @@
 //     call borrows them with Microbatch.WeightCopy (L14).
 //   - A value that skips stages is relayed: every stage in between declares it as an input and an output
 //     and returns it after Retain.
-//
-// [Decl] declares the needs of a stage by name, and makes a stage from closures. [Func],
-// [Sequential], [Recompute], [Freeze] and [Identity] make stages from parts. The conformance suite
-// in stages/stagetest checks a stage against this contract.
 package stages

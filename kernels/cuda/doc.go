@@ -1,6 +1,8 @@
 // Package cuda computes on an NVIDIA GPU: [Device] is a kernels.Device whose arena is in the
 // GPU's memory and whose work is queued.
 //
+// [Open] opens a device on a driver: that of package libcuda, or a double for tests.
+//
 // Ownership. The device owns a range of addresses and its pages, three streams (or five if it
 // offloads), the kernel modules, and a ring of page-locked host memory. Close releases all of
 // them and closes the driver. Buffers, books, scopes and layouts come from kernels.Buffers: a

@@ -1,6 +1,8 @@
 // Package memlog writes and reads the memory log of a training run: one line of JSON for each
 // microbatch and rank.
 //
+// [New] returns a [Log], whose method Sample is a hook for the runner; [Read] reads logs.
+//
 // A [Log] writes a [memory.Sample] as one line in schema 1:
 //
 //	schema time step rank microbatch stage action live peak reserved excess

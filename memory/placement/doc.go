@@ -1,6 +1,8 @@
 // Package placement lays out buffers with known lifetimes: it gives them offsets in one range
 // of memory, as low as possible.
 //
+// Begin with [Solve], which returns the offsets of a [Problem] and a [Certificate] of how good they are.
+//
 // The problem is dynamic storage allocation: rectangles of given extent in time and in bytes
 // are moved along the byte axis until no two overlap. It is NP-hard. A layout comes with a
 // certificate: its height, a lower bound for all layouts (the maximum number of live bytes),

@@ -1,4 +1,8 @@
 // Package check proves plans, independently of the rules that generate them. A valid plan runs
 // exactly the required actions, in an order that respects all dependencies on and between ranks,
 // and drops everything once, after its last use.
+//
+// [Links] proves a plan for links that hold a number of messages, [Plan] for links that hold any number,
+// and [ProveBytes] for links that hold bytes. What is wrong is an [*Error], with a [Fault] for each place.
+// [Prove] also returns a [Proof], with what the links must hold.
 package check

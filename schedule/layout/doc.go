@@ -1,5 +1,8 @@
 // Package layout plans the memory of a step before the step runs.
 //
+// A trainer gives a [Profile], which package schedule/runner/record makes, to its runner; [Make] lays out
+// any plan and profile.
+//
 // Its input is a plan, which lists the actions of every rank, and a [Profile], which lists what a call
 // of every stage allocates, retains and releases for one microbatch. Its output is, for every rank, a
 // [memory.Layout]: an offset for every allocation of the step, so that the rank's arena never searches

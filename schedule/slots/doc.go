@@ -2,6 +2,8 @@
 // used again and again, and proves that no slot is written while its tensor is alive. It serves runtimes
 // whose buffers have fixed addresses, such as pools of receive buffers and captured graphs.
 //
+// [Make] assigns the slots of plans, and [Verify] proves an assignment, whoever made it.
+//
 // # Definitions
 //
 // A rank runs the actions of its program in order. The moments of the program are its actions, except

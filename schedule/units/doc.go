@@ -1,3 +1,6 @@
 // Package units formats numbers for people: bytes, large whole numbers, times and fractions, in
 // the same way throughout a program.
+//
+// [Size] is for bytes, [Seconds] for times, [Count] and [Number] for whole numbers, [Percent] for
+// fractions, and [ParseSize] reads what a user typed.
 package units

@@ -1,6 +1,8 @@
 // Package checkpoint stops and resumes runs: it stores on disk the state that the next step
 // needs. One process or several write a checkpoint, and a reader finds either the whole checkpoint or none.
 //
+// A [Saver] writes the checkpoints of a run at intervals, and [Newest] opens the one to resume from.
+//
 // A checkpoint is a folder inside the folder that the trainer chooses:
 //
 //	latest                                     the name of the current checkpoint

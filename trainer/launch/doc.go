@@ -1,4 +1,6 @@
 // Package launch starts the processes of a job on this host, and determines the rank of a
 // process under any of several launchers. It never reads the environment itself: a command
 // passes it in.
+//
+// [Job.Run] starts a job. [Find] returns the [Rendezvous] of the process that calls it.
 package launch

@@ -1,5 +1,8 @@
 // Package safetensors reads and writes weights in the safetensors format.
 //
+// [WriteFile] writes the tensors that [Of] and [Load] describe; [Open] opens a file, and [Read] copies one
+// tensor out of it.
+//
 // A file is the header's length (8 bytes, little-endian), the header (JSON, padded with spaces
 // to a multiple of 8), and the data: every tensor's values, little-endian, in row-major order,
 // one after the other without a gap. The output of [Write] is readable by every other reader of

@@ -2,6 +2,8 @@
 // sockets: Unix sockets within a host, TCP between hosts. An [Endpoint] is a [transport.Transport];
 // package transporttest tests its contract.
 //
+// [Join] returns the [Endpoint] of a process in a job.
+//
 // # Ownership
 //
 //   - Rank 0 is the meeting point. Every other rank has one control connection to it, for step
