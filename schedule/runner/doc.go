@@ -2,11 +2,11 @@
 // plan says. It compares the books after every microbatch, and reduces losses and gradients once, at
 // step end.
 //
-// [New] makes a [Runner] from a [Config]. It runs the ranks of its process. Step(ctx, M, source) trains on M microbatches and returns
-// a [Result]; Evaluate runs only the forward. M may differ from call to call. The runner asks the
-// schedule for a plan of M microbatches, or takes Plan.Fixed. It adds transfers, if there are several
-// ranks, and lifetimes, which it derives from the stages' declarations. It then checks the plan, and
-// keeps the latest ones.
+// [New] makes a [Runner] from a [Config]. It runs the ranks of its process. Step(ctx, M, source) trains
+// on M microbatches and returns a [Result]; Evaluate runs only the forward. M may differ from call to
+// call. The runner asks the schedule for a plan of M microbatches, or takes Plan.Fixed. It adds
+// transfers, if there are several ranks, and lifetimes, which it derives from the stages' declarations.
+// It then checks the plan, and keeps the latest ones.
 //
 // The runner owns every handle between stage calls. It follows the plan and decides nothing itself:
 // the drop bits determine which buffers each action releases, and package effects determines the
