@@ -25,11 +25,7 @@ import (
 
 // fitCmd predicts whether a training run fits.
 type fitCmd struct {
-	Config    []string `arg:"" name:"config" predictor:"file" help:"The config.json of a Hugging Face model, or a file with Megatron-LM's flags; or these flags themselves behind --."`
-	Schedule  string   `group:"Plan:" help:"The schedule, or a plan file; by default 1f1b, or interleaved if Megatron's flags have virtual stages." placeholder:"NAME|FILE" predictor:"plan"`
-	planFlags `group:"Plan:" set:"offload=Share of the bytes that each stage saves, from 0 to 1, that goes to far memory between forward and backward, the largest tensors first, if enough computations lie in between."`
-	Capacity  int   `group:"Plan:" help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
-	Layers    []int `group:"Plan:" help:"Layers of each stage, separated by commas; by default as even as can be. The first stage also has the embedding, and the last one the head." placeholder:"N"`
+	Config []string `arg:"" name:"config" predictor:"file" help:"The config.json of a Hugging Face model, or a file with Megatron-LM's flags; or these flags themselves behind --."`
 
 	Set            []string `group:"Model:" help:"A key of the description and its value, in place of what the file says." placeholder:"KEY=VALUE"`
 	Seq            int      `group:"Model:" help:"Tokens of a sequence." placeholder:"N"`
@@ -60,8 +56,13 @@ type fitCmd struct {
 	Teraflops  float64       `group:"Search:" help:"Operations that a rank does in a second, in 10^12." default:"400" placeholder:"N" needs:"best"`
 	LinkRate   rate          `group:"Search:" help:"The rate of a link between ranks, such as 50GB/s." default:"50GB/s" placeholder:"RATE" needs:"best"`
 	FarRate    rate          `group:"Search:" help:"Also try plans of --best that offload half or all of the saved bytes of some stages, with a link to far memory of this rate in each direction, such as 25GB/s." placeholder:"RATE"`
-	To         string        `group:"Output:" help:"Print the cut as Megatron-LM's layout, or the plan as PyTorch's CSV of computations; with --best those of the fastest." enum:"report,layout,compute" default:"report"`
-	JSON       bool          `group:"Output:" help:"Print the prediction as JSON."`
+	Schedule   string        `group:"Plan:" help:"The schedule, or a plan file; by default 1f1b, or interleaved if Megatron's flags have virtual stages." placeholder:"NAME|FILE" predictor:"plan"`
+	planFlags  `group:"Plan:" set:"offload=Share of the bytes that each stage saves, from 0 to 1, that goes to far memory between forward and backward, the largest tensors first, if enough computations lie in between."`
+	Capacity   int   `group:"Plan:" help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
+	Layers     []int `group:"Plan:" help:"Layers of each stage, separated by commas; by default as even as can be. The first stage also has the embedding, and the last one the head." placeholder:"N"`
+
+	To   string `help:"Print the cut as Megatron-LM's layout, or the plan as PyTorch's CSV of computations; with --best those of the fastest." enum:"report,layout,compute" default:"report"`
+	JSON bool   `help:"Print the prediction as JSON."`
 
 	pieces *fit.Pieces // of a profile; nil if the description is another one
 }
@@ -366,7 +367,7 @@ type fitted struct {
 	Microbatches int       `json:"microbatches"`
 	Layers       []int     `json:"layers_by_stage,omitempty"`
 	Fits         *bool     `json:"fits,omitempty"`
-	Ranks        []fitRank `json:"ranks"`
+	Ranks        []fitRank `json:"per_rank"`
 	NotRead      []string  `json:"not_read,omitempty"`
 	Assumed      []string  `json:"assumed,omitempty"`
 	Partial      bool      `json:"reserved_of_a_part,omitempty"`

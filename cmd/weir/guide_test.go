@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -143,4 +144,46 @@ func TestIdleFlags(t *testing.T) {
 		require.Equal(t, misused, status, args)
 		require.Contains(t, stderr, says, args)
 	}
+}
+
+// A key of JSON is a number in all commands, or a list in all of them: ranks is how many there are.
+func TestKeysOfJSON(t *testing.T) {
+	t.Chdir("../../docs")
+	numbers, lists := map[string]string{}, map[string]string{} // by key: a command that prints it so
+	var walk func(command string, value any)
+	walk = func(command string, value any) {
+		switch value := value.(type) {
+		case []any:
+			for _, one := range value {
+				walk(command, one)
+			}
+		case map[string]any:
+			for key, one := range value {
+				switch one.(type) {
+				case float64:
+					numbers[key] = command
+				case []any:
+					lists[key] = command
+				}
+				walk(command, one)
+			}
+		}
+	}
+	for _, command := range []string{
+		"check zb-v --ranks 4", "sim zb-v --ranks 4", "choose --ranks 2 --microbatches 4", "place placement/pinwheel.csv", "slots dualpipev --ranks 4 --against zb-v",
+		"mem log memory-log/planned.jsonl", "mem plan 1f1b --ranks 2 --profile placement/profile.json", "mem diff memory-log/plain.jsonl memory-log/kept-loss.jsonl",
+		"mem leaks snapshots/kept-loss.pickle", "pack pack/small.txt --ranks 4 --tokens 4096 --costs pack/costs.json", "fit fit/llama-3-8b.json --ranks 2 --seq 8192 --no-reserved",
+		"hang hang/dumps.tar.gz --schedule 1f1b --stages 4 --microbatches 8", "trace trace --no-choose",
+	} {
+		stdout, stderr, status := weir("", append(strings.Fields(command), "--json")...)
+		require.NotEqual(t, misused, status, "%s: %s", command, stderr)
+		var value any
+		require.NoError(t, json.Unmarshal([]byte(stdout), &value), command)
+		walk(command, value)
+	}
+	for key, command := range numbers {
+		require.NotContains(t, lists, key, "a number in weir %s and a list in weir %s", command, lists[key])
+	}
+	require.Contains(t, numbers, "ranks")
+	require.Contains(t, lists, "per_rank")
 }

@@ -184,8 +184,8 @@ func TestSim(t *testing.T) {
 		Makespan, Span, Ideal float64
 		BubbleMakespan        float64   `json:"bubble_makespan"`
 		BubbleSpan            float64   `json:"bubble_span"`
-		Peak                  []float64 `json:"peak_microbatches"`
-		PeakIHalf             []float64 `json:"peak_microbatches_i_half"`
+		Peak                  []float64 `json:"peak_microbatches_by_rank"`
+		PeakIHalf             []float64 `json:"peak_microbatches_i_half_by_rank"`
 	}
 	sim := func(args string) (s simulated) {
 		stdout, stderr, status := weir("", append([]string{"sim", "--json"}, strings.Fields(args)...)...)

@@ -20,17 +20,17 @@ import (
 
 // packCmd plans steps from the lengths of their sequences.
 type packCmd struct {
-	Lengths  string `arg:"" help:"File with the lengths of the sequences of each batch in tokens, a batch a line, or - for standard input: each line is answered at once." predictor:"file"`
+	Lengths string `arg:"" help:"File with the lengths of the sequences of each batch in tokens, a batch a line, or - for standard input: each line is answered at once." predictor:"file"`
+	Tokens  int64  `group:"Limits:" help:"The most tokens of a microbatch." placeholder:"N"`
+	Memory  size   `group:"Limits:" help:"The most bytes on a rank, such as 80GiB, with weights and optimizer state." placeholder:"BYTES"`
+	Long    string `group:"Limits:" help:"What happens to a sequence that is too long: refuse the batch, split the sequence into pieces of --at tokens, or cut off what is behind them." enum:"refuse,split,cut" default:"refuse"`
+	At      int64  `group:"Limits:" help:"The length at which --long splits or cuts; by default the longest that fits." placeholder:"N"`
+
 	Ranks    int    `group:"Plan:" help:"Ranks, the places of the pipeline." required:"" placeholder:"P"`
 	Replicas int    `group:"Plan:" help:"Replicas that share a batch." default:"1" placeholder:"R"`
 	Schedule string `group:"Plan:" help:"The schedule: ${schedules}." default:"1f1b" placeholder:"NAME" predictor:"schedule"`
 	Stages   int    `group:"Plan:" help:"Stages of the model; by default the schedule's usual number on these ranks." placeholder:"S"`
 	Capacity int    `group:"Plan:" help:"Messages that a link between ranks holds; -1 is no limit." default:"1" placeholder:"N"`
-
-	Tokens int64  `group:"Limits:" help:"The most tokens of a microbatch." placeholder:"N"`
-	Memory size   `group:"Limits:" help:"The most bytes on a rank, such as 80GiB, with weights and optimizer state." placeholder:"BYTES"`
-	Long   string `group:"Limits:" help:"What happens to a sequence that is too long: refuse the batch, split the sequence into pieces of --at tokens, or cut off what is behind them." enum:"refuse,split,cut" default:"refuse"`
-	At     int64  `group:"Limits:" help:"The length at which --long splits or cuts; by default the longest that fits." placeholder:"N"`
 
 	Costs     string   `group:"Costs:" help:"File of costs and bytes for each stage, with per_token and per_square (docs/cli.md)." placeholder:"FILE" predictor:"file"`
 	Config    string   `group:"Costs:" help:"In place of --costs: the config.json of a Hugging Face model, or a file with Megatron-LM's flags, as weir fit reads them." placeholder:"FILE" predictor:"file"`
@@ -43,10 +43,10 @@ type packCmd struct {
 	Teraflops float64  `group:"Costs:" help:"With --config: operations that a rank does in a second, in 10^12." default:"400" placeholder:"N"`
 	LinkRate  rate     `group:"Costs:" help:"With --config, or a profile as --costs: the rate of a link between ranks, such as 50GB/s." default:"50GB/s" placeholder:"RATE"`
 
-	Effort int    `group:"Output:" help:"Simulations for each replica; more find better packings, and take longer." placeholder:"N"`
-	Output string `group:"Output:" help:"Write a page that shows the slowest replica of the first batch, packed in order and packed by this command." short:"o" placeholder:"FILE"`
-	Others bool   `group:"Output:" help:"Also pack in the ways that others use, for comparison." default:"true" negatable:""`
-	JSON   bool   `group:"Output:" help:"Print a JSON object for each batch, on a line."`
+	Effort int    `help:"Simulations for each replica; more find better packings, and take longer." placeholder:"N"`
+	Output string `help:"Write a page that shows the slowest replica of the first batch, packed in order and packed by this command." short:"o" placeholder:"FILE"`
+	Others bool   `help:"Also pack in the ways that others use, for comparison." default:"true" negatable:""`
+	JSON   bool   `help:"Print a JSON object for each batch, on a line."`
 
 	profiled *profiled // of --costs, if it is a profile
 }

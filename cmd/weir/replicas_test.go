@@ -71,7 +71,9 @@ func TestReplicas(t *testing.T) {
 	weights := func(flags string) int64 {
 		stdout, stderr, status := weir("", append(strings.Fields("fit --json --no-reserved --ranks 2 --schedule interleaved --stages 8 --microbatches 8 "+flags), strings.Fields(model)...)...)
 		require.Zero(t, status, stderr)
-		var out struct{ Ranks []struct{ Weights int64 } }
+		var out struct {
+			Ranks []struct{ Weights int64 } `json:"per_rank"`
+		}
 		require.NoError(t, json.Unmarshal([]byte(stdout), &out))
 		return out.Ranks[1].Weights
 	}

@@ -41,9 +41,9 @@ type simulated struct {
 	Step           float64         `json:"step,omitempty"` // with everything that replicas exchange
 	BubbleMakespan float64         `json:"bubble_makespan"`
 	BubbleSpan     float64         `json:"bubble_span"`
-	FarPeak        []float64       `json:"far_peak_microbatches,omitempty"`
-	Peak           []float64       `json:"peak_microbatches,omitempty"`
-	PeakIHalf      []float64       `json:"peak_microbatches_i_half,omitempty"`
+	FarPeak        []float64       `json:"far_peak_microbatches_by_rank,omitempty"`
+	Peak           []float64       `json:"peak_microbatches_by_rank,omitempty"`
+	PeakIHalf      []float64       `json:"peak_microbatches_i_half_by_rank,omitempty"`
 	PerRank        []simulatedRank `json:"per_rank"`
 	Critical       int             `json:"critical_path_stretches"`
 }

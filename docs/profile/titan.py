@@ -50,7 +50,7 @@ def profile(flavor, tokens):
 
 def fit(*args):
     out = json.loads(subprocess.run([WEIR, "fit", *map(str, args), "--json"], check=True, capture_output=True, text=True).stdout)
-    return max(rank["reserved_native"] for rank in out["ranks"]) / 2**30
+    return max(rank["reserved_native"] for rank in out["per_rank"]) / 2**30
 
 
 def main():

@@ -10,7 +10,7 @@ import (
 // TestFixtures compares the summary of weir mem log --json with those of earlier versions.
 func TestFixtures(t *testing.T) {
 	testkit.Format{
-		Name: "summary-%d.json", Mark: "\"schema\": %d", Number: 1,
+		Name: "summary-%d.json", Mark: "\"schema\": %d", Number: 2,
 		Write: func(t *testing.T) []byte {
 			return testkit.Filled[memreport.Summary](t, new(memreport.Log).Summary().Schema)
 		},

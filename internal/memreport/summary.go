@@ -7,13 +7,13 @@ import (
 
 // Summary is the summary of a log. Sizes are bytes.
 type Summary struct {
-	Schema  int    `json:"schema"` // 1
+	Schema  int    `json:"schema"` // 2
 	Form    string `json:"form"`   // format of the log's lines
 	Records int64  `json:"records"`
 	Steps   int64  `json:"steps"` // the maximum over ranks
 	// Microbatches is the maximum number of records that a rank has in a step.
 	Microbatches int64         `json:"microbatches"`
-	Ranks        []RankSummary `json:"ranks"`
+	Ranks        []RankSummary `json:"per_rank"`
 	// Growth is the growth of the rank that grows most.
 	Growth     Growth `json:"growth"`
 	GrowthRank *int   `json:"growth_rank,omitempty"` // nil if nothing grows
@@ -68,7 +68,7 @@ type Planned struct {
 
 // Summary returns the summary of the log so far.
 func (l *Log) Summary() *Summary {
-	s := &Summary{Schema: 1, Form: l.form(), Records: l.records, Owners: l.owners.sorted(), FP8: slices.Clone(l.roles)}
+	s := &Summary{Schema: 2, Form: l.form(), Records: l.records, Owners: l.owners.sorted(), FP8: slices.Clone(l.roles)}
 	slices.SortFunc(s.FP8, func(a, b FP8) int { return strings.Compare(a.Role, b.Role) })
 	for _, r := range l.sorted() {
 		s.Steps, s.Microbatches = max(s.Steps, r.totals.Steps), max(s.Microbatches, r.microbatches())

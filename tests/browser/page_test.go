@@ -241,7 +241,7 @@ func TestNames(t *testing.T) {
 		w.do(chromedp.KeyEvent(kb.Tab))
 		reached[run[string](w, `document.activeElement.name || document.activeElement.id || document.activeElement.textContent.trim()`)] = true
 	}
-	for _, control := range []string{"schedule", "ranks", "per", "microbatches", "f", "i", "w", "comm", "save", "draw-link", "full", "Each rank", "choose", "command", "Run", "read-link"} {
+	for _, control := range []string{"schedule", "ranks", "per", "microbatches", "f", "i", "w", "latency", "save", "draw-link", "full", "Each rank", "choose", "command", "Run", "read-link"} {
 		require.True(t, reached[control], "the Tab key reaches %s; it has reached %v", control, reached)
 	}
 }

@@ -262,7 +262,7 @@ def main(weir, folder, names):
                 if told.returncode > 1 or not told.stdout:
                     raise SystemExit(f"{name}: {told.stderr}")
                 report = json.loads(told.stdout)
-                innocent = [r for reason in report["reasons"] or [] if reason["certain"] for r in reason["ranks"] if healthy or r != planted]
+                innocent = [r for reason in report["reasons"] or [] if reason["certain"] for r in reason["rank_list"] if healthy or r != planted]
                 fine = report["blamed"] == ([] if healthy else [planted])
                 right[with_plan] += fine and not healthy
                 wrong += bool(innocent) or healthy and not fine

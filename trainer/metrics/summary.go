@@ -29,7 +29,7 @@ type Summary struct {
 	MakespanSeconds float64       `json:"makespan_seconds"`
 	BubbleMakespan  float64       `json:"bubble_makespan"`
 	Simulated       *Simulated    `json:"simulated"`
-	ByRank          []RankSummary `json:"by_rank"`
+	ByRank          []RankSummary `json:"per_rank"`
 
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	Seconds         float64 `json:"seconds"`               // time spent in training steps
@@ -96,7 +96,7 @@ type Simulated struct {
 // RankSummary is the summary of one rank.
 type RankSummary struct {
 	Rank       int   `json:"rank"`
-	Stages     []int `json:"stages"`
+	Stages     []int `json:"stage_list"`
 	ModelBytes int64 `json:"model_bytes"`
 	PeakBytes  int64 `json:"peak_bytes"`
 	// PeakByClass breaks PeakBytes down by class.

@@ -13,7 +13,7 @@ const maxReasons = 4
 
 // Reason says why ranks hold up a job.
 type Reason struct {
-	Ranks   []int  `json:"ranks"`
+	Ranks   []int  `json:"rank_list"`
 	Circle  bool   `json:"circle,omitempty"` // the ranks wait for each other
 	Text    string `json:"text"`
 	Certain bool   `json:"certain"`

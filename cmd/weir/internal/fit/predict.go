@@ -54,7 +54,7 @@ type Prediction struct {
 
 // RankMemory is the memory of a rank, in bytes.
 type RankMemory struct {
-	Stages []int `json:"stages"`
+	Stages []int `json:"stage_list"`
 	Static
 	Other       int64  `json:"resident,omitempty"` // resident bytes of a measured profile
 	Activations int64  `json:"activations"`        // at the peak, gradients of activations and workspaces included

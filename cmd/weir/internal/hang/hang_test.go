@@ -205,7 +205,7 @@ func TestPage(t *testing.T) {
 	require.NoError(t, report.SVG(&svg))
 	require.Contains(t, page.String(), svg.String())
 	require.Equal(t, 1, strings.Count(page.String(), "<svg"), "the pipeline of rank 5 alone")
-	require.Equal(t, 4, strings.Count(svg.String(), `<circle fill="#c8324a"`))
+	require.Equal(t, 4+1, strings.Count(svg.String(), `<circle class="at"`), "a dot for each rank, and one in the legend")
 	require.Contains(t, svg.String(), `r="7"><title>rank 5, `+report.Fit.Positions[5].String())
 
 	_, ranks := small(2)

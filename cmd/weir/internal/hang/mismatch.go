@@ -12,7 +12,7 @@ import (
 
 // Finding is a disagreement between ranks.
 type Finding struct {
-	Ranks    []int  `json:"ranks"`
+	Ranks    []int  `json:"rank_list"`
 	Text     string `json:"text"`
 	Mismatch bool   `json:"mismatch"` // ranks disagree about one operation; otherwise, a send has no receive
 	certain  bool   // a minority disagrees with the others

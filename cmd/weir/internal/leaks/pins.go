@@ -14,7 +14,7 @@ type Pins struct {
 	Reserved int64 `json:"reserved"` // bytes of the segments
 	Blocks   int   `json:"blocks"`   // blocks that keep them
 	Live     int64 `json:"live"`     // bytes of these blocks
-	Sites    []Pin `json:"sites"`    // sites that allocated the blocks, the most reserved bytes first
+	Sites    []Pin `json:"per_site"` // sites that allocated the blocks, the most reserved bytes first
 }
 
 // Pin describes the blocks of one site that keep segments reserved.

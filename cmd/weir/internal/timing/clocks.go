@@ -13,7 +13,7 @@ import (
 // Clock is the clock of a host.
 type Clock struct {
 	Host  string `json:"host"`
-	Ranks []int  `json:"ranks"` // ranks of the pipeline on the host
+	Ranks []int  `json:"rank_list"` // ranks of the pipeline on the host
 	// Offset was added to the host's times. Its error is at most half of Width.
 	Offset int64 `json:"offset"`
 	Width  int64 `json:"width"`

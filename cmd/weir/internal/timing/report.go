@@ -36,8 +36,8 @@ type Report struct {
 	Ranks        int     `json:"ranks"`
 	Stages       int     `json:"stages"`
 	Microbatches int     `json:"microbatches"`
-	Steps        []int64 `json:"steps"` // makespans
-	Shown        int     `json:"shown"` // the index of the step with the median makespan, which Measured and PerRank describe
+	Steps        []int64 `json:"makespans"` // of the steps
+	Shown        int     `json:"shown"`     // the index of the step with the median makespan, which Measured and PerRank describe
 	Measured     Times   `json:"measured"`
 	Simulated    *Times  `json:"simulated,omitempty"` // nil if the plan cannot be simulated; see Refused
 	Refused      string  `json:"refused,omitempty"`

@@ -111,7 +111,7 @@ async function draw() {
 
 function showFigures(sim) {
   const number = (x) => String(Math.round(x * 1000) / 1000);
-  const most = Math.max(...sim.peak_microbatches);
+  const most = Math.max(...sim.peak_microbatches_by_rank);
   const figures = [number(sim.makespan), `${(100 * sim.bubble_makespan).toFixed(1)} %`, number(most)];
   $("facts").querySelectorAll("dd").forEach((dd, i) => { dd.textContent = figures[i]; });
   $("draw-status").textContent = "";
@@ -123,7 +123,7 @@ function showFigures(sim) {
     return tr;
   };
   $("ranks").replaceChildren(row(["Rank", "Busy", "Waits", "Microbatches in memory"], "th"),
-    ...sim.per_rank.map((rank, r) => row([r, number(rank.busy), number(rank.wait), number(sim.peak_microbatches[r])], "td")));
+    ...sim.per_rank.map((rank, r) => row([r, number(rank.busy), number(rank.wait), number(sim.peak_microbatches_by_rank[r])], "td")));
 }
 
 $("draw").addEventListener("input", debounced(draw, 100));
