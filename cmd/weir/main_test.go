@@ -774,7 +774,7 @@ func TestCompletion(t *testing.T) {
 // In zsh completion works even if compinit was not loaded before.
 func TestCompletionLoadsCompinit(t *testing.T) {
 	stdout, _, _ := weir("", "completion", "zsh")
-	require.True(t, strings.HasPrefix(stdout, "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"), stdout)
+	require.True(t, strings.HasPrefix(stdout, "#compdef weir\n(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"), stdout)
 }
 
 // A full disk is an error.
