@@ -41,7 +41,7 @@ func TestSearched(t *testing.T) {
 	t.Log("| model | P | M | cap P: span | paper, ZB-1p | cap 2P: span | paper, ZB-2p | cap 2P: makespan | least |")
 	t.Log("|---|---|---|---|---|---|---|---|---|")
 	for _, p := range profiles {
-		if testkit.Raced && (p.ranks > 8 || p.microbatches > 24) {
+		if !*testkit.Long && p.ranks > 8 || testkit.Raced && p.microbatches > 24 {
 			continue
 		}
 		best := func(clock choose.Clock, ranks int) *simulate.Report {

@@ -72,6 +72,8 @@ func TestNothingGrowsOnSeveralRanks(t *testing.T) { // L6, L7, L11
 			}
 			if testkit.Raced { // with the race detector it takes minutes, and pools drop objects
 				plan.large = 1024
+			} else if !*testkit.Long {
+				plan.large = min(plan.large, 16384)
 			}
 			step(plan.large)() // see testkit.Allocations
 			want := testkit.Allocations(step(128))
