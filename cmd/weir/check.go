@@ -45,17 +45,18 @@ type outcome struct {
 	Released      bool   `json:"added_reshards,omitempty"` // that the file lacks
 	LeastCapacity *int64 `json:"least_capacity,omitempty"` // of a valid plan with transfers, in messages
 	LinkBytes     int64  `json:"link_bytes,omitempty"`
-	// LeastBytes is the least capacity of a plan in bytes, and Links has what each link needs, in bytes or, without
-	// --link-bytes, in messages. A plan that deadlocks has them as well, if larger links would do.
+	// LeastBytes is the smallest link capacity with which the plan runs, in bytes. Links lists the
+	// capacity that each link needs, in bytes, or in messages without --link-bytes. Both are also set
+	// for a plan that deadlocks, if larger links would be enough.
 	LeastBytes *int64               `json:"least_bytes,omitempty"`
 	Links      []check.LinkCapacity `json:"links,omitempty"`
 	Against    *against             `json:"against,omitempty"`
-	// HangsWith has the versions of PyTorch over NCCL with which a valid plan hangs, if NCCL buffers none of
-	// its messages.
+	// HangsWith lists the versions of PyTorch over NCCL with which a valid plan hangs if NCCL buffers
+	// none of its messages.
 	HangsWith []string `json:"hangs_with,omitempty"`
-	// Uneven says whether replicas may have numbers of microbatches that differ by one.
+	// Uneven reports whether some replicas may have one microbatch more than others.
 	Uneven *bool `json:"uneven_replicas,omitempty"`
-	// Schedules are the names of the schedules with which the trainer of --runtime runs the plan.
+	// Schedules lists the names of the schedules under which the trainer of --runtime runs the plan.
 	Schedules []string `json:"schedules,omitempty"`
 	Faults    faults   `json:"faults,omitempty"`
 }
@@ -66,7 +67,7 @@ func (c *checkCmd) Run(s *streams) error {
 		return err
 	}
 	plan, file, err := c.read(s, runtimeFlag{c.Runtime})
-	if unread, ok := errors.AsType[unreadable](err); ok { // whether it is a plan was the question
+	if unread, ok := errors.AsType[unreadable](err); ok { // the user asked whether the file is a plan
 		err = faults(unread)
 		if c.JSON {
 			err = errors.Join(printJSON(s.out, &outcome{Name: c.Plan, Faults: faults(unread)}), err)
@@ -175,7 +176,7 @@ func hangsWith(plan *schedule.Plan, proof *check.Proof) (names []string) {
 	return names
 }
 
-// text describes a valid plan in a line.
+// text describes a valid plan in one line.
 func (o *outcome) text(p *schedule.Plan) string {
 	segments := 0
 	for _, program := range p.Programs {

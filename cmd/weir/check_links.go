@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ml/weir/schedule/units"
 )
 
-// linkFlags holds the flags of check about links that hold bytes.
+// linkFlags holds the flags of weir check for links whose capacity is in bytes.
 type linkFlags struct {
 	LinkBytes    size   `help:"Bytes that a link between ranks holds, such as 64MiB, in place of messages: for NCCL, NCCL_BUFFSIZE times the channels of a send; for MPI, the eager limit. A larger message waits for its receive. A schedule given by name has its receives as late as possible, unless --capacity says otherwise." placeholder:"BYTES"`
 	MessageBytes size   `help:"Bytes of every message." placeholder:"BYTES"`
@@ -33,19 +33,21 @@ type against struct {
 	Worse []worseLink `json:"worse"`
 }
 
-// worseLink is a link that needs more than in another plan.
+// worseLink is a link that needs more capacity than in the other plan.
 type worseLink struct {
 	check.LinkCapacity
 	Before int64 `json:"before"`
 }
 
-// linkNeeds is what the links of a plan need: bytes if there are sizes, else messages.
+// linkNeeds holds the capacities that the links of a plan need: in bytes if message sizes are known,
+// otherwise in messages.
 type linkNeeds struct {
 	least int64
 	links []check.LinkCapacity
 }
 
-// needs returns what the links of a plan need. The error is that of a plan that is invalid for any links.
+// needs returns the capacities that the links of a plan need. It returns an error if the plan is invalid
+// whatever the links hold.
 func needs(plan *schedule.Plan, sizes check.Sizes) (n linkNeeds, err error) {
 	proof, err := check.ProveBytes(plan, schedule.Unlimited, sizes)
 	if err == nil {
@@ -57,7 +59,7 @@ func needs(plan *schedule.Plan, sizes check.Sizes) (n linkNeeds, err error) {
 	return n, err
 }
 
-// place adds to the flags what --link-bytes, --against and --lengths imply for a schedule given by name.
+// place sets the flags that --link-bytes, --against and --lengths imply for a schedule given by name.
 func (c *checkCmd) place() error {
 	if _, err := schedule.Find(c.Plan); err != nil {
 		return nil
@@ -71,7 +73,7 @@ func (c *checkCmd) place() error {
 	return err
 }
 
-// sizes returns the sizes of the messages of a plan, and none without --link-bytes.
+// sizes returns the message sizes of a plan, or no sizes without --link-bytes.
 func (c *linkFlags) sizes(s *streams, plan *schedule.Plan, file *format.File) (check.Sizes, error) {
 	given := c.MessageBytes > 0 || c.Costs != "" || c.Config != ""
 	switch {
@@ -122,7 +124,7 @@ func (c *linkFlags) sizes(s *streams, plan *schedule.Plan, file *format.File) (c
 	return sizes, nil
 }
 
-// read returns the costs with the bytes of messages.
+// read returns the costs that contain the message sizes.
 func (c *linkFlags) read(s *streams, stages int, file *format.File) (*simulate.Costs, error) {
 	from := &costFlags{Costs: c.Costs, Lengths: c.Lengths, Seq: c.Seq, Sequences: c.Sequences, Teraflops: 1, LinkRate: 1}
 	switch {
@@ -139,7 +141,7 @@ func (c *linkFlags) read(s *streams, stages int, file *format.File) (*simulate.C
 	return from.withLengths(file.Costs)
 }
 
-// compare returns the links that need more than those of the plan of --against.
+// compare returns the links that need more capacity than in the plan given by --against.
 func (c *checkCmd) compare(s *streams, plan *schedule.Plan, n linkNeeds) (*against, error) {
 	name := c.Links.Against
 	old := *c

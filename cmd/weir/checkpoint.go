@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/trainer/terminal"
 )
 
-// checkpointCmd has the commands about checkpoints.
+// checkpointCmd groups the commands about checkpoints.
 type checkpointCmd struct {
 	Verify verifyCmd `cmd:"" help:"Compare checkpoints with their checksums."`
 }
@@ -28,7 +28,7 @@ func (verifyCmd) Help() string {
 	return `Verifies the checkpoints of a folder from the latest to the earliest, without unfinished ones. The exit status is 1 if a checkpoint is damaged.`
 }
 
-// verified is the entry of a checkpoint in the output of --json.
+// verified describes one checkpoint in the output of --json.
 type verified struct {
 	Path    string `json:"path"`
 	Step    int64  `json:"step"`

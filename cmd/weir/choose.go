@@ -148,7 +148,7 @@ func (c *chooseCmd) validate() error {
 	return atomicfile.Writable(c.Output) // check before the work starts
 }
 
-// none returns the error that no plan fits, with the smallest one.
+// none returns an error that says that no plan fits and names the smallest one.
 func (c *chooseCmd) none(choice *choose.Choice, costs *simulate.Costs, memory int64) error {
 	smallest := choice.Smallest()
 	if smallest == nil {
@@ -203,8 +203,8 @@ func (c *chooseCmd) costs() (*simulate.Costs, error) {
 	return c.uniform(schedule.Looped(c.Ranks, c.Stages))
 }
 
-// measure returns the costs of a file with sizes that say how much memory a plan needs: its bytes, or, if it has
-// none, such as the costs of a trace, microbatches.
+// measure returns the costs of a file, completed with the sizes by which the memory of a plan is measured:
+// the file's bytes, or, if it has none, as in the costs of a trace, a size of one for each microbatch.
 func (c *chooseCmd) measure(costs *simulate.Costs) (*simulate.Costs, error) {
 	saves, sizes := costs.HasRates(), slices.ContainsFunc(costs.Resident, func(bytes int64) bool { return bytes > 0 })
 	for _, s := range costs.Stages {
@@ -224,7 +224,7 @@ func (c *chooseCmd) measure(costs *simulate.Costs) (*simulate.Costs, error) {
 	return counting, nil
 }
 
-// perMiB returns the time of a MiB at the rate of a flag, in bytes a second, in steps of the costs.
+// perMiB returns the time to send a MiB, in the unit of the costs, at the rate that a flag gives in bytes per second.
 func perMiB(costs *simulate.Costs, flag string, bytes float64) (int64, error) {
 	seconds, known := map[string]float64{"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1}[costs.Unit]
 	if !known {
@@ -287,7 +287,7 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Co
 		if one.Refused != nil {
 			continue
 		}
-		if one.Offloads() && !one.Front { // there are hundreds
+		if one.Offloads() && !one.Front { // there may be hundreds
 			left++
 			continue
 		}

@@ -37,11 +37,11 @@ type costFlags struct {
 	Teraflops   float64 `help:"With a profile: operations that a rank does in a second, in 10^12." default:"400" placeholder:"N" needs:"costs"`
 	LinkRate    rate    `help:"With a profile: the rate of a link between ranks, such as 50GB/s." default:"50GB/s" placeholder:"RATE" needs:"costs"`
 
-	profiled *profiled // of the file, if it is a profile
-	vary     bool      // the costs of a profile are for microbatches of any lengths, which others give
+	profiled *profiled // the profile that the file contains, or nil
+	vary     bool      // the costs of a profile must hold for microbatches of any length; the caller sets the lengths
 }
 
-// profiled is a profile that costs were made from.
+// profiled is a profile from which costs were computed.
 type profiled struct {
 	pieces *fit.Pieces
 	setup  fit.Setup
@@ -82,7 +82,8 @@ func (c *costFlags) price(placement schedule.Placement, file *format.File) (*sim
 	return c.uniform(placement)
 }
 
-// fromFile returns the costs in the file. If that is a profile of a model, they are those of the given number of stages.
+// fromFile returns the costs in the file. If the file is a profile of a model, it computes the costs for
+// the given number of stages.
 func (c *costFlags) fromFile(stages int) (*simulate.Costs, error) {
 	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--latency": c.Latency, "--far-time": c.FarTime} {
 		if given.Rat != nil {
@@ -149,13 +150,13 @@ func (c *costFlags) withLengths(costs *simulate.Costs) (*simulate.Costs, error) 
 	return &own, nil
 }
 
-// countLengths makes the plan of the flags have as many microbatches as --lengths has lines.
+// countLengths sets the number of microbatches to the number of lines of the --lengths file.
 func (c *pricedPlan) countLengths() error {
 	if c.Lengths == "" || c.Microbatches != nil {
 		return nil
 	}
 	if _, err := schedule.Find(c.Plan); err != nil {
-		return nil // a file has its own number
+		return nil // a plan file has its own number of microbatches
 	}
 	lines, err := lengthsFile(c.Lengths)
 	if n := len(lines); err == nil {
@@ -194,7 +195,7 @@ func (c *costFlags) fromProfile(r io.Reader, stages int) (*simulate.Costs, error
 	return pieces.Costs(p.setup, p.cut, 1e12*c.Teraflops, float64(c.LinkRate), vary), nil
 }
 
-// pricedPlan holds the flags of a plan and of its costs.
+// pricedPlan holds the flags for a plan and its costs.
 type pricedPlan struct {
 	source
 	costFlags `group:"Costs:"`
@@ -212,7 +213,7 @@ func (d decimal) orOne() decimal {
 // rank.
 func (c *costFlags) uniform(p schedule.Placement) (*simulate.Costs, error) {
 	forward, input, weight := c.F.orOne(), c.I.orOne(), c.W.orOne()
-	visits := map[[2]int]int64{} // by rank and copy of the model: the stages of the copy on the rank
+	visits := map[[2]int]int64{} // by rank and copy of the model: the number of the copy's stages on the rank
 	for stage, rank := range p.Rank {
 		visits[[2]int{rank, stage / p.Depth()}]++
 	}
@@ -253,7 +254,7 @@ func (c *costFlags) uniform(p schedule.Placement) (*simulate.Costs, error) {
 	return costs, nil
 }
 
-// withStages returns the costs with changed stages.
+// withStages returns a copy of the costs whose stages are changed.
 func withStages(costs *simulate.Costs, change func(s *simulate.StageCosts)) *simulate.Costs {
 	other := *costs
 	other.Stages = slices.Clone(costs.Stages)

@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	// A block of a page: its mark, which is an HTML comment in the line before it, its language,
-	// and its text.
+	// block matches a code block of a page: its mark, which is an HTML comment on the line before it,
+	// its language, and its text.
 	pageBlock = regexp.MustCompile("(?ms)(?:^<!-- (in|not run:) ([^\n]*?) -->\n)?^```(\\w*)\n(.*?)^```\n")
 	prompt    = regexp.MustCompile(`(?m)^\$ `)
 )

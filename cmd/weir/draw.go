@@ -39,7 +39,7 @@ func (c *drawCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	if costs.Microbatch > 0 && plan.OffloadSlots == nil { // without bytes or copies, draw microbatches in flight
+	if costs.Microbatch > 0 && plan.OffloadSlots == nil { // without bytes or offloading, draw the microbatches in flight
 		costs = withStages(costs, func(s *simulate.StageCosts) { s.Saved, s.FreedByI = 0, 0 })
 	}
 	step, err := draw.Simulate(plan, costs, plan.Capacity)
@@ -54,7 +54,7 @@ func (c *drawCmd) Run(s *streams) error {
 	return err
 }
 
-// asPNG returns a function that writes a picture as PNG, from one that writes it as SVG.
+// asPNG converts a function that writes a picture as SVG to one that writes it as PNG.
 func asPNG(svg func(io.Writer) error) func(io.Writer) error {
 	return func(w io.Writer) error {
 		var text bytes.Buffer

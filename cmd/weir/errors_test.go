@@ -77,8 +77,8 @@ func TestEveryErrorIsExplained(t *testing.T) {
 	require.Contains(t, explain.Error("runner: rank 0 action 0B0: batchctx: leak: 64 bytes"), "batchctx.ErrLeak")
 }
 
-// An excerpt of an error's text is explained: words of the sentinel's text, from its middle to what
-// follows it, without its package, in other letters.
+// TestExcerptsOfErrorsAreExplained looks errors up by a part of their text: by words from its middle, with
+// the text that follows the sentinel, without the package, and in other case.
 func TestExcerptsOfErrorsAreExplained(t *testing.T) {
 	for excerpt, names := range map[string]string{
 		"nothing was saved":                          "batchctx.ErrEmpty",

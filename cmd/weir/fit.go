@@ -64,7 +64,7 @@ type fitCmd struct {
 	To   string `help:"Print the cut as Megatron-LM's layout, or the plan as PyTorch's CSV of computations; with --best those of the fastest." enum:"report,layout,compute" default:"report"`
 	JSON bool   `help:"Print the prediction as JSON."`
 
-	pieces *fit.Pieces // of a profile; nil if the description is another one
+	pieces *fit.Pieces // nil unless the description is a profile
 }
 
 // Help returns the text that is printed below the flags.
@@ -115,7 +115,8 @@ func (c *fitCmd) Run(s *streams) error {
 	return err
 }
 
-// refused returns an error of the library without its kinds, or with the name of the profile.
+// refused rewrites an error of the library for the user: without the sentinels' texts, or with the name of
+// the profile.
 func (c *fitCmd) refused(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -133,7 +134,7 @@ func (c *fitCmd) read(s *streams) (*fit.Config, error) {
 	if len(c.Config) > 1 || strings.HasPrefix(c.Config[0], "--") {
 		words := slices.Clone(c.Config)
 		for i, word := range words {
-			if strings.ContainsAny(word, "|()") { // a layout, which the shell has taken out of its quotes
+			if strings.ContainsAny(word, "|()") { // a layout, whose quotes the shell has removed
 				words[i] = "'" + word + "'"
 			}
 		}
@@ -144,7 +145,7 @@ func (c *fitCmd) read(s *streams) (*fit.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() // It was only read.
+	defer file.Close() // Close cannot fail after reading.
 	text, err := io.ReadAll(io.LimitReader(file, maxDescription))
 	if err != nil {
 		return nil, err
@@ -166,11 +167,10 @@ func (c *fitCmd) read(s *streams) (*fit.Config, error) {
 	return config, nil
 }
 
-// maxDescription is the most bytes that are read of a description, more than any reader allows.
+// maxDescription is the maximum number of bytes read from a description. It is more than any reader accepts.
 const maxDescription = 1 << 25
 
-// setup returns the training setup: the flags, and for flags that are not given the values of the
-// description.
+// setup returns the training setup. The description supplies the values for flags that are not given.
 func (c *fitCmd) setup(read *fit.Config) (fit.Setup, error) {
 	s := read.Setup
 	for _, f := range []struct {
@@ -215,7 +215,7 @@ func (c *fitCmd) setup(read *fit.Config) (fit.Setup, error) {
 	return s, nil
 }
 
-// request returns the input of the prediction.
+// request returns the arguments of the prediction.
 func (c *fitCmd) request(s *streams, read *fit.Config) (*fit.Request, error) {
 	setup, err := c.setup(read)
 	if err != nil {
@@ -241,7 +241,7 @@ func (c *fitCmd) request(s *streams, read *fit.Config) (*fit.Request, error) {
 	return r, c.measured(r)
 }
 
-// plan returns the plan of the flags. Numbers that are not given come from Megatron-LM's flags.
+// plan returns the plan that the flags describe. Megatron-LM's flags supply the numbers that are not given.
 func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule.Plan, error) {
 	if c.Ranks == nil && read.Ranks > 0 {
 		c.Ranks = &read.Ranks
@@ -283,7 +283,7 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 	return plan, err
 }
 
-// measured replaces the formulas of a request by measurements, if the flags give any.
+// measured replaces the formulas of a request with measurements, if the flags name any.
 func (c *fitCmd) measured(r *fit.Request) error {
 	switch {
 	case len(c.Profile) > 0 && c.Costs != "":
@@ -294,7 +294,7 @@ func (c *fitCmd) measured(r *fit.Request) error {
 		if err != nil {
 			return err
 		}
-		if costs.Lengths == nil && costs.HasRates() { // every microbatch is as long
+		if costs.Lengths == nil && costs.HasRates() { // all microbatches have this length
 			sequences := slices.Repeat([]int{r.Setup.Sequence}, max(r.Setup.Microbatch, 1))
 			costs = costs.AtSize(lengths.Of(sequences...))
 		}
@@ -358,7 +358,7 @@ func openSnapshot(name string) (*snapshot.Snapshot, error) {
 	return snap, nil
 }
 
-// fitted is a prediction in its printed form.
+// fitted is the printed form of a prediction.
 type fitted struct {
 	Parameters   int64     `json:"parameters,omitempty"`
 	WithMTP      int64     `json:"parameters_with_mtp,omitempty"`
@@ -464,7 +464,7 @@ func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 		{"native", c.Reserved, func(r *fitRank) int64 { return r.Native }},
 		{"expandable", c.Reserved, func(r *fitRank) int64 { return r.Expandable }},
 	} {
-		if column.head == "total" { // what it is made of, and the sum, do not fit in one line of a terminal
+		if column.head == "total" { // the parts and the sum do not fit on one line of a terminal
 			printRight(w, rows)
 			rows = ranks()
 		}

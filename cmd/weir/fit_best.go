@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule/units"
 )
 
-// best searches for the fastest options and prints their front.
+// best searches for the fastest options and prints the Pareto front.
 func (c *fitCmd) best(s *streams, r *fit.Request) error {
 	switch {
 	case r.Model == nil && r.Pieces == nil || r.Profile != nil:

@@ -66,7 +66,7 @@ func TestFitFaults(t *testing.T) {
 	}
 }
 
-// TestFitJSON: the outcome for programs adds up, and says whether it fits.
+// TestFitJSON checks that the bytes in the JSON output add up, and that it says whether the run fits.
 func TestFitJSON(t *testing.T) {
 	status, out, errs := fitRun(t, tinyLlama, "--seq", "32", "--ranks", "2", "--memory", "1GiB", "--allowance", "1MiB", "--json", "--set", "experimental=1")
 	require.Equal(t, good, status, errs)
@@ -100,7 +100,7 @@ func TestFitJSON(t *testing.T) {
 	require.Equal(t, "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n", out)
 }
 
-// TestFitOptimizerOfFlags: the optimizer is that of Megatron-LM's flags, unless --optimizer is given.
+// TestFitOptimizerOfFlags checks that the optimizer comes from Megatron-LM's flags unless --optimizer is given.
 func TestFitOptimizerOfFlags(t *testing.T) {
 	const script = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --vocab-size 64 --position-embedding-type none --seq-length 8 --bf16 --optimizer sgd --sgd-momentum 0"
 	optimizer := func(args ...string) int64 {
@@ -115,7 +115,7 @@ func TestFitOptimizerOfFlags(t *testing.T) {
 	require.Equal(t, 3*sgd, optimizer("--optimizer", "adamw"))
 }
 
-// TestFitFollowsAdvice: what an error or a report advises works.
+// TestFitFollowsAdvice follows the advice of errors and reports, and expects it to work.
 func TestFitFollowsAdvice(t *testing.T) {
 	const script = "GPT_ARGS=\"\n --num-layers 36 \\\n --hidden-size 1280 \\\n --num-attention-heads 20 \\\n --seq-length 1024 \\\n --max-position-embeddings 1024 --micro-batch-size $MB --global-batch-size 16 --fp16 --swiglu --use-distributed-optimizer\n\"\n"
 	status, _, errs := fitRun(t, script, "--no-reserved")

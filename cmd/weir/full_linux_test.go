@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A pipe whose reader closes it ends a command that writes to it.
+// A command that writes to a pipe ends when the reader closes it.
 func TestPipeEnds(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
@@ -23,7 +23,7 @@ func TestPipeEnds(t *testing.T) {
 	require.Contains(t, stderr, "broken pipe")
 }
 
-// A file that cannot be written in full is removed. A device remains.
+// A file that cannot be written completely is removed; a device is not.
 func TestFullDeviceStays(t *testing.T) {
 	full := filepath.Join(t.TempDir(), "full.svg")
 	if os.Geteuid() != 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// examples has the lines with which the help of each command begins. They run in the root of a clone,
-// one after the other.
+// examples lists the lines with which the help of each command begins. They can be run one after another in
+// the root of a clone.
 var examples = []struct{ command, lines string }{
 	{"plan", "weir plan zb-v --ranks 4 --to plan -o plan.json"},
 	{"check", "weir check plan.json\nweir check zb-v --ranks 4 --microbatches 1e6\nweir check zb-v --link-bytes 64MiB --config docs/fit/llama-3-8b.json --seq 8192 --against 1f1b"},
@@ -89,7 +89,7 @@ func (wholeNumbers) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 	return nil
 }
 
-// commandFor returns a command that reads the file, from its name and its first bytes. It returns "" if
+// commandFor guesses from the name and the first bytes of a file which command reads it. It returns "" if
 // there is no such file.
 func commandFor(name string) string {
 	file, err := os.Open(name)
@@ -124,8 +124,8 @@ func commandFor(name string) string {
 	return "weir " + strings.ReplaceAll(command, "NAME", name)
 }
 
-// idleFlag returns an error for a flag that has no effect in the command line: it has none of the flags that the tag
-// "needs" of the flag lists, or one of those of its tag "unless".
+// idleFlag returns an error for a flag that has no effect: if none of the flags in its tag "needs" is
+// given, or one of those in its tag "unless" is.
 func idleFlag(ctx *kong.Context) error {
 	given := map[string]bool{}
 	for _, part := range ctx.Path {

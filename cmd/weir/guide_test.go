@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The help of every command begins with examples, and those that end by themselves on any machine answer.
+// The help of every command begins with examples. The examples that end by themselves on any machine succeed.
 func TestExamples(t *testing.T) {
 	parser, err := kong.New(&commands{}, kong.Vars{"schedules": "", "version": "", "offload": ""})
 	require.NoError(t, err)
@@ -38,7 +38,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// The manual page has every command with its examples and flags, and no line that is a request by accident.
+// The manual page contains every command with its examples and flags, and no line that the formatter would
+// take for a request.
 func TestManual(t *testing.T) {
 	manual, _, status := weir("", "help", "--man")
 	require.Equal(t, good, status)
@@ -74,7 +75,7 @@ func TestWholeNumbers(t *testing.T) {
 	}
 }
 
-// A file alone is answered with a command that reads it.
+// weir FILE names a command that reads the file.
 func TestCommandFor(t *testing.T) {
 	for file, command := range map[string]string{
 		"hang/dumps.tar.gz": "hang", "trace/rank0.json.gz": "trace", "snapshots/kept-loss.pickle": "mem leaks", "memory-log/plain.jsonl": "mem log",

@@ -39,7 +39,7 @@ func (hangCmd) Help() string {
 	return `The first two lines name the ranks that all others wait for, directly or through others, and say why. The rank of a dump is the number at the end of its name, as in _dump_3 or nccl_trace_rank_3. With a plan each rank is found in its program. The ranks of a running job of Weir say themselves what they do and wait for. The exit status is 1 if a rank is to blame or operations do not match, and 0 if nothing is pending.`
 }
 
-// maxBroken is the number of unreadable files that are named if there is no dump.
+// maxBroken is the maximum number of unreadable files that are named if there is no dump.
 const maxBroken = 40
 
 // Run prints the report.
@@ -122,7 +122,7 @@ func (c *hangCmd) ras(s *streams) (handled bool, err error) {
 	return true, err
 }
 
-// print prints a report, and draws it if --output is given.
+// print prints a report, and writes its picture if --output is given.
 func (c *hangCmd) print(s *streams, report *hang.Report) (err error) {
 	if c.JSON {
 		err = printJSON(s.out, report)
@@ -163,8 +163,8 @@ func liveReport(process *launch.Status) (*hang.Report, error) {
 	return hang.Live(ranks), nil
 }
 
-// plans returns the plan with the transfers that it has, or with those that either runtime
-// would give it, and says if it deadlocks. There is none if the flags name none.
+// plans returns the plan that the flags name, if any: with its own transfers, or once with those of each
+// runtime. It also reports whether the plan deadlocks.
 func (c *hangCmd) plans(s *streams) (plans []*schedule.Plan, deadlock string, err error) {
 	if c.Plan+c.Schedule == "" {
 		return nil, "", nil

@@ -130,7 +130,8 @@ func tarOf(t *testing.T, files int) []byte {
 	return out.Bytes()
 }
 
-// The output of ncclras is judged by itself; the text is the sample in NCCL's docs/userguide/source/troubleshooting/ras.rst.
+// The output of ncclras is diagnosed without dumps. The text is the sample in NCCL's
+// docs/userguide/source/troubleshooting/ras.rst.
 func TestHangOfRAS(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ras.json")
 	const sample = `{

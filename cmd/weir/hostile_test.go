@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHostileInput expects errors that name the flag or the file, and the change to make.
+// TestHostileInput expects errors that name the flag or the file, and say how to correct it.
 func TestHostileInput(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	profile := "../../docs/placement/profile.json"
@@ -54,7 +54,7 @@ func (e endless) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// An endless log without a record is not read forever, whether it is one line or many.
+// Reading an endless log without records stops, whether the log has one line or many.
 func TestEndlessLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.WriteFile(path, []byte(memoryLog(0)), 0o600))

@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// passedOn are the signals that are passed to the processes of a job.
+// passedOn lists the signals that are forwarded to the processes of a job.
 var passedOn = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}

@@ -86,8 +86,8 @@ func lengthsFile(name string) (lists [][]int64, err error) {
 	}
 }
 
-// byLength replaces the times of a report's model by times that depend on the lengths of microbatches,
-// fitted to the medians of each microbatch. It returns the largest relative deviation of a median.
+// byLength replaces the times of a report's model with functions of the microbatches' lengths, fitted to
+// the median times of each microbatch. It returns the largest relative deviation of a median from the fit.
 func byLength(r *timing.Report, file string) (misfit float64, err error) {
 	lists, err := lengthsFile(file)
 	if err != nil {
@@ -115,7 +115,7 @@ func byLength(r *timing.Report, file string) (misfit float64, err error) {
 			points = append(points, lengths.Point{Size: r.Model.Lengths[r.Plan.BatchIndex(mb)], Value: float64(time)})
 		}
 		amount, off := lengths.Fit(points)
-		beside := *to.constant - c.Median // gaps and messages, which no length changes
+		beside := *to.constant - c.Median // gaps and messages, which do not depend on lengths
 		*to.constant, *to.token, *to.square = beside+int64(amount.Constant), amount.Token, amount.Square
 		misfit = max(misfit, off)
 		if c.Kind == "B" && r.Halved {

@@ -35,7 +35,7 @@ func lengthFiles(t *testing.T, random *rand.Rand, microbatches int) (costs, file
 	return costs, file
 }
 
-// The peaks of weir sim are the bounds of weir mem plan, for microbatches of different lengths.
+// For microbatches of different lengths, weir sim reports the peaks that weir mem plan reports as bounds.
 func TestPeaksOfLengths(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
@@ -65,7 +65,7 @@ func TestPeaksOfLengths(t *testing.T) {
 	}
 }
 
-// What is wrong with lengths is said with its place or its flag.
+// Errors about lengths name the line and the column, or the flag.
 func TestLengthFaults(t *testing.T) {
 	costs, file := lengthFiles(t, rand.New(rand.NewPCG(1, 1)), 6)
 	bad := filepath.Join(t.TempDir(), "bad.txt")
@@ -97,7 +97,7 @@ func TestLengthFaults(t *testing.T) {
 	}
 }
 
-// weir choose takes two stages a rank of a profile, of which it has no number itself.
+// weir choose cuts a profile into two stages a rank, because a profile has no number of stages.
 func TestChooseCutsAProfile(t *testing.T) {
 	c := &chooseCmd{Ranks: 4}
 	c.Costs, c.Seq, c.Sequences, c.Teraflops, c.LinkRate = "../../docs/profile/llama-profile.json", 8192, 1, 400, 50e9
@@ -106,7 +106,7 @@ func TestChooseCutsAProfile(t *testing.T) {
 	require.Len(t, costs.Stages, 8)
 }
 
-// weir trace --lengths writes costs whose times for each microbatch are those of the run.
+// The costs that weir trace --lengths writes give each microbatch the time that it took in the run.
 func TestTraceByLength(t *testing.T) {
 	costs, file := lengthFiles(t, rand.New(rand.NewPCG(3, 3)), 8)
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 8})
@@ -141,7 +141,7 @@ func TestTraceByLength(t *testing.T) {
 	require.Contains(t, fault.String(), "has lengths of 7 microbatches, and the traces have 8")
 }
 
-// weir fit takes costs with rates for its sequences, as it takes the costs of a microbatch of that length.
+// weir fit treats costs with rates like the costs of a microbatch with the given sequences.
 func TestFitByLength(t *testing.T) {
 	costs, _ := lengthFiles(t, nil, 0)
 	given, err := (&costFlags{Costs: costs}).fromFile(4)

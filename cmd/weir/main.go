@@ -20,7 +20,7 @@ import (
 	"github.com/weir-ml/weir/trainer/terminal"
 )
 
-// commands is the command line. Each command's Run gets the streams.
+// commands defines the command line. Kong passes the streams to the Run method of each command.
 type commands struct {
 	Plan    planCmd    `cmd:"" group:"Plans:" help:"Make a plan and print it."`
 	Check   checkCmd   `cmd:"" group:"Plans:" help:"Prove a plan: every action runs once, in a valid order, and nothing is used after its drop."`
@@ -42,17 +42,17 @@ type commands struct {
 	Version    kong.VersionFlag `help:"Print the version."`
 }
 
-// streams are the input and output of a command. Files and JSON go to out, byte for byte.
+// streams holds the input and output of a command. Files and JSON are written to out unchanged.
 type streams struct {
 	in   io.Reader
-	out  io.Writer // it keeps its first error, which ends the program: functions that print return none
+	out  io.Writer // it keeps its first error, with which the program ends, so that functions that print need not return errors
 	text io.Writer // the same output as text: control characters are quoted
 }
 
 func main() {
 	stdout := io.Writer(os.Stdout)
 	var bold *terminal.Bold
-	if terminal.Columns(os.Stdout) > 0 { // Files must not control a terminal either when they are shown on one.
+	if terminal.Columns(os.Stdout) > 0 { // A file shown on a terminal must not control it either.
 		if bold = terminal.NewBold(os.Stdout); bold != nil {
 			stdout = bold
 		}
@@ -68,12 +68,11 @@ func main() {
 // Exit statuses of all commands.
 const (
 	good    = 0
-	atFault = 1 // the command found something: a fault, growth, a difference, or that nothing fits
+	atFault = 1 // the command has a finding: a fault, growth, a difference, or that nothing fits
 	misused = 2 // the command line is wrong, a file cannot be read or written, or the work is too large
 )
 
-// errUsage marks an error in the command line. Every other error that is not a finding has
-// the same exit status.
+// errUsage marks an error in the command line. All other errors except findings have the same exit status.
 var errUsage = errors.New("wrong use")
 
 func usage(format string, args ...any) error {
@@ -88,10 +87,10 @@ type exitError struct {
 
 func (e *exitError) Error() string { return e.err.Error() }
 
-// errShown sets the exit status to atFault after everything has been printed.
+// errShown sets the exit status to atFault without printing anything.
 var errShown = errors.New("shown")
 
-// fault is one fault of a file or a plan: a line on stderr, FILE:line:column: message.
+// fault is one fault of a file or a plan. It is printed on stderr as FILE:line:column: message.
 type fault struct {
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`
@@ -126,12 +125,13 @@ func (f faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// unreadable has the faults of an input that cannot be read, so that the command has no answer.
+// unreadable holds the faults of an input that cannot be read, for which the command has no answer.
 type unreadable faults
 
 func (u unreadable) Error() string { return faults(u).Error() }
 
-// unreadableIf converts an error of this kind without the kind, and returns any other error unchanged.
+// unreadableIf converts an error of the given kind to unreadable, without the text of the kind. It returns
+// any other error unchanged.
 func unreadableIf(err, kind error) error {
 	if errors.Is(err, kind) {
 		return unreadable{{Text: diagnostic.Text(err, nil)}}
@@ -228,7 +228,7 @@ func plain(err error) string {
 func normalize(args []string) []string {
 	var plain []string
 	for i, arg := range args {
-		if arg == "--" { // the rest is for another program
+		if arg == "--" { // the remaining arguments are for another program
 			return append(plain, args[i:]...)
 		}
 		if n := len(plain) - 1; n >= 0 && strings.HasPrefix(plain[n], "--") && !strings.Contains(plain[n], "=") &&
@@ -267,7 +267,7 @@ func fail(stderr io.Writer, err error) int {
 	}
 	const half = 2 << 10 // of a line, in bytes
 	for line := range strings.SplitSeq(plain(err), "\n") {
-		if len(line) > 2*half { // The line quotes a long argument; the advice is at its end.
+		if len(line) > 2*half { // The line quotes a long argument, so it is shortened in its middle: the advice is at its end.
 			line = line[:half] + "..." + line[len(line)-half:]
 		}
 		prefix := "weir: "

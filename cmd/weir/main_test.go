@@ -58,8 +58,8 @@ func TestPlan(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, string(want), stdout)
 
-			// Check accepts the output of plan, from a file and from standard input, and
-			// convert returns it.
+			// weir check accepts the output of weir plan from a file and from standard input,
+			// and weir convert reproduces it.
 			fromFile, stderr, status := weir("", "check", path)
 			require.Empty(t, stderr)
 			require.Zero(t, status)
@@ -136,11 +136,11 @@ func TestCheckFaults(t *testing.T) {
 	require.Regexp(t, `^(.*\n)+<stdin>: and \d+ more: use after drop\n<stdin>: and \d+ more: missing drop\n<stdin>: and \d+ more: retire\n$`, stderr)
 	require.Equal(t, 6, strings.Count(stderr, "action twice"), "five, and how many more")
 
-	// A missing action has the place after which it belongs.
+	// The fault of a missing action names the location after which it belongs.
 	_, stderr, _ = weir("0F0,0F1,0F3,0B0,0B1,0B2,0B3\n", "check", "-")
 	require.Contains(t, stderr, "<stdin>:1:5: missing action: Rank 0 never runs 0F2; add it after 0F1.\n")
 
-	// The same as JSON, on standard output, with the faults on standard error as well.
+	// With --json the same is on standard output, and the faults are on standard error as well.
 	stdout, stderr, status = weir(broken, "check", "-", "--json")
 	require.Equal(t, 1, status)
 	var outcome struct {
@@ -158,7 +158,7 @@ func TestCheckFaults(t *testing.T) {
 	}
 	require.Equal(t, strings.Join(lines, "\n")+"\n", stderr)
 
-	// Two ranks that wait for each other, and links that cause it.
+	// Two ranks that wait for each other because of the capacity of their links.
 	crossed := "0F0,0SEND_F0,0RECV_B0,0B0,0F1,0SEND_F1,0RECV_B1,0B1\n1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n"
 	stdout, _, status = weir(crossed, "check", "-", "--from", "comms")
 	require.Zero(t, status, "a posted receive holds up nothing")
@@ -178,7 +178,7 @@ func TestCheckFaults(t *testing.T) {
 	require.Equal(t, 1, status)
 }
 
-// TestSim holds the names and the meaning of sim's JSON fields.
+// TestSim checks the names and the values of the fields of weir sim --json.
 func TestSim(t *testing.T) {
 	type simulated struct {
 		Makespan, Span, Ideal float64
@@ -209,7 +209,7 @@ func TestSim(t *testing.T) {
 	whole, less := sim("dualpipev --ranks 4 --microbatches 12"), sim("dualpipev --ranks 4 --microbatches 12 --fb 2.5")
 	require.Less(t, less.Makespan, whole.Makespan)
 
-	// A cost that does not divide: a third of a microbatch's time on each of three stages.
+	// A time that three stages cannot divide evenly.
 	three := sim("interleaved --ranks 2 --stages 6 --microbatches 4 --f 1 --i 1 --w 1")
 	require.Equal(t, 12.0, three.Ideal)
 
@@ -243,7 +243,7 @@ func TestChoose(t *testing.T) {
 	for _, c := range choice.Candidates {
 		require.Equal(t, c.PeakBytes > 0 && c.PeakBytes <= 7<<20, c.Fits, c.Name)
 	}
-	// The chosen plan simulates to the promised figures, with the costs in its file.
+	// Simulated with the costs in its file, the chosen plan has the figures that weir choose printed.
 	stdout, stderr, status = weir("", "sim", best, "--capacity", "1", "--json")
 	require.Empty(t, stderr)
 	require.Zero(t, status)
@@ -263,14 +263,14 @@ func TestChoose(t *testing.T) {
 	require.Contains(t, stderr, "no plan fits into 1.0 MiB: the smallest is v-min, which needs 4.0 MiB on a rank")
 }
 
-// A cap below one microbatch is a cap.
+// A cap below one microbatch is respected.
 func TestChooseSmallCap(t *testing.T) {
 	_, stderr, status := weir("", "choose", "--ranks", "4", "--microbatches", "8", "--cap", "0.1")
 	require.Equal(t, 1, status)
 	require.Equal(t, "weir: no plan fits into 0.1 mb: the smallest is v-min, which needs 2 mb on a rank\n", stderr)
 }
 
-// A plan chosen with microbatches as the unit of memory keeps the unit.
+// The file of a plan that was chosen with memory in microbatches keeps this unit.
 func TestChooseKeepsMicrobatches(t *testing.T) {
 	best := filepath.Join(t.TempDir(), "best.json")
 	_, stderr, status := weir("", "choose", "--ranks", "2", "--microbatches", "8", "--cap", "2", "-o", best)
@@ -284,7 +284,7 @@ func TestChooseKeepsMicrobatches(t *testing.T) {
 	require.Contains(t, stderr, "--costs with the bytes of each stage")
 }
 
-// The user is told if a file has old letters, or seems to by mistake.
+// weir tells the user if it reads a file as one with old letters, or if the file looks like one by mistake.
 func TestLetters(t *testing.T) {
 	doubled := "0F0,0F1,0B0,0W0,0B1,0W1\n1F0,1B0,1W0,1F1,1B1,1W1\n"
 	stdout, _, status := weir(doubled, "check", "-")
@@ -298,14 +298,14 @@ func TestLetters(t *testing.T) {
 	require.Contains(t, stderr, "note: The letters are read as those of 2024")
 }
 
-// A note names a single microbatch far above all others.
+// A note names a microbatch that takes much longer than all others.
 func TestOutlier(t *testing.T) {
 	_, stderr, status := weir("0F0,0F1,0F99,0B0,0B1\n", "check", "-", "--from", "compute")
 	require.Equal(t, 1, status)
 	require.Contains(t, stderr, "<stdin>:1:9: note: 0F99 makes this a plan of 100 microbatches")
 }
 
-// A bubble cannot compare plans whose placements divide the work unevenly; idle can.
+// Plans whose placements divide the work unevenly cannot be compared by their bubbles, but by their idle time.
 func TestChooseComparesPlacements(t *testing.T) {
 	costs := filepath.Join(t.TempDir(), "costs.json")
 	require.NoError(t, os.WriteFile(costs, []byte(`{"schema": 1, "unit": "ms", "stages": [
@@ -325,8 +325,8 @@ func TestChooseComparesPlacements(t *testing.T) {
 	}
 }
 
-// A plan and a runtime have one makespan: when the plan is chosen, from its file, from every
-// form that it is converted to, and with its capacity given again.
+// A plan has the same makespan for a runtime when it is chosen, when its file is read, in every form to
+// which it is converted, and with its capacity given explicitly.
 func TestOneMakespan(t *testing.T) {
 	dir := t.TempDir()
 	costs := filepath.Join(dir, "costs.json")
@@ -374,7 +374,7 @@ func TestOneMakespan(t *testing.T) {
 			require.Equal(t, promised, makespan(file, "--capacity", "1"), file)
 		}
 		require.Equal(t, makespan(best, "--runtime", "pytorch"), makespan(csv), "PyTorch's CSV is for PyTorch")
-		if runtime == "weir" { // for PyTorch the receives are where the costs are best, which computations do not express
+		if runtime == "weir" { // for PyTorch, receives are placed according to the costs, which a compute-only file does not contain
 			require.Equal(t, promised, makespan(compute, "--runtime", "weir", "--capacity", "1"))
 		}
 	}
@@ -384,7 +384,7 @@ func TestOneMakespan(t *testing.T) {
 	require.Contains(t, stderr, `"pytorch-2.15-edge" but got "jax"`)
 }
 
-// A compute-only file read as one with transfers is recognized.
+// An error says so if a compute-only file is read as one with transfers.
 func TestCommsWithoutTransfers(t *testing.T) {
 	_, stderr, status := weir("", "check", "testdata/1f1b.csv", "--from", "comms")
 	require.Equal(t, 1, status)
@@ -392,8 +392,8 @@ func TestCommsWithoutTransfers(t *testing.T) {
 	require.Contains(t, stderr, "compute")
 }
 
-// PyTorch 2.15 refuses a send without a wait, and older versions refuse a wait. Each form is written by its
-// name, and a fault is told in the words of the file.
+// PyTorch 2.15 refuses a send without a wait, and older versions refuse a wait. Each form can be written by
+// its name, and faults use the words of the file.
 func TestFormsOfPyTorch(t *testing.T) {
 	now, _, _ := weir("", "plan", "1f1b", "--ranks", "2", "--microbatches", "4", "--replicas", "2", "--to", "comms")
 	require.Equal(t, 8, strings.Count(now, "SEND_")-strings.Count(now, "WAIT_SEND_"))
@@ -416,7 +416,7 @@ func TestFormsOfPyTorch(t *testing.T) {
 	require.Contains(t, stderr, "missing action: Rank 0 never runs 0WAIT_SEND_F1; add it after 0WAIT_SEND_F0.")
 }
 
-// A schedule by name gets transfers if the capacity of links is given.
+// A schedule given by name gets transfers if --capacity is given.
 func TestNamesWithCapacity(t *testing.T) {
 	bare, _, _ := weir("", "check", "interleaved", "--ranks", "2", "--microbatches", "9")
 	require.Contains(t, bare, "72 actions")
@@ -431,8 +431,8 @@ func TestNamesWithCapacity(t *testing.T) {
 	require.NotEqual(t, sim("1"), sim("0"), "rendezvous costs time here")
 }
 
-// Old letters are written as today's where a form is asked for, and stay where none is: PyTorch 2.15
-// reads 0B0 as a full backward.
+// If a form is requested, old letters are written as today's; otherwise they are kept. PyTorch 2.15 reads
+// 0B0 as a full backward.
 func TestConvertWritesTodaysLetters(t *testing.T) {
 	for old, today := range map[string]string{
 		"0F0,0B0,0W0\n":          "0F0,0I0,0W0\n",
@@ -452,8 +452,8 @@ func TestConvertWritesTodaysLetters(t *testing.T) {
 	}
 }
 
-// TestConvertGivesLifetimes: a plan of another form, written as a plan, has the lifetimes and the loops of
-// the plan that its rule makes.
+// TestConvertGivesLifetimes converts files of other forms to plan files, and expects the lifetimes and
+// loops of the plan that the rule makes.
 func TestConvertGivesLifetimes(t *testing.T) {
 	flat := func(text string) (programs [][]schedule.Action) {
 		file, err := format.Read(strings.NewReader(text), format.Options{})
@@ -516,8 +516,8 @@ func TestConvertsOldSchema(t *testing.T) {
 	require.Zero(t, status, stderr)
 }
 
-// TestChooseWithoutBytes: costs of a trace have times alone. Memory is then counted in microbatches, and no limit
-// of bytes is accepted.
+// TestChooseWithoutBytes uses costs without bytes, such as those of a trace. Memory is then counted in
+// microbatches, and a limit in bytes is refused.
 func TestChooseWithoutBytes(t *testing.T) {
 	costs, best := filepath.Join(t.TempDir(), "costs.json"), filepath.Join(t.TempDir(), "best.json")
 	write := func(stage string) {
@@ -558,7 +558,7 @@ func TestChooseWithoutBytes(t *testing.T) {
 	require.Contains(t, stderr, "no stage in")
 }
 
-// Convert writes to a file, which may be the one that it reads, and leaves it whole if it fails.
+// weir convert can write to the file that it reads. If it fails, the file is unchanged.
 func TestConvertWritesAFile(t *testing.T) {
 	folder := t.TempDir()
 	plan, other := filepath.Join(folder, "plan.csv"), filepath.Join(folder, "plan.json")
@@ -581,7 +581,7 @@ func TestConvertWritesAFile(t *testing.T) {
 	require.Equal(t, "0F0,0B0\n", string(content))
 }
 
-// A compute-only file gets its transfers from convert.
+// weir convert adds transfers to a compute-only file.
 func TestConvertLowers(t *testing.T) {
 	compute, _, _ := weir("", "plan", "zb-v", "--ranks", "2", "--microbatches", "4", "--to", "compute")
 	comms, _, _ := weir("", "plan", "zb-v", "--ranks", "2", "--microbatches", "4", "--to", "comms")
@@ -600,7 +600,7 @@ func TestNoCommand(t *testing.T) {
 	require.Empty(t, out)
 }
 
-// Each error is one line with advice.
+// Each error is one line that says what to do.
 func TestErrors(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "plan.txt")
@@ -771,7 +771,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// In zsh completion works even if compinit was not loaded before.
+// Completion works in zsh even if compinit has not been loaded.
 func TestCompletionLoadsCompinit(t *testing.T) {
 	stdout, _, _ := weir("", "completion", "zsh")
 	require.True(t, strings.HasPrefix(stdout, "#compdef weir\n(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"), stdout)

@@ -28,7 +28,7 @@ type planFlags struct {
 	Frozen []int `help:"Stages that do not train, from 0, separated by commas." placeholder:"S"`
 }
 
-// or returns the number, or another one if it is nil.
+// or returns the number, or other if it is nil.
 func or(given *int, other int) int {
 	if given == nil {
 		return other
@@ -52,7 +52,7 @@ func (m *planFlags) refuseFor(file string) error {
 
 const (
 	usualRanks = 4    // of a plan, by default
-	maxRanks   = 1024 // of a plan made by name: the time to place transfers grows with its square
+	maxRanks   = 1024 // of a plan made by name: the time to place transfers grows with the square of the number
 )
 
 // quantizes reports whether stages compute on copies of their weights.
@@ -66,7 +66,7 @@ func (m *planFlags) quantizing() lower.Quantizing {
 	return lower.BeforeUse
 }
 
-// away returns the slots of each stage that go to far memory, nil if none do.
+// away returns the slots of each stage that are offloaded to far memory, or nil if there are none.
 func (m *planFlags) away(plan *schedule.Plan) ([]uint64, error) {
 	if m.Offload == "" {
 		return nil, nil
@@ -88,7 +88,7 @@ func (m *planFlags) away(plan *schedule.Plan) ([]uint64, error) {
 	return away, nil
 }
 
-// offload returns the plan with the copies to far memory of the flag.
+// offload returns the plan with the copies to far memory that --offload asks for.
 func (m *planFlags) offload(plan *schedule.Plan) (*schedule.Plan, error) {
 	away, err := m.away(plan)
 	if away == nil || err != nil {
@@ -100,7 +100,7 @@ func (m *planFlags) offload(plan *schedule.Plan) (*schedule.Plan, error) {
 	return plan, err
 }
 
-// make returns the plan of a name, with computations only.
+// make returns the plan of the named schedule, with computations only.
 func (m *planFlags) make(name string) (*schedule.Plan, error) {
 	named, err := schedule.Find(name)
 	if err != nil {

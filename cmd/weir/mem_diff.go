@@ -60,8 +60,8 @@ func (c *memDiffCmd) Run(s *streams) error {
 	return nil
 }
 
-// read passes the records of both logs to d, alternating between ranks so that few records
-// of one log wait for the other. It returns the names of the logs whose last line is torn.
+// read passes the records of both logs to d. It reads the logs alternately, so that few records of one wait
+// for those of the other. It returns the names of the logs whose last line is incomplete.
 func (c *memDiffCmd) read(s *streams, d *memrecords.Diff) (torn []string, err error) {
 	var reads [2]logRead
 	var next [2]func() (*memlog.Record, error, bool)

@@ -54,8 +54,8 @@ func (c *memExportCmd) writer() (func(io.Writer, *schedule.Plan, *layout.Memory)
 	return nil, usage("%q does not end in .pickle, .json or .csv: give --to snapshot, perfetto or csv", c.Output)
 }
 
-// maxChanges is the largest number of allocations and releases in an export. Viewers fail
-// with fewer.
+// maxChanges is the maximum number of allocations and releases in an export. Viewers already fail with
+// fewer.
 const maxChanges = 4 << 20
 
 // exported is one allocation of a planned step, or its release.
@@ -111,8 +111,8 @@ func (e *exported) location() string {
 // same distance. The viewer uses floating point, which is exact up to 2^53.
 const firstArena = 1 << 44
 
-// planSnapshot writes a step as PyTorch would have recorded it: a device for each rank, its
-// arena as one segment, and time in events. The line of a frame is the number of the
+// planSnapshot writes a step as PyTorch would have recorded it: with one device for each rank, whose arena
+// is one segment, and with one unit of time for each event. The line number of a frame is the number of the
 // allocation within its action.
 func planSnapshot(w io.Writer, plan *schedule.Plan, made *layout.Memory) error {
 	s := &snapshot.Snapshot{Traces: make([][]snapshot.TraceEntry, len(made.Ranks))}

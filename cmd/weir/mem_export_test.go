@@ -36,9 +36,8 @@ func figures(t *testing.T, stages int) string {
 	return name
 }
 
-// TestMemExportSnapshot rewinds the snapshot of a planned step, as the viewer would: on
-// every rank nothing is live before or after the step, and the blocks are in one segment of
-// the height in mem plan.
+// TestMemExportSnapshot rewinds the snapshot of a planned step, as the viewer does. On every rank, nothing
+// is live before or after the step, and all blocks are in one segment, as large as weir mem plan says.
 func TestMemExportSnapshot(t *testing.T) {
 	profile := figures(t, 4)
 	args := []string{"1f1b", "--ranks", "4", "--microbatches", "6", "--profile", profile}

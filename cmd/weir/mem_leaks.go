@@ -72,8 +72,8 @@ func (c *memLeaksCmd) report(s *streams, found *leaks.Report) error {
 	return c.status(slices.ContainsFunc(found.Devices, func(d leaks.Device) bool { return len(d.Growing) > 0 }))
 }
 
-// printDevice prints the findings about a device: first the growth, then the limits of the trace,
-// then the blocks that keep memory reserved, then advice. Tabs separate the cells of tables.
+// printDevice prints the findings about a device: the growth, what the trace cannot show, the blocks that
+// keep memory reserved, and advice. Tabs separate the cells of tables.
 func (c *memLeaksCmd) printDevice(w io.Writer, d *leaks.Device) {
 	fmt.Fprintf(w, "device %d: %s events, %s live of %s reserved\n", d.Device, units.Count(int64(d.Entries)), units.Size(d.Live), units.Size(d.Reserved))
 	c.printPeriod(w, d)
@@ -114,7 +114,7 @@ func (c *memLeaksCmd) printDevice(w io.Writer, d *leaks.Device) {
 	advise(w, d)
 }
 
-// printPeriod prints how the trace was divided into microbatches.
+// printPeriod prints how the trace was divided among microbatches.
 func (c *memLeaksCmd) printPeriod(w io.Writer, d *leaks.Device) {
 	switch {
 	case d.Microbatches == 0:

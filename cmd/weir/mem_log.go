@@ -34,7 +34,7 @@ type growthStatus struct {
 	ExitZero bool `help:"Exit with status 0 even if something grows."`
 }
 
-// status returns the outcome after everything has been printed.
+// status returns the error that sets the exit status, after everything has been printed.
 func (g growthStatus) status(grows bool) error {
 	if grows && !g.ExitZero {
 		return errShown

@@ -30,8 +30,8 @@ type layoutFlags struct {
 	Work      int64  `help:"Limit on the work of the search on each rank, in buffers placed." placeholder:"N"`
 }
 
-// passes returns the passes that a plan needs before it can run, by the facts of the
-// profile.
+// passes returns the passes that a plan needs before it can run, given the profile's facts about the
+// stages.
 func (c *layoutFlags) passes(place schedule.Placement, profile *layout.Profile) (lower.Passes, error) {
 	facts, parts := slices.Clone(profile.StageInfo), len(profile.Parts)
 	depth, stages := place.Depth(), len(profile.Shapes[0].Stages)
@@ -180,8 +180,8 @@ func (c *layoutFlags) prepare(s *streams) (*step, error) {
 	return out, nil
 }
 
-// sharded returns an error if the plan makes whole gradients or gathers weights, and the file of the
-// profile has none.
+// sharded returns an error if the plan makes whole gradients or gathers weights, but the profile does not
+// describe them.
 func (c *layoutFlags) sharded(step *step) error {
 	if c.Profile == "" {
 		return nil
@@ -353,8 +353,8 @@ func newCertificates(step *step, made *layout.Memory) *certificates {
 	return out
 }
 
-// atOnce returns the most bytes that a rank has alive, the resident ones included, where the gradients of a stage appear
-// with its first B or W, as in PyTorch.
+// atOnce returns the maximum number of live bytes of a rank, including resident ones, if the gradients of a
+// stage are allocated at its first B or W, as in PyTorch.
 func (s *step) atOnce(rank int, r *layout.RankLayout, resident int64) (most int64) {
 	missing := map[int]int64{}                                     // gradients by stage
 	if s.costs != nil && s.costs.Shard < schedule.ShardGradients { // at this level, the plan makes them

@@ -41,7 +41,7 @@ func TestMemPlanWhatIf(t *testing.T) {
 	require.Len(t, o.PerRank, 4)
 	best := map[int][]alternative{} // by microbatches
 	for _, one := range o.WhatIf {
-		if one.Bytes == 0 { // not laid out: another one needs no more, and is as fast
+		if one.Bytes == 0 { // not laid out, because another alternative needs no more memory and is as fast
 			require.False(t, one.Best, one.Name)
 			require.True(t, slices.ContainsFunc(o.WhatIf, func(other alternative) bool {
 				return other.Bytes > 0 && other.Microbatches == one.Microbatches && other.Bytes <= one.Bound && other.Makespan <= one.Makespan
@@ -119,7 +119,7 @@ func TestMemPlanMisused(t *testing.T) {
 	require.Contains(t, stderr.String(), "profile.json:1:12: found 7")
 }
 
-// TestMemPlanCountsResident holds --memory to the bytes of a step plus the resident bytes.
+// TestMemPlanCountsResident checks that --memory limits the sum of a step's bytes and the resident bytes.
 func TestMemPlanCountsResident(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "costs.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"schema":1,"scale":1,"stages":[{"f":1,"saved":1024,"resident":5000}]}`), 0o600))
@@ -146,8 +146,9 @@ func TestMemPlanShapesOfVeryMany(t *testing.T) {
 	require.Equal(t, "weir: --shapes for a step of 268435456 microbatches: at most 8388608 are allowed; give fewer microbatches, or leave out --shapes and plan for any shape\n", stderr)
 }
 
-// Gradients count from the first B or W of their stage. Rank 0 of the V has two stages: all four microbatches are saved
-// before stage 3 makes gradients, and stage 0 makes them last, when microbatches have ended.
+// Gradients count from the first B or W of their stage. Rank 0 of the V has stages 0 and 3: stage 3 makes
+// its gradients when all four microbatches are saved, and stage 0 makes its own last, when some
+// microbatches have ended.
 func TestMemPlanCountsGradientsFromTheirFirstBackward(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "costs.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"schema":1,"scale":1,"stages":[{"f":1,"i":1,"w":1,"saved":100,"resident":1000,"gradients":5},{"f":1,"i":1,"w":1,"saved":100,"gradients":70}]}`), 0o600))

@@ -9,9 +9,8 @@ import (
 	"github.com/weir-ml/weir/schedule/units"
 )
 
-// maxFaults is the largest number of unreadable lines that are reported, and fewFaults the
-// number if no line can be read. A file with maxLines lines and no record is not a memory
-// log.
+// maxFaults is the maximum number of unreadable lines that are reported; fewFaults is the maximum if no
+// line can be read. A file whose first maxLines lines contain no record is not a memory log.
 const (
 	maxFaults = 20
 	fewFaults = 3
@@ -23,11 +22,11 @@ type logRead struct {
 	name   string // for messages
 	wrong  faults // the first maxFaults lines that cannot be read
 	beyond int    // number of further ones
-	torn   *fault // the last line, if it is torn
+	torn   *fault // the last line, if it is incomplete
 }
 
-// records returns the records of a log, each borrowed until the next, and keeps the faults
-// of unreadable lines. An error is the last element. The iterator can be used once.
+// records iterates over the records of a log and collects the faults of unreadable lines. Each record is
+// valid until the next one. An error ends the iteration. The iterator can be used only once.
 func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, error] {
 	return func(yield func(*memlog.Record, error) bool) {
 		in, err := s.open(name)

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// quickWork is the default work of the search for the layout of an alternative on a
-	// rank. longerWork is the work for all ranks of all promising alternatives together.
+	// quickWork is the default effort of the search for the layout of one rank of an alternative.
+	// longerWork is the total effort for all ranks of the promising alternatives.
 	quickWork  = 1
 	longerWork = 2_000_000
 	// maxBirths is the largest program that is laid out, in births.
@@ -30,26 +30,25 @@ const (
 // alternative is another way to run the step, with the same tokens.
 type alternative struct {
 	Name     string  `json:"name"`
-	Bytes    int64   `json:"bytes,omitempty"` // 0 if it is not laid out: its bound is beaten already, or its program is too long
+	Bytes    int64   `json:"bytes,omitempty"` // 0 if it is not laid out, because another alternative already beats its bound, or because its program is too long
 	Bound    int64   `json:"bound"`           // lower bound of its layouts
 	Makespan float64 `json:"makespan"`
-	// Microbatches is the number in a step, whose total of tokens is the same.
+	// Microbatches is the number of microbatches in a step. The number of tokens in a step stays the same.
 	Microbatches int `json:"microbatches"`
-	// Best is set if no other one with the same number of microbatches is as low and as
-	// fast.
+	// Best is set if no other alternative with the same number of microbatches is as low and as fast.
 	Best bool `json:"best"`
 
 	other *layout.Alternative
 }
 
-// beats reports whether one is at least as low and as fast as another, and better in one of
-// them. It compares only microbatches of one size, because the fixed cost of a small one is
+// beats reports whether an alternative is at least as low and as fast as another, and lower or faster. It
+// compares only alternatives with microbatches of the same size, because the fixed cost of a microbatch is
 // unknown.
 func (o *alternative) beats(other *alternative) bool {
 	return o.Bytes > 0 && o.Microbatches == other.Microbatches && o.Bytes <= other.Bytes && o.Makespan <= other.Makespan && (o.Bytes < other.Bytes || o.Makespan < other.Makespan)
 }
 
-// equals reports whether two need the same bytes and time.
+// equals reports whether two alternatives need the same bytes and time.
 func (o *alternative) equals(other alternative) bool {
 	return o.Microbatches == other.Microbatches && o.Bytes == other.Bytes && o.Makespan == other.Makespan
 }
@@ -126,9 +125,9 @@ func cutFigures(figures []layout.Figures, cut int) []layout.Figures {
 	return figures
 }
 
-// whatIf simulates the alternatives and lays out each one that no layout beats yet, even if
-// it needed no more than its bound. All layouts are quick at first; then it spends more work
-// on those that may improve.
+// whatIf simulates the alternatives and lays them out. It skips an alternative that another layout would
+// beat even if it needed no more than its bound. At first every layout gets little effort; then those that
+// may improve get more.
 func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Alternative, others []layout.Alternative) ([]alternative, error) {
 	first, err := c.simulateAlternative(step, &asItIs)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/trainer/atomicfile"
 )
 
-// input is a file to read, or standard input, and the name that messages use for it.
+// input is a file to read, or standard input, with the name that messages use for it.
 type input struct {
 	io.Reader
 	name string
@@ -49,7 +49,7 @@ func (s *streams) write(name string, write func(io.Writer) error) error {
 	return atomicfile.Write(name, write)
 }
 
-// endsIn returns an error unless the name of an output, if there is one, has one of the endings.
+// endsIn returns an error if an output is given whose name has none of the endings.
 func endsIn(output string, endings ...string) error {
 	if output == "" || slices.Contains(endings, filepath.Ext(output)) {
 		return nil
@@ -57,7 +57,8 @@ func endsIn(output string, endings ...string) error {
 	return usage("--output %q: the name must end in %s, the form that is written", output, strings.Join(endings, " or "))
 }
 
-// planForm returns the form of a plan in an output whose name ends in .json or .csv, and otherwise the other one.
+// planForm returns the form of a plan for an output whose name ends in .json or .csv, and the given form
+// for all others.
 func planForm(output string, other format.Format) format.Format {
 	switch filepath.Ext(output) {
 	case ".json":

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Output replaces a file only when it is complete: a command that fails leaves the old file.
+// An output replaces a file only once it is complete: if the command fails, the old file remains.
 func TestOutputsAreWhole(t *testing.T) {
 	folder := t.TempDir()
 	file, link := filepath.Join(folder, "file"), filepath.Join(folder, "link.svg")
@@ -40,7 +40,7 @@ func TestOutputsAreWhole(t *testing.T) {
 	require.Len(t, entries, 2, "nothing else is left")
 }
 
-// A file that cannot be opened is not said to be missing.
+// The error for a file that cannot be opened does not say that it is missing.
 func TestUnreadableIsNotMissing(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.Symlink("loop", "loop"))
@@ -49,7 +49,7 @@ func TestUnreadableIsNotMissing(t *testing.T) {
 	require.Contains(t, stderr, "open loop: ")
 }
 
-// A log is not overwritten by its own report.
+// The report of a log cannot overwrite the log.
 func TestOutputsAreApart(t *testing.T) {
 	folder := t.TempDir()
 	log, other := filepath.Join(folder, "log.jsonl"), filepath.Join(folder, "other")
@@ -74,7 +74,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// plan writes a file that it can read, and no file if the form cannot express the plan.
+// weir plan writes a file that it can read, or no file if the form cannot express the plan.
 func TestPlanOutput(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plan.json")
 	_, stderr, status := weir("", "plan", "1f1b", "--microbatches", "3000000", "--to", "compute", "-o", file)

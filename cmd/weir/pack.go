@@ -48,7 +48,7 @@ type packCmd struct {
 	Others bool   `help:"Also pack in the ways that others use, for comparison." default:"true" negatable:""`
 	JSON   bool   `help:"Print a JSON object for each batch, on a line."`
 
-	profiled *profiled // of --costs, if it is a profile
+	profiled *profiled // the profile that --costs names, or nil
 }
 
 // Help returns the text that is printed below the flags.
@@ -61,7 +61,7 @@ The other lines are ways in use: in order fills each microbatch until the next s
 // packed is the output of --json for a batch. All times are in one unit.
 type packed struct {
 	Batch    int                    `json:"batch"`           // the number of the batch, from 0
-	Packs    [][][]int              `json:"packs,omitempty"` // by replica and microbatch: the sequences
+	Packs    [][][]int              `json:"packs,omitempty"` // by replica and microbatch: the indices of its sequences
 	Pieces   []piece                `json:"pieces,omitempty"`
 	Unit     string                 `json:"unit,omitempty"` // of the times
 	Makespan float64                `json:"makespan,omitempty"`
@@ -73,13 +73,13 @@ type packed struct {
 	Refused  *refusal               `json:"refused,omitempty"`
 }
 
-// otherPacked is the packing of another method.
+// otherPacked describes the result of another method.
 type otherPacked struct {
 	Makespan float64 `json:"makespan"`
 	Excess   int64   `json:"excess,omitempty"` // bytes over --memory on a rank
 }
 
-// piece is a part of a sequence. If sequences were split or cut, packs contain indices of pieces.
+// piece is a part of a sequence. If sequences were split or cut, packs contain the indices of pieces instead.
 type piece struct {
 	Sequence int   `json:"sequence"`
 	From     int64 `json:"from"` // the first token
@@ -172,7 +172,7 @@ func (c *packCmd) Run(s *streams) error {
 	return nil
 }
 
-// pieces splits or cuts sequences that are too long. It returns nil if it changes none.
+// pieces splits or cuts sequences that are too long. It returns nil if there are none.
 func (c *packCmd) pieces(packer *pack.Packer, sequences []int64) (pieces []piece, err error) {
 	at := packer.Longest()
 	if c.At > 0 {

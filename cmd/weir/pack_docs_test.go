@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ml/weir/schedule/pack"
 )
 
-// TestPackPictures packs the sequences of docs/pack/small.txt in order and with this command, writes the
-// lengths by microbatch, and draws both steps. -update writes the files of docs/pack.
+// TestPackPictures packs the sequences of docs/pack/small.txt in order and with weir pack, writes the
+// lengths of each microbatch, and draws both steps. -update rewrites the files in docs/pack.
 func TestPackPictures(t *testing.T) {
 	t.Chdir("../../docs/pack")
 	c := &packCmd{Ranks: 4, Schedule: "1f1b", Capacity: 1, Tokens: 4096, Costs: "costs.json", Long: "refuse", Teraflops: 1, LinkRate: 1e9}

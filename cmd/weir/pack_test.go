@@ -25,7 +25,7 @@ func runPack(t *testing.T, batches string, flags ...string) (status int, list []
 	return status, list
 }
 
-// Each line is a batch. One with a sequence that is too long is refused, and the others are packed.
+// Each line is a batch. A batch with a sequence that is too long is refused, and the others are packed.
 func TestPackStream(t *testing.T) {
 	costs, _ := lengthFiles(t, nil, 0)
 	status, list := runPack(t, "300 4000 2000, 100\n\n1500 9000 700\n5 5 5 5 5 # the last one is small\n", "--costs", costs, "--tokens", "4096", "--replicas", "2")
@@ -69,7 +69,7 @@ func TestPackPieces(t *testing.T) {
 	require.Nil(t, list[0].Pieces)
 }
 
-// The page compares packing in order with the command's.
+// The page compares the command's packing with packing in order.
 func TestPackPage(t *testing.T) {
 	costs, _ := lengthFiles(t, nil, 0)
 	page := filepath.Join(t.TempDir(), "page.html")

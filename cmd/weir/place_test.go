@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/memory/placement"
 )
 
-// pinwheel is four buffers around a fifth. No order by size or time packs it.
+// pinwheel consists of four buffers around a fifth. No greedy order by size or time packs it tightly.
 const pinwheel = `id,lower,upper,size
 a,0,6,4
 b,6,10,6
@@ -55,7 +55,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// The output of -o is a layout of the printed height.
+// The layout that -o writes has the printed height.
 func TestPlaceWritesTheLayout(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.csv")
 	stdout, stderr, status := weir(pinwheel, "place", "-", "-o", path, "--json")

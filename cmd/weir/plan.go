@@ -118,9 +118,9 @@ func hasAction(plan *schedule.Plan, kind schedule.Kind, stage int) bool {
 	return false
 }
 
-// withLifetimes returns a valid plan with the lifetimes of a language model's stages, unless it has
-// lifetimes. A plan that needs transfers, or does not wait for its sends, gets them for links of the
-// capacity. The actions of a plain list become segments where they repeat.
+// withLifetimes returns a valid plan with the lifetimes of a language model's stages, unless the plan has
+// lifetimes already. It adds transfers, for links of the given capacity, to a plan that lacks them or does
+// not wait for its sends. It folds the repeating actions of plain lists into segments.
 func withLifetimes(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if plan.StageWindows != nil {
 		return plan, nil
@@ -139,7 +139,7 @@ func withLifetimes(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	return lower.Lifetimes(plan, languageModel(plan, false), 3)
 }
 
-// folded returns the plan with segments for the actions that repeat in programs that are plain lists.
+// folded returns the plan with the repeating actions of programs that are plain lists folded into segments.
 func folded(plan *schedule.Plan) *schedule.Plan {
 	short := *plan
 	short.Programs = slices.Clone(plan.Programs)

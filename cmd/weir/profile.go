@@ -93,7 +93,7 @@ func figuresFromCosts(plan *schedule.Plan, costs *simulate.Costs) []layout.Figur
 	return list
 }
 
-// inFile returns an error about a file as faults, without its kind, which the name of the file
+// inFile returns an error about a file as faults, without the text of its kind, which the name of the file
 // implies.
 func inFile(name string, err error) (found unreadable) {
 	if at, ok := errors.AsType[*diagnostic.Error](err); ok && at.Line > 0 {
@@ -105,7 +105,7 @@ func inFile(name string, err error) (found unreadable) {
 	return found
 }
 
-// layoutError rewrites an error of a layout with the flags of the command line.
+// layoutError rewrites an error of a layout in terms of the command line's flags.
 func (c *layoutFlags) layoutError(err error) error {
 	switch {
 	case err == nil:

@@ -56,8 +56,8 @@ func TestTemplatesAtFault(t *testing.T) {
 	}
 }
 
-// A profile with another number of stages than the plan is rejected, and the error suggests
-// parameters that fit.
+// A profile whose number of stages is not that of the plan is rejected. The error suggests parameters that
+// fit.
 func TestTemplatesOfOtherStages(t *testing.T) {
 	file := profileFile(t)
 	fits := func(stderr string) {
@@ -98,7 +98,7 @@ func TestTemplatesOfOtherStages(t *testing.T) {
 	require.Equal(t, misused, status)
 }
 
-// The profile given with --recompute is checked like the profile of the plan.
+// The profile given with --recompute is checked like the one given with --profile.
 func TestTemplatesThatRecompute(t *testing.T) {
 	file := profileFile(t)
 	whatIf := func(other string) (stderr string, status int) {

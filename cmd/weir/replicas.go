@@ -70,8 +70,9 @@ func (r *replicaFlags) apply(costs *simulate.Costs) *simulate.Costs {
 	return &own
 }
 
-// shareUnevenly reports whether replicas of a plan made by name may share microbatches unevenly: with
-// a microbatch less they reduce gradients in the same order. It returns nil if there is no such plan.
+// shareUnevenly reports whether some replicas of a plan made by name may have one microbatch less than
+// others: whether the plan for one microbatch less reduces gradients in the same order. It returns nil if
+// there is no such plan.
 func (m *planFlags) shareUnevenly(name string, plan *schedule.Plan) *bool {
 	fewer, microbatches := *m, plan.Microbatches-1
 	fewer.Microbatches = &microbatches

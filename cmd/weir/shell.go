@@ -71,14 +71,15 @@ func (c *completionCmd) Run(ctx *kong.Context) error {
 	if c.Shell != "zsh" {
 		return (&kongcompletion.Completion{Shell: c.Shell, Code: true}).Run(ctx)
 	}
-	// The script calls compdef, which a .zshrc without compinit lacks.
+	// The script calls compdef, which does not exist if .zshrc does not load compinit.
 	if _, err := fmt.Fprintln(ctx.Stdout, "#compdef weir\n(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }"); err != nil {
 		return err
 	}
 	if err := (&kongcompletion.Completion{Shell: c.Shell, Code: true}).Run(ctx); err != nil {
 		return err
 	}
-	// As a function of that name, which zsh loads at the first completion, it also completes.
+	// zsh may also load the script as the function _weir, at the first completion. The function must
+	// then complete.
 	_, err := fmt.Fprintln(ctx.Stdout, `[[ $funcstack[1] != _weir ]] || ${_comps[weir]}`)
 	return err
 }
@@ -91,7 +92,8 @@ func complete(parser *kong.Kong) {
 		kongcompletion.WithPredictor("file", posener.PredictFiles("*")))
 }
 
-// release is the version of a source distribution, which has no repository to tell it. The linker sets it.
+// release is the version of a build from a source distribution, which has no repository that states the
+// version. The linker sets it.
 var release string
 
 // version returns the version, the version of Go, and the platform.

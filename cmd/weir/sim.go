@@ -63,7 +63,8 @@ type simulatedRank struct {
 	Exchanged     *exchanged       `json:"exchanged,omitempty"`
 }
 
-// exchanged holds what the replicas of a rank exchange. Waits are those that nothing hides.
+// exchanged holds the times of the transfers between a rank's replicas. Waits are the times that no
+// computation hides.
 type exchanged struct {
 	Unshards      int64   `json:"unshards"`
 	GatheredBytes int64   `json:"gathered_bytes"`
@@ -107,8 +108,7 @@ func (c *simCmd) Run(s *streams) error {
 	return nil
 }
 
-// lacksQuantize reports whether copies of weights have costs but the plan has no action that
-// makes them.
+// lacksQuantize reports whether the costs contain copies of weights that no action of the plan makes.
 func lacksQuantize(plan *schedule.Plan, costs *simulate.Costs) bool {
 	for stage := range plan.Placement.Stages() {
 		if hasAction(plan, schedule.Quantize, stage) {

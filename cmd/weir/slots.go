@@ -220,7 +220,7 @@ type slotsDiff struct {
 	Changes  []slotsMove `json:"changes"`
 }
 
-// slotsMove is a pool whose number of slots has changed.
+// slotsMove describes a pool whose number of slots has changed.
 type slotsMove struct {
 	slots.Pool
 	Was int `json:"was"`
@@ -284,7 +284,7 @@ func (c *slotsCmd) old(s *streams) (*slots.Table, error) {
 	return c.table(costs, plan)
 }
 
-// named is a name for errors of a file.
+// named is the name of a file, for errors.
 type named string
 
 // Name returns the name.

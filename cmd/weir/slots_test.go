@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSlots checks the exit status and the output of each use of the command: a table, its comparison with
-// a plan and with a file, and its verification.
+// TestSlots checks the exit status and the output of each use of the command: printing a table, comparing
+// it with a plan or a file, and verifying it.
 func TestSlots(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write := func(name, text string) { require.NoError(t, os.WriteFile(name, []byte(text), 0o644)) }
@@ -26,7 +26,7 @@ func TestSlots(t *testing.T) {
 	for _, c := range []struct {
 		args   string
 		status int
-		says   string // on either output
+		says   string // on standard output or standard error
 	}{
 		{"zb-v --runtime pytorch --evaluation --against table.json", good, "slots, before"},
 		{"zb-v --runtime pytorch --evaluation --verify table.json", good, "ok: no slot"},

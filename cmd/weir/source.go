@@ -30,8 +30,8 @@ type runtimeFlag struct {
 	Runtime string `help:"The runtime of the plan: weir, whose ranks wait at a receive, or pytorch, whose ranks post it and wait in the computation that needs it; pytorch-2.9 to pytorch-2.15-edge are versions over NCCL, in which a transfer can hold up others (docs/pytorch.md). auto is pytorch for PyTorch's CSV, the file's runtime for the text and plan forms, and weir for all others." group:"Plan:" enum:"auto,weir,pytorch,pytorch-2.9,pytorch-2.14,pytorch-2.14-direction,pytorch-2.15,pytorch-2.15-lazy,pytorch-2.15-edge" default:"auto"`
 }
 
-// read returns the plan for the runtime of the flag, and its file. If the plan is made by
-// name, the file is nil, and copies and transfers follow the flags.
+// read returns the plan for the runtime that the flag selects, and its file. For a plan made by name the
+// file is nil, and the flags decide which copies and transfers the plan has.
 func (c *source) read(s *streams, m runtimeFlag) (*schedule.Plan, *format.File, error) {
 	plan, file, err := c.load(s)
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *timedPlan) provenPlan(s *streams) (*schedule.Plan, *simulate.Costs, err
 	return plan, c.apply(costs), nil
 }
 
-// load returns the plan in the file, or the one that the schedule's rule makes.
+// load returns the plan in the file, or the plan that the rule of the named schedule makes.
 func (c *source) load(s *streams) (*schedule.Plan, *format.File, error) {
 	if c.Capacity != nil && *c.Capacity < schedule.Unlimited {
 		return nil, nil, usage("--capacity %d: give 0 or more, or -1 for no limit", *c.Capacity)
@@ -203,9 +203,8 @@ func located(plan *schedule.Plan, file *format.File, err error) error {
 	return found
 }
 
-// predecessor finds the action after which a missing one belongs: the action of its stage and
-// kind for the last microbatch before its own, within the part of a program that a file may
-// write out.
+// predecessor finds the action after which a missing action belongs: the one of the same stage and kind for
+// the closest earlier microbatch. It searches only as much of a program as a file could contain.
 func predecessor(plan *schedule.Plan, f *check.Fault) (found schedule.Action, at int64, ok bool) {
 	if f.Code != check.Missing || f.Rank < 0 {
 		return found, 0, false
@@ -235,8 +234,8 @@ func hints(file *format.File) (found faults) {
 	return found
 }
 
-// releasedWeights describes a plan with actions that its file lacks.
+// releasedWeights tells the user that the plan has releases of weights that its file lacks.
 const releasedWeights = "a stage's last backward releases its weights, as in PyTorch 2.9, whose files lack the last RESHARD"
 
-// oldLetters describes how a file was read.
+// oldLetters tells the user that the file was read as one with old letters.
 const oldLetters = "The letters are read as those of 2024, B the input gradient and BW the full backward"

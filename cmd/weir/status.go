@@ -21,7 +21,7 @@ type statusCmd struct {
 type processStatus struct {
 	Process int          `json:"process"`
 	Text    string       `json:"text"`
-	Report  *hang.Report `json:"report,omitempty"` // of weir hang, if the process leads a job
+	Report  *hang.Report `json:"report,omitempty"` // the diagnosis of weir hang, if the process leads a job
 }
 
 // Help returns the text that is printed below the flags.

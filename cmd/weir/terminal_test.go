@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Control characters in names, flags and files are shown to the terminal and not sent to it,
-// wherever they are printed.
+// Wherever names, flags and contents of files are printed, their control characters are quoted and not sent
+// to the terminal.
 func TestTerminalIsNotCommanded(t *testing.T) {
 	const hostile = "a\x1b[31m\u009b1m\r\u202e\x07"
 	dir := t.TempDir()

@@ -146,11 +146,11 @@ func (c *traceCmd) draw(s *streams, r *timing.Report) error {
 type suggestion struct {
 	Name     string `json:"name"`
 	Makespan int64  `json:"makespan"`  // simulated
-	InFlight int64  `json:"in_flight"` // the most microbatches in flight on a rank of the run, once for each stage that holds one; -1 if bytes are known
+	InFlight int64  `json:"in_flight"` // the maximum number of microbatches in flight on a rank of the run, where each stage that holds one counts; -1 if bytes are known
 }
 
-// suggest searches for the fastest order that needs no more memory than the run. If the bytes are
-// unknown, memory is the number of microbatches in flight.
+// suggest searches for the fastest order that needs no more memory than the run. If the costs have no
+// bytes, it measures memory in microbatches in flight.
 func suggest(r *timing.Report) (*suggestion, error) {
 	out := &suggestion{InFlight: -1}
 	if r.Plan.Mode != schedule.Training || r.Plan.Placement.Copies > 1 || r.Plan.Slices > 1 {
@@ -205,7 +205,7 @@ func (b *suggestion) print(w io.Writer, r *timing.Report) {
 // span formats a time in nanoseconds.
 func span(ns int64) string { return units.Seconds(float64(ns) / 1e9) }
 
-// slow describes the rank or the link that holds the step up, if one does.
+// slow describes the rank or the link that delays the step, if there is one.
 func slow(r *timing.Report) string {
 	switch s := r.Straggler; {
 	case s == nil:

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// documentedRun returns the steps of docs/trace: 1F1B, rank 2 slow, times that vary.
+// documentedRun returns the steps in docs/trace: 1F1B with varying times, and with a slow rank 2.
 func documentedRun(t *testing.T) *tracetest.Steps {
 	p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 8})
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestTraceFiles(t *testing.T) {
 	}
 }
 
-// Costs that are written lead sim to the measured makespan, and choose reads them.
+// With the costs that weir trace writes, weir sim computes the measured makespan. weir choose reads them, too.
 func TestTrace(t *testing.T) {
 	folder := t.TempDir()
 	costs, page := filepath.Join(folder, "costs.json"), filepath.Join(folder, "page.html")
@@ -106,7 +106,7 @@ func TestTrace(t *testing.T) {
 	require.Contains(t, stderr, "no stage has saved bytes")
 }
 
-// A trace that deviates from its plan is reported with the place, and errors say how to mend the input.
+// The report names the location at which a trace deviates from its plan, and errors say how to correct the input.
 func TestTraceStatus(t *testing.T) {
 	folder := t.TempDir()
 	plan, _, _ := weir("", "plan", "gpipe", "--ranks", "4", "--microbatches", "8")

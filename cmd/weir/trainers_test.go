@@ -87,7 +87,7 @@ func TestTrainers(t *testing.T) {
 	}
 }
 
-// TestConvertMendsFiles: what PyTorch's loader refuses is gone once a form is asked for.
+// TestConvertMendsFiles checks that PyTorch's loader no longer refuses a file that was rewritten in a requested form.
 func TestConvertMendsFiles(t *testing.T) {
 	for file, want := range map[string]string{
 		"\ufeff0F0,0B0\n\n": "0F0,0B0\n",
