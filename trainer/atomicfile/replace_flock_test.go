@@ -17,8 +17,7 @@ import (
 	"github.com/weir-ml/weir/trainer/atomicfile"
 )
 
-// TestMain is also the writer of TestReplaceSweeps: a process that replaces a file and pauses
-// in the middle.
+// TestMain also runs the writer of TestReplaceSweeps, a process that pauses while it replaces a file.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("OUTFILE_TEST_WRITER"); path != "" {
 		err := atomicfile.Replace(path, func(w io.Writer) error {

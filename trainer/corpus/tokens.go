@@ -25,7 +25,7 @@ var ErrTokens = errors.New("not a whole file of tokens")
 //
 // A Tokens is safe for concurrent use, except for Close.
 type Tokens struct {
-	file   *os.File // to check its length
+	file   *os.File // for checking its length
 	mapped *mmap.ReaderAt
 	start  int64 // of token 0
 	width  int   // bytes per token

@@ -22,8 +22,8 @@ type whole struct{ stages.Stage[kernels.Buffer] }
 
 func (w whole) Unwrap() stages.Stage[kernels.Buffer] { return w.Stage }
 
-// A stage that does not split its backward has only a time of B, and a frozen stage only one of
-// I. Its sizes equal those of a stage that splits its backward.
+// A stage that does not split its backward has only a time for B, and a frozen stage only one for I. Their
+// sizes equal those of a stage that splits its backward.
 func TestMeasureWhole(t *testing.T) {
 	measure := func(change func([]stages.Stage[kernels.Buffer])) ([]simulate.StageCosts, error) {
 		dev, err := kernels.NewHost(kernels.HostConfig{})
@@ -83,7 +83,8 @@ func TestMeasureWhole(t *testing.T) {
 	require.ErrorContains(t, err, "costs: Source or Largest is nil")
 }
 
-// The sizes that a transformer's stages save and send are exact for every length, and its times grow with it.
+// The number of bytes that a transformer's stages save and send is exact for every length, and their times
+// grow with the length.
 func TestMeasureLengths(t *testing.T) {
 	dev, err := kernels.NewHost(kernels.HostConfig{})
 	require.NoError(t, err)

@@ -28,8 +28,8 @@ type splitMeter[T any] struct {
 	split stages.SplitBackward[T]
 }
 
-// newMeter wraps a stage. The second result is the stage to run, which splits its backward if
-// the given stage does.
+// newMeter wraps a stage. The second result is the stage to run; it splits its backward if the wrapped
+// stage does.
 func newMeter[T any](stage stages.Stage[T], space memory.Space[T]) (*meter[T], stages.Stage[T]) {
 	quantizer, _ := stages.As[stages.Quantizer[T]](stage)
 	m := &meter[T]{Stage: stage, quantizer: quantizer, space: space, took: map[schedule.Kind][]time.Duration{}}

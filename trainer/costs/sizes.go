@@ -16,9 +16,9 @@ type level struct {
 // already set. It derives them from the live bytes before each action of one microbatch with a
 // split backward, and after the last action.
 //
-// A stage that keeps a result of another stage, such as its input, counts it as saved from then
-// on: F and I release their arguments, and save as much. One half of the FP8 copies of its
-// weights is for the forward pass and one, of the same size, for the backward pass.
+// If a stage keeps a result of another stage, such as its input, the bytes count as saved by this stage
+// from then on: F or I releases its argument and saves the same number of bytes. Half of the bytes of the
+// FP8 copies of its weights are for the forward, and half for the backward.
 func sizes(stages []simulate.StageCosts, levels []level) {
 	for i, before := range levels[:len(levels)-1] {
 		s := before.action.Stage()

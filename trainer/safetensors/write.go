@@ -196,7 +196,7 @@ func buildHeader(metadata map[string]string, tensors []Tensor) ([]byte, error) {
 	return b, nil
 }
 
-// appendJSON appends a value, whose strings must be valid UTF-8: Marshal cannot fail then.
+// appendJSON appends a value whose strings must be valid UTF-8, so that Marshal cannot fail.
 func appendJSON(b []byte, value any) []byte {
 	text, _ := json.Marshal(value)
 	return append(b, text...)

@@ -25,14 +25,14 @@ type Search struct {
 	Setup     Setup   // the search varies its Microbatch, and with a Model its Recompute
 	Ranks     int
 	Sequences int   // per step and replica
-	Memory    int64 // upper bound for a rank, allowance included; 0 is no bound
+	Memory    int64 // memory limit of a rank, including the allowance; 0 means no limit
 	// Speed is the floating-point operations per second of a rank, Bandwidth the bytes per second
 	// of a link.
 	Speed, Bandwidth float64
-	FarRate          float64 // bytes per second of a rank to far memory, and back; 0 is no far memory
+	FarRate          float64 // bytes per second between a rank and its far memory, in each direction; 0 means no far memory
 	Capacity         int
 	Only             []string  // names of the allowed schedules; nil allows all, and searched orders too
-	Deadline         time.Time // no trial starts after it, except the first; zero is no deadline
+	Deadline         time.Time // no trial except the first starts after it; zero means no deadline
 }
 
 // Option is a training configuration that fits.
@@ -53,7 +53,7 @@ const (
 	maxTried = 12      // combinations of stages, recompute and microbatch passed to choose
 	maxLaid  = 8       // plans laid out per combination
 	maxKept  = 3       // fitting plans kept per combination
-	maxCut   = 1 << 25 // product of ranks, layers and layers, which a cut takes time for
+	maxCut   = 1 << 25 // ranks times the square of the layers, to which the time of a cut is proportional
 )
 
 // trial is a combination of stages, recompute and microbatch, before a schedule is chosen.
@@ -66,9 +66,9 @@ type trial struct {
 	busiest int64 // time of the longest stage in a step, times the stages of a rank
 }
 
-// Best returns the Pareto front of simulated time and peak, fastest first, the number of
-// combinations tried, and the number of all combinations. Every option is checked and laid out.
-// Errors about the arguments wrap ErrModel or ErrSetup. An empty front means that no option fits.
+// Best returns the Pareto front of simulated time and peak, fastest first, with the number of combinations
+// that it tried and the number that there are. Every option is checked and laid out. Errors about the
+// arguments wrap ErrModel or ErrSetup. An empty front means that no option fits.
 func Best(ctx context.Context, s Search) (front []Option, tried, all int, err error) {
 	if s.Pieces != nil {
 		if s.Setup, err = s.Pieces.Adapt(s.Setup); err != nil {
@@ -115,7 +115,7 @@ func Best(ctx context.Context, s Search) (front []Option, tried, all int, err er
 // stage, alternating between the kinds of recompute, since only one kind may fit.
 func (s *Search) trials() (list []trial, err error) {
 	kinds := []Recompute{{}, {Groups: []string{"norm", "activation"}}, {All: true}}
-	if s.Pieces != nil { // which say themselves what is computed again
+	if s.Pieces != nil { // a profile already states what is recomputed
 		kinds = kinds[:1]
 	}
 	for _, r := range kinds {
@@ -150,7 +150,7 @@ func (s *Search) layers() int {
 	return s.Model.Layers
 }
 
-// price cuts the layers, unless the trial has a cut, and sets the costs of the stages.
+// price cuts the layers into stages, unless the trial has a cut, and sets the costs of the stages.
 func (s *Search) price(t *trial) (err error) {
 	if s.Pieces != nil {
 		if t.cut, err = s.Pieces.Cut(t.setup, nil, t.stages); err != nil {
@@ -254,15 +254,15 @@ func (m *Model) active(p Module, s *Setup) (n int64) {
 	return n
 }
 
-// cutLayers cuts the layers over stages so that the longest stage is as short as possible, by
-// dynamic programming over the layers. The least sum of squares breaks ties.
+// cutLayers divides the layers among the stages so that the slowest stage is as fast as possible, by
+// dynamic programming over the layers. Among equal cuts, it takes the one with the smallest sum of squares.
 func cutLayers(parts []simulate.StageCosts, layers, stages int) []int {
 	sum := make([]float64, len(parts)+1) // of the times of the parts before each one
 	for i, c := range parts {
 		sum[i+1] = sum[i] + float64(c.F+c.I+c.W)
 	}
-	// The best cut of the layers before to over the stages up to one, whose last stage begins at from;
-	// longest is infinite if there is none.
+	// The best cut of the layers before index to into the stages up to this one, whose last stage
+	// begins at layer from. longest is infinite if there is no cut.
 	type best struct {
 		longest, squares float64
 		from             int
@@ -284,7 +284,7 @@ func cutLayers(parts []simulate.StageCosts, layers, stages int) []int {
 				} else {
 					before = table[stage-1][from]
 				}
-				if last { // and this one all parts after the layers.
+				if last { // and the last stage has all modules after the layers.
 					end = len(parts)
 				}
 				length := sum[end] - sum[begin]
@@ -354,8 +354,8 @@ func (s *Search) offloaded(from *simulate.Costs, shape *layout.ShapeProfile, awa
 	return &costs
 }
 
-// slotsOf returns a plan of choose.Choose, which names slot 0 for every stage that it offloads, with
-// the slots of a profile; nil if such a stage has none.
+// slotsOf replaces the slots in a plan of choose.Choose, which names slot 0 for every stage that it
+// offloads, with those of a profile. It returns nil if an offloaded stage has no slots.
 func slotsOf(plan schedule.Plan, profile *layout.Profile, share float64) *schedule.Plan {
 	away := profile.OffloadSlots(&plan.Placement, share)
 	for stage, set := range plan.OffloadSlots {
@@ -369,8 +369,8 @@ func slotsOf(plan schedule.Plan, profile *layout.Profile, share float64) *schedu
 	return &plan
 }
 
-// options returns the Pareto front of choose.Choose, laid out: plans that offload a share of the
-// saved bytes of a profile, or with a share of 0 those that do not offload.
+// options lays out the plans on the Pareto front of choose.Choose and returns them. The plans offload the
+// given share of the saved bytes of a profile, or nothing if the share is 0.
 func (s *Search) options(ctx context.Context, t *trial, r *choose.Request, share float64, profile *layout.Profile) (options []Option, err error) {
 	choice, err := choose.Choose(*r)
 	if err != nil && !errors.Is(err, choose.ErrNone) {

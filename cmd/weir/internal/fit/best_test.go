@@ -68,8 +68,8 @@ func TestCutIsBest(t *testing.T) {
 	}
 }
 
-// TestBest: every option of the front fits, none is beaten by another one, the cut is uneven,
-// since the head costs as much as three layers, and a search that is out of time tries one.
+// TestBest checks that every option of the front fits and that none beats another; that the cut is uneven,
+// because the head costs as much as three layers; and that a search without time left makes one trial.
 func TestBest(t *testing.T) {
 	c, err := fit.Read(strings.NewReader(configs["Llama-3-8B"]), nil)
 	require.NoError(t, err)

@@ -11,9 +11,9 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// Compose returns the profile of a model whose stages have the given layers. The first stage reads
-// the tokens of an entry and the last stage its labels, both until the end of the backward. tokens
-// and labels are their sizes in bytes.
+// Compose returns the profile of a model whose stages have the given layers. The first stage reads the
+// tokens of an entry, and the last stage its labels, until the end of the backward. tokens and labels are
+// their sizes in bytes.
 func Compose(stages [][]Layer, tokens, labels int64, v Sizes) (*layout.Profile, error) {
 	p := &layout.Profile{Parts: []string{"tokens", "labels"}}
 	shape := layout.ShapeProfile{Name: "formulas"}
@@ -140,7 +140,7 @@ func call(layers []Layer, refs [][]layout.Ref, action Action, whole bool) *layou
 			if !lent && t.Born.Action == action {
 				add(t.Born.Step, layout.Alloc)
 			}
-			if ref.Kind != layout.Own { // The runner lends it for one action; a stage that needs it for longer retains it.
+			if ref.Kind != layout.Own { // The runner lends it for one action. A stage that needs it for longer retains it.
 				lentIn := F
 				if t.Role == Gradient {
 					lentIn = I

@@ -18,8 +18,9 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// The layers of this repository's transformer, in float32: s is tokens, h the width, a the
-// heads, y and z the workspaces of attention, v the words in a tile of logits.
+// The layers of this repository's transformer in float32. s is the number of tokens, h the width, a the
+// number of heads, y and z the sizes of attention's workspaces, and v the number of words in a tile of
+// logits.
 func ownLayers() (embedding, block, head fit.Layer) {
 	at := func(a fit.Action, step int) fit.Moment { return fit.Moment{Action: a, Step: step} }
 	tensor := func(name string, bytes fit.Formula, class memory.Class, born, freed fit.Moment, b int) fit.Tensor {
@@ -84,7 +85,7 @@ func TestComposedIsRecorded(t *testing.T) {
 			tile := host.HeadWorkspace(tokens, cfg.Width, cfg.Vocabulary)
 			require.NoError(t, host.Close())
 			stages := make([][]fit.Layer, c.stages)
-			for stage := range stages { // cut like the profile, by the names of its parameters
+			for stage := range stages { // cut in the same way as the profile, whose parameters have names
 				for _, p := range parts(profile, stage) {
 					stages[stage] = append(stages[stage], map[string]fit.Layer{"embedding": embedding, "head": head, "block": block}[p])
 				}

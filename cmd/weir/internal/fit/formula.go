@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
-// Formula is a number of bytes: a sum of products of numbers and of the sizes below, such as
-// "e*s*b*h/q + 4*s*b/q". Each term is multiplied out first, then divided and rounded up.
+// Formula is a number of bytes: a sum of products of numbers and of the sizes below, such as "e*s*b*h/q +
+// 4*s*b/q". Each product is computed first, then divided and rounded up.
 //
 //	s  tokens of a sequence on a rank      b  sequences of a microbatch
 //	e  bytes of an element                 h  hidden size

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/internal/formats/jsonfile"
 )
 
-// family is a supported value of model_type, as transformers 5.24 has its class.
+// family describes a supported value of model_type, following its configuration class in transformers 5.24.
 type family struct {
 	defaults string // values of absent keys, as KEY=VALUE; null is None
 	aliases  string // other names of keys, as OTHER=KEY: the class's attribute_map
@@ -108,12 +108,12 @@ func Families() []string { return slices.Sorted(maps.Keys(families)) }
 // notJSON matches a string, which is kept, or a number that Python writes and JSON does not have.
 var notJSON = regexp.MustCompile(`"(\\.|[^"\\])*"|-?\b(NaN|Infinity)\b`)
 
-// languages are the members that have the language model of a model with several parts.
+// languages lists the names under which a multimodal config has its language model.
 var languages = []string{"text_config", "llm_config", "language_config"}
 
-// object reads the members of an object into the values. If one of them has the language model of a
-// model with several parts, its members become the values, and the members beside it are kept as
-// those of the outer object, if outer is set.
+// object reads the members of a JSON object into the values. If one of them is the language model of a
+// multimodal config, the members of that object become the values. If outer is set, those of the outer
+// object are kept as well.
 func (v *values) object(text []byte, outer bool) *jsonfile.Error {
 	valid := notJSON.ReplaceAllFunc(text, func(word []byte) []byte { // of the same length
 		if word[0] == '"' {
@@ -142,9 +142,9 @@ func (v *values) object(text []byte, outer bool) *jsonfile.Error {
 	return fault
 }
 
-// tied returns whether the head shares the table of the embedding. The class of a model with several
-// parts decides whether its own key counts or that of the language model, so they must agree, and
-// without its own key the value is named as assumed.
+// tied reports whether the head shares the table of the embedding. In a multimodal config, it depends on
+// the model's class whether its own key counts or that of the language model. Therefore the two must agree,
+// and if the config's own key is absent, the value is listed as assumed.
 func (v *values) tied() bool {
 	const key = "tie_word_embeddings"
 	inner, given := v.raw[key]

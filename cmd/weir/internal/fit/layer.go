@@ -64,7 +64,7 @@ const (
 	Back          // gradient of the input, handed to the previous layer by I
 )
 
-// kept returns a tensor that F allocates and I or W frees. step is its release in a whole backward.
+// kept returns a tensor that F allocates and I or W frees. A whole backward frees it at the given step.
 func kept(name string, bytes Formula, born int, freed Moment, step int) Tensor {
 	return Tensor{Name: name, Bytes: bytes, Class: memory.Saved, Born: Moment{F, born}, Freed: freed, B: step}
 }
@@ -77,13 +77,13 @@ func scratch(name string, bytes Formula, action Action, born, freed int) Tensor 
 	return Tensor{Name: name, Bytes: bytes, Class: memory.Workspace, Born: Moment{action, born}, Freed: Moment{action, freed}}
 }
 
-// carried returns a gradient that I leaves for W. step is its release in a whole backward.
+// carried returns a gradient that I leaves for W. A whole backward frees it at the given step.
 func carried(name string, bytes Formula, born, step int) Tensor {
 	return Tensor{Name: name, Bytes: bytes, Class: memory.Carry, Born: Moment{I, born}, Freed: Moment{W, 1}, B: step}
 }
 
-// again returns the layer with recompute: the recomputed tensors are freed in the forward and
-// allocated again at the beginning of the backward.
+// again returns the layer with recompute: the forward frees the recomputed tensors, and the backward
+// allocates them again when it begins.
 func (l Layer) again(r Recompute) Layer {
 	if !r.All && len(r.Groups) == 0 {
 		return l

@@ -9,9 +9,9 @@ import (
 )
 
 // ByLength returns the costs of the stages of a model, in nanoseconds and bytes, as functions of the
-// sequences' lengths: the formulas of Best at three lengths, and checked at a fourth. Without a cut, the
-// layers are cut so that the longest stage is as short as possible for sequences of Setup.Sequence tokens.
-// Only Model, Setup, Speed and Bandwidth of the search matter.
+// sequences' lengths. It fits them to the formulas of Best at three lengths, and checks them at a fourth.
+// Without a cut, the layers are cut so that the longest stage is as short as possible for sequences of
+// Setup.Sequence tokens. Only Model, Setup, Speed and Bandwidth of the search matter.
 func (s *Search) ByLength(stages int, cut []int) (*simulate.Costs, []int, error) {
 	own := *s
 	s = &own
@@ -31,8 +31,8 @@ func (s *Search) ByLength(stages int, cut []int) (*simulate.Costs, []int, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	// Lengths h, 2h and 3h determine a polynomial of the second degree, and 5h checks it. All are multiples
-	// of what shares a sequence.
+	// Lengths h, 2h and 3h determine a polynomial of degree two, and 5h checks it. All are multiples of
+	// the number of ranks that share a sequence.
 	h := 1 << 13 * s.Setup.Context * s.Setup.Tensor
 	var at [4][]simulate.StageCosts // by length and stage
 	for n, times := range [...]int{1, 2, 3, 5} {

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule/lengths"
 )
 
-// The costs of a model by length are those of its formulas at any length.
+// The costs of a model as functions of length agree with its formulas at every length.
 func TestCostsByLength(t *testing.T) {
 	for _, precision := range []fit.Precision{fit.BF16, fit.FP8} {
 		for _, recompute := range []fit.Recompute{{}, {All: true}} {

@@ -24,9 +24,10 @@ const maxEvents = 1 << 16
 // stages. FromSnapshots also returns the resident bytes of each stage: the bytes that are live at
 // the end of the trace.
 //
-// A trace does not record where the backward begins. FromSnapshots assumes that the forward ends
-// when most bytes are live, and that all of these are saved, so peaks of several microbatches are
-// upper bounds. A trace does not record transfers between stages either, and the profile has none.
+// A trace does not record where the backward begins. FromSnapshots assumes that the forward ends when the
+// number of live bytes is highest, and that all of these bytes are saved. Peaks of several microbatches are
+// therefore upper bounds. A trace does not record transfers between stages either, and the profile has
+// none.
 func FromSnapshots(list []*snapshot.Snapshot, stages int) (*layout.Profile, []int64, error) {
 	if len(list) != 1 && len(list) != stages {
 		return nil, nil, diagnostic.Errorf(ErrSnapshot, "there are %d snapshots for %d stages: give one for each stage, or one for all", len(list), stages)
@@ -56,7 +57,7 @@ func measured(snap *snapshot.Snapshot) (*layout.StageProfile, error) {
 		return nil, diagnostic.Errorf(ErrSnapshot, "it has no trace: call torch.cuda.memory._record_memory_history before the step")
 	}
 	trace := snap.Traces[0]
-	pairs := map[int]int{} // indices of a buffer's allocation and release, both ways
+	pairs := map[int]int{} // from the index of a buffer's allocation to that of its release, and back
 	open := map[int64]int{}
 	for i := range trace {
 		switch e := &trace[i]; e.Action {
@@ -73,7 +74,7 @@ func measured(snap *snapshot.Snapshot) (*layout.StageProfile, error) {
 		return nil, diagnostic.Errorf(ErrSnapshot, "its trace allocates and frees %d buffers: record one microbatch, with 1 to %d", n, maxEvents)
 	}
 	events := slices.Sorted(maps.Keys(pairs))
-	turn := 0 // the event after which most bytes are live
+	turn := 0 // the event after which the number of live bytes is highest
 	var live, most int64
 	for _, i := range events {
 		if pairs[i] < i {

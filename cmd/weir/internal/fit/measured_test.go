@@ -36,7 +36,7 @@ func TestFromSnapshots(t *testing.T) {
 	require.Equal(t, []int64{12345}, resident)
 	require.Equal(t, "forward, model.py:3", profile.Shapes[0].Stages[0].Buffers[0].Name)
 	const logits = 2 * 128 * 100
-	for n := range int64(4) { // gpipe: n further microbatches keep the bytes that are live at the peak of one
+	for n := range int64(4) { // with gpipe, each of n further microbatches keeps as many bytes as are live at the peak of one
 		plan := planOf(t, "gpipe", 1, 1, int(n)+1)
 		want := laid(t, plan, composed, 0).Ranks[0].Peak.Bytes
 		require.Equal(t, want+n*logits, laid(t, plan, profile, 0).Ranks[0].Peak.Bytes, "logits that F frees are taken to be kept")

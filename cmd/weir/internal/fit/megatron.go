@@ -53,8 +53,8 @@ func (v *values) megatron(text string, set []string) (*Config, error) {
 // isFalse reports whether a word turns a flag without a value off.
 func isFalse(word string) bool { return strings.EqualFold(word, "false") }
 
-// on reports whether a flag without a value is given. Any word that follows it is
-// ignored, except false.
+// on reports whether a flag without a value is given. It ignores a word that follows the flag, unless the
+// word is false.
 func (v *values) on(name string) bool {
 	if several := v.several[name]; !v.read[name] && slices.ContainsFunc(several, isFalse) {
 		for i, one := range several {
@@ -135,8 +135,8 @@ func (v *values) megatronExperts(m *Model) {
 	m.Sparse = list
 }
 
-// layerList parses a list of Python, such as [0,1,1] or ([0]*3+[1]*58), in which 1 is a layer with
-// experts, and returns it with the text behind it.
+// layerList parses a Python list, such as [0,1,1] or ([0]*3+[1]*58), in which 1 stands for a layer with
+// experts. It returns the list and the text that follows it.
 func layerList(text string, depth int) (list []bool, rest string) {
 	text = strings.ReplaceAll(text, " ", "")
 	for depth < maxNested {
@@ -176,8 +176,8 @@ func layerList(text string, depth int) (list []bool, rest string) {
 	return nil, "too deep"
 }
 
-// fused are flags that show that attention is fused: Megatron-LM had them only since it computes
-// attention with TransformerEngine by default, or they ask for it.
+// fused lists flags that imply fused attention: they request it, or they are newer than Megatron-LM's use
+// of TransformerEngine's attention by default.
 var fused = []string{"use-flash-attn", "use-mcore-models", "fp8-format", "multi-latent-attention", "mtp-num-layers", "recompute-modules", "expert-tensor-parallel-size", "num-virtual-stages-per-pipeline-rank", "moe-router-enable-expert-bias"}
 
 // megatronSetup sets the training setup, the virtual stages and the keys that are read.

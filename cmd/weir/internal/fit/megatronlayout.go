@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// MegatronLayout writes a cut as Megatron-LM's --pipeline-model-parallel-layout: E, t, m and L are
-// the embedding, a layer, a layer that predicts further tokens, and the loss. The stages are in
-// the order of the model. All further layers are on one stage; 0 is the last one.
+// MegatronLayout writes a cut in the form of Megatron-LM's --pipeline-model-parallel-layout, where E, t, m
+// and L stand for the embedding, a layer, a layer that predicts further tokens, and the loss. The stages
+// are in the order of the model. further is the stage of the layers that predict further tokens; 0 means
+// the last stage.
 func MegatronLayout(cut []int, further, furtherStage int) string {
 	var stages []string
 	for stage, layers := range cut {
@@ -33,7 +34,7 @@ var (
 	layoutTimes = regexp.MustCompile(`(.)\*(\d+)`)
 )
 
-// maxLayout is the most characters of a layout that is written out.
+// maxLayout is the maximum number of characters of a layout after expanding its repetitions.
 const maxLayout = 4 * maxLayers
 
 // megatronLayout reads --pipeline-model-parallel-layout, as parse_str_to_list and validate_layer_layout of

@@ -19,7 +19,7 @@ type Model struct {
 	HeadDim    int // width of a query, a key and a value
 	FFN        int // inner width of a dense layer; 0 if all layers have experts
 	Vocabulary int
-	Padding    int // the vocabulary is padded to a multiple of it and of the tensor parallel size; 0 is 1
+	Padding    int // the vocabulary is padded to a multiple of this number times the tensor parallel size; 0 means 1
 
 	Gated     bool // the MLP has two input matrices, as in SwiGLU
 	Tied      bool // the head shares the table of the embedding
@@ -39,13 +39,13 @@ type Model struct {
 	TopK         int
 	ExpertFFN    int
 	ExpertBias   bool   // experts have biases, besides the shared one
-	SharedFFN    int    // inner width of the experts that every token visits; 0 is none
+	SharedFFN    int    // inner width of the shared experts, which process every token; 0 means none
 	SharedGate   bool   // a gate weighs the shared expert
 	RouterBias   bool   // the router has a bias for each expert
 	RouterBuffer bool   // the router has a correction for each expert, which is not trained but counted
 	Sparse       []bool // by layer; nil is none
 
-	Latent *Latent // attention with compressed queries, keys and values; nil is none
+	Latent *Latent // attention with compressed queries, keys and values; nil if the model has none
 	MTP    int     // layers that predict further tokens, after the last one
 }
 
@@ -53,8 +53,8 @@ type Model struct {
 type Latent struct {
 	Query int // compressed queries; 0 if queries are not compressed
 	KV    int // compressed keys and values
-	Nope  int // a head's query and key, the part without position
-	Rope  int // a head's query and the key that all heads share, the part with position
+	Nope  int // width of the part of a head's query and key without position
+	Rope  int // width of the part of a head's query, and of the key that all heads share, with position
 	Value int // a head's value
 }
 
@@ -121,7 +121,7 @@ func (f *faults) refuse(wrong bool, format string, args ...any) {
 	}
 }
 
-// size adds a fault if a number is out of bounds, and reports whether it is within them.
+// size adds a fault if a number is out of bounds. It reports whether the number is valid.
 func (f *faults) size(name string, n, low, high int) bool {
 	f.refuse(n < low || n > high, "%s is %d: give %d to %d", name, n, low, high)
 	return n >= low && n <= high

@@ -213,8 +213,8 @@ func prediction(t *testing.T, config, name string, ranks, stages int, setup fit.
 	return out
 }
 
-// TestRanksAddUp expects every parameter once over the ranks of a pipeline, and every share of
-// it over the ranks of tensor and expert parallelism.
+// TestRanksAddUp expects that the ranks of a pipeline together have every parameter once, and the ranks of
+// tensor and expert parallelism every share of it.
 func TestRanksAddUp(t *testing.T) {
 	for name, config := range configs {
 		c, err := fit.Read(strings.NewReader(config), nil)
@@ -235,8 +235,8 @@ func TestRanksAddUp(t *testing.T) {
 	require.EqualValues(t, 32*3*4096*14336*7, whole-half, "seven of eight experts are elsewhere")
 }
 
-// TestRecompute: full recompute keeps only a layer's input, groups of recompute drop only their
-// tensors, and a list of stages limits recompute to these stages.
+// TestRecompute checks that full recompute keeps only the input of a layer, that a recompute group drops
+// only its own tensors, and that a list of stages limits recompute to these stages.
 func TestRecompute(t *testing.T) {
 	peak := func(r fit.Recompute, unfused bool) []int64 {
 		var list []int64
@@ -247,7 +247,7 @@ func TestRecompute(t *testing.T) {
 	}
 	none, full := peak(fit.Recompute{}, false), peak(fit.Recompute{All: true}, false)
 	some, first := peak(fit.Recompute{Groups: []string{"norm", "activation"}}, false), peak(fit.Recompute{All: true, Stages: []int{0}}, false)
-	const sh = 2 * 4096 * 4096 // bytes of a sequence's hidden states
+	const sh = 2 * 4096 * 4096 // size of a sequence's hidden states, in bytes
 	require.Equal(t, []int64{full[0], none[1], none[2], none[3]}, first)
 	require.Less(t, full[0], some[0])
 	require.Less(t, some[0], none[0])
@@ -257,7 +257,7 @@ func TestRecompute(t *testing.T) {
 	require.Greater(t, unfused[0]-core[0], int64(3*8*2*32*4096*4096), "scores of three microbatches in eight layers")
 }
 
-// FuzzConfigs: no description makes a reader panic, and every model that is read is valid.
+// FuzzConfigs expects that no description makes a reader panic, and that every model that is read is valid.
 func FuzzConfigs(f *testing.F) {
 	for _, config := range configs {
 		f.Add(config)
@@ -272,7 +272,7 @@ func FuzzConfigs(f *testing.F) {
 	})
 }
 
-// TestTooLarge: sizes beyond every device are rejected.
+// TestTooLarge expects an error for sizes that fit on no device.
 func TestTooLarge(t *testing.T) {
 	c, err := fit.Read(strings.NewReader(configs["Llama-3-8B"]), nil)
 	require.NoError(t, err)

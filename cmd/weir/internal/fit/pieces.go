@@ -60,14 +60,14 @@ type PieceKind struct {
 	Seconds   map[string]PieceAmount   `json:"seconds"`
 }
 
-// SharedBytes are kept once on each stage that has one of the pieces.
+// SharedBytes is memory that each stage with at least one of the pieces keeps once.
 type SharedBytes struct {
 	Pieces []int       `json:"pieces"`
 	Saved  PieceAmount `json:"saved"`
 }
 
-// TiedParameter is a parameter that several pieces use. It is counted in the first one; a stage with another
-// one has a copy.
+// TiedParameter is a parameter that several pieces use. It counts as a part of the first piece. A stage
+// that has only other ones of these pieces keeps a copy.
 type TiedParameter struct {
 	Name   string `json:"name"`
 	Pieces []int  `json:"pieces"`
@@ -93,12 +93,12 @@ type PieceAmount struct {
 	TiledSquare   float64 `json:"tiled_square"`
 	Above         float64 `json:"above"`
 	Source        string  `json:"source"`
-	// Several is the amount for microbatches of more than one sequence, if it is another one.
+	// Several is the amount for microbatches of more than one sequence, if it is different.
 	Several *PieceAmount `json:"several"`
 }
 
-// at returns the amount for the microbatches of a setup. Ranks that share a sequence have equal parts of
-// everything that grows with it.
+// at returns the amount for the microbatches of a setup. Ranks that share a sequence have equal shares of
+// all amounts that grow with its length.
 func (a *PieceAmount) at(s *Setup) float64 {
 	if a.Several != nil && s.Microbatch > 1 {
 		a = a.Several
@@ -113,7 +113,7 @@ func (a *PieceAmount) bytes(s *Setup) int64 { return int64(a.at(s) + 0.5) }
 
 const piecesForm = "weir model profile"
 
-// maxPieces is the upper bound of a file of pieces, in bytes.
+// maxPieces is the maximum size of a profile's file in bytes.
 const maxPieces = 16 << 20
 
 var piecesFile = jsonfile.Form{Kind: ErrModel, Package: "fit", Content: "the profile of a model", Schema: 2, Bytes: maxPieces, Values: schedule.MaxStages}
@@ -152,10 +152,10 @@ func ReadPieces(r io.Reader) (*Pieces, error) {
 	return p, errors.Join(f.list...)
 }
 
-// Layers returns the number of layers: of the pieces without the first and the last one.
+// Layers returns the number of layers: the number of pieces without the first and the last one.
 func (p *Pieces) Layers() int { return len(p.Pieces) - 2 }
 
-// Typical returns the length that the profile was asked for.
+// Typical returns the length for which the profile was requested.
 func (p *Pieces) Typical() int { return slices.Max(append(p.Fitted, 0)) }
 
 // Parameters returns the number of parameters. Those that are tied count once.
@@ -166,8 +166,8 @@ func (p *Pieces) Parameters() (n int64) {
 	return n
 }
 
-// Adapt returns the setup with the precision of the profile, unless it has one, and refuses what a profile cannot
-// answer.
+// Adapt returns the setup with the precision of the profile, unless the setup has one. It refuses settings
+// for which a profile has no answer.
 func (p *Pieces) Adapt(s Setup) (Setup, error) {
 	if s.Precision == "" {
 		switch dtype, autocast := p.Settings["dtype"], p.Settings["autocast"]; {
@@ -205,7 +205,7 @@ func (p *Pieces) Within(sequences ...int64) error {
 // least returns the shortest length for which the profile holds.
 func (p *Pieces) least() int { return slices.Min(append(slices.Clone(p.Fitted), p.Typical())) }
 
-// shape returns a model that a setup is valid for if it is valid for the pieces.
+// shape returns a model for validating a setup: a setup is valid for the pieces if it is valid for this model.
 func (p *Pieces) shape(s *Setup) *Model {
 	m := &Model{Heads: s.Tensor}
 	for i := range p.Kinds {
@@ -232,7 +232,7 @@ func touches(pieces []int, first, end int) bool {
 	return slices.ContainsFunc(pieces, func(i int) bool { return i >= first && i < end })
 }
 
-// only returns the tensor of one kind of backward.
+// only restricts the tensor to one kind of backward.
 func (t Tensor) only(in Only) Tensor { t.Only = in; return t }
 
 // layers returns the layers of a stage. The first stage has no input to differentiate, so with a split backward PyTorch's
@@ -344,8 +344,9 @@ func (p *Pieces) static(s *Setup, stages [][2]int) (total Static) {
 	return total
 }
 
-// amount returns the amount for the microbatches of a setup. If their lengths vary, it is for microbatches of any
-// lengths: what sequences share counts for each of them, and what is padded as for sequences of the least length.
+// amount returns the amount for the microbatches of a setup. If the lengths vary, the amount holds for
+// microbatches of any lengths: memory that sequences share counts for each of them, and padding is that of
+// the shortest sequences.
 func (a *PieceAmount) amount(s *Setup, least int, vary bool) lengths.Amount {
 	if !vary {
 		return lengths.Amount{Constant: a.at(s)}
@@ -357,7 +358,8 @@ func (a *PieceAmount) amount(s *Setup, least int, vary bool) lengths.Amount {
 	return lengths.Amount{Constant: a.Constant, Token: each * (a.Token + a.Longest + a.Tiled*padded), Square: each * (a.Square + a.LongestSquare + a.TiledSquare*padded)}
 }
 
-// ByLength refuses a profile with amounts that costs for any lengths do not have. The error wraps ErrModel.
+// ByLength returns an error that wraps ErrModel if the profile has amounts that costs for microbatches of
+// any length cannot express.
 func (p *Pieces) ByLength() error {
 	for i := range p.Kinds {
 		k := &p.Kinds[i]
@@ -371,11 +373,11 @@ func (p *Pieces) ByLength() error {
 	return nil
 }
 
-// stageAmounts are the times of a stage, in nanoseconds, and its bytes.
+// stageAmounts holds the times of a stage, in nanoseconds, and its bytes.
 type stageAmounts struct{ f, i, w, b, output, gradient, saved, freed, carry lengths.Amount }
 
-// amounts returns the amounts of a stage, by the pieces from first to before end. Times are those measured, or operations
-// at a speed in operations per second.
+// amounts returns the amounts of a stage, by the pieces from first to before end. Times are the measured
+// ones, or follow from the number of operations and a speed in operations per second.
 func (p *Pieces) amounts(s *Setup, first, end int, speed float64, vary bool) (sum stageAmounts) {
 	for i := first; i < end; i++ {
 		k := &p.Kinds[p.Pieces[i].Kind]
@@ -421,8 +423,9 @@ func (a *stageAmounts) costs() (c simulate.StageCosts) {
 	return c
 }
 
-// Costs returns the costs of the stages of a cut, with speed in operations per second and bandwidth in bytes per second. If
-// the lengths of microbatches vary, they have rates, and the caller adds the lengths. They have no bytes for what is temporary.
+// Costs returns the costs of the stages of a cut, with speed in operations per second and bandwidth in
+// bytes per second. If the lengths of microbatches vary, the costs have rates, and the caller adds the
+// lengths. The costs do not contain temporary memory.
 func (p *Pieces) Costs(s Setup, cut []int, speed, bandwidth float64, vary bool) *simulate.Costs {
 	s = s.withDefaults()
 	costs := &simulate.Costs{Unit: "ns", Latency: 10_000, PerMiB: int64(1e9 * (1 << 20) / bandwidth)}
@@ -436,8 +439,8 @@ func (p *Pieces) Costs(s Setup, cut []int, speed, bandwidth float64, vary bool) 
 	return costs
 }
 
-// Cut returns the given cut, if it is one of all layers into the stages, or without one the cut whose longest stage is as
-// short as possible. Errors wrap ErrSetup.
+// Cut returns the given cut if it divides all layers among the stages. Without a cut, it returns the one
+// whose slowest stage is as fast as possible. Errors wrap ErrSetup.
 func (p *Pieces) Cut(s Setup, given []int, stages int) ([]int, error) {
 	if given != nil || stages < 1 || stages-2 > p.Layers() {
 		return cutOf(p.Layers(), given, stages, 0)

@@ -30,7 +30,7 @@ func readPieces(t *testing.T, replace ...string) (*fit.Pieces, error) {
 	return fit.ReadPieces(strings.NewReader(strings.NewReplacer(replace...).Replace(piecesText)))
 }
 
-// TestPiecesPredict compares the memory of a stage with what the profile says by hand.
+// TestPiecesPredict compares the predicted memory of a stage with a calculation by hand.
 func TestPiecesPredict(t *testing.T) {
 	pieces, err := readPieces(t)
 	require.NoError(t, err)
@@ -55,10 +55,10 @@ func TestPiecesPredict(t *testing.T) {
 	require.EqualValues(t, 4*2001, out.Ranks[0].Weights)
 	require.EqualValues(t, 4*2000, out.Ranks[0].Gradients)
 	require.EqualValues(t, 8*2000, out.Ranks[0].Optimizer)
-	// Two sequences: the table is shared, and the last piece has another amount.
+	// With two sequences, the table is shared, and the last piece has a different amount.
 	out = predict("1f1b", 1, 2)
 	require.EqualValues(t, max(20*(100+100+44)+10*4, 20*(200+8+70)+10*4)+2*40, out.Ranks[0].Activations)
-	// Two stages: the second one has a copy of the tied parameter, and receives its input, which it keeps.
+	// With two stages, the second one has a copy of the tied parameter, and it receives its input and keeps it.
 	out = predict("1f1b", 2, 1)
 	require.Equal(t, []int{1, 1}, out.Cut)
 	require.EqualValues(t, 4*(500+1+1000), out.Ranks[1].Weights)
@@ -66,7 +66,8 @@ func TestPiecesPredict(t *testing.T) {
 	require.EqualValues(t, 10*8, out.Ranks[1].Transfers)
 }
 
-// TestPiecesCosts: costs by length are those of each length, and a split backward carries what the profile says.
+// TestPiecesCosts checks that costs as functions of length agree with the costs for each length, and that a
+// split backward carries the bytes that the profile states.
 func TestPiecesCosts(t *testing.T) {
 	pieces, err := readPieces(t)
 	require.NoError(t, err)
@@ -74,12 +75,12 @@ func TestPiecesCosts(t *testing.T) {
 	rates := pieces.Costs(fit.Setup{Sequence: 10}, []int{1, 1}, 1e9, 1e9, true)
 	for stage := range one.Stages {
 		at := rates.Stages[stage].At(lengths.Of(10))
-		if stage == 1 { // for any microbatches, the amount for several counts
+		if stage == 1 { // for microbatches of any lengths, the amount for several sequences counts
 			one.Stages[1].Saved += 4 * 10
 		}
 		require.Equal(t, one.Stages[stage], at)
 	}
-	c := one.Stages[0] // whose backward is all in W, which the gradient of its output waits for
+	c := one.Stages[0] // its whole backward is in W, so the gradient of its output is kept until then
 	require.EqualValues(t, []int64{10_000, 0, 15_000}, []int64{c.F, c.I, c.W})
 	require.EqualValues(t, []int64{1040, 0, 80, 80}, []int64{c.Saved, c.FreedByI, c.Carry, c.Output})
 	c = pieces.Costs(fit.Setup{Sequence: 10}, []int{1, 1, 0}, 1e9, 1e9, false).Stages[1]
@@ -90,7 +91,8 @@ func TestPiecesCosts(t *testing.T) {
 	require.Equal(t, []int{1, 1}, cut)
 }
 
-// TestPiecesOfSequencesAndTiles: an image for each sequence, and what a kernel pads to 8 tokens.
+// TestPiecesOfSequencesAndTiles has an amount for each sequence, such as an image, and one that a kernel
+// pads to 8 tokens.
 func TestPiecesOfSequencesAndTiles(t *testing.T) {
 	pieces, err := readPieces(t, `"saved": {"token": 100}`, `"saved": {"sequence": 1000, "token": 100, "tile": 8, "tiled": 4, "tiled_square": 2}`)
 	require.NoError(t, err)

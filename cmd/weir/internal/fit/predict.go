@@ -20,12 +20,12 @@ type Request struct {
 	// Pieces takes the place of Model and Profile: a model as PyTorch runs it.
 	Pieces *Pieces
 	Setup  Setup
-	// Plan has computations alone, or is a complete plan from a file.
+	// Plan contains only computations, or it is a complete plan from a file.
 	Plan *schedule.Plan
 	// Cut is the number of layers of each stage of the model; nil spreads them evenly. The
 	// first stage also has the embedding, and the last one the head.
 	Cut []int
-	// Profile is a measured profile; nil takes the formulas.
+	// Profile is a measured profile; nil means that the formulas are used.
 	Profile *layout.Profile
 	// Resident returns the resident bytes of a rank with a measured profile; nil adds none.
 	Resident func(place schedule.Placement, rank int) int64
@@ -47,8 +47,8 @@ type Prediction struct {
 	Plan   *schedule.Plan // the lowered plan
 	Cut    []int          // layers by stage of the model; nil with a measured profile
 	Memory *layout.Memory
-	// Partial reports that the reserved bytes are those of a part of the step: of repeats that equal
-	// those before them, which allocate the same bytes, the last ones were not replayed.
+	// Partial reports that the reserved bytes come from a replay of only a part of the step. The replay
+	// leaves out repeats that equal those before them and allocate the same bytes.
 	Partial bool
 }
 
@@ -57,10 +57,10 @@ type RankMemory struct {
 	Stages []int `json:"stage_list"`
 	Static
 	Other       int64  `json:"resident,omitempty"` // resident bytes of a measured profile
-	Activations int64  `json:"activations"`        // at the peak, gradients of activations and workspaces included
+	Activations int64  `json:"activations"`        // at the peak, including gradients of activations and workspaces
 	Logits      int64  `json:"logits"`             // at the peak, all forms
 	Transfers   int64  `json:"transfers"`          // at the peak, received and sent
-	Far         int64  `json:"far,omitempty"`      // at the peak of far memory, which is not in the total
+	Far         int64  `json:"far,omitempty"`      // at the peak of far memory; not part of the total
 	Allowance   int64  `json:"allowance"`
 	Peak        string `json:"peak_at"` // the action of the peak, and its microbatch
 	// Native and Expandable are the bytes that PyTorch's allocator would reserve with segments of
@@ -164,8 +164,9 @@ func (m *Model) profile(s *Setup, parts [][]Module) (*layout.Profile, error) {
 	return Compose(stages, tokens, tokens/4*3, v)
 }
 
-// cutOf checks a cut of all layers, or makes an even one: stages in the middle of the model take the remainder,
-// since the ends have the embedding and the head. The stage of the further layers may have no other ones.
+// cutOf checks a cut of all layers, or makes an even one. The stages in the middle of the model take the
+// remainder, because the first and last ones also have the embedding and the head. The stage with the
+// further layers may have no other layers.
 func cutOf(all int, cut []int, stages, furtherStage int) ([]int, error) {
 	if cut == nil {
 		if stages-2 > all {

@@ -31,8 +31,8 @@ const (
 	small   = "--num-layers 12 --hidden-size 512 --num-attention-heads 8 --micro-batch-size 4 --seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 --bf16 --use-mcore-models --no-gradient-accumulation-fusion"
 )
 
-// runs are the published runs with enough information. If the number of replicas is missing, data
-// is the number that fits the bytes after a step; the bytes of a step do not depend on it.
+// runs lists the published runs with enough information. If a run does not state the number of replicas,
+// data is the number that agrees with the bytes after a step. The bytes of a step do not depend on it.
 var runs = []published{
 	{name: "GPT 7B, TP 1, PP 4, 8 stages a rank", flags: gpt7b + " --micro-batch-size 1 --pipeline-model-parallel-size 4", data: 2, m: 4, schedule: "interleaved", stages: 8, allocated: 24808996864, peak: 60720852992, off: 2.8, theirs: 11.6},
 	{name: "GPT 7B, TP 4", flags: gpt7b + " --micro-batch-size 2 --tensor-model-parallel-size 4", data: 2, m: 2, schedule: "1f1b", stages: 1, allocated: 20663519232, peak: 57143791616, off: -0.4, theirs: -43.8},

@@ -14,13 +14,13 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// tiny is a part of a config.json, in sizes that no class has as its default.
+// tiny is a part of a config.json, with sizes that are not the default of any class.
 const tiny = `"hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 4, "num_attention_heads": 16, "vocab_size": 320, "tie_word_embeddings": false`
 
 const tinyDeepSeek = tiny + `, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_shared_experts": 3, "q_lora_rank": 20, "kv_lora_rank": 28, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 16`
 
-// TestConfigsAsTransformersHasThem: the counts are those of the models that transformers 5.24 builds
-// from these configs. The package counts compares a thousand more.
+// TestConfigsAsTransformersHasThem compares counts with those of the models that transformers 5.24 builds
+// from the same configs. Package counts compares a thousand more.
 func TestConfigsAsTransformersHasThem(t *testing.T) {
 	for name, c := range map[string]struct {
 		text            string
@@ -75,8 +75,8 @@ const (
 	plain  = rotary + "--swiglu --normalization RMSNorm --disable-bias-linear "
 )
 
-// TestFlagsAsMegatronHasThem: the counts are those of the models that megatron-core 0.19.2 builds
-// with these flags. The package counts compares more.
+// TestFlagsAsMegatronHasThem compares counts with those of the models that megatron-core 0.19.2 builds with
+// the same flags. Package counts compares more.
 func TestFlagsAsMegatronHasThem(t *testing.T) {
 	for name, c := range map[string]struct {
 		text       string
@@ -134,7 +134,8 @@ func TestFlagsAsMegatronHasThem(t *testing.T) {
 	require.Equal(t, []string{"--num-virtual-stages-per-pipeline-rank 2, of 1 and 2" + last, "--qk-layernorm true, of false and true" + last, "--swiglu false, of true and false" + last}, read.Assumed)
 }
 
-// TestSetupOfFlags: precision, gradients, optimizer and kernels of attention follow the flags.
+// TestSetupOfFlags checks the precision, the gradients, the optimizer and the attention kernels that follow
+// from flags.
 func TestSetupOfFlags(t *testing.T) {
 	of := func(text string) *fit.Config {
 		read, err := fit.Read(strings.NewReader(text), nil)
@@ -160,8 +161,8 @@ func TestSetupOfFlags(t *testing.T) {
 	require.True(t, read.Model.AttentionDropout && !of(old+" --attention-dropout 0.0").Model.AttentionDropout)
 }
 
-// TestCostFollowsTheText: with a million microbatches the peak is that of a thousand, the reserved
-// bytes too, and neither takes memory for each of them.
+// TestCostFollowsTheText expects the same peak and the same reserved bytes for a million microbatches as
+// for a thousand, computed without memory for each microbatch.
 func TestCostFollowsTheText(t *testing.T) {
 	read, err := fit.Read(strings.NewReader(plain+"--micro-batch-size 1 --pipeline-model-parallel-size 2"), nil)
 	require.NoError(t, err)
@@ -201,7 +202,7 @@ func TestDeadline(t *testing.T) {
 	require.ErrorContains(t, err, "takes too long")
 }
 
-// TestHostileTexts: texts as long as allowed take time and memory like their length.
+// TestHostileTexts expects that the longest allowed texts take time and memory in proportion to their length.
 func TestHostileTexts(t *testing.T) {
 	lines := func(n int, line func(i int) string) string {
 		var text strings.Builder

@@ -6,14 +6,14 @@ import (
 	"github.com/weir-ml/weir/memory/cachingsim"
 )
 
-// maxReplayed is about the largest number of allocations and releases that are replayed, over all
+// maxReplayed is the approximate maximum number of allocations and releases that are replayed, over all
 // ranks.
 const maxReplayed = 1 << 21
 
-// reserve sets the bytes that PyTorch's allocator would reserve on each rank of a device without
-// a limit. The weights, gradients, optimizer state and other resident bytes take one buffer each,
-// and the allocations of the step follow in the plan's order. Of a step with more than maxReplayed
-// of them, equal repeats are left out, and Partial is set.
+// reserve sets the bytes that PyTorch's allocator would reserve on each rank of a device without a limit.
+// The weights, gradients, optimizer state and other resident bytes take one buffer each, and the
+// allocations of the step follow in the plan's order. If a step has more than maxReplayed events, reserve
+// leaves out equal repeats and sets Partial.
 func (p *Prediction) reserve(ctx context.Context) error {
 	for rank := range p.Ranks {
 		one := &p.Ranks[rank]

@@ -13,7 +13,7 @@ var (
 	variable   = regexp.MustCompile(`\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*|\d+)(?::?[-=]([^}]*))?\})`)
 )
 
-// script collects the flags of a text: a command line, a script of the shell, or a file of a test.
+// script collects the flags in a text: a command line, a shell script, or a test's YAML file.
 type script struct {
 	flags     map[string][][]string // the values of each use of a flag
 	variables map[string][]string   // the distinct values that the text assigns
@@ -21,12 +21,12 @@ type script struct {
 }
 
 const (
-	maxNested   = 8    // texts in quotes, one in the other
+	maxNested   = 8    // depth of quoted texts within each other
 	maxValues   = 8    // values of a variable or a flag that are kept
 	maxExpanded = 1024 // bytes of a value, before its variables are replaced and after
 )
 
-// read reads a text. A text in quotes that has flags is read as well.
+// read reads a text. It also reads quoted texts that contain flags.
 func (s *script) read(text string, depth int) {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	for text != "" {
@@ -72,7 +72,7 @@ func (s *script) read(text string, depth int) {
 			}
 			continue
 		}
-		formatted := strings.HasPrefix(text, `f"`) || strings.HasPrefix(text, "f'") // a string of Python with variables
+		formatted := strings.HasPrefix(text, `f"`) || strings.HasPrefix(text, "f'") // a Python string with variables
 		if formatted {
 			text = text[1:]
 		}
@@ -173,8 +173,8 @@ func (s *script) value(word string) {
 	}
 }
 
-// expand returns a word with the values of the shell's variables. A variable without a value, or with
-// several ones, stays, with these values. All variables stay in a word that would be too long.
+// expand replaces the shell variables in a word with their values. It keeps a variable that has no value or
+// several, and notes these values. If the word would become too long, it keeps all variables.
 func (s *script) expand(word string) string {
 	if len(word) > maxExpanded {
 		return word

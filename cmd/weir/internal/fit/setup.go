@@ -23,7 +23,7 @@ type Setup struct {
 	Data             int  // replicas
 	Expert           int  // ranks that share the experts of a layer; part of Data and Context
 	ExpertTensor     int  // ranks that share an expert; 0 is Tensor
-	Gathered         int  // stages of a rank whose weights ZeRO 3 holds gathered at once; 0 is not counted
+	Gathered         int  // number of stages of a rank whose weights ZeRO 3 holds gathered at once; 0 means that they are not counted
 	Zero             int  // ZeRO stage: replicas share the optimizer's state (1), gradients too (2), weights too (3)
 
 	Precision Precision
@@ -32,7 +32,7 @@ type Setup struct {
 	Recompute Recompute
 
 	UnfusedAttention bool  // attention keeps its scores, as without FlashAttention
-	Unfused          bool  // weight gradients are computed into buffers of their own, then added
+	Unfused          bool  // weight gradients are computed into separate buffers and then added
 	Further          bool  // layers that predict further tokens are trained
 	FurtherStage     int   // the stage that has them; 0 is the last one
 	Allowance        int64 // bytes for memory outside of tensors
@@ -58,8 +58,8 @@ const (
 // Optimizer is a kind of optimizer. The zero value is AdamW.
 type Optimizer string
 
-// The optimizers, by the number of float32 values that they keep for each parameter. A copy of
-// the weights is not included.
+// The optimizers, by the number of float32 values that they keep for each parameter, not counting a copy of
+// the weights.
 const (
 	AdamW    Optimizer = "adamw"    // two
 	Momentum Optimizer = "momentum" // one: SGD with momentum, Lion, Muon

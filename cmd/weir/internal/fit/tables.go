@@ -46,7 +46,7 @@ func (s *Setup) block(m *Model, sparse bool) Layer {
 		list = append(list, kept("log-sum-exp of scores", "4*a*s*b/t", 3, atI(9), 0))
 	}
 	attended := atW()
-	if s.Precision == FP8 { // The product keeps a copy.
+	if s.Precision == FP8 { // The matrix product keeps a copy.
 		attended = atI(9)
 	}
 	list = append(list,
@@ -73,8 +73,8 @@ func (s *Setup) block(m *Model, sparse bool) Layer {
 	)}
 }
 
-// norm returns the tensors that a norm saves besides its input: statistics and its output, the
-// input of the next product, which keeps an element in bytes.
+// norm returns the tensors that a norm saves in addition to its input: its statistics, and its output. The
+// output is the input of the next matrix product, which keeps each element in the given number of bytes.
 func norm(name string, bytes Formula, born, freed int) []Tensor {
 	return []Tensor{
 		kept("output of "+name, bytes+"*s*b*h/q", born, atW(), freed-1).group("norm"),
@@ -154,7 +154,7 @@ func experts(m *Model) []Tensor {
 	return list
 }
 
-// embedding returns the layer that looks tokens up.
+// embedding returns the layer that looks up tokens.
 func embedding() Layer {
 	return Layer{"embedding", []Tensor{
 		kept("mask", "d*s*b*h/q", 1, atI(1), 0),

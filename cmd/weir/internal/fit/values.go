@@ -59,10 +59,10 @@ func Read(r io.Reader, set []string) (*Config, error) {
 	return v.megatron(string(text), set)
 }
 
-// values are the keys of a description, each with its text, and the faults found in them.
+// values holds the keys of a description with their texts, and the faults found in them.
 type values struct {
 	raw      map[string]string
-	outer    map[string]string   // the keys beside a language model that is one of several parts; nil if it is all
+	outer    map[string]string   // the keys outside of the language model of a multimodal config; nil for other configs
 	defaults map[string]string   // values of absent keys
 	several  map[string][]string // the values of flags that are given more than once, the last one taken
 	read     map[string]bool
@@ -89,10 +89,9 @@ func (v *values) override(set []string) {
 	}
 }
 
-// finish returns the faults of the values or of the model, if there are any. harmless lists the keys
-// that change no memory, separated by white space. A key that is harmless only for some values is
-// KEY=PATTERN. A flag, which has dashes, that is false is as if it were not given, and so is a key
-// that is null.
+// finish returns the faults of the values or of the model, if there are any. harmless lists the keys that
+// change no memory, separated by white space. A key that is harmless only for some values is KEY=PATTERN. A
+// flag (a key with dashes) whose value is false counts as absent, and so does a key whose value is null.
 func (v *values) finish(c *Config, dashes, harmless string) (*Config, error) {
 	if len(v.list) > 0 {
 		return nil, errors.Join(v.list...)
@@ -152,12 +151,12 @@ func (v *values) value(key string) string {
 	return value
 }
 
-// lastOf says that the last one of several values is taken.
+// lastOf notes that of several values the last one is used.
 func lastOf(several []string) string {
 	return ", of " + strings.Join(several, " and ") + ", of which the last one is taken"
 }
 
-// whole returns a number that has no other value.
+// whole returns an integer that must be given.
 func (v *values) whole(key string) int {
 	before := len(v.list)
 	if value := v.value(key); value == "" && len(v.list) == before {
@@ -169,7 +168,7 @@ func (v *values) whole(key string) int {
 	return v.wholeOr(key, 0)
 }
 
-// wholeOr returns a number, or other if it has no value.
+// wholeOr returns an integer, or other if it is not given.
 func (v *values) wholeOr(key string, other int) int {
 	value := v.value(key)
 	if value == "" {
@@ -183,7 +182,7 @@ func (v *values) wholeOr(key string, other int) int {
 	return n
 }
 
-// positive reports whether a number is above 0, or returns other if it has no value.
+// positive reports whether a number is above 0. If the number is not given, it returns other.
 func (v *values) positive(key string, other bool) bool {
 	value := v.value(key)
 	if value == "" {
@@ -196,7 +195,7 @@ func (v *values) positive(key string, other bool) bool {
 	return n > 0
 }
 
-// evenHeads checks that the size of a head that the key does not give follows from the width.
+// evenHeads checks that the width is a multiple of the heads, if the key does not give the size of a head.
 func (v *values) evenHeads(m *Model, key string) {
 	if v.value(key) == "" && m.Heads > 0 && m.Hidden%m.Heads != 0 {
 		v.add("a width of %d does not divide into %d attention heads: give the size of a head with --set %s=N", m.Hidden, m.Heads, key)
