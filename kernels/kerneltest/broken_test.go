@@ -160,7 +160,7 @@ func (d *broken) QuantizedMatMul(op kernels.QuantizedMatMul) error {
 	return d.Host.QuantizedMatMul(op)
 }
 
-// or returns f if it is set, and sound otherwise.
+// or returns f, or sound if f is nil.
 func or[F any](f, sound F) F {
 	if reflect.ValueOf(f).IsNil() {
 		return sound
@@ -168,7 +168,7 @@ func or[F any](f, sound F) F {
 	return f
 }
 
-// faults are devices with one fault each, and the case that must detect it.
+// faults lists devices with one fault each, and the cases that must detect them.
 var faults = []struct {
 	name, found string
 	spoil       func(d *broken)

@@ -18,7 +18,7 @@ func openHost(t *testing.T) kernels.Compute {
 	return h
 }
 
-// The suite calls every operation of a device with wrong operands too.
+// The suite also calls every operation of a device with wrong operands.
 func TestNoOperationIsMissing(t *testing.T) {
 	host := openHost(t)
 	t.Cleanup(func() { require.NoError(t, host.Close()) })

@@ -31,7 +31,7 @@ type expected struct {
 	content []float32
 }
 
-// newLab seeds the draws with a constant: a case is the same in every run.
+// newLab seeds the draws with a constant, so that a case is the same in every run.
 func newLab(d kernels.Compute) *lab {
 	l := &lab{d: d, rng: rand.New(rand.NewPCG(1, 2))}
 	l.guard()
@@ -39,10 +39,10 @@ func newLab(d kernels.Compute) *lab {
 	return l
 }
 
-// unwritten fills results before an operation: a NaN that no computation produces.
+// unwritten is the value that results have before an operation: a NaN that no computation produces.
 var unwritten = math.Float32frombits(0x7fc0dead)
 
-// guard allocates a buffer of known content next to the others.
+// guard allocates a buffer with known content next to the others.
 func (l *lab) guard() {
 	content := make([]float32, 16)
 	for i := range content {

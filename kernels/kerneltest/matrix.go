@@ -44,7 +44,7 @@ func matrixProduct(l *lab) {
 	}
 }
 
-// biasedProduct adds a bias as part of the product and after it: the bits are the same.
+// biasedProduct checks that adding a bias as part of the product and after it gives the same bits.
 func biasedProduct(l *lab) {
 	for _, s := range [][3]int{{1, 1, 1}, {3, 5, 2}, {17, 33, 9}, {64, 300, 130}, {600, 20, 70}} {
 		for form := range 4 {

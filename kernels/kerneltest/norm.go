@@ -79,7 +79,7 @@ func layerNormBackward(l *lab) {
 		for form := range 3 {
 			rows, cols := s[0], s[1]
 			if cols == 1 {
-				continue // x has no influence in this form
+				continue // x does not affect this form
 			}
 			title := fmt.Sprintf("LayerNormBackward %d×%d, form %d", rows, cols, form)
 			x, gamma, beta := normInput(l, rows, cols)

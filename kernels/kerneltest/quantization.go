@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// Low precision is compared with the host in plain Go. The tests of package kernels prove plain
-// Go by the definitions of the formats.
+// Low precision is compared with the host in plain Go, which the tests of package kernels compare with the
+// definitions of the formats.
 func quantizationCases() []Case {
 	return []Case{
 		newBitCase("quantize", quantize),

@@ -120,8 +120,8 @@ func refuseDimensions(l *lab) {
 	}
 }
 
-// refuseAliases gives one operand at a time the memory of a result. With dimensions of 1, most
-// operands have the same size, and with two columns codes have the size of float32.
+// refuseAliases lets one operand at a time share the memory of a result. With dimensions of 1, most
+// operands have the same size; with two columns, codes are as large as a float32.
 func refuseAliases(l *lab) {
 	ones := sizes{elements: 1, m: 1, n: 1, k: 1, deep: 1, tokens: 1, heads: 1, width: 1, vocabulary: 1}
 	wider := ones
@@ -182,8 +182,7 @@ func workspaces(l *lab) {
 	}
 }
 
-// repeatable runs each operation on the same operands at other addresses: the results are the
-// same, to the bit.
+// repeatable runs each operation on the same operands at other addresses, and expects the same bits.
 func repeatable(l *lab) {
 	outcome := func(i int, shift int) (all [][]float32) {
 		l.drop()

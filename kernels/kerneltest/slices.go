@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// slicer is a device with views of parts of its buffers. The cases of this file pass on others.
+// slicer is a device that has views of parts of its buffers. For other devices the cases in this file do nothing.
 type slicer interface {
 	Parts(n int) int
 	Bound(n, part int) int
@@ -42,7 +42,7 @@ func (l *lab) slice(b kernels.Buffer, first, n int) kernels.Buffer {
 	return v
 }
 
-// sharded are numbers of elements that are short, and long with and without an even division.
+// sharded lists numbers of elements: small ones, and large ones that do and do not divide evenly.
 var sharded = []int{1, 63, 1000, 131071, 131072, 200003}
 
 // owned calls f with the parts and the elements that each of several replicas owns.

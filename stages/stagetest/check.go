@@ -33,12 +33,12 @@ type suite[T any] struct {
 	faults []Fault
 	notes  []string // checks that were skipped
 	splits bool     // the stage can split its backward
-	// The results of depth-first steps of one and of several microbatches, the references of
-	// the other checks.
+	// The results of depth-first steps of one and of several microbatches, with which the other checks
+	// compare.
 	one, several numbers
 }
 
-// Enough microbatches for their order to matter, and for uneven lengths.
+// With this many microbatches, their order matters and their lengths are uneven.
 const several = 5
 
 // check runs the checks in groups. Later groups compare with results that earlier groups have

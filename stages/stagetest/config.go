@@ -23,10 +23,10 @@ type Config[T any] struct {
 	// EvalDiffers declares that the outputs in Eval intentionally differ from those in Train,
 	// as with dropout. Eval is then compared only with itself.
 	EvalDiffers bool
-	// GradientDiffers declares that gradients intentionally differ from differences of the
-	// losses, for instance because the stage rounds, or passes gradients through an operation
-	// that has none. They are then not compared. Gradients of stages that compute on copies of
-	// their weights are compared only on an [Exact].
+	// GradientDiffers declares that gradients intentionally differ from finite differences of the
+	// losses, for instance because the stage rounds, or passes gradients through an operation that has
+	// none. The suite then does not compare them. Gradients of stages that compute on copies of their
+	// weights are compared only on an [Exact].
 	GradientDiffers bool
 	// Allocations requires that the calls of the stage allocate the same on the Go heap with 16
 	// microbatches as with 64 (L11).
@@ -45,10 +45,10 @@ type Subject[T any] struct {
 	// Read returns the bytes of a tensor, possibly as a view. If it is nil, only losses are
 	// compared, and Run logs a note.
 	Read func(T) ([]byte, error)
-	// Write overwrites the start of a tensor. It may be nil. With it, the suite fills gradients
-	// with NaN before a step, and moves weights (batchctx.Use.Weight) and inputs to compare
-	// gradients with differences of the losses. Weights, and inputs and outputs with a
-	// gradient, must then be float32 in the bytes of Read.
+	// Write overwrites the start of a tensor. It may be nil. With it, the suite fills gradients with
+	// NaN before a step, and changes weights (batchctx.Use.Weight) and inputs slightly, to compare
+	// gradients with finite differences of the losses. Weights, and inputs and outputs with a gradient,
+	// must then be float32 in the bytes of Read.
 	Write func(T, []byte) error
 	// Gradients must be set if the stage trains.
 	Gradients runner.Gradients[T]
@@ -93,7 +93,7 @@ func (w Want) Float(i int) float32 { return float32(int64(w.draw(i)>>40)-1<<23) 
 // Int returns element i of a tensor as Float does, in [0, n).
 func (w Want) Int(i, n int) int { return int(w.draw(i) >> 33 % uint64(n)) }
 
-// draw is splitmix64 of the position of the element.
+// draw returns splitmix64 of the position of the element.
 func (w Want) draw(i int) uint64 {
 	x := uint64(w.Kind)<<56 ^ uint64(w.Index)<<48 ^ uint64(w.Microbatch)<<32 ^ uint64(i)
 	x = (x + 1) * 0x9e3779b97f4a7c15

@@ -10,13 +10,13 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// The check by differences. A stage with seeds s and sums l of its losses, and gradients g of
-// its outputs y, computes the gradient of
+// The check by finite differences. A stage whose losses have seeds s and sums l, and whose outputs y have
+// gradients g, computes the gradient of
 //
 //	L = Σ s·l + Σ g·y
 //
-// with respect to its weights and its inputs. Along a direction d that gradient must equal
-// (L(x+h·d) - L(x-h·d)) / 2h, up to h² and to rounding, which two step sizes distinguish.
+// with respect to its weights and its inputs. Along a direction d, this gradient must equal (L(x+h·d) -
+// L(x-h·d)) / 2h, up to errors of order h² and rounding errors. Two step sizes tell these apart.
 
 const (
 	differenceSeed  = 3       // exponent of the seeds: 8 rather than 1
@@ -29,7 +29,7 @@ const (
 	rounding = 1. / (1 << 24)
 )
 
-// differences is the state of the check for one trial.
+// differences holds the state of the check for one trial.
 type differences[T any] struct {
 	*trial[T]
 	set   setting[T]

@@ -19,7 +19,7 @@ type Exact struct {
 	matrices map[memory.Handle]matrix // by the handle of the quantized buffer
 }
 
-// matrix is rows of cols elements.
+// matrix holds the values of a matrix row by row, with cols elements in a row.
 type matrix struct {
 	x    []float32
 	cols int

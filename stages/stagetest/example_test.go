@@ -11,8 +11,7 @@ import (
 	"github.com/weir-ml/weir/stages/stagetest"
 )
 
-// A stage that passes its input on, and keeps it. In a test, call Run with the test instead of
-// Check.
+// The stage passes its input on but also keeps a reference to it. In a test, call Run instead of Check.
 func Example() {
 	wire := []stages.Port{{Name: "x"}}
 	type mb = batchctx.Microbatch[memory.Handle]
@@ -52,7 +51,7 @@ func Example() {
 	// Output: keeps input
 }
 
-// A stage over buffers of a device needs only its sizes.
+// For a stage over buffers of a device, only the sizes are needed.
 func ExampleOnDevice() {
 	faults := stagetest.Check(stagetest.Config[kernels.Buffer]{
 		New: func() (stagetest.Subject[kernels.Buffer], error) {

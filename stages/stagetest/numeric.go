@@ -137,8 +137,8 @@ func (s *suite[T]) first() {
 	})
 }
 
-// add zeroes the gradients before the last microbatch. If the result is the same as without, it
-// did not contain the contributions of earlier microbatches.
+// add zeroes the gradients before the last microbatch. If this does not change the result, the result lacks
+// the contributions of earlier microbatches.
 func (s *suite[T]) add() {
 	var t *trial[T]
 	var emptied []int // the gradients that were not zero
@@ -236,8 +236,8 @@ func (s *suite[T]) recompute() {
 	}
 }
 
-// split runs I and W in place of B, if the stage supports it: each W directly after its I, after
-// the next I, and after all of them.
+// split runs I and W instead of B, if the stage supports it: with each W directly after its I, after the
+// next I, and after all I's.
 func (s *suite[T]) split() {
 	if !s.splits {
 		return

@@ -55,7 +55,7 @@ func (p *product) Backward(_ context.Context, mb view, gradOut, gradIn []handle)
 	return nil
 }
 
-// swallow calls f, and ignores its failure if the fault is this one.
+// swallow calls f, and recovers its failure if the stage has this fault.
 func (p *product) swallow(fault string, f func()) {
 	if p.is(fault) {
 		defer func() { _ = recover() }()

@@ -15,8 +15,8 @@ type (
 	view   = batchctx.Microbatch[handle]
 )
 
-// product is the stage from which the mutants are made. Over rows of the width of the weight w,
-// with a mask that drops every fourth element by a keyed draw,
+// product is the stage from which the mutants are made. For rows as wide as the weight w, and a mask that
+// drops one element in four by keyed draws, it computes
 //
 //	y = x·w·mask + bias part
 //

@@ -55,7 +55,7 @@ func pair(a, b stages.Stage[handle]) stages.Stage[handle] {
 	return s
 }
 
-// sibling is another stage with the same parameters, tied, and separate gradients.
+// sibling is another stage that uses the same parameters (they are tied), with gradients of its own.
 func sibling(s stages.Stage[handle]) stages.Stage[handle] {
 	split, splits := s.(splitProduct)
 	original, _ := s.(*product)
@@ -76,8 +76,8 @@ func sibling(s stages.Stage[handle]) stages.Stage[handle] {
 	return &p
 }
 
-// ends returns the configuration for the stages at the ends of a model, and for a model of one
-// stage, over a part "x" that acts as the input if there is none.
+// ends returns the configuration for the first and the last stage of a model, and for a model of one stage.
+// Part "x" replaces the input if there is none.
 func ends(input, output bool) stagetest.Config[handle] {
 	return stagetest.Config[handle]{New: func() (stagetest.Subject[handle], error) {
 		s, err := subject("", false)

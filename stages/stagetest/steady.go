@@ -31,8 +31,8 @@ func (s *suite[T]) allocations(set setting[T]) {
 		if !ok {
 			return
 		}
-		// Other goroutines can only add allocations, so the minimum over several steps is the
-		// stage's count.
+		// Other goroutines can only add allocations, so the stage's count is the minimum over
+		// several steps.
 		const few, many, tries = 16, 64, 3
 		least := map[int]uint64{}
 		for try := range tries + 1 {

@@ -38,7 +38,7 @@ type setting[T any] struct {
 	rule       schedule.Rule
 	group      int
 	lookAhead  int
-	split      bool // replaces rule by depth first with I and W of the stage, each W lag I's later
+	split      bool // replaces rule with depth first in which the stage runs I and W, each W after lag further I's
 	lag        int
 	frozenFeed bool // no stage before it trains
 	exponent   int  // of the seeds of losses

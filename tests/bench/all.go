@@ -92,7 +92,7 @@ func (c *comparison) openBLAS(j job, core string) func() (measurement, error) {
 	return func() (measurement, error) { return c.peers.openBLAS(j, core) }
 }
 
-// middle returns the median of a figure of measurements.
+// middle returns the median of one figure over measurements.
 func middle(all []measurement, figure func(measurement) float64) float64 {
 	x := make([]float64, len(all))
 	for i, m := range all {
@@ -135,9 +135,9 @@ func (c *comparison) chooseWaiting(threads int) (best []string, err error) {
 	return best, nil
 }
 
-// steps measures training steps of Weir and PyTorch: with the best instructions, where PyTorch also takes
-// the sequences as microbatches or is compiled and Weir also takes them as one microbatch, and then with
-// fewer instructions.
+// steps measures training steps of Weir and PyTorch. With the best instructions it also measures PyTorch
+// with one sequence per microbatch and compiled, and Weir with all sequences in one microbatch. Then it
+// measures both with fewer instructions.
 func (c *comparison) steps(threads []int) error {
 	waiting := make(map[int][]string)
 	for _, n := range threads {
@@ -182,7 +182,7 @@ func (c *comparison) steps(threads []int) error {
 	return nil
 }
 
-// shortSteps are the steps of -short.
+// shortSteps lists the steps that -short measures.
 var shortSteps = []string{"g4 4k T64", "g4 4k T256", "g6 4k T256", "g4 50k T256"}
 
 // products measures products of Weir and OpenBLAS, with the best instructions and with fewer.

@@ -16,7 +16,7 @@ type configuration struct {
 	Sequence   int `json:"sequence,omitempty"`
 }
 
-// configurations are the configurations with which other programs were measured.
+// configurations lists the configurations with which other programs have been measured.
 var configurations = func() (all []configuration) {
 	for _, vocabulary := range []int{4096, 50257} {
 		for _, layers := range []int{4, 6} {
@@ -49,9 +49,9 @@ func (c configuration) model(keep int64) transformer.Config {
 	}
 }
 
-// stepFlops returns the floating-point operations of the necessary products of a step: two in
-// the forward and four in the backward for each weight and token, and those of attention over
-// half of the pairs of tokens.
+// stepFlops returns the number of floating-point operations in the matrix products that a step needs: two
+// in the forward and four in the backward for each weight and token, and those of attention, for half of
+// all pairs of tokens.
 func (c configuration) stepFlops() float64 {
 	weights := 12*c.Width*c.Width*c.Layers + c.Width*c.Vocabulary
 	pairs := c.Sequence * (c.Sequence + 1) / 2

@@ -46,7 +46,7 @@ type measurement struct {
 	Threads   int     `json:"threads"`
 	Steps     int     `json:"steps"`
 	Arena     float64 `json:"arena"`  // peak, in bytes
-	Peak      float64 `json:"peak"`   // GFLOP/s of as many cores as threads, measured at the same time
+	Peak      float64 `json:"peak"`   // GFLOP/s that as many cores as threads reached at the same time
 	Rate      float64 `json:"gflops"` // of the best step, without recomputed products
 	FirstLoss float64 `json:"first_loss"`
 	LastLoss  float64 `json:"last_loss"`
@@ -76,9 +76,8 @@ func (j job) compiled() job {
 	return j
 }
 
-// clock returns the clock for measurements: wall-clock time, or the processor time of the
-// process. The second is for a machine that does other work too; with several threads it is
-// their sum.
+// clock returns the clock for measurements: wall-clock time, or the processor time of the process, summed
+// over its threads. Use processor time on a machine that does other work.
 func (j job) clock() func() time.Duration {
 	if j.CPU {
 		return processorTime

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tiny is a model that trains in a moment.
+// tiny is a model that trains within a moment.
 var tiny = configuration{Layers: 2, Heads: 2, Width: 16, Vocabulary: 50, Sequence: 12}
 
 func TestMeasureStep(t *testing.T) {
@@ -51,7 +51,7 @@ func TestMeasureProduct(t *testing.T) {
 	}
 }
 
-// peer.py reads these names.
+// peer.py reads fields with these names.
 func TestJob(t *testing.T) {
 	text, err := json.Marshal(steps("g6 50k T64"))
 	require.NoError(t, err)

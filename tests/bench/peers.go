@@ -89,7 +89,7 @@ func (p *peers) torch(j job, environment []string) (measurement, error) {
 		return measurement{}, err
 	}
 	return measure(peer, append([]string{
-		// Freed memory stays with the process: otherwise a tenth of a step is spent in page
+		// Freed memory stays with the process. Otherwise a tenth of each step is spent on page
 		// faults.
 		"MALLOC_MMAP_THRESHOLD_=4294967296", "MALLOC_TRIM_THRESHOLD_=17179869184", "MALLOC_TOP_PAD_=268435456",
 		"OMP_NUM_THREADS=" + strconv.Itoa(j.Threads),

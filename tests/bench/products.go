@@ -20,8 +20,8 @@ type product struct {
 	Accumulate bool `json:"accumulate"`
 }
 
-// shapes are shapes that other projects publish, and shapes of training (forward, gradient of
-// the input, gradient of the weight), both large and as small as in examples/train.
+// shapes lists shapes for which other projects publish figures, and the shapes of the forward, the gradient
+// of the input and the gradient of the weight in training, both large ones and those of examples/train.
 var shapes = []product{
 	{M: 512, N: 512, K: 512},
 	{M: 1024, N: 1024, K: 1024},
@@ -62,8 +62,8 @@ func products() (all []subject) {
 	return all
 }
 
-// measureProduct repeats a product for the given time, and at least three times. A sample has
-// enough calls to make the cost of reading the clock negligible.
+// measureProduct repeats a product for the given time, and at least three times. A sample contains so many
+// calls that the cost of reading the clock is negligible.
 func measureProduct(j job) (m measurement, err error) {
 	p := j.product
 	host, err := j.host()

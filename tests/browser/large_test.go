@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
-// A file of 200 MB is read in parts, and one that is larger is refused before it is read.
+// A file of 200 MB is read in parts. A larger one is refused before it is read.
 func TestLargeFile(t *testing.T) {
 	if !*testkit.Long {
 		t.Skip("reading 200 MB takes minutes: -long does")

@@ -29,11 +29,11 @@ var (
 	chromium = flag.String("chromium", "chromium", "the browser")
 )
 
-const patience = 3 * time.Minute // for one outcome, on a loaded machine
+const patience = 3 * time.Minute // timeout for one result, on a busy machine
 
 var (
 	served  string          // URL of the page
-	browser context.Context // its tabs are the tests'
+	browser context.Context // each test has a tab of its own
 	native  string          // the command, built for this machine
 	outside struct {        // requests to other hosts
 		sync.Mutex
@@ -50,10 +50,10 @@ func TestMain(m *testing.M) {
 	os.Exit(within(m))
 }
 
-// within runs the tests with the page on a server, the command, and a browser whose requests to
-// other hosts go to a proxy that notes and refuses them, those of workers too. The proxy leaves
-// out the hosts that Chromium itself asks for updates; a page's requests to these are noted by
-// its tab.
+// within runs the tests with a server for the page, the command, and a browser. All requests of the browser
+// to other hosts, including those of workers, go to a proxy that records and refuses them. The proxy does
+// not record requests to the hosts that Chromium itself asks for updates; a tab records its page's requests
+// to these.
 func within(m *testing.M) int {
 	folder, err := os.MkdirTemp("", "weir-browser-")
 	if err != nil {
@@ -95,7 +95,7 @@ func within(m *testing.M) int {
 	return m.Run()
 }
 
-// tab is the page in a tab of its own.
+// tab is a browser tab with the page.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -204,7 +204,7 @@ func (w tab) ended() {
 	w.wait(`/^(Done|Stopped|The )/.test(document.getElementById("read-status").textContent)`)
 }
 
-// picture writes a screenshot of the whole page if the tests are run with -pictures.
+// picture writes a screenshot of the whole page if the tests run with -pictures.
 func (w tab) picture(name string) {
 	w.t.Helper()
 	if *pictures == "" {

@@ -22,8 +22,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// The page draws a schedule when it has loaded, another one when it is chosen, with -long each, and
-// again when a key moves a slider.
+// The page draws a schedule when it has loaded, another schedule when the user selects it (with -long every
+// one), and the schedule again when a key moves a slider.
 func TestDraw(t *testing.T) {
 	w := open(t, "", chromedp.EmulateViewport(1280, 800))
 	w.drawn("1f1b: 4 ranks")
@@ -45,7 +45,7 @@ func TestDraw(t *testing.T) {
 	w.wait(`document.getElementById("draw-status").textContent.includes("zb-v does not run 12 stages")`) // the command's error
 }
 
-// files are inputs of every kind, with words of the report.
+// files lists an input of every kind, with words from its report.
 var files = []struct {
 	name   string
 	paths  []string
@@ -62,7 +62,7 @@ var files = []struct {
 	{"lifetimes to place", []string{"../../docs/placement/pinwheel.csv"}, "lower_bound"},
 }
 
-// A dropped file of each kind gets the report that the command prints on this machine.
+// For a dropped file of each kind, the page shows the report that the command prints on this machine.
 func TestFiles(t *testing.T) {
 	w := open(t, "")
 	for _, f := range files {
@@ -88,7 +88,7 @@ func TestFiles(t *testing.T) {
 	w.picture("files")
 }
 
-// A hostile file gets an error. Nothing in it becomes a part of the page.
+// A hostile file leads to an error. None of its contents becomes a part of the page.
 func TestHostileFiles(t *testing.T) {
 	const script = `<img src=x onerror=alert(1)>`
 	w := open(t, "")
@@ -122,7 +122,7 @@ func TestHostileFiles(t *testing.T) {
 	}
 }
 
-// A link carries inputs, up to 8 KiB of them, and one that unpacks to more is refused.
+// A link can contain up to 8 KiB of inputs. A link whose inputs are larger when unpacked is refused.
 func TestLinks(t *testing.T) {
 	w := open(t, "")
 	run[bool](w, `(() => { const form = document.forms.draw; form.schedule.value = "gpipe"; form.ranks.value = 3; return form.ranks.dispatchEvent(new Event("input", {bubbles: true})) })()`)
@@ -171,7 +171,7 @@ func TestStop(t *testing.T) {
 	require.Contains(t, w.text("#output"), "ok:", "the second command reads the file of the first")
 }
 
-// The proxy finds a request to another host.
+// The proxy detects a request to another host.
 func TestOutside(t *testing.T) {
 	ctx, end := chromedp.NewContext(browser)
 	defer end()
@@ -182,7 +182,7 @@ func TestOutside(t *testing.T) {
 	outside.urls = nil
 }
 
-// The page fits a phone, is dark if the reader's system is, and shows many ranks.
+// The page fits on a phone, is dark if the reader's system is, and shows many ranks.
 func TestAppearance(t *testing.T) {
 	dark := chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}})
@@ -215,7 +215,7 @@ func TestAppearance(t *testing.T) {
 	long.picture("long-names")
 }
 
-// Everything that can be operated has a name for a screen reader, and the Tab key reaches it.
+// Every control has a name for screen readers and can be reached with the Tab key.
 func TestNames(t *testing.T) {
 	w := open(t, "")
 	w.drawn("1f1b")

@@ -16,14 +16,14 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// taken is the memory of a step on rank 0, or the maximum over several steps.
+// taken is the memory that a step takes on rank 0, or its maximum over several steps.
 type taken struct {
-	live               int64 // maximum of live bytes, as requested: a lower bound for all
+	live               int64 // maximum of live requested bytes: a lower bound for all others
 	weir               int64 // the height of the layout
 	native, expandable int64 // maximum of reserved bytes
 }
 
-// String returns the ratio of each to the live bytes.
+// String returns the ratio of each figure to the live bytes.
 func (b taken) String() string {
 	over := func(n int64) string { return fmt.Sprintf("+%.2f %%", 100*(float64(n)/float64(b.live)-1)) }
 	return fmt.Sprintf("%.3f GiB | %s | %s | %s", float64(b.live)/(1<<30), over(b.weir), over(b.native), over(b.expandable))

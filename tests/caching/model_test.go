@@ -5,8 +5,8 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// model has the sizes of a pipeline of transformer blocks, as training allocates them: saved
-// tensors, workspaces, and low-precision copies.
+// model has the sizes of what training allocates in a pipeline of transformer blocks: saved tensors,
+// workspaces, and low-precision copies.
 type model struct {
 	layers    int   // per stage
 	hidden    int64 // elements
@@ -21,8 +21,8 @@ type model struct {
 type precision struct {
 	name string
 	act  int64 // bytes of an activation's element
-	// size of the elements of weight gradients that are then added to float32 ones; 0 if they
-	// are accumulated in place
+	// size of an element of a weight gradient that is computed separately and added to a float32 one; 0
+	// if gradients are accumulated in place
 	grad int64
 	fp8  bool // inputs of products are saved by row and by column in one byte, with scales
 }
@@ -77,7 +77,7 @@ func (w *writer) wide(elements int64) int64 { return w.tokens * elements * w.pre
 // scratch allocates and releases a workspace.
 func (w *writer) scratch(name string, bytes int64) { w.release(w.alloc(name, memory.Workspace, bytes)) }
 
-// product saves the input of a matrix product: itself, or its two copies.
+// product saves the input of a matrix product, or its two copies in low precision.
 func (w *writer) product(name string, x layout.Ref, elements int64) []layout.Ref {
 	if !w.precision.fp8 {
 		return []layout.Ref{x}

@@ -9,11 +9,10 @@ import (
 	"github.com/weir-ml/weir/memory/cachingsim"
 )
 
-// TestSmallTablesPinSegments is the case of NeMo-RL 2003: in the third step a cache is filled
-// with 32 small tables at intervals. After all other buffers have been freed and the
-// allocator's cache was emptied, the tables pin their segments. A layout keeps long-lived
-// buffers in a separate region, and returns all memory of the step: 0 bytes remain, as
-// tests/memory shows.
+// TestSmallTablesPinSegments is the case of NeMo-RL 2003: in the third step a cache is filled with 32 small
+// tables at intervals. After all other buffers have been freed and the allocator's cache was emptied, the
+// tables pin their segments. With a layout, long-lived buffers are in a separate region, and all memory of
+// the step can be returned: 0 bytes remain, as tests/memory shows.
 func TestSmallTablesPinSegments(t *testing.T) {
 	m := model{layers: 8, hidden: 4096, ffn: 14336, heads: 32, words: 32000, precision: fp8}
 	tokens := int64(8192)

@@ -102,7 +102,7 @@ func (e *events) plan(target int, f fault, cancel context.CancelCauseFunc) {
 	e.value = &planted{target}
 }
 
-// end records an event after the last action.
+// end records an event that happens after the last action.
 func (e *events) end() error {
 	e.action = 0
 	return e.happen(atEnd)

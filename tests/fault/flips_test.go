@@ -30,7 +30,7 @@ import (
 )
 
 // wire is a network of Unix sockets that flips one bit of the bytes that are written to it.
-type wire struct{ left atomic.Int64 } // bits until the flip; far more before it is armed and after it
+type wire struct{ left atomic.Int64 } // number of bits until the flip; very large before the network is armed and after the flip
 
 const far = 1 << 60
 
@@ -170,8 +170,9 @@ func flipOne(rng *rand.Rand, dev *kernels.Host, class memory.Class) {
 	x[i] = math.Float32frombits(math.Float32bits(x[i]) ^ 1<<rng.IntN(32))
 }
 
-// TestFlips flips bits on the wire and in memory. A step with checksums ends with an error, or with the numbers of a
-// run without a flip, wherever on the wire the bit was. Without them, some steps end with other numbers.
+// TestFlips flips bits on the wire and in memory. A step with checksums ends with an error, or with the
+// numbers of a run without a flip, wherever on the wire the bit was. Without checksums, some steps end with
+// other numbers.
 func TestFlips(t *testing.T) {
 	testkit.Slow(t)
 	count := 40
@@ -205,7 +206,7 @@ func TestFlips(t *testing.T) {
 	}
 }
 
-// verdict names what found a flip.
+// verdict says what detected a flip.
 func verdict(err error, same bool) string {
 	_, tag := errors.AsType[*transport.TagError](err)
 	switch {

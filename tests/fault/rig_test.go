@@ -257,7 +257,7 @@ func (r *rig) readAndUpdate(mode schedule.Mode, result *runner.Result) outcome {
 		r.events.log = log
 	}
 	o.result = *result
-	o.result.Reserved = 0 // a high-water mark, which a fault may have raised
+	o.result.Reserved = 0 // a peak, which the fault may have raised
 	o.result.Ranks, o.result.Makespan, o.result.Span = nil, 0, 0
 	for _, w := range r.model.weights {
 		for _, h := range w.grads {

@@ -217,8 +217,8 @@ func TestRefusedBeforeItBegins(t *testing.T) {
 	require.Equal(t, intact.clean(schedule.Training, 3), r.clean(schedule.Training, 3))
 }
 
-// TestSmallArena runs a step in arenas of every size up to a sufficient one: it either fails with
-// ErrOutOfMemory and releases everything, or succeeds.
+// TestSmallArena runs a step in arenas of every size up to a sufficient one. The step either succeeds, or
+// fails with ErrOutOfMemory and releases everything.
 func TestSmallArena(t *testing.T) {
 	for _, rule := range []schedule.Rule{schedule.DepthFirst, schedule.BreadthFirst} {
 		d := design{build: whole, rule: rule, capacity: 1 << 20}
@@ -245,8 +245,8 @@ func TestSmallArena(t *testing.T) {
 	}
 }
 
-// TestOutputsAreTheSinks keeps the outputs of an evaluation. The sink owns them, so they are not a
-// leak of the step.
+// TestOutputsAreTheSinks keeps the outputs of an evaluation. The sink owns them, so the step does not
+// report a leak.
 func TestOutputsAreTheSinks(t *testing.T) {
 	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
 	r := newRig(t, d)

@@ -1,4 +1,4 @@
-// Package hosts trains on several hosts, with the faults that networks and machines have.
+// Package hosts tests training on several hosts, with the faults of real networks and machines.
 //
 // A host is a network namespace of this machine, with an address, names for all hosts, and one device:
 // the end of a TUN device whose other end this process reads. A router in this process carries packets

@@ -20,9 +20,9 @@ import (
 
 var rounds = flag.Int("rounds", 1, "how often each fault of the table happens")
 
-// The limits of the time from a fault to the end of the last process that it ends, on a machine that is
-// not too busy: the first one if a connection ends, the second one if it is silent, which a rank notices
-// after ten seconds and tells the others, while a rank that waits for such news gives up after two.
+// Limits of the time from a fault to the end of the last process that it ends, on a machine that is not too
+// busy. told applies if a connection ends. silent applies if it merely falls silent: a rank notices this
+// after ten seconds and tells the others.
 const (
 	told   = 5 * time.Second
 	silent = 20 * time.Second
@@ -35,15 +35,15 @@ type fault struct {
 	flags  []string
 	as     conditions // of all links from the start
 	do     func(*job) // at some time in the training
-	ends   []string   // for each host, a pattern of the cause in its error, or "" if it is killed; nil if the job goes on
+	ends   []string   // for each host, a pattern for the cause in its error, or "" if its process is killed; nil if the job continues
 	within time.Duration
 }
 
 // lost is the pattern of the error that names a rank as lost.
 func lost(rank any) string { return fmt.Sprintf("rank %v is lost", rank) }
 
-// apart returns the errors of all hosts if those of two of them cannot reach each other, but reach the
-// others. The pair may have been about to connect.
+// apart returns the expected errors of all hosts if two of them cannot reach each other, but can reach the
+// others. The two may have been about to connect.
 func apart(a, b, hosts int) (all []string) {
 	for range hosts {
 		all = append(all, fmt.Sprintf("rank (%d has received nothing from|%[1]d connects to) rank %d|rank (%[2]d has received nothing from|%[2]d connects to) rank %[1]d", a, b))
@@ -80,7 +80,7 @@ func suspendFor(host int, d time.Duration) func(*job) {
 	}
 }
 
-// vanish is the end of a host whose last packets are lost. The host comes back without the process.
+// vanish ends a host whose last packets are lost. The host returns without the process.
 func vanish(host int) func(*job) {
 	return func(j *job) {
 		j.network.cut(host, -1, true)
@@ -130,7 +130,7 @@ var table = []fault{
 	{name: "rank 0 of 3 suspended for 15 s", hosts: 3, as: lan, do: suspendFor(0, 15*time.Second), ends: []string{lost(0), lost(0), lost(0)}, within: silent},
 }
 
-// outcomes is the table with what happened.
+// outcomes holds the rows of the table with the observed results.
 type outcomes struct {
 	mu   sync.Mutex
 	rows []outcome // as in the table
@@ -165,10 +165,11 @@ func (o *outcomes) String() string {
 	return b.String()
 }
 
-// TestFaults trains on several hosts with the faults of the table. The job goes on, or every process
-// ends in time with an error that names the cause and no other; then it is started again. The weights
-// must equal the weights that one process computes without a fault. The seconds measure the whole job if it goes
-// on. If it ends, they measure the time from the fault to the end of the last process, or of the suspended one.
+// TestFaults trains on several hosts with the faults of the table. Either the job continues, or every
+// process ends in time with an error that names the cause and nothing else, and the job is started again.
+// The weights must equal those that one process computes without a fault. The reported seconds are the
+// duration of the whole job if it continues. Otherwise they are the time from the fault to the end of the
+// last process, or of the suspended one.
 func TestFaults(t *testing.T) {
 	if !*testkit.Long {
 		t.Skip("takes minutes: run it with -long")

@@ -20,8 +20,8 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// programs is the folder with the programs train and weir, and with the text and the certificates of all
-// jobs. It is made once.
+// programs returns the folder with the programs train and weir, and with the text and the certificates of
+// all jobs. The folder is made once.
 var programs = sync.OnceValues(func() (string, error) {
 	folder, err := os.MkdirTemp("", "weir-hosts")
 	if err != nil {
@@ -136,7 +136,7 @@ func (j *job) awaitTraining() {
 	}
 }
 
-// finish waits for the end of the training, which has the weights.
+// finish waits for the end of the training and requires the given weights.
 func (j *job) finish(want string) {
 	for host, p := range j.processes {
 		require.Zero(j, j.status(host), "host %d: %s%s", host, p.out.String(), p.errs.String())
@@ -144,7 +144,7 @@ func (j *job) finish(want string) {
 	require.Equal(j, want, weights(j.T, filepath.Join(j.folder, "summary")))
 }
 
-// references holds the weights of one process by its flags.
+// references holds the weights that one process computes, by its flags.
 var references sync.Map
 
 // reference returns the weights of the job in one process.

@@ -38,7 +38,7 @@ type link struct {
 	lost   atomic.Int64 // number of packets that have not
 }
 
-// conditions are those of a link. The zero value carries everything at once.
+// conditions describes a link. With the zero value, the link delivers everything immediately.
 type conditions struct {
 	latency time.Duration
 	loss    float64 // the probability that a packet is lost
@@ -54,7 +54,7 @@ type packet struct {
 const (
 	maxPacket  = 1500
 	maxQueue   = 4096
-	maxBacklog = 500 * time.Millisecond // a sender drops packets that would wait for longer
+	maxBacklog = 500 * time.Millisecond // a sender drops packets that would wait longer than this
 )
 
 func newLink(as conditions) *link {
@@ -179,7 +179,7 @@ func (n *network) route(from int) {
 	}
 }
 
-// send takes a packet, or loses it.
+// send accepts a packet or loses it.
 func (l *link) send(b []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -243,7 +243,8 @@ func (n *network) cutOneWay(from, to int, cut bool) {
 	n.set(from, to, func(c *conditions) { c.cut = cut })
 }
 
-// command returns a command that runs on a host. Its process is that of the program, so it gets signals.
+// command returns a command that runs on a host. Its process is that of the program itself, so signals
+// reach the program.
 func (n *network) command(t *testing.T, host int, args ...string) *exec.Cmd {
 	named := []string{"netns", "exec", n.names[host], "unshare", "--uts", "sh", "-c", `hostname "$0" && exec "$@"`, fmt.Sprint("host", host)}
 	return exec.CommandContext(t.Context(), "ip", append(named, args...)...)

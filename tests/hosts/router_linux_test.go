@@ -55,7 +55,7 @@ func TestLink(t *testing.T) {
 	require.Len(t, arrived, 10, "what is on its way is lost too")
 }
 
-// Two hosts train to the weights of one process.
+// Two hosts compute the same weights as one process.
 func TestTwoHosts(t *testing.T) {
 	testkit.Slow(t)
 	f := fault{hosts: 2, as: lan, flags: []string{"-steps", "3"}}

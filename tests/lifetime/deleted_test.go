@@ -20,8 +20,8 @@ import (
 	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
-// ends maps the name of every call that releases something to the function that makes or omits
-// the call, which depends on the type of its result.
+// ends maps the name of every call that releases something to the function that makes or omits the call.
+// The function depends on the type of the call's result.
 var ends = map[string]string{
 	"drop": "unlessError", "DropAt": "unlessError", "DropParts": "unlessError", "DropSaved": "unlessError", "Discard": "unlessError",
 	"Release": "unlessFreed", "Unhold": "unlessFreed",
@@ -154,10 +154,10 @@ func TestEveryReleaseIsNeeded(t *testing.T) {
 	}
 }
 
-// suite is the tests of a folder.
+// suite holds the tests of a folder.
 type suite struct{ folder, binary string }
 
-// suites are the suites that run against each deletion, the fastest first.
+// suites lists the suites that run against each deletion, the fastest first.
 var suites = []*suite{{folder: "internal/engine/frames"}, {folder: "schedule/runner"}, {folder: "tests/lifetime"}, {folder: "tests/fault"}}
 
 // finder is a pattern of tests to run against a deletion, with an additional flag.
@@ -168,9 +168,9 @@ type finder struct {
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\w+).*|^panic:.*`)
 
-// firstFailure runs tests of a suite without a release. It returns the line of the first failure,
-// or "", and the name of the test if the line contains it. A run that fails in any other way
-// proves nothing. Tests that do not depend on releases are omitted.
+// firstFailure runs tests of a suite with one release omitted. It returns the line of the first failure, or
+// "", and the name of the test if the line contains it. A run that fails in another way proves nothing.
+// Tests that do not depend on releases are left out.
 func (s *suite) firstFailure(t *testing.T, root, tests string, number int, flags ...string) (line, test string) {
 	t.Helper()
 	flags = append(flags, "-test.failfast", "-test.timeout=5m", "-test.run", tests, "-test.skip", "^(TestALossCannotBeATensor|TestEveryReleaseIsNeeded)$")

@@ -196,9 +196,8 @@ var fp8Mutants = []struct {
 	change    func(c *culprit)
 	class     [2]memory.Class // by rank
 	bytes     int64           // per leak
-	// lawful returns the number of calls of a microbatch that may still use the kept buffer,
-	// not counting the leaked reference: until then it is in a slot of the microbatch. nil
-	// means that no call may use it.
+	// lawful returns for how many calls of a microbatch the kept buffer may legitimately be live, apart
+	// from the leaked reference, because it is in a slot of the microbatch. nil means for no call.
 	lawful func(c *culprit) int
 }{
 	{
@@ -251,7 +250,7 @@ var fp8Mutants = []struct {
 		},
 	},
 	{
-		// Lists of histories that are extended whenever a module is seen again.
+		// Lists of histories that grow whenever a module is seen again.
 		name: "6 a history is registered again", class: onBoth(memory.Resident), bytes: 4 * 2 * kernels.TallyWords,
 		change: func(c *culprit) {
 			c.forward = func(mb microbatch, _ buffer) {
@@ -345,12 +344,12 @@ func inFP8(rows, cols int) int64 { return int64(decoder.FP8.Encoding(fp8.Input).
 
 func onBoth(class memory.Class) [2]memory.Class { return [2]memory.Class{class, class} }
 
-// fromPrevious are the classes of a block's input: the second rank gets a copy of it.
+// fromPrevious lists the classes of a block's input by rank: the second rank gets a copy of it.
 var fromPrevious = [2]memory.Class{memory.Activation, memory.Transfer}
 
-// TestFP8MutantsInAPipeline runs every mutant on each of the two ranks, with other microbatches in
-// flight. The audit of the rank's first microbatch ends the step on both, and has counted the bytes
-// that the block kept until then.
+// TestFP8MutantsInAPipeline runs every mutant on each of the two ranks, with other microbatches in flight.
+// The audit of the rank's first microbatch ends the step on both ranks and reports the bytes that the block
+// has kept until then.
 func TestFP8MutantsInAPipeline(t *testing.T) {
 	for _, mutant := range fp8Mutants {
 		for rank := range 2 {

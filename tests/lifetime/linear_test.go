@@ -22,7 +22,7 @@ type (
 	weights    = batchctx.Quantization[buffer]
 )
 
-// Sizes of the layer: rows of a microbatch, width of its input and of its output.
+// Sizes of the layer: the rows of a microbatch, and the widths of its input and its output.
 const rows, in, out = 8, 32, 16
 
 var hidden = []stages.Port{{Name: "hidden"}}

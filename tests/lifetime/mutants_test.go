@@ -52,7 +52,7 @@ type leak struct {
 	bytes int64
 }
 
-// numbers is the size of the tensors of the toy, and size their bytes.
+// numbers is the number of elements of the toy's tensors, and size their size in bytes.
 const numbers, size = 16, 4 * 16
 
 // mutants leak in a call of one stage: before its Forward or its Backward, or in the source.
@@ -90,7 +90,7 @@ var mutants = []struct {
 		forward: func(_ *toy.Model, mb toy.MB, _ []toy.T) error { mb.Retain(mb.Part(1)); return nil },
 	},
 	{
-		// A data loader that prefetches has a list of its inputs.
+		// A data loader that prefetches keeps a list of its inputs.
 		name: "the loader holds an input", source: true, want: leak{2, memory.Entry, size}, // the last reader of the targets
 	},
 	{
@@ -168,9 +168,8 @@ type source func(context.Context, batchctx.Entry[toy.T]) error
 
 func (s source) Next(ctx context.Context, entry batchctx.Entry[toy.T]) error { return s(ctx, entry) }
 
-// TestSmuggledValuesAreDeadWhenUsed is the other half of the loss mutant: a tensor that was
-// smuggled out without a reference cannot be used after its release, neither through the view
-// nor by its handle.
+// TestSmuggledValuesAreDeadWhenUsed complements the loss mutant: a tensor that a stage passes out without a
+// reference cannot be used after its release, neither through the view nor by its handle.
 func TestSmuggledValuesAreDeadWhenUsed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		smuggle func(m *toy.Model, mb toy.MB) (use func(now toy.MB) error)

@@ -136,10 +136,10 @@ func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
 			require.Nil(t, gone.Value(), "the runner keeps nothing of a step that is over, the source included")
 			require.Equal(t, 1, result.Books)
 			require.Len(t, retired, m)
-			require.Len(t, n.born, m*(1+1+2+2+2+1+1+1)) // entry; out; middle twice out and saved, and the recompute's; three gradients
+			require.Len(t, n.born, m*(1+1+2+2+2+1+1+1)) // the entry, the first output, outputs and saved tensors of the middle stage in both passes, and three gradients
 			runtime.KeepAlive(r)
 
-			// The control: one closure that keeps its input keeps it alive.
+			// As a control, a closure that keeps its input keeps it reachable.
 			var kept *tensor
 			_, err = r.Step(t.Context(), 1, runner.Indexed(func(_ context.Context, e batchctx.Entry[*tensor]) error {
 				kept = n.make(m)

@@ -41,9 +41,8 @@ func (k *keeper) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOu
 	return err
 }
 
-// TestKeptIsCaughtOnTheFirstMicrobatch keeps a buffer in a step with a layout. The step ends at the
-// first microbatch with an error that has the stage, the class and the number of bytes, and the
-// next step succeeds.
+// TestKeptIsCaughtOnTheFirstMicrobatch keeps a buffer in a step with a layout. The step ends at the first
+// microbatch with an error that names the stage, the class and the number of bytes. The next step succeeds.
 func TestKeptIsCaughtOnTheFirstMicrobatch(t *testing.T) {
 	const length = 5
 	hidden := int64(4 * length * tiny.Width)
@@ -132,7 +131,7 @@ func TestNoRoomForAStep(t *testing.T) {
 	require.True(t, evaluated.Planned)
 }
 
-// crowded is a host without enough memory for a step.
+// crowded is a host that has too little memory for a step.
 type crowded struct {
 	*kernels.Host
 	full bool

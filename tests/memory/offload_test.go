@@ -59,8 +59,8 @@ func (r *rig) gradients(t *testing.T) (bits []uint32) {
 	return bits
 }
 
-// TestOffloadKeepsBits offloads under every schedule: loss and gradients are the same to the bit,
-// and both memories have the planned peaks.
+// TestOffloadKeepsBits offloads under every schedule. The loss and the gradients must not change by a bit,
+// and both memories must have the planned peaks.
 func TestOffloadKeepsBits(t *testing.T) {
 	testkit.Slow(t)
 	folder := t.TempDir()
@@ -116,11 +116,11 @@ func TestOffloadKeepsBits(t *testing.T) {
 	}
 }
 
-// TestOffloadShares requires at every share that both memories have the planned peaks, and that the
-// near peak falls as the share rises. With -v it prints the table of docs/dev/measurements.md: first the
-// largest peak of a rank without offloading and without weights; then, for each share, the largest
-// peak and the sum of the peaks, as percentages of those without offloading, and the largest far
-// peak.
+// TestOffloadShares requires at every share that both memories have the planned peaks, and that the near
+// peak falls as the share rises. With -v it prints the table of docs/dev/measurements.md. The first column
+// is the largest peak of a rank without offloading, not counting weights. For each share, the others are
+// the largest peak and the sum of the peaks, as percentages of those without offloading, and the largest
+// far peak.
 func TestOffloadShares(t *testing.T) {
 	testkit.Slow(t)
 	shares := []float64{0, 0.25, 0.5, 0.75, 1}
@@ -253,8 +253,8 @@ func TestCopiesAreAsynchronous(t *testing.T) {
 	})
 }
 
-// TestFarFaults plants faults of far memory. Each ends the step on all ranks with an error that names
-// it, everything in both memories is released, and the next step has the numbers of a run without a
+// TestFarFaults injects faults into far memory. Each fault ends the step on all ranks with an error that
+// names it. Everything in both memories is released, and the next step has the numbers of a run without a
 // fault.
 func TestFarFaults(t *testing.T) {
 	profile := profileOf(t, offloads, 5)
@@ -370,7 +370,7 @@ func TestOffloadAllocatesNothing(t *testing.T) {
 	require.Equal(t, few, counts(1024, few))
 }
 
-// TestOffloadConfig covers faults of the configuration, each with the error that names it.
+// TestOffloadConfig expects an error that names the fault for each faulty configuration.
 func TestOffloadConfig(t *testing.T) {
 	profile := profileOf(t, offloads, 5)
 	for text, change := range map[string]func(c *runner.Config[T]){

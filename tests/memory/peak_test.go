@@ -21,10 +21,10 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// grows are the schedules whose memory grows with the number of microbatches by definition.
+// grows lists the schedules whose memory grows with the number of microbatches by definition.
 var grows = []string{"gpipe", "breadth-first"}
 
-// inShort are the schedules that run thousands of microbatches without -long.
+// inShort lists the schedules that run thousands of microbatches even without -long.
 var inShort = []string{"1f1b", "depth-first", "interleaved", "zb-v"}
 
 // TestPeakIsPlanned requires for several numbers of microbatches that the peak of every rank is the
@@ -90,7 +90,7 @@ func TestLogitsAreChosen(t *testing.T) {
 		s := s
 		s.schedule, s.model.KeepLogits = schedule, given
 		dry := newRig(t, s, true)
-		dry.cfg.Memory.Budget, dry.cfg.Memory.Search.Nodes = budget, 1 // as group has it
+		dry.cfg.Memory.Budget, dry.cfg.Memory.Search.Nodes = budget, 1 // the configuration of group
 		profile, err := dry.model.Record(t.Context(), dry.cfg, m, dry.shape(s.model.Context), dry.shape(1))
 		require.NoError(t, err)
 		laid := newRig(t, s, false)

@@ -40,7 +40,7 @@ type sent struct {
 	bytes []int64 // of its tensors, as they were received
 }
 
-// heard is the transport of a rank that records its calls.
+// heard is a rank's transport that records its calls.
 type heard struct {
 	transport.Transport[T]
 	dev      kernels.Device
@@ -84,10 +84,10 @@ func (c *counter) Plan(ctx context.Context, step *planning.Step) (planning.Plan,
 	return c.Planner.Plan(ctx, step)
 }
 
-// TestUnevenLengths runs batches of random numbers of microbatches, lengths and orders, and prepares
-// each while the one before it runs. The peak is the planned one to the byte, and no step plans memory. A
-// message has the size of its microbatch, and there is no message but those of the plan: the
-// bytes with which ranks agree on a step do not grow with its microbatches, and none has a shape.
+// TestUnevenLengths runs batches of random numbers of microbatches, lengths and orders, and prepares each
+// while the one before it runs. The peak equals the planned one to the byte, and no step plans memory
+// itself. Each message has the size of its microbatch, and there are no messages except those of the plan.
+// The bytes with which ranks agree on a step do not grow with its microbatches, and contain no shapes.
 func TestUnevenLengths(t *testing.T) {
 	lengths := []int{3, 5, 8, 2}
 	seed := rand.Uint64()
@@ -175,7 +175,7 @@ func TestUnevenLengths(t *testing.T) {
 			_, err = group.Step(ctx, len(now.order), now.source(r, lengths))
 			require.NoError(t, err, "the next step")
 
-			// Without shapes the plan is for any length, and its peak is an upper bound.
+			// Without shapes, the plan holds for any length, and its peak is an upper bound.
 			envelope, err := group.Step(t.Context(), len(now.order), r.sources(func(m int) int { return lengths[now.classes[m]] }))
 			require.NoError(t, err)
 			require.True(t, envelope.Planned)
@@ -189,9 +189,10 @@ func TestUnevenLengths(t *testing.T) {
 	}
 }
 
-// BenchmarkPrepare measures steps of two ranks whose lengths are new: if the step plans its memory
-// itself, if it was prepared before, and if the next one is prepared beside it. The three alternate, so that
-// other load of the machine affects all of them equally. It reports the median time of a step, and of Prepare.
+// BenchmarkPrepare measures steps of two ranks with new lengths in three modes: the step plans its memory
+// itself, it was prepared before, or the next step is prepared while it runs. The modes alternate, so that
+// other load of the machine affects them equally. The benchmark reports the median times of a step and of
+// Prepare.
 func BenchmarkPrepare(b *testing.B) {
 	lengths := []int{8, 12, 16, 24, 32, 48, 56, 64}
 	s := setup{schedule: "1f1b", ranks: 2, stages: 2, model: transformer.Config{Vocabulary: 256, Width: 64, Layers: 8, Heads: 4, Context: 64, Seed: 1, Untied: true}, capacity: 1}

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/schedule/runner/record"
 )
 
-// The plan of memory equals the runner's allocations and releases, event by event: for every
-// schedule, on one rank and on several; half of the setups run without -long.
+// The memory plan equals the runner's allocations and releases event by event, for every schedule, on one
+// rank and on several. Half of the setups also run without -long.
 func TestTraceIsTheRunners(t *testing.T) {
 	testkit.Slow(t)
 	for _, found := range schedule.Schedules() {

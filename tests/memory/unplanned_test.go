@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// had is the memory of a class at a peak, with its microbatches.
+// had holds the memory of a class at a peak, with its microbatches.
 type had struct {
 	bytes       int64
 	buffers     int
@@ -50,8 +50,8 @@ func ofRank(plan *layout.Memory, rank int) iter.Seq[memory.PeakOwner] {
 	}
 }
 
-// The owners at the peak of a step without a memory plan are reported when the step has ended:
-// exactly those that a plan of the step has. While steps are alike they are reported once.
+// For a step without a memory plan, the owners at the peak are reported at its end. They are exactly the
+// owners in a plan of the step. As long as steps are equal, they are reported only once.
 func TestOwnersWithoutAPlan(t *testing.T) {
 	const m = 9
 	for _, found := range schedule.Schedules() {

@@ -15,9 +15,9 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// TestCallsBackAreBusy calls the runner from its hooks, from a stage, from the source and from the
-// function of Update. Every call that would begin or end something is refused with ErrBusy, a step is
-// prepared, and the step that runs continues.
+// TestCallsBackAreBusy calls the runner from its hooks, from a stage, from the source and from the function
+// passed to Update. Calls that would begin or end something fail with ErrBusy, Prepare works, and the
+// running step continues.
 func TestCallsBackAreBusy(t *testing.T) {
 	for ranks := 1; ranks <= 2; ranks++ {
 		p := sound(hosts(t, ranks)...)
@@ -56,7 +56,7 @@ func TestCallsBackAreBusy(t *testing.T) {
 			}
 		})
 		p.update = func(p *program, result *runner.Result) (err error) {
-			if result.Step == 0 { // an evaluation leaves the update to be made
+			if result.Step == 0 { // after an evaluation, the update is still possible
 				last = result
 				if _, err = p.runner.Evaluate(t.Context(), p.microbatches, p.source); err != nil {
 					return err

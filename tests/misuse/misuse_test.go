@@ -1,5 +1,5 @@
-// Package misuse contains tiny programs with one fault each, and the expected error: wrong use
-// must not pass silently.
+// Package misuse contains tiny programs with one fault each, and the error that each must cause: misuse
+// must not go unnoticed.
 package misuse
 
 import (
@@ -639,7 +639,7 @@ func TestCollectedTensorsAreNotAudited(t *testing.T) {
 	require.Len(t, kept, 4)
 	require.Equal(t, "not audited", fmt.Sprint(result.Growth))
 
-	// A survey finds kept tensors; others do not survive.
+	// The space finds kept tensors; others are not reachable.
 	for step, m := range []int{0, 3, 5, 7, 11} { // 7 is step 3, which is not watched
 		want := m
 		if step > 0 {

@@ -71,8 +71,8 @@ type Mutant struct {
 	folder string
 }
 
-// mutated puts all mutants of a file under the control of their numbers. A mutant is text before
-// and after a part of the source. So mutants can be nested, and line numbers do not change.
+// mutated puts all mutants of a file under the control of their numbers. It inserts text before and after a
+// part of the source, so mutants can be nested, and line numbers do not change.
 type mutated struct {
 	name, folder string
 	first        int             // number

@@ -48,14 +48,14 @@ var packages = []struct {
 	{"kernels", []string{"kernels", "kernels/kerneltest", "stages/transformer"}},
 }
 
-// suite is the tests of a folder, which are built and profiled when they are first needed.
+// suite holds the tests of a folder, which are built and profiled when they are first needed.
 type suite struct {
 	folder, tag, overlay string
 	binary               string
 	tests                []test // the fastest first
 }
 
-// test is the duration of a test without a mutant, and the mutants that it could detect.
+// test holds the duration of a test without a mutant, and the mutants that it could detect.
 type test struct {
 	name    string
 	takes   time.Duration

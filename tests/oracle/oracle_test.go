@@ -50,8 +50,8 @@ func differ(want []Position, changes []change) error {
 	return nil
 }
 
-// ran returns the changes that the device of a rank has recorded in a step. The record does not
-// show where the last action ends, so the changes from it on are divided as in the oracle.
+// ran returns the changes that the device of a rank recorded in a step. The record does not show where the
+// last action ends, so ran divides the changes from this action on as the oracle does.
 func (r *rig) ran(rank int, want []Position) (list []change) {
 	last := len(want) - 2
 	from := append(slices.Clone(r.cuts[rank]), r.cuts[rank][last]+want[last].Changes)
@@ -69,8 +69,8 @@ func (r *rig) ran(rank int, want []Position) (list []change) {
 	return list
 }
 
-// played returns the changes of the planner for a rank. Each change has its place in the layout.
-// Several repeats share a place, so the changes of a place are divided as in the oracle.
+// played returns the planner's changes for a rank. Each change has a place in the layout. Because several
+// repeats share a place, played divides the changes of a place as the oracle does.
 func played(plan *layout.Memory, rank int, want []Position) (list []change) {
 	places := placesOf(plan, rank)
 	at, count := 0, 0

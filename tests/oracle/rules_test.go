@@ -341,8 +341,8 @@ func (b *book) pull(index int) {
 	}
 }
 
-// ties is the end of a step. The gradients of each tied parameter are sent to the rank of its first
-// use, and the total is sent back. A received buffer is released once it has been added.
+// ties runs the end of a step: the gradients of each tied parameter are sent to the rank of its first use,
+// and the total is sent back. A received buffer is released once it has been added.
 func (b *book) ties() {
 	if b.Evaluates {
 		return

@@ -31,8 +31,7 @@ const (
 
 var slots = []string{"for input", "for weight", "kept", "output", "carried", "gradient"}
 
-// stage allocates, keeps and returns the buffers that the oracle expects of a stage, and computes
-// nothing.
+// stage allocates, keeps and returns the buffers that the oracle expects of a stage, but computes nothing.
 type stage struct {
 	dev         kernels.Compute
 	number      int

@@ -5,7 +5,7 @@ package published_test
 type form struct {
 	name     string
 	perRank  int
-	lost     string // time of the makespan in which the busiest rank does not work
+	lost     string // the part of the makespan in which the busiest rank does not work
 	lostOf   func(p, v float64) float64
 	peak     string // microbatches in flight on the fullest rank, if W frees all
 	peakOf   func(p, v, m float64) float64
@@ -17,7 +17,7 @@ type form struct {
 	params   func(ranks int) (group, cap, slices int)
 }
 
-// forms are in the order of schedule.Schedules.
+// forms lists the schedules in the order of schedule.Schedules.
 var forms = []form{
 	{
 		name: "gpipe", perRank: 1, source: "GPipe",

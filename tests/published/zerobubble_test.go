@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// profiles are the models of the zero-bubble paper: profiled times in microseconds of F, I, W
-// and a hop, and the bubbles of its table, by the span.
+// profiles lists the models of the zero-bubble paper, with the profiled times of F, I, W and a hop in
+// microseconds, and the bubbles in its table, which refer to the span.
 var profiles = []struct {
 	model        string
 	ranks        int

@@ -28,10 +28,10 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// wrong has the dumps whose schedules are wrong in PyTorch 2.15 itself, with the fault of each. Deferred
-// receives come in another order than the sends of the other rank, so ranks take gradients for outputs;
-// and in the list of computations of Schedule1F1B, which runs another one, the last rank has microbatches
-// 1 to 8 for 0 to 7.
+// wrong lists the dumps of schedules that are wrong in PyTorch 2.15 itself, with the fault of each.
+// Deferred receives have another order than the other rank's sends, so ranks mistake gradients for outputs.
+// In the list of computations that Schedule1F1B dumps, which is not the one that it runs, the last rank has
+// microbatches 1 to 8 instead of 0 to 7.
 var wrong = map[string]string{
 	"ZBVZeroBubble-2-defer-recv":         "2RECV_B0 receives 0SEND_F2, which rank 0 sent before 3SEND_B0",
 	"InterleavedZeroBubble-2-defer-recv": "1RECV_F2 receives 2SEND_B0, which rank 0 sent before 0SEND_F2",
@@ -41,9 +41,9 @@ var wrong = map[string]string{
 	"1F1B-4-compute":                     "3F8 belongs to an unknown microbatch",
 }
 
-// TestDumps reads what PyTorch 2.15.0 dumps of each of its schedules: those in testdata for two ranks, which
-// dump_schedules.py has written. It proves them, or finds their fault, simulates and draws them, prepares
-// them for Weir's runtime, and writes them again in both forms.
+// TestDumps reads the files that PyTorch 2.15.0 dumps for each of its schedules on two ranks;
+// dump_schedules.py has written them to testdata. The test proves each schedule or finds its fault,
+// simulates and draws it, prepares it for Weir's runtime, and writes it again in both forms.
 func TestDumps(t *testing.T) {
 	require.Equal(t, 19, requireDumps(t, "testdata/torch-2.15.0"))
 }
@@ -119,8 +119,8 @@ var notHeld = map[string]string{
 }
 
 // TestPlans trains with plans of every schedule that PyTorch's runtime can hold, and with a searched order,
-// in both of PyTorch's forms and as plan files, on two and on four ranks. Losses and gradients are the bits
-// of the model without a pipeline, so those of weir.schedule are the bits of PyTorch's runtime.
+// in both of PyTorch's forms and as plan files, on two and on four ranks. Losses and gradients have the
+// bits of the model without a pipeline. Thus weir.schedule computes the same bits as PyTorch's runtime.
 func TestPlans(t *testing.T) {
 	transfers := format.Comms26
 	if waits(t) {
@@ -183,8 +183,8 @@ func TestPlans(t *testing.T) {
 	t.Log(strings.TrimSpace(string(out)))
 }
 
-// TestRandomPlans runs random plans, valid and broken, in PyTorch's own runtime. Each must complete, hang, fail or
-// train with wrong gradients as check says.
+// TestRandomPlans runs random plans, both valid and broken, in PyTorch's own runtime. Each must complete,
+// hang, fail or train with wrong gradients, as package check predicts.
 func TestRandomPlans(t *testing.T) {
 	plans := 40
 	if *testkit.Long {
@@ -197,8 +197,8 @@ func TestRandomPlans(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestGrowth measures a step of 64 microbatches under weir.schedule: less than 1 KiB for each, where one tensor
-// between stages has 64 KiB.
+// TestGrowth measures the growth of memory in a step of 64 microbatches under weir.schedule. It must be
+// less than 1 KiB per microbatch; a tensor between stages has 64 KiB.
 func TestGrowth(t *testing.T) {
 	if !waits(t) {
 		t.Skip("PyTorch before 2.15 keeps what is sent until the step ends")

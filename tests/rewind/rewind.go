@@ -11,27 +11,26 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 )
 
-// ErrInconsistent is wrapped by the errors of Segments: trace and segments do not belong
+// ErrInconsistent is wrapped by errors of Segments. It means that the trace and the segments do not belong
 // together.
 var ErrInconsistent = errors.New("rewind: trace and segments contradict each other")
 
 // granule is the minimum unit to which an allocator rounds sizes.
 const granule = 512
 
-// unsplit is the maximum excess of a block of the large pool over its request: a smaller
-// remainder is not split off. A block that begins that close to another one reveals its size.
+// unsplit is the maximum excess of a block of the large pool over its requested size, because the allocator
+// does not split off a smaller remainder. A block that begins this close behind another one reveals the
+// other's size.
 const unsplit = 1 << 20
 
-// Segments undoes the trace of a device, from its last entry to its first, starting with the
-// segments of the snapshot, and returns the segments as they were before the trace. The viewer
-// does the same to draw its allocator state history. An error is a condition at which the viewer
-// would fail: an event outside of every segment, a block freed twice, a segment that is freed
-// while a block in it is live.
+// Segments undoes the trace of a device, from its last entry to its first, starting with the segments of
+// the snapshot, and returns the segments as they were before the trace. The viewer does the same to draw
+// its allocator state history. It returns an error where the viewer would fail: for an event outside of all
+// segments, a block that is freed twice, or a segment that is freed while a block in it is live.
 //
-// A trace may begin in mid-history: a block that it frees without having allocated it was live
-// before. The trace does not contain the real size of such a block. Unless a neighboring block
-// reveals it, the block gets the requested size, rounded up to 512 bytes if there is enough
-// space.
+// A trace need not begin with the first allocation: it may free blocks that were live before it began. It
+// does not contain the real size of such a block. Unless a neighboring block reveals the size, Segments
+// uses the requested size, rounded up to 512 bytes if there is enough space.
 func Segments(s *snapshot.Snapshot, device int) ([]snapshot.Segment, error) {
 	r := rewinder{}
 	for i := range s.Segments {

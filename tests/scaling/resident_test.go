@@ -19,8 +19,8 @@ import (
 	"github.com/weir-ml/weir/tests/toy"
 )
 
-// TestResidentMemoryIsFlat uses the kernel's figures for a separate process. Resident memory during
-// the last of 65,536 microbatches exceeds that during the last of 1,024 by at most 64 bytes per
+// TestResidentMemoryIsFlat reads the kernel's figures for a separate process. Its resident memory during
+// the last of 65,536 microbatches may exceed that during the last of 1,024 by at most 64 bytes per
 // microbatch.
 func TestResidentMemoryIsFlat(t *testing.T) {
 	const small, large, bound = 1024, 65536, 64

@@ -14,9 +14,9 @@ import (
 	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
-// planted are bugs, some of which earlier versions had. A bug is a replacement of text in a file of
-// schedule, internal/engine/frames or transport; off is true in the run with the bug. TestJobs finds
-// the bugs of transport/tcp.
+// planted lists bugs, some of which earlier versions had. A bug replaces text in a file of schedule,
+// internal/engine/frames or transport; off is true in a run with the bug. TestJobs finds the bugs of
+// transport/tcp.
 var planted = []struct{ name, file, old, new string }{
 	{"a panic in Hooks.Peak leaves a rank a step behind", "schedule/runner/worker.go",
 		"		if mode == schedule.Training { // advances on every rank, even if this rank fails after the exchange (L8)\n			r.step++\n		}\n",

@@ -52,8 +52,8 @@ func (m *Model) Config() runner.Config[T] {
 	return runner.Config[T]{Stages: m.Stages, Spaces: runner.Spaces(m.Device)}
 }
 
-// Source returns entries of size numbers, keyed by the microbatch; a negative size means -size
-// to -size+3 numbers, uneven.
+// Source returns entries of size numbers, keyed by the microbatch. If size is negative, entries have
+// between -size and -size+3 numbers.
 func (m *Model) Source(size int) runner.Source[T] {
 	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[T]) error {
 		n := size

@@ -151,9 +151,8 @@ func (s *sleeper) accumulate(mb view, dw float64) error {
 	return nil
 }
 
-// forward and backward are the arithmetic of a stage; none of its products is exact. The
-// conversion prevents the compiler from fusing a product with a sum, which it would do for some
-// callers only.
+// forward and backward are the arithmetic of a stage. None of the products is exact. The conversion
+// prevents the compiler from fusing a product and a sum, which it would do only for some callers.
 func forward(weight, x float64) float64 { return math.Sin(weight * x) }
 
 func backward(weight, x, dy float64) (dx, dw float64) {

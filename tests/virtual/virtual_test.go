@@ -31,7 +31,7 @@ func (calculator) Add(dst, src number) error            { *dst += *src; return n
 func (calculator) SumSquares(g number) (float64, error) { return *g * *g, nil }
 func (calculator) Copy(dst, src number) error           { *dst = *src; return nil }
 
-// pipeline is a group of ranks whose stages sleep.
+// pipeline is a set of ranks whose stages sleep.
 type pipeline struct {
 	group    *runner.Runner[number]
 	sleepers []*sleeper // by stage of the placement

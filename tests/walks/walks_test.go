@@ -175,10 +175,10 @@ var trace, _ = os.OpenFile(os.Getenv("TRACE"), os.O_APPEND|os.O_WRONLY, 0)
 func entered(number int) { _, _ = trace.WriteString(strconv.Itoa(number) + "\n") }
 `
 
-// TestWalks runs the test of each walk with a call of the recorder at the beginning of every
-// listed function. The functions of a walk must be entered in its order; other entries may
-// occur in between. So the trace proves that the listed functions run one after the other in
-// the test. It does not prove that they run for the same buffer, nor that the list is complete.
+// TestWalks runs the test of each walk with a call of the recorder at the beginning of every listed
+// function. The functions of a walk must be entered in its order; other entries may occur in between. Thus
+// the trace proves that the test runs the listed functions one after another. It proves neither that they
+// run for the same buffer nor that the list is complete.
 func TestWalks(t *testing.T) {
 	testkit.Slow(t)
 	if invariants.Enabled {

@@ -1,4 +1,4 @@
-// Package zerobubble compares the orders that weir finds with those of the authors of zero bubble.
+// Package zerobubble compares the orders that weir finds with those of the zero-bubble authors' heuristic.
 package zerobubble
 
 import (
@@ -26,7 +26,7 @@ var (
 	source   = flag.String("v_schedule", "", "the heuristic's file; by default it is downloaded")
 )
 
-// setting is a step for which both search. The times are those of one of a rank's two stages.
+// setting describes a step for which both search an order. The times are those of one of a rank's two stages.
 type setting struct {
 	Ranks        int   `json:"ranks"`
 	Microbatches int   `json:"microbatches"`
@@ -107,7 +107,7 @@ func heuristic(t *testing.T) string {
 	return filepath.Join(folder, "colossalai-0.5.0", "colossalai", "pipeline", "schedule", "v_schedule.py")
 }
 
-// The plan that Choose returns is as fast as the best of the heuristic's four variants, by both clocks.
+// By both clocks, the plan that Choose returns is at least as fast as the best of the heuristic's four variants.
 func TestNeverBehind(t *testing.T) {
 	if !*testkit.Long && *source == "" {
 		t.Skip("it downloads ColossalAI: run it with -long")

@@ -98,8 +98,8 @@ func (e *end) Withdraw(ctx context.Context, tag transport.Tag, n int64) error {
 	return e.withdraw(ctx, tag, n)
 }
 
-// brokenTransports are links that are broken in one way each, with the part of the contract that
-// the suite must name.
+// brokenTransports lists transports with one defect each, and the part of the contract that the suite must
+// name.
 var brokenTransports = []struct {
 	name, found string
 	copies      func(from, to int, h cell) (cell, error)

@@ -24,10 +24,10 @@ type Subject[T any] struct {
 	New func(ranks, capacity int) (ends []transport.Transport[T], end func() error, err error)
 	// Capacities lists the capacities that the transport supports; nil means 0, 1, 3 and no limit.
 	Capacities []int
-	// Patience is the maximum duration of a call that must not block. Then the suite cancels the
-	// call's context, and waits for the same time again for the call to end. 0 means a minute.
+	// Patience is the maximum duration of a call that must not block. After that time the suite cancels
+	// the call's context, and waits equally long for the call to end. 0 means a minute.
 	Patience time.Duration
-	// Kill ends a rank as the end of its process would. nil omits the tests of lost ranks.
+	// Kill ends a rank as if its process had ended. If it is nil, the suite omits the tests of lost ranks.
 	Kill func(end transport.Transport[T])
 	// Make returns a tensor of a rank that contains a number, Read returns the number, Write
 	// changes it, and Release releases the tensor. They run on the goroutine of the rank.
@@ -65,9 +65,9 @@ func Run[T any](t *testing.T, subject Subject[T]) {
 	}
 }
 
-// Check is Run without package testing: it returns the faults. To test that a call blocks, the suite
-// looks once, after a moment. It therefore never reports a correct transport, but may miss a fault
-// of a slow one.
+// Check is Run without package testing: it returns the faults. To test that a call blocks, the suite waits
+// briefly and checks that the call has not returned. Therefore it never reports a fault of a correct
+// transport, but may miss a fault of a slow one.
 func Check[T any](subject Subject[T]) []Fault {
 	var faults []Fault
 	for _, test := range tests[T]() {
@@ -183,7 +183,7 @@ func (s *suite[T]) ranks(n int, f func(rank *rank[T])) {
 	}
 }
 
-// step is ranks over the existing links.
+// step is like ranks, but uses the existing links.
 func (s *suite[T]) step(f func(rank *rank[T])) {
 	s.each(func(r *rank[T]) {
 		if r.succeeds(r.endpoint.Begin(r.ctx, nil), "Begin") {

@@ -52,8 +52,8 @@ func (s *suite[T]) begins() {
 	})
 }
 
-// hellos makes one rank after the other begin a different step: no rank may begin, and the next
-// step must work. A rank without a hello joins any step.
+// hellos makes each rank in turn begin a different step than the others. No rank may begin its step, and
+// the next step must work. A rank without a hello joins any step.
 func (s *suite[T]) hellos() {
 	if !s.link(3) {
 		return
@@ -187,7 +187,7 @@ func (s *suite[T]) cancels() {
 				cancel(cause)
 			}()
 			r.wraps(r.blocks(ctx, call, 0), cause, call+" under a cancelled context")
-			if call != "Begin" { // Begin has begun nothing
+			if call != "Begin" { // Begin has not begun a step
 				r.endpoint.Abort(cause)
 			}
 		})
@@ -198,9 +198,9 @@ func (s *suite[T]) cancels() {
 	}
 }
 
-// closes ends the contexts of all ranks but one while the last one arrives in an exchange. All ranks
-// get the result or none does. With the result they have done the step: they can still exchange and
-// read what a trainer needs for its update, although their contexts have ended.
+// closes ends the contexts of all ranks but one while the last rank enters an exchange. Either all ranks
+// get the result or none does. If they get it, the step is done: although their contexts have ended, they
+// can still exchange and read what a trainer needs for its update.
 func (s *suite[T]) closes() {
 	cause := errors.New("planted reason")
 	if !s.link(3) {

@@ -232,7 +232,7 @@ func (s *suite[T]) abortsReads() {
 	}
 }
 
-// beginsAnew exposes other memory under the same tag in every step.
+// beginsAnew exposes different memory under the same tag in each step.
 func (s *suite[T]) beginsAnew() {
 	if !s.link(2) {
 		return

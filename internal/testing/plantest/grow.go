@@ -15,7 +15,7 @@ var SeedFlag = flag.Uint64("seed", 0, "the seed of random tests; 0 lets the test
 // Seed returns the seed of random plans: the flag, or 1.
 func Seed() uint64 { return cmp.Or(*SeedFlag, 1) }
 
-// grower makes a random valid plan. It appends actions that the judge allows until all have run.
+// grower makes a random valid plan: it appends actions that the judge allows, until all of them have run.
 type grower struct {
 	*judge         // its lists are empty
 	rng            *rand.Rand

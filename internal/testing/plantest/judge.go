@@ -33,7 +33,7 @@ func Judge(p *schedule.Plan, capacity int, rng *rand.Rand) string {
 	return j.remaining()
 }
 
-// judge is the state of a run of a plan.
+// judge holds the state of one run of a plan.
 type judge struct {
 	p         *schedule.Plan
 	capacity  int
@@ -44,13 +44,13 @@ type judge struct {
 	taken     map[schedule.Action]bool
 	posts     bool                         // a rank does not wait at a transfer
 	posted    map[string][]schedule.Action // by link and direction of transfer: what is posted
-	queues    map[[4]int][]schedule.Action // by what queue names: the posted transfers that are not complete
+	queues    map[[4]int][]schedule.Action // by the key that queue returns: the posted transfers that are not complete
 
 	// By stage:
 	gathered, sharded        map[int]bool
 	reduces                  map[int]bool // the plan has a reduction
 	unreduced                map[int]bool // gradients have been added since the last reduction
-	wholeGradients, reducing map[int]bool // the stage has whole gradients; their reduction has started
+	wholeGradients, reducing map[int]bool // the stage has whole gradients, and their reduction has started
 	accumulates              bool         // the plan has ZERO_GRAD
 	retires                  bool         // the plan is for PyTorch and has waits, so that everything is waited for
 	quantizes                map[int]bool // the stage has copies of its weights
@@ -401,7 +401,7 @@ func (j *judge) apply(a schedule.Action) string {
 	return ""
 }
 
-// remaining returns the fault of a run that has ended, if actions or open states remain.
+// remaining returns a fault if, at the end of a run, actions remain or something was not released.
 func (j *judge) remaining() string {
 	for rank, list := range j.lists {
 		if len(list) > 0 {

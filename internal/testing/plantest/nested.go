@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Nested returns a plan of the same actions in which some segments are nested loops: a number of repeats
-// becomes one repeat of an outer loop, divided at random into inner segments.
+// Nested returns a plan with the same actions in which some segments are nested loops. Several repeats of a
+// segment become one repeat of an outer loop, divided at random into inner segments.
 func Nested(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	q := *p
 	q.Programs = make([][]schedule.Segment, len(p.Programs))

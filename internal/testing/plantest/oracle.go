@@ -13,7 +13,7 @@ import (
 // Cell is a stage and a microbatch, or a stage and a kind.
 type Cell struct{ Stage, Mb int }
 
-// oracle is the expected result of the lifetime pass, rank by rank.
+// oracle holds the expected result of the lifetime pass, by rank.
 type oracle struct {
 	Drops      [][]schedule.Drop // by rank and position
 	Table      map[Cell]uint64   // by stage and kind: the parts whose lifetimes end at these actions

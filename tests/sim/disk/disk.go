@@ -161,7 +161,7 @@ func (d *Disk) lose(n *node) {
 	}
 }
 
-// call is called by every call: it may fail, or end the process.
+// call is called at the beginning of every function. It may fail or end the process.
 func (d *Disk) call(op, name string) error {
 	if d.dead {
 		return &fs.PathError{Op: op, Path: name, Err: syscall.ENODEV}
@@ -302,7 +302,7 @@ func (f *File) Stat() (fs.FileInfo, error) {
 	return info{path.Base(f.name), f.node}, nil
 }
 
-// info is a FileInfo.
+// info implements FileInfo.
 type info struct {
 	name string
 	node *node

@@ -110,7 +110,7 @@ func TestCheckpoints(t *testing.T) {
 	}
 	var sum tally
 	n := first
-	for ; n-first < 100 || time.Since(began) < *lasting; n++ { // a slow machine, too, finds what is not flushed
+	for ; n-first < 100 || time.Since(began) < *lasting; n++ { // even on a slow machine, enough runs to find data that is not flushed
 		require.NoError(t, simulate(n, &sum), "seed %d", n)
 	}
 	t.Logf("seeds %d to %d: %+v", first, n-1, sum)
@@ -216,7 +216,7 @@ func save(step int64, ranks int) error {
 	return checkpoint.Commit(dir, checkpoint.State{Step: step}, shards...)
 }
 
-// opens requires the last acknowledged checkpoint, or one that was tried after it.
+// opens requires that the last acknowledged checkpoint, or one that was tried after it, can be read.
 func opens(acknowledged int64, tried []int64) error {
 	c, err := checkpoint.Open(dir)
 	if err != nil {

@@ -9,8 +9,7 @@ import (
 
 // MegatronLayout writes a cut in the form of Megatron-LM's --pipeline-model-parallel-layout, where E, t, m
 // and L stand for the embedding, a layer, a layer that predicts further tokens, and the loss. The stages
-// are in the order of the model. further is the stage of the layers that predict further tokens; 0 means
-// the last stage.
+// are in the order of the model. furtherStage is the stage of the further layers; 0 means the last stage.
 func MegatronLayout(cut []int, further, furtherStage int) string {
 	var stages []string
 	for stage, layers := range cut {
