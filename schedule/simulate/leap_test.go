@@ -18,13 +18,13 @@ import (
 	"github.com/weir-ml/weir/schedule/waitgraph"
 )
 
-// requireLeaps requires that the results with and without skipping are equal, and counts the actions that
-// were run.
-func requireLeaps(t *rapid.T, p *schedule.Plan, capacity int, full, leapt *int64) {
-	requireLeapsAt(t, p, drawCosts(t, p), capacity, full, leapt)
+// requireLeaps requires that the results with and without skipping are equal, and counts the plans of which
+// skipping saved more than half of the actions.
+func requireLeaps(t *rapid.T, p *schedule.Plan, capacity int, saved *int) {
+	requireLeapsAt(t, p, drawCosts(t, p), capacity, saved)
 }
 
-func requireLeapsAt(t *rapid.T, p *schedule.Plan, costs *simulate.Costs, capacity int, full, leapt *int64) {
+func requireLeapsAt(t *rapid.T, p *schedule.Plan, costs *simulate.Costs, capacity int, saved *int) {
 	want, work, err := simulate.InFull(plantest.Expand(p), costs, capacity)
 	got, fault := simulate.Leaping(p, costs, capacity)
 	if err != nil {
@@ -41,20 +41,22 @@ func requireLeapsAt(t *rapid.T, p *schedule.Plan, costs *simulate.Costs, capacit
 	require.Equal(t, want, nested)
 	few, err := simulate.Work(p, costs, capacity)
 	require.NoError(t, err)
-	*full, *leapt = *full+work, *leapt+few
+	if few < work/2 {
+		*saved++
+	}
 }
 
-// requireSaved requires that skipping saved a quarter of the actions. The few plans that rapid draws
-// with -short may be short ones, in which there is little to skip.
-func requireSaved(t *testing.T, full, leapt int64) {
+// requireSaved requires that skipping saved much in several plans. A sum over all plans would depend on
+// the longest ones, which may have little to skip; so may the few plans that rapid draws with -short.
+func requireSaved(t *testing.T, saved int) {
 	if !testing.Short() {
-		require.Less(t, leapt, full/4*3, "skipping saves few actions")
+		require.Greater(t, saved, 4, "plans of which skipping saves more than half")
 	}
 }
 
 // TestLeaps runs all schedules, with and without transfers.
 func TestLeaps(t *testing.T) {
-	var full, leapt int64
+	saved := 0
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.SampledFrom(schedule.Schedules()).Draw(t, "schedule")
 		ranks, most := rapid.IntRange(1, 6).Draw(t, "ranks"), 1000
@@ -79,9 +81,9 @@ func TestLeaps(t *testing.T) {
 			}
 		}
 		p = drawOffloaded(t, drawReplicated(t, p))
-		requireLeaps(t, p, capacity, &full, &leapt)
+		requireLeaps(t, p, capacity, &saved)
 	})
-	requireSaved(t, full, leapt)
+	requireSaved(t, saved)
 }
 
 // TestLeapsEndAtAReload runs a plan in which a single backward takes a copy from far memory, far behind the
@@ -109,7 +111,7 @@ func TestLeapsEndAtAReload(t *testing.T) {
 
 // TestLeapsOfLanes runs plans that interleave all kinds of all stages.
 func TestLeapsOfLanes(t *testing.T) {
-	var full, leapt int64
+	saved := 0
 	rapid.Check(t, func(t *rapid.T) {
 		p, capacity := drawLanes(t), rapid.SampledFrom([]int{schedule.Unlimited, 0, 1, 2, 30, 200}).Draw(t, "capacity")
 		if rapid.Bool().Draw(t, "transfers") {
@@ -122,9 +124,9 @@ func TestLeapsOfLanes(t *testing.T) {
 				}
 			}
 		}
-		requireLeaps(t, p, capacity, &full, &leapt)
+		requireLeaps(t, p, capacity, &saved)
 	})
-	requireSaved(t, full, leapt)
+	requireSaved(t, saved)
 }
 
 // TestLeapsOverGrowingWaits simulates a rank that waits for two other ranks alternately, one of which is
@@ -214,7 +216,7 @@ func TestDeadlockBehindLeaps(t *testing.T) {
 // TestLeapsOverKinks simulates ranks that wait for several other ranks of nearly equal speed, so the
 // slowest of them, and the state of messages, change after hundreds of repeats.
 func TestLeapsOverKinks(t *testing.T) {
-	var full, leapt int64
+	saved := 0
 	rapid.Check(t, func(t *rapid.T) {
 		const each = 600
 		ranks, depth, copies := rapid.IntRange(2, 6).Draw(t, "ranks"), rapid.IntRange(2, 3).Draw(t, "depth"), rapid.IntRange(2, 4).Draw(t, "copies")
@@ -249,9 +251,9 @@ func TestLeapsOverKinks(t *testing.T) {
 		if rapid.Bool().Draw(t, "transfers") {
 			sendInLanes(p, false)
 		}
-		requireLeapsAt(t, p, costs, capacity, &full, &leapt)
+		requireLeapsAt(t, p, costs, capacity, &saved)
 	})
-	requireSaved(t, full, leapt)
+	requireSaved(t, saved)
 }
 
 // drawLanes draws a plan on several ranks in which each kind of each stage follows its dependency in the
