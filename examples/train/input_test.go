@@ -42,6 +42,7 @@ func TestBadInput(t *testing.T) {
 		{"short text", []string{"-data", short}, "longer than the data"},
 		{"long sequence", []string{"-data", text, "-seq", "4000"}, "-seq 4000 is longer than the data"},
 		{"heads", []string{"-width", "9"}, "-width 9 does not divide into -heads 2: take -width 8 or -width 10"},
+		{"packer", []string{"-data", text, "-packer", "arrival"}, "-packer is for -pack: give it, or leave out -packer"},
 		{"stages", []string{"-data", text, "-stages", "9"}, "-stages 9 is more than -layers 2 has parts for: take at most 4"},
 		{"too large", []string{"-data", text, "-width", "1000000"}, "use a smaller -width or -seq, or fewer -layers"},
 		{"size of logits", []string{"-keep-logits", "-2"}, "or -1 for none"},

@@ -161,6 +161,7 @@ func (o *options) validate() error {
 	refuse(o.Ranks == 1 && o.Stages > parts && parts > 2, "-stages %d is more than -layers %d has parts for: take at most %d, the embedding, the blocks and the head", o.Stages, o.model.Layers, parts)
 	refuse(o.lengths && o.tokens != "", "-lengths needs files of text: leave out -tokens")
 	refuse(!slices.Contains(packers, o.packer), "-packer is %q: give %s", o.packer, job.List(packers))
+	refuse(o.Given("packer") && o.pack == 0, "-packer is for -pack: give it, or leave out -packer")
 	refuse(o.pack > 0 && !o.lengths, "-pack needs -lengths")
 	refuse(o.pack > 0 && o.pack < o.sequence, "-pack %d is less than -seq %d: give as much, so that every sequence fits", o.pack, o.sequence)
 	refuse(o.pack > 0 && o.Costs == "" && o.emitCosts == "" && o.emitProfile == "", "-pack needs -costs: write them with -lengths -emit-costs FILE and the flags of the model")

@@ -481,3 +481,19 @@ func TestCompare(t *testing.T) {
 	require.Equal(t, 1, strings.Count(page, `"marked":true`), "rank 0 of the first step")
 	require.ErrorIs(t, draw.Compare(&out, draw.Labels{}, first, all["one"]), draw.ErrStep)
 }
+
+// A long step in a small unit of time is drawn in a larger one.
+func TestLargerUnit(t *testing.T) {
+	step := *steps(t)["1f1b"]
+	for unit, want := range map[string]string{"ns": "makespan 27 ms", "us": "makespan 27 s", "s": "makespan 27000000 s", "": "makespan 27000000 ticks"} {
+		step.Unit, step.Events = unit, nil
+		for _, events := range steps(t)["1f1b"].Events {
+			events = slices.Clone(events)
+			for i := range events {
+				events[i].Start, events[i].End = 1e6*events[i].Start, 1e6*events[i].End
+			}
+			step.Events = append(step.Events, events)
+		}
+		require.Contains(t, picture(t, &step), want)
+	}
+}

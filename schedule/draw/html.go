@@ -62,7 +62,7 @@ func (s *Step) HTML(w io.Writer) error {
 		return err
 	}
 	view := page{
-		Title: s.Plan.Name, Facts: p.facts(), Unit: p.unit(true), Scale: max(s.Scale, 1), Makespan: p.clocks.length(), Most: p.most,
+		Title: s.Plan.Name, Facts: p.facts(), Unit: p.unit(true), Scale: max(p.step.Scale, 1), Makespan: p.clocks.length(), Most: p.most,
 		Held: "microbatches in flight",
 	}
 	if p.bytes {
@@ -92,21 +92,23 @@ type Labels struct {
 // planned one. Each rank of the first step is above the same rank of the second, and the two steps are
 // aligned at their starts. The steps must have the same unit and scale.
 func Compare(w io.Writer, labels Labels, first, second *Step) error {
-	view := page{Title: labels.Title, Note: labels.Note, Scale: max(first.Scale, 1)}
+	view := page{Title: labels.Title, Note: labels.Note}
 	var rows [2][]pageRank
 	for i, s := range []*Step{first, second} {
 		p, err := s.picture(MaxPageBoxes / 2)
 		if err != nil {
 			return err
 		}
-		if len(s.Events) != len(first.Events) || s.Unit != first.Unit || max(s.Scale, 1) != view.Scale {
+		if len(s.Events) != len(first.Events) || s.Unit != first.Unit || max(s.Scale, 1) != max(first.Scale, 1) {
 			return fmt.Errorf("%w: steps of %d and %d ranks, in %q and %q, cannot be compared", ErrStep, len(first.Events), len(s.Events), first.Unit, s.Unit)
 		}
 		for rank := range s.Events {
 			rows[i] = append(rows[i], p.pageRank(rank))
 		}
-		view.Unit, view.Makespan = p.unit(true), max(view.Makespan, p.clocks.length())
-		if i > 0 {
+		view.Makespan = max(view.Makespan, p.clocks.length())
+		if i == 0 {
+			view.Unit, view.Scale = p.unit(true), max(p.step.Scale, 1)
+		} else {
 			view.Facts += " · "
 		}
 		view.Facts += fmt.Sprintf("%s: makespan %s, bubble %s", labels.Steps[i], p.time(p.clocks.makespan()), units.Percent(p.clocks.bubble(p.clocks.makespan()), 1))

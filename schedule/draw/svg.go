@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -92,7 +93,7 @@ func (s *Step) picture(most int64) (*picture, error) {
 	if computations > most {
 		return nil, &TooLongError{computations, most, computations <= MaxPageBoxes}
 	}
-	p := &picture{step: s, clocks: s.clocks(), boxes: make([][]box, len(s.Events)), rows: s.rows()}
+	p := &picture{step: s.inLargerUnit(), clocks: s.clocks(), boxes: make([][]box, len(s.Events)), rows: s.rows()}
 	for rank := range p.boxes {
 		for b := range s.boxes(rank) {
 			if b.End > b.Start {
@@ -108,6 +109,15 @@ func (s *Step) picture(most int64) (*picture, error) {
 		p.most = max(p.most, c.peak)
 	}
 	return p, nil
+}
+
+// inLargerUnit returns the step with the next larger units, up to seconds, if it takes 10,000 of its unit or more.
+func (s *Step) inLargerUnit() *Step {
+	own, seconds := *s, []string{"ns", "us", "ms", "s"}
+	for i := slices.Index(seconds, s.Unit); i >= 0 && i < len(seconds)-1 && s.clocks().length()/max(own.Scale, 1) >= 10_000; i++ {
+		own.Unit, own.Scale = seconds[i+1], 1000*max(own.Scale, 1)
+	}
+	return &own
 }
 
 func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
