@@ -23,9 +23,9 @@ import (
 // float64, which is another order. So they differ by at most 2γ·Σ|term|; the addition of the two
 // uses of the tied table counts as one more term.
 //
-// The error of the terms themselves in float32 does not depend on the plan. The model in float64
-// shows that it is small, and that the mean of the microbatches' means has an error that is larger
-// than both by orders of magnitude.
+// The float32 error of the terms themselves does not depend on the plan. The model in float64 shows that
+// this error is small, and that the mean of the microbatches' means has an error that is larger than both
+// by orders of magnitude.
 func TestOneBigBatch(t *testing.T) {
 	t.Parallel()
 	cfg := small()
@@ -118,9 +118,8 @@ func (r *rig) values() map[string][]float32 {
 	return all
 }
 
-// TestOrderOfMicrobatches runs the same microbatches in another order. Sums of losses are
-// exact, so the loss is the same to the bit; without dropout the gradient is the same within
-// rounding.
+// TestOrderOfMicrobatches runs the same microbatches in another order. Sums of losses are exact, so the
+// loss is equal to the bit. Without dropout, the gradient is equal up to rounding.
 func TestOrderOfMicrobatches(t *testing.T) {
 	t.Parallel()
 	cfg := small()

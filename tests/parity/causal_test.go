@@ -19,8 +19,8 @@ func long() transformer.Config {
 	return transformer.Config{Vocabulary: 32, Width: 16, Layers: 2, Heads: 2, Context: 140, Seed: 3}
 }
 
-// changed returns the sequence with another token at t, and with everything after it replaced
-// too if rest is set.
+// changed returns the sequence with a different token at t. If rest is set, it also replaces everything
+// after t.
 func changed(s reference.Sequence, t int, rest bool) reference.Sequence {
 	s.Tokens = slices.Clone(s.Tokens)
 	for i := t; i < len(s.Tokens); i++ {
@@ -32,9 +32,8 @@ func changed(s reference.Sequence, t int, rest bool) reference.Sequence {
 	return s
 }
 
-// TestHiddenStatesSeeNoFuture changes token t and everything after it, and requires that the
-// hidden states before t are the same to the bit, and that those of t are not. The states are
-// the outputs of a runner without the head.
+// TestHiddenStatesSeeNoFuture changes token t and everything after it. The hidden states before t must not
+// change by a bit, and those of t must change. The states are the outputs of a runner without the head.
 func TestHiddenStatesSeeNoFuture(t *testing.T) {
 	t.Parallel()
 	var states []float32
@@ -100,8 +99,8 @@ func TestLossSeesNoFuture(t *testing.T) {
 		}
 	}
 
-	// In training, if only labels before the change have weights, loss and gradients are the same,
-	// because they do not depend on later tokens.
+	// In training, if only labels before the change have weights, the loss and the gradients do not
+	// change, because they do not depend on later tokens.
 	before := func(s reference.Sequence) reference.Sequence {
 		s.Weights = slices.Clone(s.Weights)
 		clear(s.Weights[at:])

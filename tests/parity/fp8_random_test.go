@@ -23,9 +23,9 @@ func seeded(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(from, 0))
 }
 
-// unordered returns a rule whose plans have a random valid order: forwards of a stage in any order of
-// microbatches, backwards in the ascending order that L9 requires. It also draws which stages split
-// their backward. The same parameters give the same plan.
+// unordered returns a rule whose plans have a random valid order. The forwards of a stage are in any order
+// of microbatches, and the backwards in the ascending order that L9 requires. The rule also draws which
+// stages split their backward. Equal parameters give equal plans.
 func unordered(seed uint64) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		random := rand.New(rand.NewPCG(seed, uint64(p.Microbatches)))
@@ -66,8 +66,8 @@ func drawVariant(t testing.TB, random *rand.Rand) (way variant, name string) {
 	return way, s.Name
 }
 
-// TestFP8AnyPlan draws recipes and plans: losses, gradients, weights, moments, scales,
-// histories and counters of three steps equal those of one rank, to the bit.
+// TestFP8AnyPlan draws recipes and plans. The losses, gradients, weights, moments, scales, histories and
+// counters of three steps must equal those of one rank to the bit.
 func TestFP8AnyPlan(t *testing.T) {
 	t.Parallel()
 	random := seeded(t)
@@ -93,8 +93,8 @@ func TestFP8AnyPlan(t *testing.T) {
 }
 
 // TestFP8AnyOrderOfSequences runs the same sequences in another order, without dropout and stochastic
-// rounding, which depend on the number of the microbatch. Losses are exact sums and scales are
-// maxima, so neither changes.
+// rounding, which depend on the number of the microbatch. Neither the losses, which are exact sums, nor the
+// scales, which are maxima, may change.
 func TestFP8AnyOrderOfSequences(t *testing.T) {
 	t.Parallel()
 	random := seeded(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// roll ends the measurement of a step of a model in FP8, and adds its scales and histories, and
-// the statistics of its tensors.
+// roll ends a step of a model in FP8, and adds its scales, its histories and the statistics of its tensors
+// to the numbers.
 func (n *numbers) roll(t testing.TB, model *transformer.Model) {
 	t.Helper()
 	report, err := model.RollScales(context.Background(), nil)
@@ -55,9 +55,9 @@ func inFP8(t testing.TB, name string) transformer.Config {
 	return cfg
 }
 
-// TestFP8RanksSameNumbers checks L9, L13 and L14 for every recipe, under every schedule with an
-// ascending backward, on one, two and four ranks, with recompute and without, half of them without
-// -long: losses, gradients, weights, moments, scales and histories equal those of one rank, to the bit.
+// TestFP8RanksSameNumbers checks L9, L13 and L14 for every recipe, under every schedule with an ascending
+// backward, on one, two and four ranks, with and without recompute. Losses, gradients, weights, moments,
+// scales and histories must equal those of one rank to the bit. Half of the combinations run without -long.
 func TestFP8RanksSameNumbers(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()
@@ -73,7 +73,7 @@ func TestFP8RanksSameNumbers(t *testing.T) {
 		for _, ranks := range []int{1, 2, 4} {
 			for _, s := range schedule.Schedules() {
 				if run++; !s.AscendingBackward || cfg.Width > 64 && run%4 != 0 || run/2%2 != 0 && !*testkit.Long {
-					continue // wide models are slow: every fourth way
+					continue // wide models are slow, so only every fourth combination runs
 				}
 				placement, err := s.Place(ranks, ranks*s.PerRank)
 				require.NoError(t, err)
@@ -91,10 +91,10 @@ func TestFP8RanksSameNumbers(t *testing.T) {
 	}
 }
 
-// TestFP8RanksNearlySame runs the plans that are exceptions of L9 in every recipe. As long as
-// weights are the same, all results that depend on maxima and counts are the same to the bit,
-// over three steps whose histories roll: losses, scales, histories and counters. Sums in
-// another order, those of gradients, are within the bound of float32.
+// TestFP8RanksNearlySame runs the plans that are exceptions to L9 in every recipe, over three steps that
+// extend the histories. As long as the weights are equal, all results that depend on maxima and counts are
+// equal to the bit: losses, scales, histories and counters. Gradients, which are sums in a different order,
+// differ at most by the bound of float32.
 func TestFP8RanksNearlySame(t *testing.T) {
 	t.Parallel()
 	batches := threeBatches()
@@ -127,14 +127,14 @@ func TestFP8RanksNearlySame(t *testing.T) {
 	}
 }
 
-// flipped is the maximum difference of weights if some elements had other codes.
+// flipped is the maximum difference of weights if some elements were rounded to other codes.
 const flipped = 0.01
 
-// TestFP8DisorderIsItsOwn: the result of such a plan, over three updates, depends only on the
-// plan's order: not on recompute, links, look-ahead or the number of ranks that have the order.
-// Weights after the first update, and their loss, are within the bound of float32 of those of
-// one rank. From then on an element between two codes may be rounded to the other one, an
-// eighth of it away or, in NVFP4, a half.
+// TestFP8DisorderIsItsOwn checks that the result of such a plan, over three updates, depends only on the
+// plan's order, and not on recompute, links, look-ahead or the number of ranks with this order. The weights
+// after the first update, and their loss, differ from those of one rank at most by the bound of float32.
+// After that, an element between two codes may be rounded to the other one, which differs by an eighth of
+// the element or, in NVFP4, by a half.
 func TestFP8DisorderIsItsOwn(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()
@@ -173,7 +173,7 @@ func TestFP8DisorderIsItsOwn(t *testing.T) {
 	}
 }
 
-// TestFP8RanksEvaluate: an evaluation between two steps has the losses of one rank, and changes
+// TestFP8RanksEvaluate checks that an evaluation between two steps has the losses of one rank and changes
 // no scale.
 func TestFP8RanksEvaluate(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// packs are the microbatches of a packed step, in the planned order: the numbers of their sequences.
+// packs lists the microbatches of a packed step in the planned order, each with the numbers of its sequences.
 type packs [][]int
 
 // source returns the microbatches on the devices of all ranks, in the planned order.
@@ -93,10 +93,10 @@ func (p packs) gradientsOf(t *testing.T, v variant, sockets bool, batch []refere
 	return r.numbers(results[0])
 }
 
-// TestPackedSequences checks that a step of packed sequences has the gradients of one sequence a
-// microbatch in the same order, bit for bit, and the same loss in any order, under three schedules, on one
-// to four ranks of one process or over sockets. One sequence at a time runs without packing, in the order
-// of runner.InOrder.
+// TestPackedSequences compares a step of packed sequences with a step that has one sequence per microbatch,
+// which runs without packing, in the order of runner.InOrder. In the same order the gradients are equal bit
+// for bit, and in any order the loss is. It does so under three schedules, on one to four ranks of one
+// process or over sockets.
 func TestPackedSequences(t *testing.T) {
 	t.Parallel()
 	steps := 1

@@ -16,8 +16,8 @@ import (
 
 const microbatches = 6
 
-// threeBatches has six uneven microbatches each: a single token, the whole context, one whose
-// labels all have weight 0.
+// threeBatches returns batches of six uneven microbatches, among them a single token, the whole context,
+// and one whose labels all have weight 0.
 func threeBatches() [][]reference.Sequence {
 	batches := [][]reference.Sequence{
 		unevenBatch(1, 32, 7, 1, 16, 4, 9, 3),
@@ -28,7 +28,7 @@ func threeBatches() [][]reference.Sequence {
 	return batches
 }
 
-// orders are the rules, with the order in which stages s and microbatches m run.
+// orders lists the rules by the order in which stages s and microbatches m run.
 var orders = []struct {
 	name  string
 	rule  schedule.Rule
@@ -67,7 +67,7 @@ func TestSameNumbers(t *testing.T) {
 				}
 			}
 		}
-		// One group of everything is breadth-first; all others differ.
+		// A single group of all microbatches is breadth-first. All other groups differ from it.
 		require.Len(t, ran, len(orders)-1, "%d stages: orders that ran", stages)
 	}
 }
@@ -114,8 +114,8 @@ func TestOrdersDiffer(t *testing.T) {
 	}
 }
 
-// TestScaleOfSeeds checks L10: seeds with a power-of-two scale give the same update, bit for
-// bit, because the factor of the result reverts it.
+// TestScaleOfSeeds checks L10: if seeds have a power-of-two scale, the update is the same bit for bit,
+// because the factor of the result undoes the scale.
 func TestScaleOfSeeds(t *testing.T) {
 	t.Parallel()
 	batches := threeBatches()

@@ -18,7 +18,7 @@ import (
 	reference "github.com/weir-ml/weir/tests/parity"
 )
 
-// capacities are capacities of the links, used alternately.
+// capacities lists capacities of the links, which the tests use in turn.
 var capacities = []int{1, 0, schedule.Unlimited, 2}
 
 // TestRanksSameNumbers checks L9 on one to four ranks for every schedule with an ascending
@@ -55,8 +55,9 @@ func TestRanksSameNumbers(t *testing.T) {
 	}
 }
 
-// TestRanksAnyPlacement covers placements that no schedule has: several parts in a stage, the two
-// uses of the table on adjacent or distant stages, a rank without a stage, ranks out of order.
+// TestRanksAnyPlacement covers placements that no schedule uses: with several modules in a stage, with the
+// two uses of the table on adjacent or distant stages, with a rank without stages, and with ranks out of
+// order.
 func TestRanksAnyPlacement(t *testing.T) {
 	t.Parallel()
 	batches := threeBatches()
@@ -149,7 +150,7 @@ func (r *rig) gradients(batch []reference.Sequence) []numbers {
 	return []numbers{r.numbers(r.step(batch))}
 }
 
-// disordered are variants of the plans that are exceptions of L9, whose backward does not ascend.
+// disordered lists variants with the plans that are exceptions to L9, because their backwards run out of order.
 var disordered = map[string]variant{
 	"dualpipe":                 {rule: schedule.DualPipe, placement: schedule.Bidirectional(2)},
 	"dualpipe on 4 ranks":      {rule: schedule.DualPipe, placement: schedule.Bidirectional(4), capacity: 1},
@@ -162,8 +163,8 @@ var disordered = map[string]variant{
 // terms in another order.
 const nearly = 1e-6
 
-// apartBy returns the norm of the difference of two lists of tensors, relative to the norm of
-// the first one, over all tensors whose names have the suffix.
+// apartBy returns the norm of the difference between two lists of tensors, relative to the norm of the
+// first list, over all tensors whose names have the suffix.
 func apartBy(t testing.TB, want, have *numbers, suffix string) float64 {
 	t.Helper()
 	var difference, norm float64
@@ -183,9 +184,9 @@ func apartBy(t testing.TB, want, have *numbers, suffix string) float64 {
 	return math.Sqrt(difference / norm)
 }
 
-// TestRanksNearlySame runs the plans that are exceptions of L9, whose backward does not ascend:
-// losses are the same to the bit, because their sums are exact, and gradients within rounding.
-// Every rank with a copy of a parameter has the same one.
+// TestRanksNearlySame runs the plans that are exceptions to L9, because their backwards run out of order.
+// Losses are equal to the bit, because their sums are exact; gradients are equal up to rounding. All ranks
+// with a copy of a parameter have the same copy.
 func TestRanksNearlySame(t *testing.T) {
 	t.Parallel()
 	cfg := small()

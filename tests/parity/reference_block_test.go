@@ -2,7 +2,7 @@ package parity
 
 import "github.com/weir-ml/weir/kernels"
 
-// block is one block for one microbatch: the tensors of the forward that its backward needs.
+// block holds the tensors of one block's forward for one microbatch that its backward needs.
 type block struct {
 	name               string
 	norm1, norm2       normed

@@ -23,7 +23,7 @@ type Parameter struct {
 	decay              bool
 }
 
-// Model has the parameters by name and in order.
+// Model holds the parameters by name and in order.
 type Model struct {
 	Parameters []*Parameter
 
@@ -77,7 +77,7 @@ func New(dev kernels.Compute, cfg Config) (*Model, error) {
 	return m, nil
 }
 
-// ones is the deviation of a parameter that starts at 1.
+// ones stands for the deviation of a parameter whose elements start at 1.
 const ones = -1
 
 // parameter adds a parameter of n elements: normal draws keyed by its name, or zeros if the

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReferenceStandsAlone checks the reference's claim: of this module it imports only kernels
-// and memory, so no code of plans, books, stages or losses is on both sides of the comparison.
+// TestReferenceStandsAlone checks that the reference imports only kernels and memory of this module, so
+// that no code of plans, books, stages or losses is on both sides of the comparison.
 func TestReferenceStandsAlone(t *testing.T) {
 	t.Parallel()
 	const module = "github.com/weir-ml/weir/"

@@ -34,7 +34,7 @@ var update = transformer.AdamW{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.95, Epsi
 
 const maxNorm = 0.5
 
-// unevenBatch returns sequences of these lengths. Weights are uneven as well; some are 0.
+// unevenBatch returns sequences of the given lengths. Their weights differ as well, and some are 0.
 func unevenBatch(seed uint64, vocabulary int, lengths ...int) []reference.Sequence {
 	random := rand.New(rand.NewPCG(seed, 0))
 	var batch []reference.Sequence
@@ -62,7 +62,7 @@ type variant struct {
 	change     func(list []stages.Stage[kernels.Buffer])
 }
 
-// oneRank returns a variant with a number of stages on one rank.
+// oneRank returns a variant with the given number of stages on one rank.
 func oneRank(rule schedule.Rule, stages int) variant {
 	return variant{rule: rule, placement: schedule.Looped(1, stages)}
 }

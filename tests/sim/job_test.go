@@ -260,7 +260,7 @@ func (j *job) step() ([]ending, error) {
 			j.putTokens(j.devs[rank].Host, entry, entry.Index())
 			return nil
 		}))
-		if e.err == nil { // the rank has done the step, and exchanges more with the others, as trainers do
+		if e.err == nil { // the rank has finished the step, and exchanges more with the others, as trainers do
 			for range 2 {
 				if _, err := j.ends[rank].Exchange(contexts[rank], nil); err != nil && !errors.As(err, new(*tcp.LostError)) {
 					e.undone = err
@@ -290,8 +290,8 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 			j.earlier = len(j.fired)
 		}
 	}()
-	// A rank whose link has ended waits two seconds for rank 0 to report the cause. If rank 0 is
-	// silent too, which the rank detects later, it reports the link.
+	// A rank whose link has ended waits two seconds for rank 0 to report the cause. If rank 0 is silent
+	// too, which the rank detects only later, it names the link.
 	hub := slices.ContainsFunc(j.fired, func(f JobFault) bool { return f.Kind == hushed && f.Rank == 0 })
 	unsaid := hub && slices.Contains(j.lost[1:], true)
 	quiet := !slices.ContainsFunc(j.fired, func(f JobFault) bool { return f.Kind >= severs && f.Kind != drags })

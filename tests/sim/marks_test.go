@@ -107,7 +107,7 @@ func (m marks) report(t *testing.T, names []mark, runs int64) {
 	}
 }
 
-// watched is what the marks of a rank's step depend on.
+// watched holds the state of a rank's step on which marks depend.
 type watched struct {
 	begun, exchanging, aborting bool
 	copied, read                int // copies of its tensors, and reads of its memory, in progress
@@ -204,8 +204,8 @@ func (s *station) Recv(ctx context.Context, from int, tag transport.Tag, h []T) 
 	return err
 }
 
-// prepare prepares a step of another number of microbatches at a random event of the current step. It
-// may end the context of that call, or of the step.
+// prepare prepares a step with another number of microbatches at a random event of the current step. It may
+// end the context of this call or of the step.
 func (w *world) prepare(r *rand.Rand) {
 	at := 1 + r.IntN(max(w.before, 1))
 	w.clerk.Wait(func() bool { return w.events >= at || w.over.Load() })

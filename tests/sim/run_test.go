@@ -93,7 +93,7 @@ type world struct {
 	fired     []kind
 	late      bool // a fault after the exchange of its rank
 	outputs   []output
-	unseen    bool // a rank hung while all others may wait for a stream, for which stalls are not detected
+	unseen    bool // a rank hung while all others may be waiting for a stream; stalls in this state are not detected
 	cancels   []context.CancelCauseFunc
 	farFired  atomic.Bool  // the planted fault of far memory has happened
 	found     error        // the first violation
@@ -185,7 +185,7 @@ func (w *world) due(f *Fault, at place) bool {
 	switch {
 	case f.Step != w.step || f.At < 0 || f.Kind == corrupts || f.Kind == flips && (at != atCopy || !w.Sums):
 		return false
-	case at == atPeak && w.count() > 1: // every replica must see the update of a step that counts
+	case at == atPeak && w.count() > 1: // if a step counts, every replica must make its update
 		return false
 	case f.At > 1000:
 		return at == atPeak
@@ -1067,8 +1067,7 @@ func (w *world) wrong(endings []ending) error {
 	return nil
 }
 
-// exchange makes all ranks exchange again in the step that they have done, under contexts that have
-// ended.
+// exchange makes all ranks exchange once more in the finished step, under contexts that have ended.
 func (w *world) exchange() error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errCancelled)

@@ -2,7 +2,7 @@ package sim
 
 import "slices"
 
-// smaller returns scenarios that differ from s in one respect, in which they are smaller.
+// smaller returns scenarios each of which is smaller than s in one respect.
 func smaller(s Scenario) []Scenario {
 	var all []Scenario
 	with := func(change func(*Scenario)) {
@@ -82,8 +82,8 @@ func smaller(s Scenario) []Scenario {
 	return all
 }
 
-// shrink returns the smallest failing scenario that it finds, given a failing one. It tries each
-// candidate with several seeds, because a smaller scenario has other turns.
+// shrink returns the smallest failing scenario that it finds, given a failing one. It tries each candidate
+// with several seeds, because the ranks of a smaller scenario take other turns.
 func shrink(s Scenario, fails func(Scenario) bool) Scenario {
 	const seeds = 30
 next:

@@ -15,7 +15,7 @@ const (
 	uniform  policy = iota
 	sticky          // usually the current rank
 	delaying        // any, but occasionally one is delayed until no other rank can continue
-	starving        // any, but one rank, which changes occasionally, only if no other one can continue
+	starving        // any except one rank, which changes occasionally and continues only if no other one can
 	numPolicies
 )
 
@@ -93,7 +93,7 @@ func (c *clerk) sleep(d time.Duration) {
 	c.Wait(func() bool { return !time.Now().Before(alarm) })
 }
 
-// pause ends the turn of the current rank, which can continue.
+// pause ends the turn of the current rank, which could continue.
 func (c *clerk) pause() {
 	if c.policy == delaying && c.random.IntN(16) == 0 {
 		c.sleep(time.Duration(1 + c.random.IntN(1e6)))
@@ -152,8 +152,8 @@ func (c *clerk) next() int {
 // errStuck is a violation: ranks wait, and no event will wake them.
 var errStuck = errors.New("deadlock: no rank can continue, and no timer is pending")
 
-// serve gives turns until done is closed. The bubble's clock advances, by the smallest amount, only
-// while no rank runs. So a sleep ends when the current rank waits for ready, or has ended.
+// serve gives turns until done is closed. The bubble's clock advances, by the smallest amount, only while
+// no rank runs. Therefore a sleep ends when the current rank waits for ready or has ended.
 func (c *clerk) serve(done <-chan struct{}) error {
 	for hours := 0; hours < 3; {
 		time.Sleep(time.Nanosecond)
