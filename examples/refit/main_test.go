@@ -25,7 +25,7 @@ func TestRefit(t *testing.T) {
 	}
 }
 
-// The generator learns what the trainer learns, from the stream alone.
+// The generator gets the weights that the trainer learns from the stream alone.
 func TestGeneratorLearns(t *testing.T) {
 	trained, err := newTrainer(recipes["delayed"])
 	require.NoError(t, err)

@@ -91,7 +91,7 @@ func TestAnErrorEndsAllRanks(t *testing.T) {
 	}
 }
 
-// An error has the microbatch's number in the batch if the plan has another number.
+// An error names a microbatch by its number in the batch, even if its number in the plan is different.
 func TestAnErrorNamesTheNumberOfTheBatch(t *testing.T) {
 	r := &ranksOf{placement: schedule.Bidirectional(2), rule: schedule.DualPipe, capacity: 1}
 	rows := rowsOf(r.placement)

@@ -172,8 +172,8 @@ func TestSplitPeak(t *testing.T) {
 		if dropout > 0 {
 			dropped = width
 		}
-		// I rises to its carries and the workspace of attention. W releases the 5·W of the
-		// first layer before it allocates as much.
+		// The peak in I consists of its carries and the workspace of attention. W releases the 5·W
+		// of the first layer before it allocates as much.
 		require.Equal(t, 10*width+int64(4*attention), above["1 I"], "block0's I, dropout %v", dropout)
 		require.Equal(t, dropped, above["1 W"], "block0's W, dropout %v", dropout)
 		require.Equal(t, 2*width+statistics+head, above["3 I"], "head's I, dropout %v", dropout)

@@ -29,8 +29,8 @@ var (
 	folder = flag.String("folder", "", "only mutants of this package")
 )
 
-// packages are the packages to change, with the suites that run against them, the fastest first,
-// and the build tag of each suite.
+// packages lists the packages to change, with the suites that run against them, fastest first, and the
+// build tag of each suite.
 var packages = []struct {
 	folder string
 	suites []string

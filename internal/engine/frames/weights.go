@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// WeightCopy declares a copy of a weight that a stage computes with, with the fields of
+// WeightCopy declares a copy of a weight with which a stage computes. It has the fields of
 // batchctx.WeightCopy.
 type WeightCopy struct {
 	Name      string

@@ -72,7 +72,7 @@ var (
 	measured = regexp.MustCompile(`Used (\d+) registers(?:.*?, (\d+) bytes smem)?`)
 )
 
-// assemble assembles a file and returns the usage of each kernel. Nothing may be spilled.
+// assemble assembles a file and returns the usage of each kernel. No register may be spilled.
 func assemble(t *testing.T, ptxas, arch, file string) map[string]usage {
 	text, err := exec.Command(ptxas, "-v", "-arch="+arch, "-o", os.DevNull, file).CombinedOutput()
 	require.NoError(t, err, "%s", text)

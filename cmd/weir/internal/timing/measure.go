@@ -40,7 +40,7 @@ type rankTimes struct {
 	RankTimes
 }
 
-// measure measures all steps.
+// measure fills in the report from all steps.
 func (u *measurement) measure() *measured {
 	typical, longest := u.typical()
 	var m *measured
