@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -126,6 +128,58 @@ func TestEveryScheduleIsListed(t *testing.T) {
 	for _, s := range schedule.Schedules() {
 		require.Contains(t, string(page), "`"+s.Name+"`")
 	}
+}
+
+// TestJSONKeysAreDocumented wants every key of the output of --json in the section of docs/cli.md about the command.
+func TestJSONKeysAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/cli.md")
+	require.NoError(t, err)
+	sections := map[string]string{}
+	for section := range strings.SplitSeq(string(page), "\n## ") {
+		title, text, _ := strings.Cut(section, "\n")
+		for name := range strings.SplitSeq(title, " and ") {
+			sections[name] = text
+		}
+	}
+	t.Chdir("../../docs")
+	free := []string{"peak_by_class", "classes", "peak_classes", "others"} // whose keys are names
+	missing := map[string]bool{}
+	for _, line := range []string{
+		"check zb-v --runtime pytorch", "check hang/front.svg", "sim zb-v --latency 0.1", "sim zb-v --replicas 2 --shard 3 --costs offload/interleaved.json",
+		"choose --ranks 4 --microbatches 8 --cap 4", "place placement/pinwheel.csv", "mem log memory-log/planned.jsonl", "mem diff memory-log/plain.jsonl memory-log/kept-loss.jsonl",
+		"mem plan 1f1b --ranks 2 --profile placement/profile.json --what-if", "mem leaks snapshots/kept-loss.pickle",
+		"pack pack/small.txt --ranks 4 --tokens 4096 --costs pack/costs.json", "fit fit/llama-3-8b.json --ranks 2 --seq 4096 --memory 80GiB",
+		"hang hang/dumps.tar.gz", "trace trace",
+	} {
+		stdout, stderr, _ := weir("", append(strings.Fields(line), "--json")...)
+		var value any
+		require.NoError(t, json.NewDecoder(strings.NewReader(stdout)).Decode(&value), "%s: %s", line, stderr)
+		words := strings.Fields(line)
+		section := sections[words[0]]
+		if words[0] == "mem" {
+			section = sections[strings.Join(words[:2], " ")]
+		}
+		var visit func(value any)
+		visit = func(value any) {
+			switch value := value.(type) {
+			case []any:
+				for _, one := range value {
+					visit(one)
+				}
+			case map[string]any:
+				for key, one := range value {
+					if !strings.Contains(section, "`"+key+"`") {
+						missing[words[0]+" "+key] = true
+					}
+					if !slices.Contains(free, key) {
+						visit(one)
+					}
+				}
+			}
+		}
+		visit(value)
+	}
+	require.Empty(t, missing, "keys without a description")
 }
 
 // shell runs commands of weir, and programs of examples, that are joined by pipes, and returns the
