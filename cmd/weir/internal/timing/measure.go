@@ -40,7 +40,7 @@ type rankTimes struct {
 	RankTimes
 }
 
-// measure fills in the report from all steps.
+// measure returns what was measured over all steps.
 func (u *measurement) measure() *measured {
 	typical, longest := u.typical()
 	var m *measured
