@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -95,22 +94,5 @@ func TestDocumentedReplicas(t *testing.T) {
 	for level := range 4 {
 		r := step(t, plan, 4, level, 2, rates[0].perMiB).Ranks[7] // the last rank has few microbatches in flight
 		row("| %d | %s | %s | %s | %s | %s |", level, gib(r.Classes[0]), gib(r.Classes[len(r.Classes)-1]), gib(r.Peak), gib(r.ReducedBytes), gib(r.GatheredBytes))
-	}
-
-	const batch, restart = 2048, 10 * time.Minute
-	for _, c := range []struct{ replicas, ranks, lost int }{{4, 4, 1}, {16, 4, 1}, {16, 4, 4}, {64, 4, 1}, {64, 4, 8}, {64, 16, 1}, {64, 16, 8}} {
-		spread := func(replicas int) (int, int64) {
-			microbatches := (batch + replicas - 1) / replicas
-			p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(c.ranks, c.ranks), Microbatches: microbatches})
-			require.NoError(t, err)
-			return microbatches, step(t, p, replicas, 1, 0, rates[1].perMiB).Step
-		}
-		left := c.replicas - c.lost
-		_, whole := spread(c.replicas)
-		microbatches, remaining := spread(left)
-		speed := float64(whole) / float64(remaining)
-		pays := time.Duration(float64(restart) / (1 - speed)).Round(time.Minute)
-		row("| %d x %d | %d | %d | %.1f %% | %.1f %% | %d:%02d h |", c.replicas, c.ranks, c.lost, microbatches,
-			100*speed, 100*float64(left)/float64(c.replicas), int(pays.Hours()), int(pays.Minutes())%60)
 	}
 }

@@ -113,10 +113,10 @@ func document(t *testing.T) []byte {
 		fmt.Fprintf(&b, "| [%s](#%s) | %d | %g | %.2f %% | %.2f %% | %g |\n", f.name, f.name, f.perRank, s.lost, 100*s.BubbleMakespan(), 100*s.BubbleSpan(), s.peak)
 	}
 	for _, f := range forms {
-		fmt.Fprintf(&b, "\n## %s\n\n%s %s\n\n![%s on 4 ranks](schedules/%s.svg)\n\n", f.name, f.rule, f.notes, f.name, f.name)
-		fmt.Fprintf(&b, "Published: time lost %s; peak %s. From: %s.\n", f.published(), f.peak, f.source)
+		fmt.Fprintf(&b, "\n## %s\n\n%s Published: time lost %s; peak %s. From: %s.\n\n![%s on 4 ranks](schedules/%s.svg)\n",
+			f.name, strings.TrimSpace(f.rule+" "+f.notes), f.published(), f.peak, f.source, f.name, f.name)
 	}
-	return []byte(strings.ReplaceAll(b.String(), " \n", "\n"))
+	return b.Bytes()
 }
 
 func (f *form) published() string {
