@@ -26,6 +26,9 @@ type convertCmd struct {
 
 // Run writes the plan.
 func (c *convertCmd) Run(s *streams) error {
+	if err := jsonEnds(c.JSON, c.Output); err != nil {
+		return err
+	}
 	file, err := readFile(s, c.File, c.From, c.Letters, planFlags{Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches}, true)
 	if err != nil {
 		return err

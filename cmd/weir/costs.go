@@ -54,9 +54,10 @@ type decimal struct{ *big.Rat }
 // UnmarshalText reads a number of up to nine decimal places.
 func (d *decimal) UnmarshalText(text []byte) error {
 	word := string(text)
-	_, places, _ := strings.Cut(word, ".")
-	rat, ok := new(big.Rat).SetString(word)
-	if !ok || strings.ContainsAny(word, "/eEpPxX_") || rat.Sign() < 0 || len(places) > 9 || rat.Cmp(big.NewRat(1e9, 1)) > 0 {
+	mantissa, exponent, scaled := strings.Cut(strings.ReplaceAll(word, "_", ""), "e")
+	_, places, _ := strings.Cut(mantissa, ".")
+	rat, ok := new(big.Rat).SetString(mantissa + "e0" + exponent)
+	if !ok || scaled && len(exponent) != 1 || strings.ContainsAny(word, "/EpPxX") || rat.Sign() < 0 || len(places) > 9 || rat.Cmp(big.NewRat(1e9, 1)) > 0 {
 		return fmt.Errorf("%q is not a time: give a number from 0 to 1000000000 with up to nine decimal places", word)
 	}
 	d.Rat = rat

@@ -17,7 +17,6 @@ type drawCmd struct {
 	timedPlan
 	To     string `help:"svg and png are pictures; html is a page with the same picture that zooms and pans; perfetto is a JSON trace for Perfetto or chrome://tracing. By default the extension of --output decides: .svg, .png, .html or .json; standard output gets SVG." enum:"auto,svg,png,html,perfetto" default:"auto"`
 	Output string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
-	Trace  bool   `hidden:"" help:"The same as --to perfetto."`
 	JSON   bool   `help:"The same as --to perfetto, which is JSON."`
 }
 
@@ -28,12 +27,15 @@ func (c *drawCmd) Run(s *streams) error {
 		to = map[string]string{".svg": "svg", ".png": "png", ".html": "html", ".htm": "html", ".json": "perfetto"}[filepath.Ext(c.Output)]
 	}
 	switch {
-	case c.Trace || c.JSON:
+	case c.JSON:
 		to = "perfetto"
 	case to == "" && c.Output == "-":
 		to = "svg"
 	case to == "":
 		return usage("%q does not end in .svg, .png, .html or .json: give --to svg, png, html or perfetto", c.Output)
+	}
+	if err := jsonEnds(c.JSON, c.Output); err != nil {
+		return err
 	}
 	plan, costs, err := c.provenPlan(s)
 	if err != nil {

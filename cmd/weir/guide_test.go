@@ -106,6 +106,10 @@ func TestOutputForms(t *testing.T) {
 		{"hang x -o x.gif", ""},
 		{"draw 1f1b -o x.png", "\x89PNG\r\n"},
 		{"draw 1f1b -o x.gif", ""},
+		{"draw 1f1b --json -o x.svg", ""},
+		{"plan 1f1b --json -o x.csv", ""},
+		{"convert plan.txt --json -o x.csv", ""},
+		{"plan 1f1b --json -o x.json", "{\n"},
 	} {
 		words := strings.Fields(c.args)
 		output := words[len(words)-1]

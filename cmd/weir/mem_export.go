@@ -17,7 +17,7 @@ import (
 type memExportCmd struct {
 	layoutFlags
 	To     string `help:"snapshot is a PyTorch snapshot for pytorch.org/memory_viz; perfetto has counters by class; csv has a line for every allocation and release. By default the extension of --output decides: .pickle, .json or .csv." enum:"auto,snapshot,perfetto,csv" default:"auto"`
-	Output string `aliases:"out" short:"o" help:"File to write, or - for standard output." placeholder:"FILE" default:"-"`
+	Output string `short:"o" help:"File to write, or - for standard output." placeholder:"FILE" default:"-"`
 }
 
 // Help returns the text that is printed below the flags.

@@ -23,7 +23,7 @@ import (
 // layoutFlags holds the flags of a plan whose memory is laid out.
 type layoutFlags struct {
 	pricedPlan
-	Profile   string `aliases:"templates" group:"Memory:" help:"File with the allocations of the stages (examples/train -emit-profile writes one); without it the bytes of --costs are used, which have no workspaces." placeholder:"FILE"`
+	Profile   string `group:"Memory:" help:"File with the allocations of the stages (examples/train -emit-profile writes one); without it the bytes of --costs are used, which have no workspaces." placeholder:"FILE"`
 	LookAhead int    `help:"Entries that a rank pulls before it needs them." placeholder:"N"`
 	Envelope  bool   `help:"Plan for microbatches of any shape class of the profile: each buffer has its largest size over the classes. This is the default if there are several classes and no --shapes."`
 	Shapes    []int  `help:"The shape class of each microbatch, from 0; a list shorter than the step repeats." placeholder:"N"`
@@ -214,7 +214,7 @@ func (c *layoutFlags) layOut(s *streams) (*schedule.Plan, *layout.Memory, error)
 // memPlanCmd lays out the memory of a plan.
 type memPlanCmd struct {
 	layoutFlags
-	Memory size   `aliases:"budget" help:"Bytes of a rank, such as 80G, for a step and for the resident bytes of the costs; a plan that needs more is refused, and the error names plans that fit." placeholder:"BYTES"`
+	Memory size   `help:"Bytes of a rank, such as 80G, for a step and for the resident bytes of the costs; a plan that needs more is refused, and the error names plans that fit." placeholder:"BYTES"`
 	WhatIf bool   `help:"Print bytes and time for fewer microbatches in flight, stages that recompute, more and smaller microbatches, more ranks, and some combinations of these. Times are those of --costs, or of --f, --i and --w."`
 	Less   string `name:"recompute" help:"A profile of the same stages that recompute, for --what-if." placeholder:"FILE" needs:"what-if memory"`
 	CSV    string `name:"csv" help:"Write the buffers of --rank in MiniMalloc's CSV, for weir place." placeholder:"FILE"`

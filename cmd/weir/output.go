@@ -57,6 +57,14 @@ func endsIn(output string, endings ...string) error {
 	return usage("--output %q: the name must end in %s, the form that is written", output, strings.Join(endings, " or "))
 }
 
+// jsonEnds returns an error if --json is set and the name of an output ends in something else.
+func jsonEnds(isJSON bool, output string) error {
+	if !isJSON || output == "-" {
+		return nil
+	}
+	return endsIn(output, ".json")
+}
+
 // planForm returns the form of a plan for an output whose name ends in .json or .csv, and the given form
 // for all others.
 func planForm(output string, other format.Format) format.Format {

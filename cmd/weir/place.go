@@ -17,7 +17,7 @@ import (
 // placeCmd solves a placement instance.
 type placeCmd struct {
 	File   string        `arg:"" help:"The instance, in MiniMalloc's CSV, or - for standard input." predictor:"file"`
-	Memory *size         `aliases:"capacity" help:"A height that is low enough, such as 1MiB; by default the search is for the lowest." placeholder:"BYTES"`
+	Memory *size         `help:"A height that is low enough, such as 1MiB; by default the search is for the lowest." placeholder:"BYTES"`
 	Time   time.Duration `help:"Stop after this time with the best layout so far." default:"60s"`
 	Seed   uint64        `help:"Seed of the random choices." default:"0" placeholder:"N"`
 	Output string        `help:"Write the instance with its offsets to this file; - is standard output, in place of the outcome." short:"o" placeholder:"FILE"`

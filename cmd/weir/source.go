@@ -21,7 +21,7 @@ type source struct {
 	Plan      string `arg:"" name:"schedule|file" help:"A schedule (see docs/cli.md), a plan file, or - for standard input." predictor:"plan"`
 	planFlags `group:"Plan:"`
 	Capacity  *int   `help:"Messages that a link between ranks holds: 0 is rendezvous, -1 no limit. A plan without transfers gets them for this capacity; without the flag, only its computations are checked. The default is the capacity in the file." group:"Plan:" placeholder:"N"`
-	From      string `help:"Form of a plan file: auto, text, compute, comms, comms-2.6, order or plan." group:"Plan:" aliases:"format" enum:"auto,text,compute,comms,comms-2.6,order,plan,json" default:"auto"`
+	From      string `help:"Form of a plan file: auto, text, compute, comms, comms-2.6, order or plan." group:"Plan:" enum:"auto,text,compute,comms,comms-2.6,order,plan,json" default:"auto"`
 	Letters   string `help:"PyTorch's letters: today's (I and W, B for both), or the old ones of 2024 (B and W, BW for both); auto takes the old ones if the file has BW, or W without I." group:"Plan:" enum:"auto,today,old" default:"auto"`
 }
 

@@ -31,7 +31,7 @@ func TestTerminalIsNotCommanded(t *testing.T) {
 	require.NoError(t, err)
 	profile := put("profile.json", strings.ReplaceAll(string(example), `"attention"`, `"attention\u001b[31m"`))
 	for _, args := range [][]string{
-		{hostile}, {"--" + hostile}, {"plan", hostile}, {"plan", "1f1b", "--placement", hostile}, {"plan", "1f1b", "--format", hostile},
+		{hostile}, {"--" + hostile}, {"plan", hostile}, {"plan", "1f1b", "--placement", hostile}, {"plan", "1f1b", "--to", hostile},
 		{"plan", "1f1b", "--ranks", hostile}, {"plan", good}, {"sim", "1f1b", "--f", hostile}, {"choose", "--memory", hostile},
 		{"check", missing}, {"check", bad}, {"check", good}, {"check", unproven}, {"check", named}, {"check", hostile}, {"check", "1f1b", hostile},
 		{"sim", good}, {"sim", named}, {"sim", "1f1b", "--costs", missing}, {"sim", "1f1b", "--costs", bad},
