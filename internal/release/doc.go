@@ -1,5 +1,6 @@
-// Release makes the packages of a tagged version: binaries, Debian packages, wheels for Python,
-// the page for browsers, a folder that serves the modules to the go command, and checksums.
+// Release makes the packages of a tagged version: archives, Debian packages, wheels for Python, a formula
+// for Homebrew and a recipe for containers that take the archives, the page for browsers, a folder that
+// serves the modules to the go command, and checksums.
 //
 //	go run ./internal/release -prepare v0.1.0      # nested modules require the version
 //	git commit -am "v0.1.0" && git tag v0.1.0      # and a tag for each nested module
