@@ -1,4 +1,3 @@
-// Package explain explains the errors of the library.
 package explain
 
 import (

@@ -1,4 +1,3 @@
-// Package trainers knows what trainers on PyTorch load, and where they place stages.
 package trainers
 
 import (

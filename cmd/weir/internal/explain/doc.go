@@ -1,0 +1,2 @@
+// Package explain explains the errors of the library.
+package explain
