@@ -80,7 +80,7 @@ func (c *completionCmd) Run(ctx *kong.Context) error {
 	}
 	// zsh may also load the script as the function _weir, at the first completion. The function must
 	// then complete.
-	_, err := fmt.Fprintln(ctx.Stdout, `[[ $funcstack[1] != _weir ]] || ${_comps[weir]}`)
+	_, err := fmt.Fprintln(ctx.Stdout, `[[ $funcstack[1] != _weir ]] || ${=_comps[weir]}`)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"crypto/md5"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/base64"
@@ -37,11 +38,7 @@ type file struct {
 // tarball returns a compressed tar archive.
 func (r *release) tarball(files []file) ([]byte, error) {
 	var packed bytes.Buffer
-	compressed, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-	if err != nil {
-		return nil, err
-	}
-	w := tar.NewWriter(compressed)
+	w := tar.NewWriter(&packed)
 	for _, f := range files {
 		header := &tar.Header{Name: f.name, Mode: int64(f.mode), Size: int64(len(f.content)), ModTime: r.made, Uname: "root", Gname: "root"}
 		if err := w.WriteHeader(header); err != nil {
@@ -54,7 +51,20 @@ func (r *release) tarball(files []file) ([]byte, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	err = compressed.Close()
+	return compressed(packed.Bytes())
+}
+
+// compressed returns the content as a gzip file.
+func compressed(content []byte) ([]byte, error) {
+	var packed bytes.Buffer
+	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(content); err != nil {
+		return nil, err
+	}
+	err = w.Close()
 	return packed.Bytes(), err
 }
 
@@ -83,30 +93,28 @@ func (r *release) deb(processor string, program []byte, e *extras) ([]byte, erro
 		r.number(), mainModule, r.version, maintainer, r.made.Format(time.RFC1123Z))
 	copyright := fmt.Sprintf("The Weir authors wrote this package, whose source is https://%s.\n\nCopyright: The Weir authors\n\n"+
 		"Its license is the Apache License, version 2.0, in /usr/share/common-licenses/Apache-2.0.\nThe program contains the following modules.\n\n%s", mainModule, e.notices)
-	files := []file{{"usr/bin/weir", 0o755, program}, {"usr/share/doc/weir/copyright", 0o644, []byte(copyright)}}
+	files := []file{
+		{"usr/bin/weir", 0o755, program}, {"usr/share/doc/weir/copyright", 0o644, []byte(copyright)},
+		{"usr/share/lintian/overrides/weir", 0o644, []byte("# Go links statically.\nweir: statically-linked-binary\n")},
+	}
 	for name, content := range map[string][]byte{"doc/weir/changelog.gz": []byte(changes), "man/man1/weir.1.gz": e.manual} {
-		var small bytes.Buffer
-		w, err := gzip.NewWriterLevel(&small, gzip.BestCompression)
+		small, err := compressed(content)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := w.Write(content); err != nil {
-			return nil, err
-		}
-		if err := w.Close(); err != nil {
-			return nil, err
-		}
-		files = append(files, file{"usr/share/" + name, 0o644, small.Bytes()})
+		files = append(files, file{"usr/share/" + name, 0o644, small})
 	}
 	for shell, name := range map[string]string{"bash": "bash-completion/completions/weir", "zsh": "zsh/vendor-completions/_weir", "fish": "fish/vendor_completions.d/weir.fish"} {
 		files = append(files, file{"usr/share/" + name, 0o644, e.completions[shell]})
 	}
-	size, folders := 0, map[string]file{"./": {"./", 0o755, nil}}
+	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
+	size, sums, folders := 0, "", map[string]file{"./": {"./", 0o755, nil}}
 	for i, f := range files {
 		for folder := path.Dir(f.name); folder != "."; folder = path.Dir(folder) {
 			folders["./"+folder+"/"] = file{"./" + folder + "/", 0o755, nil}
 		}
 		files[i].name, size = "./"+f.name, size+len(f.content)
+		sums += fmt.Sprintf("%x  %s\n", md5.Sum(f.content), f.name)
 	}
 	files = append(files, slices.Collect(maps.Values(folders))...)
 	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
@@ -114,7 +122,7 @@ func (r *release) deb(processor string, program []byte, e *extras) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	control, err := r.tarball([]file{{"./", 0o755, nil}, {"./control", 0o644, fmt.Appendf(nil, `Package: weir
+	control, err := r.tarball([]file{{"./", 0o755, nil}, {"./md5sums", 0o644, []byte(sums)}, {"./control", 0o644, fmt.Appendf(nil, `Package: weir
 Version: %s
 Architecture: %s
 Maintainer: %s
@@ -122,8 +130,11 @@ Installed-Size: %d
 Section: science
 Priority: optional
 Homepage: https://%s
-Description: %s
-`, r.number(), processor, maintainer, size>>10, mainModule, summary)}})
+Description: pipeline schedules and memory lifetimes for training
+ Chooses, proves, simulates and draws the schedules of pipeline-parallel
+ training, says whether a training run fits into memory, and names the rank
+ that hangs a job and the line of code that keeps memory.
+`, r.number(), processor, maintainer, size>>10, mainModule)}})
 	if err != nil {
 		return nil, err
 	}
