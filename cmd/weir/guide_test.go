@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,6 +57,9 @@ func TestManual(t *testing.T) {
 	for _, example := range examples {
 		require.Contains(t, manual, roff.Replace(example.lines))
 	}
+	sections := regexp.MustCompile(`(?m)^\.SH .*`).FindAllString(manual, -1)
+	slices.Sort(sections)
+	require.Equal(t, slices.Compact(slices.Clone(sections)), sections, "a section has all commands of its group")
 	for _, request := range regexp.MustCompile(`(?m)^['.]\S*`).FindAllString(manual, -1) {
 		require.Contains(t, []string{".TH", ".SH", ".SS", ".PP", ".TP", ".B", ".I", ".RS", ".RE", ".nf", ".fi"}, request)
 	}

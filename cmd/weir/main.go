@@ -35,8 +35,9 @@ type commands struct {
 	Fit     fitCmd     `cmd:"" group:"Models and batches:" help:"Say whether a training run fits, from the description of a model."`
 	Hang    hangCmd    `cmd:"" group:"Jobs:" help:"Find out why a job of PyTorch or Megatron hangs, from the dumps of its flight recorder."`
 	Trace   traceCmd   `cmd:"" group:"Jobs:" help:"Compare what a run took with what its plan would take: costs, waits, the slow rank or link."`
+
+	Checkpoint checkpointCmd `cmd:"" group:"Jobs:" help:"Verify the checkpoints of a run."`
 	hostCommands
-	Checkpoint checkpointCmd    `cmd:"" group:"Jobs:" help:"Verify the checkpoints of a run."`
 	Help       helpCmd          `cmd:"" group:"This command:" help:"Show the help of a command, or explain an error."`
 	Completion completionCmd    `cmd:"" group:"This command:" help:"Print the completion script of a shell."`
 	Version    kong.VersionFlag `help:"Print the version."`

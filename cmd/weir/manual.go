@@ -22,23 +22,17 @@ func writeManual(out io.Writer, parser *kong.Kong) {
 		fmt.Fprintf(out, format+"\n", quoted...)
 	}
 	title, _, _ := strings.Cut(version(), " go")
-	printf(".TH WEIR 1 \"\" \"%s\" \"User Commands\"", title)
 	name, _, _ := strings.Cut(app.Help, ":")
-	printf(".SH NAME\nweir \\- %s", strings.ToLower(name[:1])+name[1:])
-	printf(".SH SYNOPSIS\n.B weir\n.I command\n[flags]")
-	printf(".SH DESCRIPTION\n%s", app.Help)
+	printf(".TH WEIR 1 \"\" \"%s\" \"User Commands\"\n.SH NAME\nweir \\- %s\n.SH SYNOPSIS\n.B weir\n.I command\n[flags]\n.SH DESCRIPTION\n%s",
+		title, strings.ToLower(name[:1])+name[1:], app.Help)
 	item := func(name, help string) { printf(".TP\n.B %s\n%s", name, help) }
 	for _, flag := range app.Flags {
 		item(flag.String(), flag.Help)
 	}
 	group := ""
 	for _, command := range app.Leaves(true) {
-		top := command
-		for top.Parent != app.Node {
-			top = top.Parent
-		}
-		if top.Group != nil && top.Group.Title != group {
-			group = top.Group.Title
+		if of := command.ClosestGroup(); of != nil && of.Title != group {
+			group = of.Title
 			printf(".SH %s", strings.ToUpper(strings.TrimSuffix(group, ":")))
 		}
 		printf(".SS %s\n%s", command.Summary(), command.Help)

@@ -66,16 +66,9 @@ func (r *release) notices() ([]byte, error) {
 			continue
 		}
 		seen[name] = true
-		var found []string
-		for _, name := range []string{"LICENSE*", "COPYING*", "NOTICE*"} {
-			matches, err := filepath.Glob(filepath.Join(folder, name))
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, matches...)
-		}
-		if len(found) == 0 {
-			return nil, fmt.Errorf("%s has no license in %s", name, folder)
+		found, err := filepath.Glob(filepath.Join(folder, "[LCN][IO][CPT][EYI]*")) // LICENSE, COPYING and NOTICE
+		if err != nil || len(found) == 0 {
+			return nil, cmp.Or(err, fmt.Errorf("%s has no license in %s", name, folder))
 		}
 		for _, license := range found {
 			content, err := os.ReadFile(license)
@@ -92,25 +85,16 @@ func (r *release) notices() ([]byte, error) {
 var recipes embed.FS
 
 // recipes writes a formula for Homebrew and a recipe for containers. Both take the archives of the release.
-func (r *release) recipes(chosen []string) error {
-	type archive struct{ Name, System, Processor, Sum string }
-	var archives []archive
-	for _, platform := range chosen {
-		system, processor, _ := strings.Cut(platform, "/")
-		name := fmt.Sprintf("weir_%s_%s_%s.tar.gz", r.number(), system, processor)
-		for _, line := range r.sums {
-			if sum, found := strings.CutSuffix(line, "  "+name+"\n"); found {
-				archives = append(archives, archive{name, map[string]string{"darwin": "macos"}[system], map[string]string{"amd64": "intel", "arm64": "arm"}[processor], sum})
-			}
-		}
-	}
-	for i := range archives {
-		archives[i].System = cmp.Or(archives[i].System, "linux")
+func (r *release) recipes() error {
+	sums := map[string]string{} // of archives, by platform
+	for _, line := range r.sums {
+		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		sums[strings.TrimSuffix(strings.TrimPrefix(name, "weir_"+r.number()+"_"), ".tar.gz")] = sum
 	}
 	for _, name := range []string{"weir.rb", "Dockerfile"} {
 		var text bytes.Buffer
-		made := map[string]any{"Summary": summary, "Module": mainModule, "Version": r.version, "Number": r.number(), "Archives": archives}
-		if err := template.Must(template.ParseFS(recipes, "recipes/"+name)).Execute(&text, made); err != nil {
+		fill := map[string]any{"Module": mainModule, "Number": r.number(), "Sums": sums}
+		if err := template.Must(template.ParseFS(recipes, "recipes/"+name)).Execute(&text, fill); err != nil {
 			return err
 		}
 		if err := r.write(name, text.Bytes()); err != nil {

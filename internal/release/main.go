@@ -115,7 +115,7 @@ func run(output, tag string, chosen []string) error {
 			return fmt.Errorf("%s: %w", platform, err)
 		}
 	}
-	if err := r.recipes(chosen); err != nil {
+	if err := r.recipes(); err != nil {
 		return err
 	}
 	if err := r.page(filepath.Join(scratch, "page")); err != nil {

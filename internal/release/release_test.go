@@ -166,11 +166,12 @@ func TestRecipes(t *testing.T) {
 	for _, platform := range []string{"linux_amd64", "darwin_arm64"} {
 		require.NoError(t, r.write("weir_1.2.3_"+platform+".tar.gz", []byte(platform)))
 	}
-	require.NoError(t, r.recipes([]string{"linux/amd64", "darwin/arm64", "windows/amd64"}))
+	require.NoError(t, r.recipes())
 	formula, err := os.ReadFile(filepath.Join(r.output, "weir.rb"))
 	require.NoError(t, err)
-	require.Equal(t, 2, strings.Count(string(formula), "url "))
-	require.Regexp(t, `on_macos do\n *on_arm do\n *url "\S*/v1.2.3/weir_1.2.3_darwin_arm64.tar.gz"\n *sha256 "`+fmt.Sprintf("%x", sha256.Sum256([]byte("darwin_arm64"))), string(formula))
+	for _, platform := range []string{"linux_amd64", "darwin_arm64"} {
+		require.Regexp(t, `url "\S*/v1.2.3/weir_1.2.3_`+platform+`.tar.gz"\n *sha256 "`+fmt.Sprintf("%x", sha256.Sum256([]byte(platform)))+`"\n`, string(formula))
+	}
 	recipe, err := os.ReadFile(filepath.Join(r.output, "Dockerfile"))
 	require.NoError(t, err)
 	require.Contains(t, string(recipe), "ADD weir_1.2.3_linux_${TARGETARCH}.tar.gz ")

@@ -3,14 +3,29 @@ class Weir < Formula
   homepage "https://{{.Module}}"
   version "{{.Number}}"
   license "Apache-2.0"
-{{range .Archives}}
-  on_{{.System}} do
-    on_{{.Processor}} do
-      url "https://{{$.Module}}/releases/download/{{$.Version}}/{{.Name}}"
-      sha256 "{{.Sum}}"
+
+  on_macos do
+    on_arm do
+      url "https://{{.Module}}/releases/download/v{{.Number}}/weir_{{.Number}}_darwin_arm64.tar.gz"
+      sha256 "{{.Sums.darwin_arm64}}"
+    end
+    on_intel do
+      url "https://{{.Module}}/releases/download/v{{.Number}}/weir_{{.Number}}_darwin_amd64.tar.gz"
+      sha256 "{{.Sums.darwin_amd64}}"
     end
   end
-{{end}}
+
+  on_linux do
+    on_arm do
+      url "https://{{.Module}}/releases/download/v{{.Number}}/weir_{{.Number}}_linux_arm64.tar.gz"
+      sha256 "{{.Sums.linux_arm64}}"
+    end
+    on_intel do
+      url "https://{{.Module}}/releases/download/v{{.Number}}/weir_{{.Number}}_linux_amd64.tar.gz"
+      sha256 "{{.Sums.linux_amd64}}"
+    end
+  end
+
   def install
     bin.install "weir"
     man1.install "weir.1"
