@@ -114,7 +114,7 @@ func newAudit(placement *schedule.Placement) *audit {
 
 // beginAudit begins to audit the step, if it is due.
 func (r *worker[T]) beginAudit() {
-	r.calls.Frames.LossDigest = nil
+	r.calls.Frames.LossDigest = r.lossDigest()
 	if !r.running.batch.repeat.on {
 		return
 	}
@@ -126,8 +126,16 @@ func (r *worker[T]) beginAudit() {
 		_, _ = sum.Write([]byte(able.Name())) // Write never fails
 		a.sums[sumRounding] = sum.Sum64()
 	}
-	r.running.audit, r.calls.Frames.LossDigest = a, &a.loss
+	r.running.audit = a
 	r.running.result.Audited = r.running.batch.repeat.index
+}
+
+// lossDigest returns the digest of the losses of the step, or nil if it is not audited.
+func (r *worker[T]) lossDigest() *uint64 {
+	if r.running.batch.repeat.on {
+		return &r.audit.loss
+	}
+	return nil
 }
 
 // extra returns the number of microbatches that the rank repeats in this step.
