@@ -169,9 +169,8 @@ func TestExactManyAdditions(t *testing.T) {
 	}
 }
 
-// TestExactSettles makes the maximum number of additions before carries are propagated, of
-// numbers with every bit of a limb set, by repetition. Twice as many must fit in a limb,
-// because two such accumulators may be merged.
+// TestExactSettles adds as often as possible before carries must be propagated, with numbers that set every
+// bit of a limb. Twice as many must fit in a limb, because two such accumulators may be merged.
 func TestExactSettles(t *testing.T) {
 	const most = 1<<29 - 1
 	for _, x := range []float64{0x1.fffffffffffffp-1022, -0x1.fffffffffffffp-1022, -0x1.fffffffffffffp-990} {

@@ -24,7 +24,7 @@ type rankTotals struct {
 	stepLowest  int64   // lowest level of the step
 	firstLowest int64   // lowest level of the first step
 	stepProfile profile // level relative to the step's first record, by position in the step
-	excess      profile // excess by position, of the steps from the first one with an excess
+	excess      profile // excess by position in the steps from the first one with an excess
 	blocks      blocks  // stepProfile, by blocks of steps
 	lows        profile // lowest level of a completed step, by step
 

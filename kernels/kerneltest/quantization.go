@@ -48,7 +48,7 @@ func rules(e kernels.Encoding) []kernels.Quantize {
 	return []kernels.Quantize{{}, {AnyScale: true}, {Epsilon: 1e-3}}
 }
 
-// quantizeShapes are rows and columns around blocks of every size.
+// quantizeShapes lists numbers of rows and columns around the block sizes of all formats.
 var quantizeShapes = [][2]int{{1, 1}, {3, 5}, {2, 16}, {17, 33}, {1, 300}, {130, 129}}
 
 // quantize quantizes x in both orientations, and records the codes, the scales and the tally.

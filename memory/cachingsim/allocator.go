@@ -163,7 +163,7 @@ func (a *Allocator) fit(p *pool, stream, size int64) *block {
 		}
 	}
 	if size < a.split && b.size >= a.split {
-		return nil // blocks too large to be split do not serve small requests
+		return nil // blocks that are too large to be split are not used for small requests
 	}
 	if size >= a.split && b.size >= size+largeSegment {
 		return nil // the block may be larger than the request, but by less than a segment

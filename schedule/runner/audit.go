@@ -261,7 +261,7 @@ func (r *worker[T]) checkAudited(plan *program, extra int) error {
 	return nil
 }
 
-// computed is the digest of a result of a replica.
+// computed holds the digest of one result of a replica.
 type computed struct {
 	replica int
 	sum     uint64

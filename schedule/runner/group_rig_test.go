@@ -132,7 +132,7 @@ func (r *ranksOf) released(t testing.TB) {
 	}
 }
 
-// only is the configuration of one of the ranks of a chain, as in its own process.
+// only returns the configuration of one rank of a chain, as if the rank had a process of its own.
 func only(rows []*times, rank int, links *local.Links[number]) runner.Config[number] {
 	cfg := config(rows)
 	cfg.Schedule = "1f1b"

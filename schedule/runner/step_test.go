@@ -163,7 +163,7 @@ func TestOutcomes(t *testing.T) { // L10
 	})
 }
 
-// TestUpdateIsOfTheLastStep updates results whose gradients are no longer their own.
+// TestUpdateIsOfTheLastStep calls Update of results after a later step has overwritten their gradients.
 func TestUpdateIsOfTheLastStep(t *testing.T) { // L10
 	r := newRunner(t, config(chain()))
 	step := func() *runner.Result {

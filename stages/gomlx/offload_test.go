@@ -21,7 +21,7 @@ import (
 	"github.com/weir-ml/weir/stages/gomlx"
 )
 
-// deep is config with stages that keep tensors of their own: hidden layers.
+// deep is config with hidden layers, which are stages that keep tensors of their own.
 func deep(n int) gomlx.Config {
 	cfg := config(n)
 	for i, s := range cfg.Stages {

@@ -146,7 +146,7 @@ type outcome struct {
 	scales    []byte // scales and histories of a model in FP8
 }
 
-// train runs steps over all sequences with an update each.
+// train runs steps over all sequences, each with an update.
 func train(t *testing.T, cfg transformer.Config, stageCount, steps int, plan schedule.Rule, batch []sequence) outcome {
 	t.Helper()
 	dev := newHost(t)

@@ -110,7 +110,7 @@ type world struct {
 	tally *tally
 }
 
-// output is an output of an evaluation.
+// output is one output of an evaluation.
 type output struct {
 	rank, index int
 	h           T

@@ -158,7 +158,7 @@ func (o *Options) Save(w *Process, state checkpoint.State, deciding []string, pi
 	err = w.share(ctx, atomicfile.Failed(o.Checkpoint, err))
 	if err != nil && !errors.As(err, new(*tcp.LostError)) { // if a process is lost, the first one may still commit
 		checkpoint.Discard(o.Checkpoint, state.Step, shard)
-		_ = w.share(ctx, nil) // no process begins the next checkpoint before; the error is known
+		_ = w.share(ctx, nil) // no process begins the next checkpoint before this; the error is already known
 	}
 	return err
 }
