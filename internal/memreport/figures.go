@@ -287,10 +287,10 @@ func ranksFigure(s *Summary) report.Figure {
 func (l *Log) panels(s *Summary) report.Panels {
 	p := report.Panels{
 		Title:   "Every rank",
-		Caption: "Live (blue) and peak (orange) over the microbatches of the log, on one scale.",
+		Caption: "Live bytes and their peak over the microbatches of the log, on one scale.",
 	}
 	if s.planned() {
-		p.Caption = "Live (blue), peak (orange) and the planned peak (dashed) over the microbatches of the log, on one scale."
+		p.Caption = "Live bytes, their peak and the planned peak over the microbatches of the log, on one scale."
 	}
 	most := int64(0)
 	for i := range s.Ranks {

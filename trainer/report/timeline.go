@@ -71,8 +71,12 @@ func (t *Timeline) svg() template.HTML {
 		fmt.Fprintf(&b, `<text x="%g" y="%.1f" text-anchor="end">%s</text>`, left-8, y+row/2+4, html.EscapeString(r.Name))
 		for _, s := range r.Spans {
 			from, to, label := x(s.Start), x(s.End), html.EscapeString(s.Label)
-			fmt.Fprintf(&b, `<g class="n c%d"><title>%s, %s</title><rect class="span" x="%.1f" y="%.1f" width="%.1f" height="%g"/>`,
-				s.Color, label, html.EscapeString(units.Seconds(s.End-s.Start)), from, y, max(to-from, 0.5), row)
+			class := "span"
+			if to-from < 2 {
+				class = "fill" // an outline would cover it
+			}
+			fmt.Fprintf(&b, `<g class="n c%d"><title>%s, %s</title><rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%g"/>`,
+				s.Color, label, html.EscapeString(units.Seconds(s.End-s.Start)), class, from, y, max(to-from, 0.5), row)
 			if to-from > 7*float64(len(s.Label))+4 {
 				fmt.Fprintf(&b, `<text class="%s" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, palette.Text(palette.Color(s.Color), 1), (from+to)/2, y+row/2+4, label)
 			}
