@@ -40,16 +40,21 @@ const (
 )
 
 const (
-	frameHeader = 13
+	frameHeader = 17
+	frameSum    = 4
 	maxExchange = 16 << 20 // the maximum number of bytes per rank in an exchange
 	beats       = 10       // number of heartbeats per Silence and per Stall
 )
 
+// append appends the header of a frame and its data, each followed by its checksum. A rank that did not
+// understand a frame, and ignored it, could let others wait for its answer without end.
 func (f *frame) append(b []byte) []byte {
+	begin := len(b)
 	b = append(b, byte(f.kind))
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.epoch))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(f.data)))
-	return append(b, f.data...)
+	b = binary.LittleEndian.AppendUint32(b, transport.Sum(b[begin:]))
+	return binary.LittleEndian.AppendUint32(append(b, f.data...), transport.Sum(f.data))
 }
 
 // readFrame reads a frame whose data has at most the given number of bytes.
@@ -59,11 +64,28 @@ func readFrame(r io.Reader, most int) (f frame, err error) {
 		return f, err
 	}
 	f.kind, f.epoch = frameKind(header[0]), int64(binary.LittleEndian.Uint64(header[1:]))
+	if err := checkSum(header[13:], header[:13]); err != nil {
+		return f, err
+	}
 	if f.kind < begin || f.kind > bye {
 		return f, fmt.Errorf("%w: kind %d", ErrFrame, f.kind)
 	}
-	f.data, err = readBytes(r, binary.LittleEndian.Uint32(header[9:]), int64(most))
+	if f.data, err = readBytes(r, binary.LittleEndian.Uint32(header[9:]), int64(most)); err != nil {
+		return f, err
+	}
+	var sum [frameSum]byte
+	if _, err = io.ReadFull(r, sum[:]); err == nil {
+		err = checkSum(sum[:], f.data)
+	}
 	return f, err
+}
+
+// checkSum compares the checksum of a part of a frame with that of what was received.
+func checkSum(sum, received []byte) error {
+	if err := transport.Compare(transport.Sum(received), binary.LittleEndian.Uint32(sum)); err != nil {
+		return fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	return nil
 }
 
 // timedConn is a connection whose reads fail if no byte arrives for Config.Silence. It does not count

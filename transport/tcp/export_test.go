@@ -3,6 +3,7 @@ package tcp
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"sync/atomic"
@@ -89,4 +90,17 @@ func LateAnswer(err error) string {
 	go m.addRank(far, hello{Rank: 2, Ranks: 3})
 	a, _ := readAnswer(near)
 	return a.Refused
+}
+
+// FlippedFrames flips each bit of a control frame, and returns the bits whose flip readFrame does not notice.
+func FlippedFrames() (unnoticed []int) {
+	whole := (&frame{abort, 7, []byte("the cause")}).append(nil)
+	for bit := range 8 * len(whole) {
+		flipped := bytes.Clone(whole)
+		flipped[bit/8] ^= 1 << (bit % 8)
+		if _, err := readFrame(bytes.NewReader(flipped), 1<<20); !errors.Is(err, ErrFrame) {
+			unnoticed = append(unnoticed, bit)
+		}
+	}
+	return unnoticed
 }

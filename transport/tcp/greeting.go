@@ -17,7 +17,7 @@ import (
 // ranks when all have joined. A link receives one byte when it is accepted, and so does a connection
 // for reads of exposed memory.
 const (
-	protocol      = 6
+	protocol      = 7
 	greetingBytes = 4 + 1 + 1 + sha256.Size + 4
 	maxHello      = 256 << 10
 	maxAnswer     = 16 << 20

@@ -112,7 +112,7 @@ func TestAnotherProtocol(t *testing.T) {
 		}
 		for rank, err := range meet(t, cfg(0, network), cfg(1, newer{network})) {
 			require.ErrorIs(t, err, []error{tcp.ErrMissing, tcp.ErrRefused}[rank])
-			require.ErrorContains(t, err, "rank 0 speaks version 6 of the protocol, this rank version 7: run the same build everywhere")
+			require.ErrorContains(t, err, "rank 0 speaks version 7 of the protocol, this rank version 8: run the same build everywhere")
 		}
 	})
 }
@@ -191,7 +191,7 @@ func TestStrangers(t *testing.T) {
 	require.NoError(t, err)
 	answer, err := io.ReadAll(version)
 	require.NoError(t, err)
-	require.Contains(t, string(answer), "rank 0 speaks version 6 of the protocol, this rank version 9")
+	require.Contains(t, string(answer), "rank 0 speaks version 7 of the protocol, this rank version 9")
 	require.NoError(t, version.Close())
 
 	end, err := tcp.Join(t.Context(), tcp.Config{Rank: 1, Ranks: 2, Address: at, Token: "a job"}, numbers{})
