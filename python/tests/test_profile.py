@@ -433,12 +433,15 @@ def test_refused(build, message):
     (1, torch.bfloat16, {}, "attention flash takes no heads of 288"),
     (2, torch.bfloat16, {"capability": "7.5"}, "attention flash takes a capability of 8.0"),
     (2, torch.float32, {"device": "cpu"}, "attention flash has no dropout on a CPU"),
+    (2, torch.bfloat16, {}, "attention flash takes no mask"),
+    (2, torch.bfloat16, {"attention": "efficient"}, "attention efficient pads a mask to 8 tokens"),
 ])
 def test_attention_is_refused_as_its_kernel_does(heads, dtype, setting, message):
     class Attention(nn.Linear):
         def forward(self, x):
             q = super().forward(x).unflatten(-1, (heads, -1)).transpose(1, 2)
-            return F.scaled_dot_product_attention(q, q, q, dropout_p=0.1).transpose(1, 2).flatten(2)
+            mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool) if "mask" in message else None
+            return F.scaled_dot_product_attention(q, q, q, mask, dropout_p=0.1).transpose(1, 2).flatten(2)
 
     with pytest.raises(ProfileError, match=rf"1 \(Attention\), test_profile.py:\d+: {message}"):
         profile(lambda: nn.Sequential(nn.Linear(288, 288), Attention(288, 288), nn.Linear(288, 288)).to(dtype), lambda k, n: torch.zeros(k, n, 288, dtype=dtype), lambda y, x: y.sum(), seq=64, **setting)

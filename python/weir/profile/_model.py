@@ -64,14 +64,14 @@ def attend(kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = N
         if capability < (8, 0):
             raise ProfileError("attention flash takes a capability of 8.0 or more: state efficient or math")
         if mask is not None:
-            raise ProfileError("attention flash takes no mask, and the model gives one: state efficient, cudnn or math")
+            raise ProfileError("attention flash takes no mask, and the model gives one: state cudnn or math")
         padded = -(-most // 8) * 8
         q, k, v = (t if t.shape[-1] == padded else nn.functional.pad(t, (0, padded - t.shape[-1])) for t in (q, k, v))
         return aten._scaled_dot_product_flash_attention(q, k, v, dropout, causal, False, scale=scale)[0][..., :width]  # type: ignore[no-any-return]
     if kernel == "efficient":
-        if mask is not None:  # rows of a mask are aligned
-            mask = nn.functional.pad(mask, (0, -mask.shape[-1] % 8))[..., : mask.shape[-1]].expand(q.shape[0], q.shape[1], q.shape[2], -1)
-        return aten._scaled_dot_product_efficient_attention(*_heads(q, k, v), mask, True, dropout, causal, scale=scale)[0]  # type: ignore[no-any-return]
+        if mask is not None:
+            raise ProfileError("attention efficient pads a mask to 8 tokens beside its log-sum-exp to 32, and an amount has one tile: state cudnn or math")
+        return aten._scaled_dot_product_efficient_attention(*_heads(q, k, v), None, True, dropout, causal, scale=scale)[0]  # type: ignore[no-any-return]
     return aten._scaled_dot_product_cudnn_attention(q, k, v, mask, True, dropout, causal, False, scale=scale)[0]  # type: ignore[no-any-return]
 
 
