@@ -203,7 +203,7 @@ def main():
                 command("plan", a.schedule, "--ranks", a.ranks, "--stages", stages, "--microbatches", MICROBATCHES, "--to", "plan", "-o", plan)
             forecast = json.loads(command("mem", "plan", plan, *given, "--json"))
             sim = json.loads(command("sim", plan, *given, "--json"))
-            out = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(a.ranks), "--master-port", "29541", __file__,
+            out = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(a.ranks), "--standalone", __file__,
                                   "--model", a.model, "--steps", str(a.steps), "--worker", json.dumps(counts), plan], check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
             ranks = json.loads(out.strip().split("\n")[-1])
             print(f"{a.model} on {a.ranks} ranks, layers by stage {counts}: {sim['name']}, forecast {sim['makespan'] / 1e6:.0f} ms, measured {1e3 * max(r[2] for r in ranks):.0f} ms, busiest rank {1e3 * max(r[3] for r in ranks):.0f} ms of a processor")

@@ -36,7 +36,7 @@ class Block(nn.Module):
 
     def forward(self, x, table=None):
         b, t, d = x.shape
-        x = x if table is None else x * table
+        x = x if table is None else x * table[:, :1]
         q, k, v = (y.view(b, t, self.heads, -1).transpose(1, 2) for y in self.qkv(self.norm1(x)).chunk(3, -1))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, d)
         x = x + self.drop(self.out(y))
@@ -56,19 +56,19 @@ class Experts(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self, blocks, tied=False, table=False):
+    def __init__(self, blocks, tied=False, tables=0):
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, WIDTH)
         self.blocks = nn.ModuleList(blocks)
-        self.norm, self.head, self.table = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False), table
+        self.norm, self.head, self.tables = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False), tables
         if tied:
             self.head.weight = self.embed.weight
 
     def forward(self, ids):
         x = self.embed(ids)
-        table = (torch.outer(torch.arange(ids.shape[1]).cos(), torch.ones(WIDTH)),) if self.table else ()
-        for block in self.blocks:
-            x = block(x, *table)
+        tables = [torch.outer(torch.arange(ids.shape[1]).cos(), torch.ones(ids.shape[1])) for _ in range(self.tables)]
+        for i, block in enumerate(self.blocks):
+            x = block(x, *tables[i % max(self.tables, 1):][:1])
         return self.head(self.norm(x))
 
 
@@ -130,7 +130,7 @@ def shared():
 MODELS = {
     "dense": lambda: Model([Block() for _ in range(3)]),
     "kinds": lambda: Model([Block(), Experts(), Block(), Experts()]),
-    "tied, a table": lambda: Model([Block() for _ in range(3)], tied=True, table=True),
+    "tied, two tables": lambda: Model([Block() for _ in range(3)], tied=True, tables=2),
     "shared": shared,
     "prefix": lambda: Prefixed([Block(), Block()]),
     "odd": Odd,
@@ -214,7 +214,7 @@ def real(name, sequences, length, autocast=False, recompute=False):
 
 
 @pytest.mark.parametrize("name, setting", [
-    ("dense", {}), ("dense", {"autocast": "bfloat16"}), ("dense", {"attention": "flash"}), ("kinds", {"checkpoint": True}), ("tied, a table", {}), ("dropout", {}), ("shared", {}), ("prefix", {}), ("odd", {})])
+    ("dense", {}), ("dense", {"autocast": "bfloat16"}), ("dense", {"attention": "flash"}), ("tied, two tables", {"checkpoint": True}), ("tied, two tables", {}), ("dropout", {}), ("shared", {}), ("prefix", {}), ("odd", {})])
 def test_profile_is_what_real_tensors_do(name, setting):
     found = made(name, **setting)
     pieces = len(found.pieces)
@@ -229,7 +229,7 @@ def test_profile_is_what_real_tensors_do(name, setting):
             assert saved == [found.kinds[p.kind].saved.at(*lengths) + sum(s.saved.at(*lengths) for s in shared if i in s.pieces) for i, p in enumerate(found.pieces)]
         assert found.peak("F", 0, pieces, *lengths) == pytest.approx(forward, rel=0.02, abs=64)
         assert found.peak("B", 0, pieces, *lengths) == pytest.approx(backward, rel=0.02, abs=64)
-    assert {t.name: t.pieces for t in found.tied} == {"shared": {key: [1, 3] for key in ("blocks.0.experts", "blocks.0.router.weight", "blocks.0.router.bias")}, "tied, a table": {"embed.weight": [0, 4]}}.get(name, {})
+    assert {t.name: t.pieces for t in found.tied} == {"shared": {key: [1, 3] for key in ("blocks.0.experts", "blocks.0.router.weight", "blocks.0.router.bias")}, "tied, two tables": {"embed.weight": [0, 4]}}.get(name, {})
     if name == "shared":  # I has nothing to do in the first layer that trains, and W does it all
         first, last = (found.kinds[found.pieces[i].kind].flops for i in (1, 3))
         assert first["I"].token == 0 and first["W"] == first["B"] and last["I"].token > 0
@@ -309,8 +309,8 @@ def test_another_process_writes_the_same_file(tmp_path):
 
 
 def test_flops_and_parameters():
-    found = made("tied, a table")
-    model = MODELS["tied, a table"]()
+    found = made("tied, two tables")
+    model = MODELS["tied, two tables"]()
     assert found.parameters == sum(p.numel() for p in model.parameters())
     layer = found.kinds[found.pieces[1].kind].flops
     products = 12 * WIDTH * WIDTH * 2
@@ -318,7 +318,7 @@ def test_flops_and_parameters():
     assert layer["F"].square == 4 * WIDTH
     assert layer["I"].token == layer["W"].token == products
     assert layer["B"].token == 2 * products and layer["B"].square == 2 * layer["F"].square
-    assert any(s.pieces == [1, 2, 3] and s.saved.longest == 4 * WIDTH for s in found.shared)
+    assert any(s.pieces == [1, 3] and s.saved.longest_square == 4 for s in found.shared)
 
 
 def test_cuda_without_a_gpu():

@@ -267,7 +267,7 @@ class Model:
                 Graph(roots[0][0], books).run("B", roots, lambda node: True)
             levels, flops = books.levels(), dict(books.flops)
             for i in self.measured():
-                out[i, "temporary", "F"] = [n - level[i] - self._sent[i] - self._ended[i] for n in levels["F", i]]
+                out[i, "temporary", "F"] = [n - level[i] - self._early[i] - self._sent[i] - self._ended[i] for n in levels["F", i]]
                 out[i, "temporary", "B"] = [n - level[i] - border[i] for n in levels["B", i]]
             self._split(sequences, length, out)
             flops.update({key: n for key, n in self.books.flops.items() if key[0] in "IW"})
@@ -288,10 +288,12 @@ class Model:
         first = {n: min(pieces) for n, pieces in holders.items()}  # the first piece that keeps a storage
         own: Counter[int] = Counter()
         received: Counter[int] = Counter()
+        shared = set()
         for n, piece in first.items():
             if len(holders[n]) > 1 or books.made[n] < piece and n not in books.used and n != self._entered.get(piece):  # made before: a mask, or a table
                 key = ("shared", frozenset(holders[n]))
                 out[key] = out.get(key, 0) + books.sizes[n]
+                shared.add(n)
             else:
                 own[piece] += books.sizes[n]
                 received[piece] += books.sizes[n] if books.made[n] < piece else 0
@@ -300,6 +302,7 @@ class Model:
             if not crossing[i - 1] and entered is not None:  # nothing before it trains
                 crossing[i - 1] = [entered]
         self._level = [books.total(n for n, p in first.items() if p <= i) for i in pieces]
+        self._early = [books.total(n for n in shared if books.made[n] <= i < first[n]) for i in pieces]  # which a stage counts from its beginning
         self._border = [books.total(numbers) for numbers in crossing]
         self._sent = [books.total(n for n in numbers if first.get(n, i + 1) > i) for i, numbers in enumerate(crossing)]
         ended = self._cast - books.alive

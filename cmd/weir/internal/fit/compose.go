@@ -119,6 +119,7 @@ func call(layers []Layer, refs [][]layout.Ref, action Action, whole bool) *layou
 		event layout.RefChange
 	}
 	call := &layout.Call{}
+	var ends []layout.RefChange
 	for n := range layers {
 		i := n
 		if action != F {
@@ -130,7 +131,7 @@ func call(layers []Layer, refs [][]layout.Ref, action Action, whole bool) *layou
 			if ref.Kind == layout.None || whole && t.Born.Action == W || whole && t.Only == InSplit || !whole && action != F && t.Only == InWhole {
 				continue
 			}
-			if whole && freed.Action == W {
+			if whole && (freed.Action == W || freed.Step == actionEnd) {
 				freed = Moment{I, t.B}
 			}
 			add := func(step int, op layout.Op) {
@@ -160,9 +161,14 @@ func call(layers []Layer, refs [][]layout.Ref, action Action, whole bool) *layou
 			return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.event.Op, b.event.Op)) // Alloc, Retain, Release
 		})
 		for _, one := range changes {
-			call.Events = append(call.Events, one.event)
+			if one.step == actionEnd {
+				ends = append(ends, one.event)
+			} else {
+				call.Events = append(call.Events, one.event)
+			}
 		}
 	}
+	call.Events = append(call.Events, ends...)
 	return call
 }
 

@@ -42,6 +42,9 @@ type Moment struct {
 	Step   int
 }
 
+// actionEnd is the step after those of all layers.
+const actionEnd = 1 << 20
+
 // Action is a computation of a stage for a microbatch.
 type Action uint8
 

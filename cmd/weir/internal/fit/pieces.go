@@ -247,9 +247,12 @@ func (p *Pieces) layers(s *Setup, first, end int) (list []Layer) {
 	}
 	for i := first; i < end; i++ {
 		k, top := &p.Kinds[p.Pieces[i].Kind], i == end-1
-		saved, freed, back := k.Saved.bytes(s), int64(0), int64(0)
+		saved, freed, back, held := k.Saved.bytes(s), int64(0), int64(0), int64(0)
 		if top && first > 0 {
 			freed = k.Freed.bytes(s)
+		}
+		if top { // Inside of a model, the gradient of an output can be added to; the runtime keeps the one that a stage gets.
+			held = k.Border.bytes(s)
 		}
 		if i > 0 {
 			back = p.Kinds[p.Pieces[i-1].Kind].Border.bytes(s)
@@ -277,15 +280,15 @@ func (p *Pieces) layers(s *Setup, first, end int) (list []Layer) {
 			}
 		}
 		l.Tensors = append(l.Tensors,
-			kept("saved", literal(saved-freed), 1, atW(), 3), kept("saved for I", literal(freed), 1, atI(3), 3),
+			kept("saved", literal(saved-freed), 1, atW(), 3), kept("saved for I", literal(freed), 1, atI(actionEnd), 3), // with the graph, which W needs
 			Tensor{Name: "output", Bytes: literal(k.Border.bytes(s)), Class: memory.Activation, Role: Output, Born: Moment{F, 1}},
 			scratch("temporary in F", literal(most(k, "F")), F, 1, 2), scratch("cached", literal(k.Cached.bytes(s)), F, 1, 3),
-			scratch("temporary in B", literal(most(k, "B")-back), I, 1, 2).only(InWhole))
+			scratch("temporary in B", literal(most(k, "B")-back+held), I, 1, 2).only(InWhole))
 		if first == 0 {
-			l.Tensors = append(l.Tensors, scratch("temporary in W", literal(most(k, "B")), W, 0, 0))
+			l.Tensors = append(l.Tensors, scratch("temporary in W", literal(most(k, "B")+held), W, 0, 0))
 		} else {
 			l.Tensors = append(l.Tensors, carried("carry", literal(k.Carry.bytes(s)), 1, 3).only(InSplit),
-				scratch("temporary in I", literal(most(k, "I")-back), I, 1, 2).only(InSplit), scratch("temporary in W", literal(most(k, "W")), W, 0, 0))
+				scratch("temporary in I", literal(most(k, "I")-back+held), I, 1, 2).only(InSplit), scratch("temporary in W", literal(most(k, "W")), W, 0, 0))
 		}
 		list = append(list, l)
 	}

@@ -32,7 +32,7 @@ func readPieces(t *testing.T, replace ...string) (*fit.Pieces, error) {
 
 // TestPiecesPredict compares the predicted memory of a stage with a calculation by hand.
 func TestPiecesPredict(t *testing.T) {
-	pieces, err := readPieces(t)
+	pieces, err := readPieces(t, `"several": {"token": 44}}, "border"`, `"several": {"token": 44}}, "freed": {"token": 30}, "border"`)
 	require.NoError(t, err)
 	require.EqualValues(t, 2001, pieces.Parameters())
 	predict := func(rule string, ranks, sequences int) *fit.Prediction {
@@ -64,6 +64,12 @@ func TestPiecesPredict(t *testing.T) {
 	require.EqualValues(t, 4*(500+1+1000), out.Ranks[1].Weights)
 	require.EqualValues(t, 10*(100+8+70+4)-10*8+20, out.Ranks[1].Activations) // without the input, a transfer
 	require.EqualValues(t, 10*8, out.Ranks[1].Transfers)
+	// The runtime keeps the gradient that the first stage gets, so that B adds to a copy of it. The output is still being sent.
+	require.EqualValues(t, 10*(100+4)+10*(70+8)+10*8+20, out.Ranks[0].Activations)
+	// I frees nothing of the last piece, of which 30 bytes a token are not for W, before it ends: in the layer before, all
+	// that is saved is there, beside the carry and the gradient of the layer's output.
+	out = predict("zb-h1", 2, 1)
+	require.EqualValues(t, 10*(100+40+4)-10*8+10*(60+30+8)+20, out.Ranks[1].Activations)
 }
 
 // TestPiecesCosts checks that costs as functions of length agree with the costs for each length, and that a
