@@ -169,9 +169,9 @@ func TestExactManyAdditions(t *testing.T) {
 	}
 }
 
-// TestExactSettles adds as often as possible before carries must be propagated, with numbers that set every
+// TestExactPropagatesCarries adds as often as possible before carries must be propagated, with numbers that set every
 // bit of a limb. Twice as many must fit in a limb, because two such accumulators may be merged.
-func TestExactSettles(t *testing.T) {
+func TestExactPropagatesCarries(t *testing.T) {
 	const most = 1<<29 - 1
 	for _, x := range []float64{0x1.fffffffffffffp-1022, -0x1.fffffffffffffp-1022, -0x1.fffffffffffffp-990} {
 		sum := func(n int64) float64 {
@@ -193,9 +193,9 @@ func TestExactSettles(t *testing.T) {
 	}
 }
 
-// TestExactSettlesInTime makes more additions than a limb could hold without propagating
+// TestExactPropagatesCarriesInTime makes more additions than a limb could hold without propagating
 // carries, with every bit of the low limb set.
-func TestExactSettlesInTime(t *testing.T) {
+func TestExactPropagatesCarriesInTime(t *testing.T) {
 	if !*testkit.Long {
 		t.Skip("3 * 2^30 additions, with -long")
 	}

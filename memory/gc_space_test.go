@@ -26,7 +26,7 @@ func newTensors() *memory.GCSpace[*tensor] {
 }
 
 // An unknown handle has one plain reference, owned by its creator.
-func TestCollectedAdopts(t *testing.T) {
+func TestGCSpaceAdopts(t *testing.T) {
 	c := newTensors()
 	fresh := func() *tensor { return &tensor{memory.Saved, make([]byte, 300)} }
 
@@ -62,7 +62,7 @@ func TestCollectedAdopts(t *testing.T) {
 	require.Equal(t, 2, c.Len())
 }
 
-func TestCollectedForgets(t *testing.T) {
+func TestGCSpaceForgets(t *testing.T) {
 	c := newTensors()
 	h := &tensor{memory.Saved, make([]byte, 300)}
 	_, err := c.Hold(h)
@@ -83,7 +83,7 @@ func TestCollectedForgets(t *testing.T) {
 }
 
 // Class and size are those at the time when the handle became known.
-func TestCollectedRemembersClassAndBytes(t *testing.T) {
+func TestGCSpaceRemembersClassAndBytes(t *testing.T) {
 	c := newTensors()
 	h := &tensor{memory.Saved, make([]byte, 300)}
 	_, err := c.Hold(h)
@@ -96,7 +96,7 @@ func TestCollectedRemembersClassAndBytes(t *testing.T) {
 	require.Zero(t, c.Bytes(h))
 }
 
-func TestCollectedDefaults(t *testing.T) {
+func TestGCSpaceDefaults(t *testing.T) {
 	c := memory.NewGCSpace[string](nil, nil)
 	require.Equal(t, memory.Activation, c.Class("x"))
 	require.Zero(t, c.Bytes("x"))
@@ -107,7 +107,7 @@ func TestCollectedDefaults(t *testing.T) {
 }
 
 // After the last reference the space does not refer to the tensor.
-func TestCollectedHoldsNothingAfterTheEnd(t *testing.T) {
+func TestGCSpaceHoldsNothingAfterTheEnd(t *testing.T) {
 	c := newTensors()
 	var gone []weak.Pointer[tensor]
 	step := func(end func(h *tensor)) {
@@ -142,7 +142,7 @@ func TestCollectedHoldsNothingAfterTheEnd(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-func TestCollectedAll(t *testing.T) {
+func TestGCSpaceAll(t *testing.T) {
 	c := newTensors()
 	x, y, z := &tensor{memory.Saved, make([]byte, 1)}, &tensor{memory.Entry, make([]byte, 2)}, &tensor{memory.Loss, make([]byte, 3)}
 	for _, h := range []*tensor{x, y, z, x} {
@@ -159,7 +159,7 @@ func TestCollectedAll(t *testing.T) {
 }
 
 // Handles that become known and are forgotten cost nothing, however many there are (L7, L11).
-func TestCollectedAllocatesNothing(t *testing.T) {
+func TestGCSpaceAllocatesNothing(t *testing.T) {
 	c := newTensors()
 	pool := make([]*tensor, 1000)
 	for i := range pool {
@@ -187,7 +187,7 @@ func TestCollectedAllocatesNothing(t *testing.T) {
 }
 
 // Random calls have the same effect on a GCSpace as on a map.
-func TestCollectedAgainstModel(t *testing.T) {
+func TestGCSpaceAgainstModel(t *testing.T) {
 	type refs struct{ plain, held int64 }
 	rapid.Check(t, func(t *rapid.T) {
 		c := memory.NewGCSpace(nil, func(h int) int64 { return int64(h) })

@@ -205,7 +205,7 @@ func TestOneRank(t *testing.T) {
 	})
 }
 
-func TestFactsMustFit(t *testing.T) {
+func TestStageInfoMustFit(t *testing.T) {
 	plan, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: 2})
 	require.NoError(t, err)
 	for _, test := range []struct {

@@ -7,9 +7,9 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// Relay returns a stage without parameters that passes its inputs on as outputs, and likewise the
-// gradients, without copying. Use relays if a schedule has more stages than the model has parts. A relay
-// can split its backward; its W is empty.
+// Identity returns a stage without parameters that passes its inputs on as outputs, and likewise the
+// gradients, without copying. Use it if a schedule has more stages than the model can be divided into. It can
+// split its backward; its W is empty.
 func Identity[T any](name string, ports ...Port) Stage[T] {
 	return &identity[T]{Spec{Name: name, Inputs: ports, Outputs: ports}}
 }
@@ -33,7 +33,7 @@ func (r *identity[T]) Backward(_ context.Context, mb batchctx.Microbatch[T], gra
 			continue
 		}
 		if gradOut == nil {
-			return fmt.Errorf("stages: relay %q is the last stage, in which a loss must start the gradient", r.spec.Name)
+			return fmt.Errorf("stages: identity %q is the last stage, in which a loss must start the gradient", r.spec.Name)
 		}
 		gradIn[i] = mb.Retain(gradOut[i])
 	}

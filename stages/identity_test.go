@@ -9,10 +9,10 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// TestRelay puts relays between the stages of a model: only the number of stages changes, and
+// TestIdentity puts identities between the stages of a model: only the number of stages changes, and
 // no additional byte is allocated.
-func TestRelay(t *testing.T) {
-	relay := func(name string) stage { return stages.Identity[handle](name, wire...) }
+func TestIdentity(t *testing.T) {
+	identity := func(name string) stage { return stages.Identity[handle](name, wire...) }
 	peak := func(b *bench) int64 {
 		var stats memory.Stats
 		b.arena.Stats(&stats)
@@ -26,16 +26,16 @@ func TestRelay(t *testing.T) {
 		between []int // the stages between bottom and top
 	}{
 		"between": {func(_ testing.TB, a, b, c stage) []stage {
-			return []stage{relay("r0"), a, b, relay("r1"), relay("r2"), c}
+			return []stage{identity("r0"), a, b, identity("r1"), identity("r2"), c}
 		}, []int{1, 2, 3, 4, 5, 6}},
 		"within": {func(t testing.TB, a, b, c stage) []stage {
-			return []stage{a, sequential(t, "s", relay("r0"), b), c}
+			return []stage{a, sequential(t, "s", identity("r0"), b), c}
 		}, []int{1, 2, 3}},
 		"recomputed": {func(_ testing.TB, a, b, c stage) []stage {
-			return []stage{a, stages.Recompute(relay("r0")), b, c}
+			return []stage{a, stages.Recompute(identity("r0")), b, c}
 		}, []int{1, 2, 3, 4}},
 		"frozen": {func(_ testing.TB, a, b, c stage) []stage {
-			return []stage{a, stages.Freeze(relay("r0")), b, c}
+			return []stage{a, stages.Freeze(identity("r0")), b, c}
 		}, []int{1, 2, 3, 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -49,9 +49,9 @@ func TestRelay(t *testing.T) {
 	}
 }
 
-// TestRelayAtTheEnd has no gradient to return.
-func TestRelayAtTheEnd(t *testing.T) {
+// TestIdentityAtTheEnd has no gradient to return.
+func TestIdentityAtTheEnd(t *testing.T) {
 	r := stages.Identity[handle]("r", wire...)
-	require.ErrorContains(t, r.Backward(t.Context(), view{}, nil, make([]handle, 2)), `relay "r" is the last stage`)
+	require.ErrorContains(t, r.Backward(t.Context(), view{}, nil, make([]handle, 2)), `identity "r" is the last stage`)
 	require.NoError(t, r.Backward(t.Context(), view{}, nil, nil))
 }

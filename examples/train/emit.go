@@ -50,7 +50,7 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	if err := errors.Join(err, costs.Table(people, measured.AtSize(lengths.Of(opts.sequence)), names)); err != nil {
 		return err
 	}
-	if n := opts.relays(); n > 0 {
+	if n := opts.identities(); n > 0 {
 		fmt.Fprintf(people, "%d of the %d stages only pass on their inputs; -layers %d gives each a part of the model.\n", n, opts.Stages, opts.Stages-2)
 	}
 	ranks := opts.Ranks

@@ -80,20 +80,20 @@ func TestEmitCostsOfRecompute(t *testing.T) {
 	require.EqualValues(t, 17*width*tokens, costs.Stages[1].Carry)
 }
 
-// On several ranks there are two stages each, with relays among them, and the resident memory
+// On several ranks there are two stages each, with identities among them, and the resident memory
 // of each rank. The file then simulates the steps of a run.
 func TestEmitCostsOfRanks(t *testing.T) {
 	path, costs, stdout := emitted(t, "-ranks", "3")
 	require.Len(t, costs.Stages, 6)
 	require.Contains(t, stdout, " --ranks 3 ")
-	relays := 0
+	identities := 0
 	for _, s := range costs.Stages {
 		if s.Saved == 0 && s.Carry == 0 {
 			require.Equal(t, s.Output, s.Gradient)
-			relays++
+			identities++
 		}
 	}
-	require.Equal(t, 2, relays)
+	require.Equal(t, 2, identities)
 
 	for _, plan := range []string{"zb-v", "interleaved"} {
 		s := summaryOf(t, "-data", sentence(t), "-ranks", "3", "-plan", plan, "-costs", path)

@@ -211,8 +211,8 @@ func (o *options) modelBytes() float64 {
 	return 4 * 4 * elements * float64(max(o.Placement.Copies, 1)*o.Replicas)
 }
 
-// relays returns the number of stages without a part of the model, which pass their inputs on.
-func (o *options) relays() int { return max(o.Placement.Depth()-(o.model.Layers+2), 0) }
+// identities returns the number of stages without a part of the model, which pass their inputs on.
+func (o *options) identities() int { return max(o.Placement.Depth()-(o.model.Layers+2), 0) }
 
 // describe returns the model and the plan in one line.
 func (o *options) describe() string {

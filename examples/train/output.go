@@ -28,7 +28,7 @@ func (t *trainer) introduce() {
 			where = fmt.Sprintf("%d processes", t.session.Process.Processes)
 		}
 		fmt.Fprintf(t.out, "ranks   %d in %s, on %d cores; links of capacity %d\n", o.AllRanks(), where, runtime.GOMAXPROCS(0), o.Capacity)
-		if n := o.relays(); n > 0 {
+		if n := o.identities(); n > 0 {
 			fmt.Fprintf(t.out, "        %d of the %d stages only pass on their inputs; -layers %d gives each a part of the model\n", n, o.Stages, o.Stages-2)
 		}
 		if !o.AscendingBackward() {

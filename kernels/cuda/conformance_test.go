@@ -63,7 +63,7 @@ func TestConformance(t *testing.T) {
 	if !*testkit.Long {
 		return // the short suite launches some kernels in few ways
 	}
-	for _, other := range []func(*testing.T){TestIDs, TestLossCellsAreExact, TestLossCellsSettle} {
+	for _, other := range []func(*testing.T){TestIDs, TestLossCellsAreExact, TestLossCellsPropagateCarries} {
 		other(t) // modules are shared, so these launches count too
 	}
 	all, launches := map[string]int{}, map[string]int{} // by kernel

@@ -72,7 +72,7 @@ func TestLossCellsAreExact(t *testing.T) {
 }
 
 // Carries are propagated before they overflow a word, after 2^29 additions as on the host.
-func TestLossCellsSettle(t *testing.T) {
+func TestLossCellsPropagateCarries(t *testing.T) {
 	const most = 1<<29 - 1
 	d, _ := computes(t, 1, cuda.Float32)
 	cells, err := d.NewLossCells(1)

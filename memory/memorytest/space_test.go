@@ -26,7 +26,7 @@ type tensor struct {
 	bytes int64
 }
 
-func openCollected() (memorytest.Subject[*tensor], error) {
+func openGCSpace() (memorytest.Subject[*tensor], error) {
 	return memorytest.Subject[*tensor]{
 		Space: memory.NewGCSpace(
 			func(t *tensor) memory.Class { return t.class },
@@ -39,8 +39,8 @@ func openCollected() (memorytest.Subject[*tensor], error) {
 	}, nil
 }
 
-func TestArena(t *testing.T)     { memorytest.Space(t, openArena) }
-func TestCollected(t *testing.T) { memorytest.Space(t, openCollected) }
+func TestArena(t *testing.T)   { memorytest.Space(t, openArena) }
+func TestGCSpace(t *testing.T) { memorytest.Space(t, openGCSpace) }
 
 // faulty is an arena with one fault.
 type faulty struct {
@@ -288,14 +288,14 @@ func TestSubjectsThatFail(t *testing.T) {
 		return memorytest.Subject[*tensor]{}, broken
 	}), all)
 	for _, err := range memorytest.Faults(func() (memorytest.Subject[*tensor], error) {
-		s, _ := openCollected()
+		s, _ := openGCSpace()
 		s.Alloc = func(memory.Class, int64) (*tensor, error) { return nil, broken }
 		return s, nil
 	}) {
 		require.ErrorIs(t, err, broken)
 	}
 	require.Len(t, memorytest.Faults(func() (memorytest.Subject[*tensor], error) {
-		s, _ := openCollected()
+		s, _ := openGCSpace()
 		s.Close = func() error { return broken }
 		return s, nil
 	}), all)

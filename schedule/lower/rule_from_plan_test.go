@@ -13,10 +13,10 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// TestFixedOfOtherNumbers requests other numbers of microbatches from the plan of every schedule.
+// TestRuleFromPlanOfOtherNumbers requests other numbers of microbatches from the plan of every schedule.
 // Fixed rejects the number or returns a valid plan. If the steady state of a schedule is one loop,
 // the plan equals the plan of its rule.
-func TestFixedOfOtherNumbers(t *testing.T) {
+func TestRuleFromPlanOfOtherNumbers(t *testing.T) {
 	const m = 64
 	served := map[string]int{}
 	for _, s := range schedule.Schedules() {
@@ -59,7 +59,7 @@ func TestFixedOfOtherNumbers(t *testing.T) {
 	}
 }
 
-func TestFixedRefuses(t *testing.T) {
+func TestRuleFromPlanRefuses(t *testing.T) {
 	place := schedule.Looped(2, 2)
 	plan, err := schedule.GPipe(schedule.Params{Placement: place, Microbatches: 3})
 	require.NoError(t, err)

@@ -41,9 +41,9 @@ func sequence(t *testing.T, inner ...stages.Stage[number]) stages.Stage[number] 
 	return s
 }
 
-// TestARelayKeepsNothing runs a relay alone, at either end of a sequence, and with outputs that a
+// TestAnIdentityKeepsNothing runs a relay alone, at either end of a sequence, and with outputs that a
 // sink takes over.
-func TestARelayKeepsNothing(t *testing.T) { // L6
+func TestAnIdentityKeepsNothing(t *testing.T) { // L6
 	for name, build := range map[string]func(c []*times) []stages.Stage[number]{
 		"alone": func(c []*times) []stages.Stage[number] { return []stages.Stage[number]{c[0], relay("r"), c[1], c[2]} },
 		"last of a sequence": func(c []*times) []stages.Stage[number] {

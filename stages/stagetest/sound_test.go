@@ -174,8 +174,8 @@ func gelu(device kernels.Compute) stages.Stage[kernels.Buffer] {
 func TestStagesOnADevice(t *testing.T) {
 	for name, make := range map[string]func(device kernels.Compute) stages.Stage[kernels.Buffer]{
 		"gelu": gelu,
-		"relay": func(kernels.Compute) stages.Stage[kernels.Buffer] {
-			return stages.Identity[kernels.Buffer]("relay", stages.Port{Name: "x"}, stages.Port{Name: "mask", NoGrad: true})
+		"identity": func(kernels.Compute) stages.Stage[kernels.Buffer] {
+			return stages.Identity[kernels.Buffer]("identity", stages.Port{Name: "x"}, stages.Port{Name: "mask", NoGrad: true})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

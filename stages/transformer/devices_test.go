@@ -47,7 +47,7 @@ func TestDevices(t *testing.T) {
 		{"each half", tiny, [][]kernels.Compute{{a, a, b, b}}, "ab", "b", "b", map[string]int{"a": 1, "b": 1}},
 		{"a wave", tiny, [][]kernels.Compute{{a, b, b, a}}, "a", "b", "a", map[string]int{"a": 2}},
 		{"untied", cfgUntied, [][]kernels.Compute{{a, a, b, b}}, "a", "b", "b", map[string]int{"a": 1}},
-		{"relays", tiny, [][]kernels.Compute{{a, b, a, b, a, b, a}}, "a", "a", "a", map[string]int{"a": 2}},
+		{"identities", tiny, [][]kernels.Compute{{a, b, a, b, a, b, a}}, "a", "a", "a", map[string]int{"a": 2}},
 		{"two copies", tiny, [][]kernels.Compute{{a, b}, {b, a}}, "ab", "ba", "ba", map[string]int{"a": 2, "b": 2}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -40,7 +40,7 @@ type Model struct {
 // the embedding, the blocks and the head, in this order. Every stage gets the same number of
 // consecutive parts; if they do not divide evenly, the first stages get one more. If there are
 // more stages than parts, each part is a stage of its own: the embedding is the first stage, the
-// head is the last, the blocks are evenly spaced, and the stages in between are relays. The
+// head is the last, the blocks are evenly spaced, and the stages in between are identities. The
 // initial weights do not depend on the split.
 //
 // The device is borrowed: it must outlive the model, and must be the space of the runner that
@@ -147,7 +147,7 @@ func spread(parts, count int) []int {
 // stage makes stage s from n parts, the first of which has the given number.
 func (b *builder) stage(s, part, n int) stages.Stage[kernels.Buffer] {
 	if n == 0 {
-		return stages.Identity[kernels.Buffer](fmt.Sprintf("relay%d", s), stages.Port{Name: hidden})
+		return stages.Identity[kernels.Buffer](fmt.Sprintf("identity%d", s), stages.Port{Name: hidden})
 	}
 	parts := make([]stages.Stage[kernels.Buffer], n)
 	for i := range parts {

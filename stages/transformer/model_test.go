@@ -77,9 +77,9 @@ func TestSplit(t *testing.T) {
 		5: "embedding..block0 block1..block2 block3 block4 head",
 		7: "embedding block0 block1 block2 block3 block4 head",
 		// More stages than parts.
-		8:  "embedding block0 block1 block2 block3 block4 relay6 head",
-		10: "embedding block0 relay2 block1 block2 relay5 block3 block4 relay8 head",
-		13: "embedding relay1 block0 relay3 block1 relay5 block2 relay7 block3 relay9 block4 relay11 head",
+		8:  "embedding block0 block1 block2 block3 block4 identity6 head",
+		10: "embedding block0 identity2 block1 block2 identity5 block3 block4 identity8 head",
+		13: "embedding identity1 block0 identity3 block1 identity5 block2 identity7 block3 identity9 block4 identity11 head",
 	}
 	for count, names := range want {
 		m := newModel(t, newHost(t), cfg, count)

@@ -21,7 +21,7 @@ import (
 
 const atTheEnd = 1 << 20
 
-// TestEveryStageSplits includes joined and recomputed stages, and relays.
+// TestEveryStageSplits includes joined and recomputed stages, and identities.
 func TestEveryStageSplits(t *testing.T) {
 	for _, recompute := range []bool{false, true} {
 		cfg := tiny

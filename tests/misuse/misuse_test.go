@@ -605,10 +605,10 @@ func TestOtherShapesThanTheProfile(t *testing.T) {
 	require.ErrorContains(t, err, "12 bytes (entry) requested")
 }
 
-// TestCollectedTensorsAreNotAudited uses garbage-collected memory, which no allocator's book
+// TestGCSpaceTensorsAreNotAudited uses garbage-collected memory, which no allocator's book
 // contains: stages/stagetest reports a stage that keeps a pointer, and the growth of a step says
 // that it was not audited.
-func TestCollectedTensorsAreNotAudited(t *testing.T) {
+func TestGCSpaceTensorsAreNotAudited(t *testing.T) {
 	type number = *[8]float64
 	var d stages.Decl[number]
 	x, slot, sum := d.Part("x"), d.Slot("x"), d.Loss("sum")

@@ -17,7 +17,7 @@ func ExampleFlags() {
 		fmt.Println(err)
 		return
 	}
-	const parts = 8 // of the model: further stages only relay
+	const parts = 8 // of the model: further stages are identities
 	if err := opts.Validate(parts); err != nil {
 		fmt.Println(err)
 		return

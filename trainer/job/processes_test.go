@@ -29,7 +29,7 @@ import (
 )
 
 // The nil Process is the only process: every method works on it.
-func TestNilWorld(t *testing.T) {
+func TestNilProcess(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var w *Process
 	value := reflect.ValueOf(w)
