@@ -158,7 +158,7 @@ func NewArena(cfg ArenaConfig) (*Arena, error) {
 	a.slots[0].generation = math.MaxUint32
 	a.capacity = a.padded(cfg.Capacity)
 	if err := a.reserve(cfg.Range); err != nil {
-		return nil, fmt.Errorf("%w: the system cannot reserve %d bytes (try a smaller ArenaConfig.Capacity): %w", ErrOutOfMemory, a.capacity, err)
+		return nil, fmt.Errorf("%w: the system cannot reserve %d bytes (try a smaller ArenaConfig.Capacity, or allow more address space, as with ulimit -v): %w", ErrOutOfMemory, a.capacity, err)
 	}
 	a.high = a.capacity
 	a.free.give(0, a.capacity)

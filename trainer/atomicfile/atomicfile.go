@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // Write replaces a file with the output of write, as Replace does, and follows a link to it. On
@@ -67,12 +69,13 @@ func Regular(path string) (target string, is bool) {
 	return target, err == nil && info.Mode().IsRegular() && os.SameFile(info, its)
 }
 
-// Plain removes the name of the system call from an error about a path.
+// Plain removes the name of the system call from an error about a path, and adds a remedy if the process has too
+// many open files.
 func Plain(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
-		return fmt.Errorf("%s: %w", at.Path, at.Err)
+		return fmt.Errorf("%s: %w", at.Path, diagnostic.Limit(at.Err))
 	}
-	return err
+	return diagnostic.Limit(err)
 }
 
 // CheckFile reports, before a run, an error that would prevent writing a file at its end. ""

@@ -12,7 +12,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // Partial is the suffix of the name of an incomplete stream.
@@ -168,6 +171,9 @@ var ErrWriting = errors.New("writing")
 func Failed(path string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if limited := diagnostic.Limit(cause(err)); errors.Is(err, syscall.EMFILE) {
+		return fmt.Errorf("%w %s: %w", ErrWriting, path, limited)
 	}
 	return fmt.Errorf("%w %s: %w: make room or name another place", ErrWriting, path, cause(err))
 }

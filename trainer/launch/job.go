@@ -18,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // Exit statuses of a process.
@@ -115,7 +117,7 @@ func (j *Job) runOnce(ctx context.Context, out, errs *lines) (int, error) {
 		for range running {
 			<-ended
 		}
-		return 1, fmt.Errorf("launch: %w", err)
+		return 1, fmt.Errorf("launch: %w", limit(err))
 	}
 	var outputs sync.WaitGroup
 	defer outputs.Wait()
@@ -167,6 +169,14 @@ func (j *Job) runOnce(ctx context.Context, out, errs *lines) (int, error) {
 		return status, fmt.Errorf("%w: %s", errInterrupted, failure)
 	}
 	return status, errors.New("launch: " + failure)
+}
+
+// limit adds a remedy to the error of a process that could not be started because of a limit.
+func limit(err error) error {
+	if errors.Is(err, syscall.EAGAIN) {
+		return fmt.Errorf("%w: allow more processes, as with ulimit -u, or in the container", err)
+	}
+	return diagnostic.Limit(err)
 }
 
 // watch waits for all processes, forwards signals, and ends processes that outlive a failure. It
@@ -261,6 +271,9 @@ func verdict(exits []exit) (status int, failure string) {
 	}
 	if len(consequences) > 0 {
 		failure += "; ended because of it: " + strings.Join(consequences, ", ")
+	}
+	if exits[cause].status == 128+int(syscall.SIGKILL) && !exits[cause].killed {
+		failure += " (the system kills processes if memory is short: see dmesg)"
 	}
 	return exits[cause].status, failure
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
 // acceptor accepts connections for a rank. It limits the number of greetings that it reads at once,
@@ -22,11 +24,18 @@ type acceptor struct {
 	meeting    *meeting                       // nil except on rank 0
 	onLink     func(conn net.Conn, o opening) // takes over the connection
 	onWindow   func(conn net.Conn, o opening)
+	onShortage func(err error) // no connection can be accepted
 	goroutines sync.WaitGroup
 	mu         sync.Mutex
 	handshakes []net.Conn // oldest first
 	closed     bool
 }
+
+// An acceptor tries again after retry, and reports a shortage of resources that lasts.
+const (
+	retry    = 10 * time.Millisecond
+	shortage = time.Second
+)
 
 // open listens at an address. If the address is a path, it removes a socket left over from a killed
 // job.
@@ -58,7 +67,7 @@ func (c *Config) open(ctx context.Context, address string) (net.Listener, error)
 // serve accepts connections until close.
 func (d *acceptor) serve() {
 	d.goroutines.Go(func() {
-		for {
+		for failures := 0; ; failures++ {
 			conn, err := d.listener.Accept()
 			switch {
 			case err == nil && d.track(conn, true): // tracked here to keep the list in order of arrival
@@ -68,8 +77,13 @@ func (d *acceptor) serve() {
 			case errors.Is(err, net.ErrClosed):
 				return
 			default:
-				time.Sleep(10 * time.Millisecond) // a temporary shortage of resources
+				if failures == int(shortage/retry) {
+					d.onShortage(fmt.Errorf("tcp: rank %d has accepted no connection for %v: %w", d.cfg.Rank, shortage, diagnostic.Limit(err)))
+				}
+				time.Sleep(retry) // a shortage of resources, which may be temporary
+				continue
 			}
+			failures = 0
 		}
 	})
 }

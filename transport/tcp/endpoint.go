@@ -87,7 +87,7 @@ func Join[T any](ctx context.Context, cfg Config, codec transport.Codec[T]) (*En
 	e.waiter = messages.NewWaiter(&e.mu)
 	e.stepContext, e.cancelStep = context.WithCancelCause(context.Background())
 	e.jobContext, e.cancelJob = context.WithCancelCause(context.Background())
-	e.acceptor = &acceptor{cfg: &e.cfg, onLink: e.addLink, onWindow: e.addWindow}
+	e.acceptor = &acceptor{cfg: &e.cfg, onLink: e.addLink, onWindow: e.addWindow, onShortage: e.short}
 	e.pauses = newPauses(e.cfg.Silence)
 	var err error
 	if cfg.Rank == 0 {
@@ -121,7 +121,9 @@ func (e *Endpoint[T]) startJob(ctx context.Context) (err error) {
 		return err
 	}
 	e.addresses, e.hub = addresses, newHub(c.Ranks, c.Stall, e.Status)
+	e.mu.Lock()
 	e.toHub = func(f frame) { _ = e.hub.receive(0, f) } // it fails only on frames of an unknown kind
+	e.mu.Unlock()
 	e.hub.mu.Lock()
 	defer e.hub.mu.Unlock()
 	e.hub.ranks[0].post = e.deliver
@@ -171,6 +173,8 @@ func (e *Endpoint[T]) joinJob(ctx context.Context) error {
 			rank, why := e.pauses.lost(c.Rank, 0, err)
 			e.endJobWith(&LostError{Rank: rank, Reason: why, pipeline: c.Pipeline, own: rank == c.Rank})
 		})
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.peers, e.toHub = []*peer{p}, p.post
 	return nil
 }
@@ -189,6 +193,19 @@ func (e *Endpoint[T]) endJob(err error) {
 		e.jobError = err
 		e.closeLinks()
 		e.cancelJob(err)
+	}
+}
+
+// short ends the step, because the ranks that connect to this one wait in vain. If not all have joined, rank 0
+// says why when it no longer waits for them.
+func (e *Endpoint[T]) short(err error) {
+	if m := e.acceptor.meeting; m != nil {
+		m.addRefusal("a connection", err.Error())
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.toHub != nil && e.cause == nil && e.jobError == nil {
+		e.postToHub(frame{abort, e.epoch, encodeCause(err)})
 	}
 }
 

@@ -192,7 +192,7 @@ func (c *Config) connectToHub(ctx context.Context, listen func(net.Conn) (string
 			if ctx.Err() != nil {
 				return nil, nil, context.Cause(ctx)
 			}
-			return nil, nil, fmt.Errorf("%w: rank 0 does not answer at %s after %v: %w", ErrMissing, c.Address, c.Meeting, err)
+			return nil, nil, fmt.Errorf("%w: rank 0 does not answer at %s after %v: %w", ErrMissing, c.Address, c.Meeting, diagnostic.Limit(err))
 		case <-time.After(wait):
 		}
 	}

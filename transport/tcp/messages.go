@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/transport"
 )
 
@@ -110,7 +111,7 @@ func (e *Endpoint[T]) link(ctx context.Context, w wait[T]) (*sendEnd[T], error) 
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, e.awaitCause(fmt.Errorf("tcp: rank %d connects to rank %d: %w", e.cfg.Rank, w.peer, err), w)
+		return nil, e.awaitCause(fmt.Errorf("tcp: rank %d connects to rank %d: %w", e.cfg.Rank, w.peer, diagnostic.Limit(err)), w)
 	}
 	if err := e.endCause(&w); err != nil {
 		closeNow(conn) // the step is over

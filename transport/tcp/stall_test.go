@@ -63,6 +63,15 @@ func (d *pipeListener) Accept() (net.Conn, error) {
 	}
 }
 
+func (d *pipeListener) closed() bool {
+	select {
+	case <-d.over:
+		return true
+	default:
+		return false
+	}
+}
+
 func (d *pipeListener) Close() error   { d.once.Do(func() { close(d.over) }); return nil }
 func (d *pipeListener) Addr() net.Addr { return pipeAddr(d.name) }
 

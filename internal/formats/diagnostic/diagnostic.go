@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 )
 
 // Error is a fault in something that a user gave: parameters, or the text of a file.
@@ -17,6 +18,14 @@ type Error struct {
 
 // OtherVersion is the remedy for a file whose format has another number than what this version reads.
 const OtherVersion = "read it with the version of Weir that wrote it, or write it again with this one"
+
+// Limit adds a remedy to an error that says that the process has too many open files.
+func Limit(err error) error {
+	if errors.Is(err, syscall.EMFILE) {
+		return fmt.Errorf("%w: let the process open more, as with ulimit -n", err)
+	}
+	return err
+}
 
 // Errorf returns an error of a kind without a position. The format is that of fmt.Errorf.
 func Errorf(kind error, format string, args ...any) error {
