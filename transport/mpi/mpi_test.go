@@ -31,16 +31,25 @@ import (
 
 var world *mpi.World
 
+var late = flag.Duration("late", 0, "no test: the second process ends after this time, and the first waits half as long for MPI to end")
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	var err error
-	if world, err = mpi.Start(context.Background(), mpi.Config{}); err != nil {
+	if world, err = mpi.Start(context.Background(), mpi.Config{Finish: 5 * *late}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	process, processes := world.Process()
 	status := 0
 	switch {
+	case *late > 0: // the others end when this process does
+		if process == 0 {
+			fmt.Println(world.Close())
+			os.Exit(1)
+		}
+		time.Sleep(*late)
+		os.Exit(0)
 	case *pings != "":
 		err = pingpong(process)
 	case process == 0:

@@ -28,8 +28,9 @@ const (
 // Config defines how a process waits for MPI after the last event. For the duration Spin it polls
 // without pausing; 0 means 20 us. Then, for the duration Yield, it lets other threads run between
 // polls; 0 means 200 us. After that it sleeps for Sleep between polls; 0 means 1 ms. A negative
-// duration skips the phase.
-type Config struct{ Spin, Yield, Sleep time.Duration }
+// duration skips the phase. Finish is how long Close waits for the other processes to close their connections,
+// and ten times as long as it then waits for MPI to end; 0 means five minutes.
+type Config struct{ Spin, Yield, Sleep, Finish time.Duration }
 
 // World is this process's part of MPI_COMM_WORLD: a [tcp.Network] whose addresses have the form
 // mpi:PROCESS:PORT. The port can be any number.
@@ -39,6 +40,7 @@ type World struct {
 	cfg                Config
 	finalize, ended    chan error
 	wakeup             chan struct{} // wakes poll from its sleep
+	failed             chan struct{} // closed when err is set
 	poller             sync.WaitGroup
 
 	mu         sync.Mutex // guards every call of MPI, and the fields below
@@ -77,12 +79,12 @@ func Start(ctx context.Context, cfg Config) (*World, error) {
 	for _, d := range []struct {
 		value    *time.Duration
 		standard time.Duration
-	}{{&cfg.Spin, 20 * time.Microsecond}, {&cfg.Yield, 200 * time.Microsecond}, {&cfg.Sleep, time.Millisecond}} {
+	}{{&cfg.Spin, 20 * time.Microsecond}, {&cfg.Yield, 200 * time.Microsecond}, {&cfg.Sleep, time.Millisecond}, {&cfg.Finish, 5 * time.Minute}} {
 		if *d.value == 0 {
 			*d.value = d.standard
 		}
 	}
-	w := &World{cfg: cfg, finalize: make(chan error), ended: make(chan error, 1), wakeup: make(chan struct{}, 1),
+	w := &World{cfg: cfg, finalize: make(chan error), ended: make(chan error, 1), wakeup: make(chan struct{}, 1), failed: make(chan struct{}),
 		conns: map[key]*conn{}, listeners: map[int]*listener{}, port: 1 << 20}
 	w.changed.L = &w.mu
 	started := make(chan error, 1)
@@ -125,10 +127,21 @@ func (w *World) Held() (bytes int64) {
 	return bytes
 }
 
-// Close closes the connections, waits until the other processes have closed theirs, and ends MPI. If
-// the World has failed, Close returns the error and leaves MPI as it is. The process should then exit
-// with a status other than 0, so that the launcher ends the other processes.
+// Close closes the connections, waits until the other processes have closed theirs, and ends MPI, which
+// waits for them too. If the World has failed, or the others are not done within Config.Finish, Close returns
+// the error and leaves MPI as it is. The process should then exit with a status other than 0, so that the
+// launcher ends the other processes.
 func (w *World) Close() error {
+	late := time.AfterFunc(w.cfg.Finish, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		others := "another process"
+		for k := range w.conns {
+			others = fmt.Sprint("process ", k.process)
+		}
+		w.fail(fmt.Errorf("mpi: this process has ended its part of the job, and %s has not: it is busy, it has ended without MPI, or its host cannot be reached", others))
+	})
+	defer late.Stop()
 	w.mu.Lock()
 	if w.closed {
 		w.mu.Unlock()
@@ -150,8 +163,14 @@ func (w *World) Close() error {
 	if err != nil {
 		return err // keep the thread that started MPI, and the memory that MPI may still read
 	}
+	late.Reset(w.cfg.Finish / 10)
 	w.finalize <- nil
-	return <-w.ended
+	select {
+	case err = <-w.ended:
+	case <-w.failed:
+		err = w.err
+	}
+	return err
 }
 
 // poll is the goroutine that polls MPI.
@@ -283,6 +302,7 @@ func (w *World) fail(err error) {
 		return
 	}
 	w.err = err
+	close(w.failed)
 	for _, c := range w.conns {
 		c.changed.Broadcast()
 	}
