@@ -31,7 +31,9 @@ const decoded, pipes, loaded, latency = 8, 4, 3, 4
 // and prints the fraction of a core's peak that follows from them. The loops of the tallest
 // tiles must not get slower.
 func TestInnerLoops(t *testing.T) {
-	testkit.Slow(t)
+	if !*testkit.Long {
+		t.Skip("it builds the tests of package kernels for arm64: run it with -long, as .ci/arm64 does")
+	}
 	if _, err := exec.LookPath(objdump); err != nil {
 		t.Skip("no " + objdump + ": apt-get install binutils-aarch64-linux-gnu")
 	}
