@@ -12,7 +12,7 @@
 // Arguments are borrowed for the call. The runner takes over the tensors that a stage returns or saves;
 // to return or save an argument, Retain it first. Take lends a saved tensor for the rest of the action,
 // and a second Take fails with ErrTaken. The runner releases the tensor at the end of the action, unless
-// End releases it earlier.
+// ReleaseSaved releases it earlier.
 //
 // # Two books
 //

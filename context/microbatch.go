@@ -169,7 +169,7 @@ func (m Microbatch[T]) slot(s Slot) (*frames.Cell[T], string) {
 
 // Take lends the tensor saved in a slot to the rest of the action. A slot can be taken only once, or once
 // in I and once in W if the slot is for both (Decl.Slot). The tensor is released at the end of the last
-// action that takes it, or by End.
+// action that takes it, or by ReleaseSaved.
 func (m Microbatch[T]) Take(s Slot) T {
 	c := m.live()
 	slot, name := m.slot(s)
@@ -199,13 +199,13 @@ func (m Microbatch[T]) Move(s Slot) T {
 	return h
 }
 
-// End releases a slot's tensor before the end of the action, to free memory. The action must have taken
+// ReleaseSaved releases a slot's tensor before the end of the action, to free memory. The action must have taken
 // the slot, or be allowed to take it.
 func (m Microbatch[T]) ReleaseSaved(s Slot) {
 	c := m.live()
 	slot, name := m.slot(s)
 	if slot.State != frames.Lent && !(slot.State == frames.Full && c.Kind != frames.InForward && slot.Consumer.TakenIn(c.Kind)) {
-		m.view().refuse(ErrMisplaced, "End of slot %q, which holds no tensor that this action may take", name)
+		m.view().refuse(ErrMisplaced, "ReleaseSaved of slot %q, which holds no tensor that this action may take", name)
 	}
 	m.refuseShared(slot, name)
 	m.Check(c.DropEarly(slot))

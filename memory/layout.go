@@ -79,7 +79,7 @@ type Bounded interface {
 	Unrequested() int64
 }
 
-// Unordered is an optional interface of a Planned space: it accepts allocations in an order
+// Reorderer is an optional interface of a Planned space: it accepts allocations in an order
 // that differs from the layout, for instance when a source creates the parts of an entry.
 type Reorderer[T any] interface {
 	// AllowReorder allows the next n allocations of the place in any order, until ResolveOrder. All of

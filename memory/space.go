@@ -85,11 +85,11 @@ type Offloader[T any] interface {
 	// Bytes is the method of Space, and Like the method of Movable.
 	Bytes(h T) int64
 	Like(class Class, h T) (T, error)
-	// Far returns new far memory, owned by the caller, who must release it.
+	// NewFarMemory returns new far memory, owned by the caller, who must release it.
 	NewFarMemory() (FarMemory[T], error)
 }
 
-// Far is memory that a device copies buffers to and from. Each direction has its own queue. The space's
+// FarMemory is memory that a device copies buffers to and from. Each direction has its own queue. The space's
 // Reclaim waits for queued copies.
 type FarMemory[T any] interface {
 	Range

@@ -74,7 +74,7 @@ func summaryOfJob(t *testing.T, all []*process) (s summary) {
 	return s
 }
 
-// errorsOf runs a process for each list of flags in this process, and returns their errors.
+// errorsOf runs a job whose processes are goroutines, one for each list of flags, and returns their errors.
 func errorsOf(t *testing.T, address string, flags ...[]string) []string {
 	t.Helper()
 	errs, texts := make([]strings.Builder, len(flags)), make([]string, len(flags))

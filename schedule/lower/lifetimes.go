@@ -69,7 +69,7 @@ func lifetimes(plan *schedule.Plan, facts []schedule.StageInfo) (*schedule.Plan,
 	return marked, nil
 }
 
-// checkFacts reports all faults of the facts for the given numbers of stages and entry parts.
+// checkStageInfo reports all faults of the facts for the given numbers of stages and entry parts.
 func checkStageInfo(facts []schedule.StageInfo, stages, parts int) error {
 	var faults []error
 	fault := func(format string, args ...any) {

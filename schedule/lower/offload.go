@@ -53,7 +53,7 @@ func offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, e
 		return nil, diagnostic.Errorf(schedule.ErrParams, "a copy cannot overlap with %d computations: use 1 to %d, or 0 for 1", overlap, maxOverlap)
 	}
 	if plan.Runtime.Posts() {
-		return nil, diagnostic.Errorf(schedule.ErrParams, "plan %q is for PyTorch, which cannot offload: give it to For with schedule.Weir first", plan.Name)
+		return nil, diagnostic.Errorf(schedule.ErrParams, "plan %q is for PyTorch, which cannot offload: give it to ForRuntime with schedule.Weir first", plan.Name)
 	}
 	if plan.OffloadSlots != nil {
 		return nil, diagnostic.Errorf(schedule.ErrParams, "plan %q already offloads: use the plan without offloads", plan.Name)

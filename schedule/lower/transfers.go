@@ -71,7 +71,7 @@ func Computations(plan *schedule.Plan) *schedule.Plan {
 	return bare
 }
 
-// For returns the plan for the given runtime. If the plan has transfers for another runtime, For
+// ForRuntime returns the plan for the given runtime. If the plan has transfers for another runtime, ForRuntime
 // replaces them with transfers for the given runtime and capacity, unless both are versions of PyTorch.
 func ForRuntime(runtime schedule.Runtime, plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if plan.Runtime == runtime {

@@ -16,7 +16,7 @@ const (
 // holding describes the bytes that an action of one kind on one stage allocates and frees.
 type holding struct {
 	allocated, freed         [numHeld]int64 // bytes by class
-	allocatedBytes, netBytes int64          // the sums over all classes of allocated, and of allocated minus freed
+	allocatedBytes, netBytes int64          // sums over all classes: of the allocated bytes, and of the allocated minus the freed bytes
 	started, finished        int64          // the number of microbatches that begin and cease to be in flight on the stage
 	far                      int64          // bytes allocated in far memory
 }

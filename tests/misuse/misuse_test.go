@@ -193,8 +193,8 @@ func write(stage int, get func(p *program, mb MB, from []T) T) Call {
 var cases = []struct {
 	name  string
 	ranks int // 0 means 1
-	// quiet is set if earlier versions did not report the fault, before there was one Runner and
-	// before named parts and ErrUntaken. An empty says marks a fault that is still not reported.
+	// quiet is set if versions without a single Runner, named parts and ErrUntaken did not report the
+	// fault. An empty says marks a fault that is still not reported.
 	quiet  bool
 	change func(p *program)
 	is     error

@@ -231,6 +231,6 @@ func remove(folder string) error {
 			err = errors.Join(err, os.Remove(filepath.Join(folder, entry.Name())))
 		}
 	}
-	_ = os.Remove(folder) // it stays if other files are in it
+	_ = os.Remove(folder) // the folder stays if it contains other files
 	return err
 }

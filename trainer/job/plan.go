@@ -112,7 +112,7 @@ func (o *Options) AscendingBackward() bool {
 	return (o.Schedule.AscendingBackward || whole) && !o.Descending
 }
 
-// ascends reports whether every stage of a plan adds up its gradients in ascending order of
+// ascendingBackward reports whether every stage of a plan adds up its gradients in ascending order of
 // microbatches.
 func ascendingBackward(plan *schedule.Plan) bool {
 	if plan.Placement.Copies > 1 {
