@@ -98,6 +98,7 @@ func (n newer) Dial(ctx context.Context, address string) (net.Conn, error) {
 
 func (c newerConn) Write(b []byte) (int, error) {
 	if bytes.HasPrefix(b, []byte("WEIR")) {
+		b = bytes.Clone(b)
 		b[4]++
 	}
 	return c.Conn.Write(b)
