@@ -367,6 +367,8 @@ type fitted struct {
 	Microbatches int       `json:"microbatches"`
 	Layers       []int     `json:"layers_by_stage,omitempty"`
 	Fits         *bool     `json:"fits,omitempty"`
+	Native       *bool     `json:"fits_native,omitempty"` // with what the allocator reserves; nil without --memory or --reserved
+	Expandable   *bool     `json:"fits_expandable,omitempty"`
 	Ranks        []fitRank `json:"per_rank"`
 	NotRead      []string  `json:"not_read,omitempty"`
 	Assumed      []string  `json:"assumed,omitempty"`
@@ -396,16 +398,26 @@ func (c *fitCmd) report(read *fit.Config, r *fit.Request, out *fit.Prediction) *
 			one.WithMTP = r.Model.Parameters(out.Setup.Tensor, true)
 		}
 	}
-	fits := true
+	fits, native, expandable := true, true, true
 	for i := range out.Ranks {
 		rank := fitRank{RankMemory: &out.Ranks[i], Total: out.Ranks[i].Total(), Height: out.Memory.Ranks[i].Height}
 		if c.Memory > 0 {
 			rank.Left, one.Fits = new(int64(c.Memory)-rank.Total), &fits
 			fits = fits && *rank.Left >= 0
+			if c.Reserved {
+				one.Native, one.Expandable = &native, &expandable
+				native = native && c.excess(rank.Native, out) <= 0
+				expandable = expandable && c.excess(rank.Expandable, out) <= 0
+			}
 		}
 		one.Ranks = append(one.Ranks, rank)
 	}
 	return one
+}
+
+// excess returns by how many bytes a reservation of PyTorch's allocator, with the allowance, exceeds the memory.
+func (c *fitCmd) excess(reserved int64, out *fit.Prediction) int64 {
+	return reserved + out.Setup.Allowance - int64(c.Memory)
 }
 
 // table prints the prediction for people.
@@ -480,7 +492,7 @@ func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 		rows[1+i] = append(rows[1+i], r.Peak)
 	}
 	printRight(w, rows)
-	c.notes(w, one, r)
+	c.notes(w, one, r, out)
 }
 
 // family returns the name of the model in the report.
@@ -492,7 +504,7 @@ func (c *fitCmd) family(r *fit.Request) string {
 }
 
 // notes describes how accurate the prediction is, and whether the run fits.
-func (c *fitCmd) notes(w io.Writer, one *fitted, r *fit.Request) {
+func (c *fitCmd) notes(w io.Writer, one *fitted, r *fit.Request, out *fit.Prediction) {
 	fmt.Fprintf(w, "\nThe total has an allowance of %s for the context of the device, buffers of NCCL and workspaces of libraries (--allowance).\n", units.Size(r.Setup.Allowance))
 	exact := "Weights, gradients and optimizer are exact for the precision; activations are "
 	if len(one.NotRead)+len(one.Assumed) > 0 {
@@ -521,15 +533,27 @@ func (c *fitCmd) notes(w io.Writer, one *fitted, r *fit.Request) {
 	if one.Fits == nil {
 		return
 	}
-	worst := 0
+	worst, native := 0, 0
 	for i := range one.Ranks {
 		if *one.Ranks[i].Left < *one.Ranks[worst].Left {
 			worst = i
 		}
+		if one.Ranks[i].Native > one.Ranks[native].Native {
+			native = i
+		}
 	}
-	if left := *one.Ranks[worst].Left; left < 0 {
-		fmt.Fprintf(w, "It does not fit: rank %d needs %s more than the %s that it has.\n", worst, units.Size(-left), units.Size(int64(c.Memory)))
-	} else {
-		fmt.Fprintf(w, "It fits: rank %d, the fullest, leaves %s.\n", worst, units.Size(left))
+	left, memory := units.Size(*one.Ranks[worst].Left), units.Size(int64(c.Memory))
+	switch {
+	case !*one.Fits:
+		fmt.Fprintf(w, "It does not fit: rank %d needs %s more than the %s that it has.\n", worst, units.Size(-*one.Ranks[worst].Left), memory)
+		return
+	case !c.Reserved || *one.Native:
+		fmt.Fprintf(w, "It fits: rank %d, the fullest, leaves %s.\n", worst, left)
+		return
+	case *one.Expandable:
+		fmt.Fprintf(w, "It fits with expandable segments (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True): rank %d, the fullest, leaves %s.\n", worst, left)
+	default:
+		fmt.Fprintf(w, "It fits if PyTorch's allocator frees its cache: rank %d, the fullest, leaves %s, but even with expandable segments more would be reserved than the %s.\n", worst, left, memory)
 	}
+	fmt.Fprintf(w, "With segments of cudaMalloc, rank %d would reserve %s more than the %s that it has: the allocator would have to free its cache, which costs time and may not suffice.\n", native, units.Size(c.excess(one.Ranks[native].Native, out)), memory)
 }

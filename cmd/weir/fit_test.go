@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule/units"
 )
 
 const tinyLlama = `{"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_hidden_layers": 6, "vocab_size": 200}`
@@ -98,6 +100,34 @@ func TestFitJSON(t *testing.T) {
 	status, out, errs = fitRun(t, tinyLlama, "--seq", "8", "--ranks", "2", "--microbatches", "3", "--to", "compute")
 	require.Equal(t, good, status, errs)
 	require.Equal(t, "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n", out)
+}
+
+// TestFitReserved checks the verdict about a run whose tensors fit, but for which PyTorch's allocator would
+// reserve more than the memory: with both kinds of segments, with those of cudaMalloc alone, with neither.
+func TestFitReserved(t *testing.T) {
+	run := func(memory string, args ...string) (text string, one fitted) {
+		args = append([]string{"fit", "../../docs/fit/llama-3-8b.json", "--ranks", "8", "--seq", "16384", "--recompute", "full", "--memory", memory}, args...)
+		text, errs, status := weir("", args...)
+		require.Equal(t, good, status, errs)
+		out, _, _ := weir("", append(args, "--json")...)
+		require.NoError(t, json.Unmarshal([]byte(out), &one))
+		require.True(t, *one.Fits)
+		return text, one
+	}
+	text, one := run("38GiB")
+	require.Contains(t, text, "It fits if PyTorch's allocator frees its cache: rank 7,")
+	require.Equal(t, []bool{false, false}, []bool{*one.Native, *one.Expandable})
+	text, one = run("40GiB")
+	last := one.Ranks[7]
+	require.Contains(t, text, "It fits with expandable segments (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True): rank 7,")
+	require.Contains(t, text, "rank 7 would reserve "+units.Size(last.Native+last.Allowance-40<<30)+" more than the 40.0 GiB")
+	require.Equal(t, []bool{false, true}, []bool{*one.Native, *one.Expandable})
+	text, one = run("80GiB")
+	require.Contains(t, text, "It fits: rank 7, the fullest, leaves ")
+	require.Equal(t, []bool{true, true}, []bool{*one.Native, *one.Expandable})
+	text, one = run("40GiB", "--no-reserved")
+	require.Contains(t, text, "It fits: rank 7, the fullest, leaves ")
+	require.Nil(t, one.Native)
 }
 
 // TestFitOptimizerOfFlags checks that the optimizer comes from Megatron-LM's flags unless --optimizer is given.
