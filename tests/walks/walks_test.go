@@ -212,7 +212,7 @@ func TestWalks(t *testing.T) {
 		path := filepath.Join(root, filepath.FromSlash(file))
 		text, name := traced(t, path, list, numbers)
 		write(path, text)
-		write(filepath.Join(filepath.Dir(path), "recorder.go"), fmt.Appendf(nil, recorder, name))
+		write(filepath.Join(filepath.Dir(path), "recorder_of_walks.go"), fmt.Appendf(nil, recorder, name))
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
 	require.NoError(t, err)
