@@ -35,9 +35,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	case err != nil:
 	case opts.emitCosts != "":
-		err = before(ctx, emitCosts(ctx, opts, stdout, stderr))
+		err = job.Unprepared(ctx, emitCosts(ctx, opts, stdout, stderr))
 	case opts.emitProfile != "":
-		err = before(ctx, emitProfile(ctx, opts, stdout))
+		err = job.Unprepared(ctx, emitProfile(ctx, opts, stdout))
 	default:
 		err = train(ctx, opts, stdout, stderr)
 	}

@@ -21,14 +21,6 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// before returns the error of the preparation before the first step.
-func before(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%w before the first step: nothing was written", job.ErrInterrupted)
-	}
-	return err
-}
-
 // trainer is a job.Trainer: a model on its ranks, the runner that trains it, the text, and the results
 // of the run. The Session runs it.
 type trainer struct {
@@ -158,7 +150,7 @@ func (t *trainer) Step(ctx context.Context) error {
 	case loss.Empty:
 		return fmt.Errorf("step %d: no %s has a next one to predict: give more text", t.session.Done+1, t.opts.unit())
 	}
-	met, err := t.model.RollScales(ctx, t.session.Process.Reducer()) // the model has the devices of every rank of the process
+	met, err := t.model.RollScales(ctx, t.session.Process.Reducer()) // one call covers all ranks of this process, because the model has all their devices
 	if err != nil {
 		return err
 	}

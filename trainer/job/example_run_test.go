@@ -126,6 +126,61 @@ func (i interrupting) Start(context.Context) error {
 	return nil
 }
 
+// An interrupt before the first step does not hide an error: only if the preparation ended because of the
+// interrupt, and before Begin, does Run report that nothing was written.
+func TestInterruptedPreparation(t *testing.T) {
+	const written = "interrupted before the first step: nothing was written"
+	for name, test := range map[string]struct {
+		check, begin func(ctx context.Context) error
+		want         string
+	}{
+		"Check ends with the context":          {context.Context.Err, nil, written},
+		"Check fails":                          {func(context.Context) error { return os.ErrInvalid }, nil, "interrupted before the first step: invalid argument"},
+		"between the preparation and Begin":    {nil, nil, written},
+		"Begin ends with the context":          {nil, context.Context.Err, "interrupted before the first step: context canceled"},
+		"Begin fails, with its outputs opened": {nil, func(context.Context) error { return os.ErrExist }, "interrupted before the first step: file already exists"},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		steps := 2
+		l := &line{Session: &job.Session{Options: job.Flags(flag.NewFlagSet("line", flag.ContinueOnError)), Steps: &steps, Say: func(string) {}}}
+		require.NoError(t, l.Parse(nil))
+		err := l.Run(ctx, &unprepared{l, cancel, test.check, test.begin})
+		require.EqualError(t, err, test.want, name)
+		require.ErrorIs(t, err, job.ErrInterrupted, name)
+		if l.dev != nil {
+			require.NoError(t, errors.Join(l.run.Close(), l.dev.Close()))
+		}
+	}
+}
+
+// unprepared is a line whose context ends in check or in begin or, if both are nil, at the end of Build.
+type unprepared struct {
+	*line
+	interrupt    func()
+	check, begin func(ctx context.Context) error
+}
+
+func (u *unprepared) Check(ctx context.Context) error {
+	if u.check == nil {
+		return u.line.Check(ctx)
+	}
+	u.interrupt()
+	return u.check(ctx)
+}
+
+func (u *unprepared) Build(ctx context.Context) error {
+	err := u.line.Build(ctx)
+	if u.begin == nil {
+		u.interrupt()
+	}
+	return err
+}
+
+func (u *unprepared) Begin(ctx context.Context) error {
+	u.interrupt()
+	return u.begin(ctx)
+}
+
 // The same command begins a run, and resumes it from its last checkpoint.
 func ExampleSession_Run() {
 	dir, err := os.MkdirTemp("", "")

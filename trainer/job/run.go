@@ -51,8 +51,9 @@ type Trainer interface {
 	Statuses() []transport.RankStatus
 }
 
-// Session is the state of a run, which Run sets and a Trainer reads.
+// Session is the state of a run. The caller sets the fields of the first group, and calls Run.
 type Session struct {
+	// Set before Run. Options, Deciding, Steps and Say are required.
 	*Options
 	// Deciding lists the flags that the weights depend on, and Free those of them that may change when
 	// a run is resumed. Flags that a checkpoint lacks have their values in Older. See OpenCheckpoint.
@@ -63,6 +64,7 @@ type Session struct {
 	// Opened, unless nil, checks the checkpoint that the run resumes, and may set its Step.
 	Opened func(c *checkpoint.Checkpoint) error
 
+	// Set by Run; a Trainer reads them.
 	Process     *Process // this process's part of the job; nil if it is the only one
 	First, Done int      // the number of steps before this run, and so far
 	Passed      error    // why newer checkpoints than the one that is resumed were skipped
@@ -74,8 +76,8 @@ type Session struct {
 
 // Run trains: it resumes from the last checkpoint, meets the other processes, runs the steps, writes
 // the checkpoints that are due, and ends the run in the same way in all processes, after an interrupt
-// with everything written. Options, Deciding, Steps and Say must be set. The caller closes its runner,
-// model and devices afterwards, and exits with ExitStatus.
+// with everything written. The caller closes its runner, model and devices afterwards, and exits with
+// ExitStatus.
 func (s *Session) Run(ctx context.Context, t Trainer) (err error) {
 	s.trainer, s.saved = t, -1
 	stop := func() {}
@@ -83,17 +85,31 @@ func (s *Session) Run(ctx context.Context, t Trainer) (err error) {
 		stop()
 		err = errors.Join(err, s.Process.Close())
 	}()
-	if err := s.prepare(ctx, &stop); err != nil {
+	if err := cmp.Or(s.prepare(ctx, &stop), ctx.Err()); err != nil {
+		return Unprepared(ctx, err)
+	}
+	if err := s.trainer.Begin(ctx); err != nil {
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w before the first step: nothing was written", ErrInterrupted)
+			return fmt.Errorf("%w before the first step: %w", ErrInterrupted, err)
 		}
 		return err
 	}
 	return s.finish(ctx, s.train(ctx))
 }
 
-// prepare does everything that precedes the first step. Nothing is written before all of it has been
-// checked.
+// Unprepared returns the error of a program that err, unless it is nil, has ended before anything was written.
+// If ctx is done, the result wraps ErrInterrupted, and also err unless that is the error of ctx.
+func Unprepared(ctx context.Context, err error) error {
+	switch {
+	case err == nil || ctx.Err() == nil:
+		return err
+	case errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)):
+		return fmt.Errorf("%w before the first step: nothing was written", ErrInterrupted)
+	}
+	return fmt.Errorf("%w before the first step: %w", ErrInterrupted, err)
+}
+
+// prepare does everything that precedes Trainer.Begin, and writes nothing.
 func (s *Session) prepare(ctx context.Context, stop *func()) error {
 	from, passed, err := s.OpenCheckpoint(s.Deciding, s.Free, s.Older)
 	if err != nil {
@@ -130,13 +146,7 @@ func (s *Session) prepare(ctx context.Context, stop *func()) error {
 			return fmt.Errorf("-resume: %w", err)
 		}
 	}
-	if err := s.CheckCheckpoint(ctx, s.Process); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return s.trainer.Begin(ctx)
+	return s.CheckCheckpoint(ctx, s.Process)
 }
 
 // facts returns what all processes must agree on, apart from the facts of the Trainer.
