@@ -28,6 +28,6 @@
 // Where implementations disagree, this package makes a choice and documents it: scales of zero
 // and infinity ([ScaleOf]), infinity in saturating casts ([kernels.Format]), the values that
 // enter a history ([State.End]), the scale of a tensor without a history ([State.Known]), and
-// widths that are not multiples of a block ([Divides]). NVFP4 has no Hadamard transform, and
-// scales weights by rows of 16, not by 16 by 16.
+// widths that are not multiples of a block ([Divides]). NVFP4 applies no Hadamard transform, and
+// gives each 1x16 block of a weight its own scale, not each 16x16 block.
 package fp8

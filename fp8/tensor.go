@@ -40,8 +40,8 @@ var (
 	ErrLost = errors.New("fp8: one half is saved, not two")
 )
 
-// MB is a stage's view of a device's buffers. It owns the references of the stage's tensors. A
-// failed call ends the step (batchctx.Microbatch).
+// MB is a stage's view of one microbatch on a device of kernels. It owns the references of the stage's
+// tensors. A failed call ends the step (batchctx.Microbatch).
 type MB = batchctx.Microbatch[kernels.Buffer]
 
 // Shape describes a tensor: the name that errors use for it, its numbers of rows and columns, and

@@ -233,7 +233,10 @@ func (a *storedMatrix) product(b *storedMatrix, c []float32, accumulate bool) []
 			for s := range scaleA {
 				var part float32
 				for k := s * span; k < min((s+1)*span, a.cols); k++ {
-					part = float32(float64(part) + x[k]*y[k]) // the product is exact, and so is the sum in float64 wherever it matters
+					// The product is exact: elements and block scales have 6 bits together. The sum is exact in
+					// float64 if its operands differ by less than 2^29. If it is not, the second rounding still
+					// gives the float32 nearest to the exact sum, since 53 bits >= 2*24 + 2.
+					part = float32(float64(part) + x[k]*y[k])
 				}
 				total += float32(float32(part*scaleA[s]) * scaleB[s])
 			}

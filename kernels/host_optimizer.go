@@ -13,7 +13,7 @@ const squareParts = 64
 // squaresTask computes partial sums of squares.
 type squaresTask struct {
 	x        []float32
-	n, first int // number of elements of the whole parameter, and the number of the first part in x
+	n, first int // length of the whole parameter, and index of the first part in x
 	sums     [squareParts]float64
 }
 

@@ -56,7 +56,7 @@ type Transport[T any] interface {
 	Abort(cause error)
 }
 
-// MaxHello is the maximum number of bytes of a hello.
+// MaxHello is the number of bytes of the largest hello (Transport.Begin) that transport/tcp accepts.
 const MaxHello = 4 << 10
 
 // SameHello returns nil if the hellos of all ranks are equal, apart from empty ones. Otherwise its

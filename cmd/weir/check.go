@@ -163,7 +163,7 @@ func printJSON(w io.Writer, v any) error {
 
 // hangsWith returns the versions of PyTorch with which a valid plan hangs.
 func hangsWith(plan *schedule.Plan, proof *check.Proof) (names []string) {
-	if !plan.Runtime.Posts() || proof.Rendezvous() {
+	if !plan.Runtime.Posts() || proof.RunsUnderRendezvous() {
 		return nil
 	}
 	for _, runtime := range schedule.Runtimes() {

@@ -224,7 +224,8 @@ func (c *chooseCmd) measure(costs *simulate.Costs) (*simulate.Costs, error) {
 	return counting, nil
 }
 
-// perMiB returns the time to send a MiB, in the unit of the costs, at the rate that a flag gives in bytes per second.
+// perMiB returns the time to send a MiB, in ticks of the costs (1/Scale of their Unit), at a rate in bytes per
+// second. Its errors name the flag that gave the rate.
 func perMiB(costs *simulate.Costs, flag string, bytes float64) (int64, error) {
 	seconds, known := map[string]float64{"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1}[costs.Unit]
 	if !known {

@@ -792,11 +792,11 @@ func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left
 
 var _ io.Writer = fullDisk{}
 
-// sim prints a note if the costs have copies of weights and the plan makes none.
+// sim prints a note if the costs give times for copies of weights and the plan makes no copies.
 func TestSimWithoutCopies(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "costs.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"schema": 1, "stages": [{"f": 3, "i": 2, "w": 1, "quantize": 5, "forward_weights": 7}]}`), 0o600))
-	const note = "The costs have copies of weights, and this plan makes none: --quantize before-use does."
+	const note = "The costs give times for copies of weights, and this plan makes no copies: --quantize before-use does."
 	stdout, stderr, status := weir("", "sim", "1f1b", "--costs", file)
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, note)

@@ -139,7 +139,7 @@ func TestMemPlanCountsResident(t *testing.T) {
 	require.Contains(t, stderr, "none of the alternatives fits")
 }
 
-// Shape classes are given for each microbatch, but not for an unlimited number of them.
+// --shapes stores one class per microbatch, so it refuses a step of more than 2^23 microbatches.
 func TestMemPlanShapesOfVeryMany(t *testing.T) {
 	_, stderr, status := weir("", "mem", "plan", "depth-first", "--profile", "../../docs/placement/profile.json", "--microbatches", "268435456", "--shapes", "0")
 	require.Equal(t, misused, status)

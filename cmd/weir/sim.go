@@ -103,7 +103,7 @@ func (c *simCmd) Run(s *streams) error {
 	}
 	out.table(s.text, r, costs)
 	if lacksQuantize(plan, costs) {
-		fmt.Fprintln(s.text, "\nThe costs have copies of weights, and this plan makes none: --quantize before-use does.")
+		fmt.Fprintln(s.text, "\nThe costs give times for copies of weights, and this plan makes no copies: --quantize before-use does.")
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ FILE = os.path.join(os.path.dirname(torchgen.__file__), "packaged", "autograd", 
 
 
 def formulas():
-    """Returns by operator its line in the file and the words of all formulas."""
+    """Returns a dict from each operator's name to its line in the file, the set of words in its formulas, and its signature."""
     with open(FILE, encoding="utf-8") as file:
         text = file.read()
     lines = {m.group(1): text[:m.start()].count("\n") + 1 for m in re.finditer(r"^- name: (\w+(?:\.\w+)?)\(", text, re.M)}

@@ -23,7 +23,7 @@ type cached struct {
 	expandable bool // the segments of the allocator
 	allocator  *cachingsim.Allocator
 	device     *driver
-	took       []time.Duration // by round: the calls to the device
+	took       []time.Duration // by round: the time that the calls to the device took
 	executed   int             // number of events of the history that were executed
 
 	addresses []int64 // of weights, gradients and moments; nil while they are released

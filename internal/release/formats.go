@@ -149,9 +149,8 @@ Description: pipeline schedules and memory lifetimes for training
 	return packed.Bytes(), nil
 }
 
-// platforms are the systems and processors of a release, with Python's names of them. The binaries
-// for Linux are static, so they run with glibc and with musl. macOS 12 is the oldest that Go
-// supports.
+// platforms maps each GOOS/GOARCH of a release to its wheel platform tags. The binaries for Linux are
+// static, so they run with glibc and with musl. macOS 12 is the oldest version that Go supports.
 var platforms = map[string][]string{
 	"linux/amd64":   {"manylinux_2_17_x86_64", "musllinux_1_1_x86_64"},
 	"linux/arm64":   {"manylinux_2_17_aarch64", "musllinux_1_1_aarch64"},

@@ -101,7 +101,7 @@ func (d *Device) HeadLossBackward(op kernels.HeadLossBackward) error {
 			if !kept {
 				h.compute(logits, t0, tokens, v0, cols)
 			}
-			if !kept || !op.Gradients {
+			if !kept || !op.Gradients { // otherwise an earlier call has replaced the kept logits by their gradient
 				h.each("head_grad", tokens*cols, logits, of(h.lse, t0), of(h.weights, t0), of(h.labels, t0), word(op.Seed),
 					uint64(v0), uint64(tokens*cols), uint64(cols))
 			}

@@ -3,21 +3,37 @@
 //
 // [New] returns a [Log], whose method Sample is a hook for the runner; [Read] reads logs.
 //
-// A [Log] writes a [memory.Sample] as one line in schema 1:
+// A [Log] writes a [memory.Sample] as one line in schema 1. Sizes are in bytes and times in nanoseconds. A key
+// that is absent is unknown, not 0. The keys, in the order of a line:
 //
-//	schema time step rank microbatch stage action live peak reserved excess
-//	growth weight wait_data, and classes, an object of the bytes by class, which
-//	omits classes without bytes
+//	key            meaning                                       present
+//	schema         1
+//	time           since the Unix epoch
+//	step
+//	rank           counts the ranks of all replicas
+//	replica        the rank's replica                            if there are several replicas
+//	microbatch
+//	stage, action  of the action after which the line was made
+//	live           allocated bytes
+//	live_planned   planned live                                  if memory is planned
+//	peak           highest live since the rank's previous line
+//	peak_planned   planned peak                                  if memory is planned
+//	far, far_peak  live and peak of far memory                   if the rank offloads saved state
+//	far_planned    planned far_peak                              if far memory is planned
+//	reserved       bytes that the allocator has reserved
+//	excess         live bytes that the step does not account for
+//	growth         change of excess since the previous line
+//	leak_stage     stage of the call in which excess first grew  if growth is positive and the call is known
+//	leak_name      name of that stage                            with leak_stage
+//	leak_call      the call, in letters such as I                with leak_stage
+//	leak_class     class of the bytes                            with leak_stage
+//	weight         objective weight recorded so far in the step
+//	wait_data      time spent waiting for the source since the previous line
+//	every          a line is written for one sample in every     if [Log.Every] is set
+//	classes        live by class, without classes of 0 bytes
+//	peak_classes   peak by class, without classes of 0 bytes     if the allocator reports it
 //
-// Sizes are in bytes, times in nanoseconds, and the field time counts from the Unix epoch; peak is the
-// highest level since this rank's previous line. If there are several replicas, rank counts the ranks of
-// all replicas, and replica follows it. [Log.Every] makes a log write only some of the records, and adds
-// every to its lines; [File] is a file of limited size. live_planned and peak_planned, which follow live
-// and peak, also belong to schema 1; they are absent unless memory is planned, and absence does not mean
-// 0. So do far, far_peak and far_planned (the planned far_peak), for ranks that offload saved state;
-// leak_stage, leak_name, leak_call and leak_class after growth, if it is positive and the call is known in
-// which it was found; and peak_classes at the end, which is peak by class and is absent if the allocator
-// does not report it.
+// [File] is a file of limited size.
 //
 // Lines of [Log.PeakOwner] describe the owners of memory at the peak of a step: before the
 // steps if memory is planned, otherwise after the step. If tensors are in FP8, lines of [Log.FP8] give

@@ -72,7 +72,7 @@ class Nets:
         self._entries: dict[int, _Entry] = {}  # by the id of the storage's Python object, which lives as long as the storage
         self._marked: set[type] = set()
         self._ended: list[tuple[int, int]] = []  # of what is older than the nets: bytes, and the microbatch in which it was released
-        self._aged = -1  # how often the collector had made young objects old at the last sweep
+        self._aged = -1  # number of generation-1 collections at the last sweep; if it is unchanged, all new objects are still young
         self._early: dict[int, tuple[str, int]] = {}
         self._sweep(-1)  # what is older than the nets is no leak
         self._recording = device.type == "cuda" and not getattr(torch._C, "_cuda_isHistoryEnabled", bool)()

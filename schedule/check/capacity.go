@@ -5,9 +5,9 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// Rendezvous reports whether a proved plan runs if every send waits for its receive, and so also in every
-// version of PyTorch.
-func (p *Proof) Rendezvous() bool {
+// RunsUnderRendezvous reports whether the plan runs without deadlock if every send waits for its receive, and
+// so also in every version of PyTorch. It says nothing about the other faults of a plan: see Faults.
+func (p *Proof) RunsUnderRendezvous() bool {
 	return p.checker != nil && (p.checker.rendezvous || !p.checker.Transfers)
 }
 
@@ -72,8 +72,8 @@ type LinkCapacity struct {
 // LinkCapacities divides LeastCapacity among the links. The capacities of all links are lowered together from
 // it until the ranks deadlock. The links at which the ranks of the waiting cycles wait to send keep the last
 // capacity that was enough, and the others are lowered further, down to 0. So the plan runs without
-// deadlock if each link has its capacity. The result is nil if the plan sends nothing or is invalid, or if no capacity is enough. The
-// error is that of LeastCapacity.
+// deadlock if each link has its capacity. The result is nil if the plan sends nothing or is invalid, or if
+// no capacity is enough. The error is the error of LeastCapacity.
 func (p *Proof) LinkCapacities() ([]LinkCapacity, error) {
 	c := p.checker
 	if c == nil || !c.Transfers || len(c.Faults) > 0 || !c.rendezvous && c.mustPost() {

@@ -24,8 +24,8 @@ type Choice struct {
 // Choose returns the fastest proven plan that fits; of equally fast plans, the one that needs the least
 // memory. Its result depends on the request alone. An error for an invalid request wraps
 // schedule.ErrParams or simulate.ErrCosts. If the costs of microbatches differ, the candidates are the
-// schedules that have names: an order that a search finds for one microbatch is repeated for the others. If no plan fits, the error wraps ErrNone and the choice
-// contains all candidates.
+// schedules that have names: an order that a search finds for one microbatch is repeated for the others. If no
+// plan fits, the error wraps ErrNone and the choice contains all candidates.
 func Choose(r Request) (*Choice, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
@@ -120,5 +120,5 @@ func (c *Choice) nearest(r *Request) string {
 	if smallest == nil {
 		return fmt.Sprintf("%d stages on %d ranks with %d microbatches: %v", r.Stages, r.Ranks, r.Microbatches, c.All[0].Refused)
 	}
-	return fmt.Sprintf("the smallest is %s, which needs %d bytes on a rank of the %d that there are", smallest.Name(), smallest.Peak, r.Memory)
+	return fmt.Sprintf("the smallest, %s, needs %d bytes on one rank, and the limit is %d", smallest.Name(), smallest.Peak, r.Memory)
 }

@@ -126,7 +126,7 @@ func TestNothingFits(t *testing.T) {
 	r.Memory = 1
 	choice, err := choose.Choose(r)
 	require.ErrorIs(t, err, choose.ErrNone)
-	require.ErrorContains(t, err, "the smallest is ")
+	require.ErrorContains(t, err, "the smallest, ")
 	require.Nil(t, choice.Best)
 	require.NotEmpty(t, choice.All)
 }

@@ -105,7 +105,7 @@ func (q *search) solve(limit int64, known []policy, effort int) (solutions []sol
 	return solutions, good
 }
 
-// trial is a policy and its order.
+// trial is a policy and the solution that it gave.
 type trial struct {
 	policy policy
 	solution

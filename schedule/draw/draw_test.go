@@ -438,10 +438,10 @@ func TestFront(t *testing.T) {
 	plain := picture(t, s)
 	own := *s
 	last := s.Events[0][len(s.Events[0])-1].Position
-	require.Equal(t, s.Events[0][3].Start, own.FrontAt(0, s.Events[0][3].Position))
-	require.Greater(t, own.FrontAt(0, last+1), own.FrontAt(0, last))
+	require.Equal(t, s.Events[0][3].Start, own.TimeAt(0, s.Events[0][3].Position))
+	require.Greater(t, own.TimeAt(0, last+1), own.TimeAt(0, last))
 	for rank := range s.Events {
-		own.Front = append(own.Front, draw.Front{Time: own.FrontAt(rank, 3), Blamed: rank == 1, Explain: "a < b"})
+		own.Front = append(own.Front, draw.Front{Time: own.TimeAt(rank, 3), Blamed: rank == 1, Explain: "a < b"})
 	}
 	faded := picture(t, &own)
 	ranks := len(s.Events)

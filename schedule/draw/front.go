@@ -8,9 +8,9 @@ type Front struct {
 	Explain string // for messages: the action at which the rank waits, and the reason
 }
 
-// FrontAt returns the time at which a rank reaches the action at a position of its program.
+// TimeAt returns the time at which a rank reaches the action at a position of its program.
 // The position after the last one is the end of the step.
-func (s *Step) FrontAt(rank int, position int64) int64 {
+func (s *Step) TimeAt(rank int, position int64) int64 {
 	c := s.clocks()
 	for _, e := range s.Events[rank] {
 		if e.Position >= position {

@@ -124,7 +124,7 @@ func (p *Memory) fitting(ctx context.Context) error {
 		least.Name, least.Bound)
 }
 
-// String lists the largest owners at the peak by name, and the sum of the others.
+// String returns the largest owners at the peak with their bytes, and the sum of the bytes of the others.
 func (p Peak) String() string {
 	const most = 6
 	var b strings.Builder

@@ -106,9 +106,9 @@ type Plan struct {
 // Memory configures how a step's memory is planned and monitored.
 type Memory struct {
 	// Profile knows the allocations of the stages and sources: it is the *layout.Profile that package
-	// record records. With it the runner plans the memory of every step before the step begins, on ranks whose space implements
-	// memory.Planned: a step reserves its memory, and allocations outside the plan fail. On other
-	// ranks the runner plans only the far memory of a step that offloads. The plan is for microbatches
+	// record records. With it the runner plans the memory of every step before the step begins, on ranks whose
+	// space implements memory.Planned: a step reserves its memory, and allocations outside the plan fail. On
+	// other ranks the runner plans only the far memory of a step that offloads. The plan is for microbatches
 	// of any shape class, and for shorter ones, so the class of the longest microbatch is enough. If the
 	// source of a step is Shaped, the plan has exactly the sizes of the microbatches' classes. The
 	// memory of an evaluation with Outputs and of a step with TolerateLeaks is not planned.
@@ -164,9 +164,9 @@ type Topology[T any] struct {
 	Copy     func(from, to int, h T) (T, error)
 	Capacity int
 	Stall    time.Duration
-	// Sums compares the checksum of what a rank of this process receives from another one with that of what was
-	// sent, and likewise of gradients and weights that replicas read; a difference fails the step with an error
-	// that wraps transport.ErrSum. The spaces must implement transport.Codec. A Transport has a setting of its own.
+	// Sums adds a checksum to each tensor, gradient and weight that a rank of this process receives from
+	// another rank. If the checksums before and after a transfer differ, the step fails with an error that
+	// wraps transport.ErrSum. The spaces must implement transport.Codec. A Transport has a setting of its own.
 	Sums bool
 }
 
@@ -175,8 +175,9 @@ type Topology[T any] struct {
 // transport.
 type Replicas struct {
 	// Count is the number of replicas R; 0 means 1. Replica r trains on the microbatches r, r+R, and
-	// so on of the batch, unless InOrder deals them otherwise. Topology.Ranks is the number of ranks of one pipeline. Topology.First,
-	// Config.Spaces, hooks and results number ranks over all replicas, replica after replica.
+	// so on of the batch, unless InOrder deals them otherwise. Topology.Ranks is the number of ranks of one
+	// pipeline. Topology.First, Config.Spaces, hooks and results number ranks over all replicas, replica after
+	// replica.
 	Count int
 	// Shard selects the state that is sharded over the replicas: none (0), the optimizer's state (1),
 	// gradients as well (2), weights as well (3). The results are bit-identical at every level.

@@ -71,7 +71,7 @@ func TestASharedStreamEndsForAll(t *testing.T) {
 func TestSharedSourcesGoTheirOwnPace(t *testing.T) {
 	type item struct {
 		n int
-		_ [64]int // too large to share a block with others
+		_ [64]int // too large for the tiny allocator (16 bytes), so no other object keeps it alive
 	}
 	var made []weak.Pointer[item]
 	var got []string
@@ -174,7 +174,7 @@ func TestPrepareKeepsNoSource(t *testing.T) {
 func TestAFailedStepLeavesNoItems(t *testing.T) {
 	r := chained(3)
 	g := r.group(t, rowsOf(r.placement))
-	type item [8]float64 // too large to share a block with others
+	type item [8]float64 // too large for the tiny allocator (16 bytes), so no other object keeps it alive
 	var made []weak.Pointer[item]
 	fails, ahead := errors.New("no more"), make(chan struct{})
 	failing, first := true, 0 // entries of the first rank

@@ -236,7 +236,8 @@ func (s *simulation) await(r *simRank, d *actionCost, key int64) bool {
 	return true
 }
 
-// takeFirst waits for the first parcel in a mailbox and takes it. The wait is counted under its kind unless it precedes the rank's first computation.
+// takeFirst waits for the first parcel in a mailbox and takes it. The wait is counted under its kind unless it
+// precedes the rank's first computation.
 func (s *simulation) takeFirst(r *simRank, box, kind int) {
 	before := r.clock
 	s.wait(r, s.boxes[box].first())

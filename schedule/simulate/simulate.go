@@ -28,8 +28,9 @@ import (
 // no rank waits at a send or a receive, regardless of the capacity: a message goes on the wire when
 // its send and its receive have been reached and are the first in their queues ([schedule.Queue]), and leaves
 // both queues when it has been transmitted. The computation that takes the message waits until it arrives,
-// as does the wait for its send. Without queues, all messages from one rank to another share one link. In a plan without transfers, every result is sent to the rank that needs it as soon as
-// it is available, and links are unlimited regardless of the capacity.
+// as does the wait for its send. Without queues, all messages from one rank to another share one link. In a
+// plan without transfers, every result is sent to the rank that needs it as soon as it is available, and links
+// are unlimited regardless of the capacity.
 //
 // OFFLOAD and RELOAD start a copy of the stage's offloaded bytes. Each rank has one lane to far
 // memory and one lane from it. A lane copies one buffer at a time, and copies do not occupy the rank.

@@ -90,7 +90,7 @@ type Count struct {
 // Variant is a plan and its slots.
 type Variant struct {
 	Plan         string        `json:"plan"` // its name
-	Mode         string        `json:"mode"`
+	Mode         string        `json:"mode"` // schedule.Mode of the plan
 	Microbatches int           `json:"microbatches"`
 	Sends        int           `json:"sends,omitempty"` // see LeastSends; 0 if it was not computed
 	Assignments  []*Assignment `json:"assignments"`

@@ -97,7 +97,7 @@ type named struct {
 	fn   Loss
 }
 
-// New cuts a model. It initializes the variables without a value.
+// New divides a model into its stages, and initializes variables that have no value.
 func New(cfg Config) (*Model, error) {
 	m := &Model{Config: cfg, backend: cfg.Backend, grads: map[string]T{}, owners: map[string]*Device{}}
 	m.MaxShapes, m.Ranks = max(m.MaxShapes, 1), max(m.Ranks, 1)
@@ -341,7 +341,7 @@ func (m *Model) Profile(ctx context.Context, classes ...map[string]shapes.Shape)
 	return record.Stages(ctx, m.Runner(), recorded...)
 }
 
-// Update runs the optimizer with the gradients of a step: step.Update(model.Update).
+// Update runs the optimizer with the gradients of a step, multiplied by factor: step.Update(model.Update).
 func (m *Model) Update(factor float64) error {
 	if m.Optimizer == nil {
 		return errors.New("gomlx: Config.Optimizer is nil: set it, or update the variables in the store")

@@ -17,8 +17,8 @@ const (
 	AllLogits int64 = math.MaxInt64
 )
 
-// Record is record.Stages for the stages of m, a model on the Null devices of dry.Spaces, which
-// are the spaces of all ranks or of the ranks of one replica.
+// Record calls record.Stages with the stages of m and returns the profile. m must be a model on the Null
+// devices of dry.Spaces, which are the spaces of all ranks or of the ranks of one replica.
 //
 // If KeepLogits is 0, Record sets it: it plans a step of the given number of microbatches both
 // with all logits kept and with none. It keeps all if the step then fits dry.Memory.Budget on

@@ -29,7 +29,7 @@ var inShort = []string{"1f1b", "depth-first", "interleaved", "zb-v"}
 
 // TestPeakIsPlanned requires for several numbers of microbatches that the peak of every rank is the
 // planned one to the byte, that the arena has reserved exactly the height of the layout, and that
-// all numbers are the same as without a layout (L9).
+// losses, gradients and weights have the same bits as without a layout (L9).
 func TestPeakIsPlanned(t *testing.T) {
 	testkit.Slow(t)
 	for _, found := range schedule.Schedules() {

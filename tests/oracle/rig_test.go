@@ -151,7 +151,7 @@ func (r *rig) distinct(n, index int) int64 {
 	return int64(2*r.prime*n + n*n%r.prime)
 }
 
-// shape returns the shape of a microbatch, by its number in the batch.
+// shape returns the shape class of the microbatch with the given index; a dry run has only one.
 func (r *rig) shape(index int) int {
 	switch {
 	case index < 0 || !r.uneven:

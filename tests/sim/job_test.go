@@ -170,7 +170,7 @@ func (j *job) each(do func(rank int)) {
 	all.Wait()
 }
 
-// begin joins all ranks and makes their runners, on a network without connections.
+// begin makes a new network, joins all ranks on it, and makes their runners.
 func (j *job) begin() []error {
 	n := newNetwork(j.Job.Seed, j.Job.Ranks, j.Window)
 	j.net, j.actions, j.lost, j.fired = n, make([]int, j.Job.Ranks), make([]bool, j.Job.Ranks), nil

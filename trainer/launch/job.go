@@ -82,8 +82,8 @@ type exit struct {
 
 // Run runs the job until it ends and returns its exit status: 0, or the status of the process
 // that failed first, which is 128 plus the signal if a signal ended it. The error describes the
-// failure, or says that the job was interrupted, or why it was not started. The children of a failed process are killed with it,
-// if the system has process groups.
+// failure, or says that the job was interrupted, or why it was not started. The children of a failed process
+// are killed with it, if the system has process groups.
 func (j *Job) Run(ctx context.Context) (status int, err error) {
 	if j.Processes < 1 || len(j.Command) == 0 {
 		return 1, fmt.Errorf("launch: %d processes of the command %q", j.Processes, j.Command)

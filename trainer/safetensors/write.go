@@ -85,7 +85,7 @@ func WriteFile(path string, metadata map[string]string, tensors ...Tensor) error
 // converted twice through one small buffer, once for the digest and once for w. Names and
 // metadata must be valid UTF-8, and metadata must not contain DigestKey.
 //
-// An error about the arguments wraps ErrInput, and nothing has been written then.
+// If the arguments are invalid, Write writes nothing and returns an error that wraps ErrInput.
 func Write(w io.Writer, metadata map[string]string, tensors ...Tensor) error {
 	ordered := slices.Clone(tensors)
 	slices.SortStableFunc(ordered, func(a, b Tensor) int {

@@ -41,9 +41,9 @@ type Config struct {
 	// Facts are values that must be equal on all ranks, such as the model, plan, flags and version.
 	// Join compares them and names the first difference.
 	Facts []Fact
-	// Sums adds a checksum to every message, to every range of exposed memory and to every exchange. The sender makes it from the
-	// bytes that it reads, and the receiver from the bytes that it has written; a difference ends the step with an
-	// error that wraps transport.ErrSum. All ranks must set it alike.
+	// Sums adds a checksum to every message, to every range of exposed memory and to every exchange. The sender
+	// makes it from the bytes that it reads, and the receiver from the bytes that it has written; a difference
+	// ends the step with an error that wraps transport.ErrSum. All ranks must set it alike.
 	Sums bool
 	// Capacity is the number of messages that a link can hold between send and receipt: 0 means a
 	// rendezvous, and schedule.Unlimited means no limit.

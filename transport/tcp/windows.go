@@ -17,8 +17,9 @@ import (
 var _ transport.Windows = (*Endpoint[int])(nil)
 
 // A request for exposed memory consists of a message header with the tag, the reader's epoch, and the
-// range. The answer is one byte followed by the bytes of the range, and their checksum if Config.Sums is set, or a different byte followed by
-// the length and the text of an error. Until the owner can answer, it sends beats.
+// range. The answer is one byte followed by the bytes of the range, and their checksum if Config.Sums is set,
+// or a different byte followed by the length and the text of an error. Until the owner can answer, it sends
+// beats.
 const (
 	requestBytes = messageHeader + 3*8
 
@@ -122,7 +123,8 @@ func (c countedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// request asks for a range and reads it, followed by its checksum if sums is set. It adds the number of bytes that it has read of it to count.
+// request asks for a range and reads it, followed by its checksum if sums is set. It adds to count the number
+// of bytes of the answer that it has read.
 func request(conn net.Conn, epoch int64, tag transport.Tag, offset int64, dst []byte, sums bool, count *atomic.Int64) error {
 	b := appendHeader(make([]byte, 0, requestBytes), tag, 0)
 	for _, n := range [...]int64{epoch, offset, int64(len(dst))} {

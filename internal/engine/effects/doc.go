@@ -7,7 +7,7 @@
 //
 // An action has these effects, in this order:
 //
-//  1. If it Pulls, entries are pulled, up to [Upto].
+//  1. If Pulls is set, the source is asked for all entries up to [Upto] that have not been pulled yet.
 //  2. The action runs: the runner calls the stage, or a transfer receives tensors.
 //  3. Its result becomes a buffer of kind To, which belongs to Stage. QUANTIZE also makes copies of
 //     weights for the backward, of kind BackwardWeights.

@@ -77,8 +77,8 @@ func Pinwheels(rng *rand.Rand, count int) *placement.Problem {
 	return p
 }
 
-// Training returns the buffers of the transformer step on one device in which the optimizer state is
-// allocated. Every layer saves activations for its backward, which begins with the last layer, and some
+// Training returns the buffers of one training step of a transformer on one device, the step that allocates
+// the optimizer state. Every layer saves activations for its backward, which begins with the last layer, and some
 // are freed a layer later; gradients live to the end. If rng is not nil, every size differs, as the sizes
 // of experts depend on their numbers of tokens.
 func Training(rng *rand.Rand, layers int, width int64) *placement.Problem {
@@ -139,7 +139,7 @@ func Training(rng *rand.Rand, layers int, width int64) *placement.Problem {
 	return p
 }
 
-// Reversed reverses time.
+// Reversed returns a copy of p in which time runs backwards.
 func Reversed(p *placement.Problem) *placement.Problem {
 	q := &placement.Problem{}
 	for _, b := range p.Buffers {
@@ -154,14 +154,14 @@ func Reversed(p *placement.Problem) *placement.Problem {
 	return q
 }
 
-// Shuffled permutes the buffers.
+// Shuffled returns a copy of p with its buffers in random order.
 func Shuffled(rng *rand.Rand, p *placement.Problem) *placement.Problem {
 	q := &placement.Problem{Buffers: slices.Clone(p.Buffers)}
 	rng.Shuffle(len(q.Buffers), func(i, k int) { q.Buffers[i], q.Buffers[k] = q.Buffers[k], q.Buffers[i] })
 	return q
 }
 
-// Scaled scales time and bytes.
+// Scaled returns a copy of p with all times multiplied by time and all sizes by bytes.
 func Scaled(p *placement.Problem, time, bytes int64) *placement.Problem {
 	q := &placement.Problem{}
 	for _, b := range p.Buffers {

@@ -42,7 +42,8 @@ def profile(
     measure     whether to time the pieces too, with real tensors on the device, which has to be there. If the model
                 does not run on fake tensors, its bytes are counted there as well
 
-    Raises ProfileError for what does not run on fake tensors, and for amounts that are not constants, tokens and squares.
+    Raises ProfileError if the model does not run on fake tensors, or if an amount is not a linear function of the
+    sequences, the tokens and the squared lengths.
     """
     settings = Settings(device=device, capability=capability, attention=attention, autocast=autocast, checkpoint=checkpoint)
     if device not in ("cuda", "cpu") or attention not in ("flash", "efficient", "cudnn", "math"):

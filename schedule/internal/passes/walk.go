@@ -17,15 +17,17 @@ import (
 // it increases, the visitor relies on the visited repeat after them: that repeat begins with the set at
 // the end of the last skipped one, and must add the next microbatches to it.
 type Walk struct {
-	Sets *repeats.Sets
+	Sets *repeats.Sets // the visitor changes them
 
-	// The position of the walk, for the function that it calls.
+	// The position of the walk, for the visitor to read.
 	Body     []schedule.Action
 	Segment  int   // the index of the body, counting inner segments
 	Index    int   // in the body
 	Position int64 // of the action in the program, counting every repeat
 	Depth    int   // 1 within nested loops
 
+	// Settings, which the caller may change before Program: Every and Repeats.
+	//
 	// Every is a number such that the results depend on microbatches modulo Every. Repeats are skipped
 	// only if their stride is a multiple of it. 0 means 1.
 	Every int
@@ -34,7 +36,7 @@ type Walk struct {
 	// subsequent repeats that are skipped; nil is off.
 	Repeats func(s *schedule.Segment, n int64)
 
-	Visited int64 // actions
+	Visited int64 // number of actions visited so far
 	visit   func(a schedule.Action, mb int64)
 }
 
@@ -112,7 +114,7 @@ func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64) {
 		}
 		n := w.Sets.End(absStride(s), total-2-r)
 		if n == 0 {
-			try = 2 * r
+			try = 2 * r // recording costs time: doubling the distance bounds the attempts by the logarithm of total
 			continue
 		}
 		if w.Repeats != nil {

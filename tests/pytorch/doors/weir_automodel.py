@@ -1,4 +1,4 @@
-"""Puts a plan of Weir in the place of NeMo AutoModel's pipeline schedule. Import it before AutoPipeline.build."""
+"""Replaces NeMo AutoModel's pipeline schedule with a Weir plan. Import it before AutoPipeline.build."""
 
 import os
 

@@ -13,7 +13,21 @@ var (
 	variable   = regexp.MustCompile(`\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*|\d+)(?::?[-=]([^}]*))?\})`)
 )
 
-// script collects the flags in a text: a command line, a shell script, or a test's YAML file.
+// script collects the flags in a text: a command line, a shell script, a list of arguments in Python, or a test's
+// YAML file. It does not run the text; it reads these constructs, wherever they stand:
+//
+//	--num-layers 32, --num-layers=32    a flag and its values, up to the next flag
+//	--num-layers: 32                    the same in YAML
+//	--swiglu \                          a line that goes on
+//	# text                              a comment, to the end of the line
+//	ARGS="--bf16 --num-layers $N"       a quoted text with flags, read like the text around it
+//	N=32, export N=32, local N+=32      a value of a variable
+//	for N in 1 2 4; do                  several values of a variable
+//	$N, ${N}, ${N:-8}, ${N-8}, ${1:-8}  the value of a variable, or its default
+//	["--layers", f"{N}"]                a list of strings in Python; {N} is a variable
+//	([0]*3+[1]*1)*8                     an expression in Python: one word
+//
+// Any of ; & | ) ] } ends the values of a flag, and so does the end of a line on which a value was given.
 type script struct {
 	flags     map[string][][]string // the values of each use of a flag
 	variables map[string][]string   // the distinct values that the text assigns
@@ -38,14 +52,14 @@ func (s *script) read(text string, depth int) {
 			s.end()
 			text = text[1:]
 			continue
-		case strings.IndexByte(" \t\r,", c) >= 0, strings.IndexByte("([{", c) >= 0 && !expression.MatchString(text):
+		case isSeparator(c), opens(c) && !expression.MatchString(text):
 			text = text[1:]
 			continue
 		case c == '#':
 			_, text, _ = strings.Cut(text, "\n")
 			s.flag = ""
 			continue
-		case strings.IndexByte(";&|)]}", c) >= 0:
+		case endsValues(c):
 			s.flag, text = "", text[1:]
 			continue
 		}
@@ -89,6 +103,13 @@ func (s *script) read(text string, depth int) {
 	}
 }
 
+func isSeparator(c byte) bool { return strings.IndexByte(" \t\r,", c) >= 0 }
+func opens(c byte) bool       { return strings.IndexByte("([{", c) >= 0 }
+func closes(c byte) bool      { return strings.IndexByte(")]}", c) >= 0 }
+func endsValues(c byte) bool  { return closes(c) || strings.IndexByte(";&|", c) >= 0 }
+func endsWord(c byte) bool    { return opens(c) || endsValues(c) || strings.IndexByte(" \t\r\n", c) >= 0 }
+func isQuote(c byte) bool     { return strings.IndexByte("\"'`", c) >= 0 }
+
 // assign adds a value of a variable.
 func (s *script) assign(name, word string) {
 	values, value := s.variables[name], s.expand(word)
@@ -114,7 +135,7 @@ func next(text string) (word string, quoted bool, rest string) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
-		case c == '"' || c == '\'' || c == '`':
+		case isQuote(c):
 			end := i + 1
 			for end < len(text) && (text[end] != c || c == '"' && text[end-1] == '\\') {
 				end++
@@ -131,7 +152,7 @@ func next(text string) (word string, quoted bool, rest string) {
 				i++
 			}
 			depth++
-		case depth > 0 && strings.IndexByte(")]}", c) >= 0:
+		case depth > 0 && closes(c):
 			depth--
 		case depth > 0:
 		case c == ',' && i > 0 && i+1 < len(text) && strings.IndexByte("\"'", text[i-1]) >= 0 && strings.IndexByte("\"'f", text[i+1]) >= 0: // of a list in Python
@@ -141,8 +162,8 @@ func next(text string) (word string, quoted bool, rest string) {
 			continue
 		case c == '\\' && i+1 < len(text):
 			i++
-		case strings.IndexByte(" \t\r\n;&|()[]{}", c) >= 0:
-			return b.String(), quoted && i > 0 && strings.IndexByte("\"'`", text[i-1]) >= 0, text[i:]
+		case endsWord(c):
+			return b.String(), quoted && i > 0 && isQuote(text[i-1]), text[i:]
 		}
 		b.WriteByte(text[i])
 	}

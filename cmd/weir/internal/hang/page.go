@@ -63,7 +63,7 @@ func (r *Report) pictures(most int) (list []picture, err error) {
 				position++
 			}
 			step.Front = append(step.Front, draw.Front{
-				Time: step.FrontAt(place, position), Blamed: blamed(rank), Name: units.Ranks([]int{rank}), Explain: units.Ranks([]int{rank}) + ", " + p.String(),
+				Time: step.TimeAt(place, position), Blamed: blamed(rank), Name: units.Ranks([]int{rank}), Explain: units.Ranks([]int{rank}) + ", " + p.String(),
 			})
 		}
 		var svg bytes.Buffer

@@ -371,7 +371,7 @@ func (d *Driver) Load(text string) (m driver.Module, err error) {
 	return m, err
 }
 
-// Unload forgets a module.
+// Unload does nothing: handles of the module stay valid.
 func (d *Driver) Unload(m driver.Module) error {
 	return d.call("Unload", func() error { return nil })
 }
