@@ -51,7 +51,7 @@ type fitCmd struct {
 	Costs      string        `group:"Memory:" help:"Measured times and bytes of the stages, in place of formulas." placeholder:"FILE" predictor:"file"`
 	TimeLimit  time.Duration `group:"Memory:" help:"A prediction that takes longer is stopped; with --best it counts after --search-time." default:"1m" placeholder:"TIME"`
 	Reserved   bool          `group:"Memory:" help:"Also play the step through PyTorch's allocator, with segments of cudaMalloc and with expandable ones." default:"true" negatable:""`
-	Best       bool          `group:"Search:" help:"Find the fastest ways that fit: schedules, cuts of the layers, recompute and microbatch sizes together, within a minute. The sequences of a step stay the same."`
+	Best       bool          `group:"Search:" help:"Find the fastest ways that fit: schedules, cuts of the layers, recompute and microbatch sizes together, within a minute. The sequences of a step stay the same, and so do --schedule, --recompute and --microbatch-size if they are given."`
 	SearchTime time.Duration `group:"Search:" help:"How long --best begins further combinations." default:"50s" placeholder:"TIME" needs:"best"`
 	Teraflops  float64       `group:"Search:" help:"Operations that a rank does in a second, in 10^12." default:"400" placeholder:"N" needs:"best"`
 	LinkRate   rate          `group:"Search:" help:"The rate of a link between ranks, such as 50GB/s." default:"50GB/s" placeholder:"RATE" needs:"best"`
@@ -61,7 +61,7 @@ type fitCmd struct {
 	Capacity   int   `group:"Plan:" help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
 	Layers     []int `group:"Plan:" help:"Layers of each stage, separated by commas; by default as even as can be. The first stage also has the embedding, and the last one the head." placeholder:"N"`
 
-	To   string `help:"Print the cut as Megatron-LM's layout, or the plan as PyTorch's CSV of computations; with --best those of the fastest." enum:"report,layout,compute" default:"report"`
+	To   string `help:"Print the cut as Megatron-LM's layout, or the plan as PyTorch's CSV of computations; with --best those of the fastest; for a layout, --best searches 1f1b and interleaved alone." enum:"report,layout,compute" default:"report"`
 	JSON bool   `help:"Print the prediction as JSON."`
 
 	pieces *fit.Pieces // nil unless the description is a profile
@@ -84,6 +84,7 @@ func (c *fitCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
+	schedule := c.Schedule // request sets it if it is not given
 	request, err := c.request(s, read)
 	if err != nil {
 		return err
@@ -92,7 +93,7 @@ func (c *fitCmd) Run(s *streams) error {
 		return usage("--far-rate is for --best, and for a plan of Weir: give --best, and leave out --to")
 	}
 	if c.Best {
-		return c.best(s, request)
+		return c.best(s, request, schedule)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.TimeLimit)
 	defer cancel()

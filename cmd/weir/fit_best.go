@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -14,8 +15,21 @@ import (
 	"github.com/weir-ml/weir/schedule/units"
 )
 
-// best searches for the fastest options and prints the Pareto front.
-func (c *fitCmd) best(s *streams, r *fit.Request) error {
+// best searches for the fastest options and prints the Pareto front. With the name of a schedule, it searches
+// that schedule alone.
+func (c *fitCmd) best(s *streams, r *fit.Request, name string) error {
+	var only []string
+	if c.To == "layout" { // only schedules that Megatron-LM runs
+		only = []string{"1f1b", "interleaved"}
+	}
+	if named, err := schedule.Find(name); err == nil {
+		if only != nil && !slices.Contains(only, named.Name) {
+			return usage("--to layout: Megatron-LM has no schedule %s: give 1f1b or interleaved, or leave out --schedule", name)
+		}
+		only = []string{named.Name}
+	} else if name != "" {
+		return usage("--best makes plans itself, and %s is a plan file: give the name of a schedule, or leave out --schedule", name)
+	}
 	switch {
 	case r.Model == nil && r.Pieces == nil || r.Profile != nil:
 		return usage("--best takes formulas: leave out --profile and --costs")
@@ -23,6 +37,8 @@ func (c *fitCmd) best(s *streams, r *fit.Request) error {
 		return usage("--far-rate takes the tensors of formulas, and %s has sums: leave it out", c.Config[0])
 	case c.Layers != nil || c.Stages != nil:
 		return usage("--best looks for stages and layers itself: leave out --stages and --layers")
+	case c.RecomputeStages != nil:
+		return usage("--best looks for stages itself: leave out --recompute-stages")
 	case r.Offload > 0:
 		return usage("--best looks for tensors to offload itself: give --far-rate, and leave out --offload")
 	case !(c.Teraflops > 0 && c.Teraflops < 1e6):
@@ -33,9 +49,7 @@ func (c *fitCmd) best(s *streams, r *fit.Request) error {
 	search := fit.Search{
 		Model: r.Model, Pieces: r.Pieces, Setup: r.Setup, Ranks: r.Plan.Placement.Ranks, Sequences: r.Plan.Microbatches * max(r.Setup.Microbatch, 1), Memory: int64(c.Memory),
 		Speed: 1e12 * c.Teraflops, Bandwidth: float64(c.LinkRate), FarRate: float64(c.FarRate), Capacity: c.Capacity, Deadline: time.Now().Add(c.SearchTime),
-	}
-	if c.To == "layout" { // only schedules that Megatron-LM runs
-		search.Only = []string{"1f1b", "interleaved"}
+		FixedMicrobatch: c.MicrobatchSize > 0, FixedRecompute: c.Recompute != "", Only: only,
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.SearchTime+c.TimeLimit)
 	defer cancel()
@@ -44,7 +58,11 @@ func (c *fitCmd) best(s *streams, r *fit.Request) error {
 	case err != nil:
 		return c.refused(err)
 	case len(front) == 0:
-		return faults{{Text: fmt.Sprintf("weir: none of %s of stages, recompute and microbatch sizes gives a plan that fits into %s", units.Number(tried, "combination"), units.Size(int64(c.Memory)))}}
+		text := fmt.Sprintf("weir: none of %s of stages, recompute and microbatch sizes gives a plan that fits into %s", units.Number(tried, "combination"), units.Size(int64(c.Memory)))
+		if tried < all {
+			text += fmt.Sprintf("; %d more were not tried: give a longer --search-time", all-tried)
+		}
+		return faults{{Text: text}}
 	case c.To != "report":
 		r.Setup.Microbatch = front[0].Microbatch
 		return c.write(s, r, front[0].Cut, front[0].Plan)

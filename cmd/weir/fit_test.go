@@ -47,7 +47,11 @@ func TestFitFaults(t *testing.T) {
 		{tinyLlama, []string{"--seq", "8", "--best", "--layers", "3,3"}, misused, "--best looks for stages and layers itself"},
 		{tinyLlama, []string{"--seq", "8", "--best", "--search-time", "-1s"}, misused, "weir: --search-time is -1s: give 0s or more"},
 		{tinyLlama, []string{"--seq", "8", "--best", "--teraflops", "1e6"}, misused, "weir: --teraflops 1e+06: give a number above 0 and below 1000000"},
-		{tinyLlama, []string{"--seq", "8", "--best", "--search-time", "10m", "--ranks", "2", "--memory", "1MiB"}, atFault, "none of 12 combinations of stages, recompute and microbatch sizes gives a plan that fits into 1.0 MiB"},
+		{tinyLlama, []string{"--seq", "8", "--best", "--search-time", "10m", "--ranks", "2", "--memory", "1MiB"}, atFault, "none of 27 combinations of stages, recompute and microbatch sizes gives a plan that fits into 1.0 MiB\n"},
+		{tinyLlama, []string{"--seq", "8", "--best", "--search-time", "0s", "--ranks", "2", "--memory", "1MiB"}, atFault, "none of 1 combination of stages, recompute and microbatch sizes gives a plan that fits into 1.0 MiB; 26 more were not tried: give a longer --search-time"},
+		{tinyLlama, []string{"--seq", "8", "--best", "--schedule", "testdata/1f1b.csv"}, misused, "testdata/1f1b.csv is a plan file: give the name of a schedule"},
+		{tinyLlama, []string{"--seq", "8", "--best", "--schedule", "zb-v", "--to", "layout"}, misused, "Megatron-LM has no schedule zb-v"},
+		{tinyLlama, []string{"--seq", "8", "--best", "--recompute-stages", "0"}, misused, "leave out --recompute-stages"},
 		{tinyLlama, []string{"--seq", "8", "--profile", "nowhere.json"}, misused, "nowhere.json"},
 		{tinyLlama, []string{"--seq", "8", "--memory", "80"}, misused, "--memory 80 is 80 B: give a unit, such as 80GiB"},
 		{tinyLlama, []string{"--seq", "8", "--memory", "81559"}, misused, "--memory 81559 is 79.6 KiB: give a unit, such as 81559MiB"},
@@ -128,6 +132,21 @@ func TestFitReserved(t *testing.T) {
 	text, one = run("40GiB", "--no-reserved")
 	require.Contains(t, text, "It fits: rank 7, the fullest, leaves ")
 	require.Nil(t, one.Native)
+}
+
+// TestFitBestKeepsTo checks that --best keeps to a schedule, a recompute and a microbatch size that are given.
+func TestFitBestKeepsTo(t *testing.T) {
+	status, out, errs := fitRun(t, tinyLlama, "--seq", "32", "--ranks", "2", "--microbatches", "4", "--best", "--schedule", "1F1B", "--recompute", "full", "--microbatch-size", "2", "--json")
+	require.Equal(t, good, status, errs)
+	var front []struct {
+		Schedule, Recompute string
+		Microbatch          int `json:"microbatch_size"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &front))
+	require.NotEmpty(t, front)
+	for _, o := range front {
+		require.Equal(t, []any{"1f1b", "full", 2}, []any{o.Schedule, o.Recompute, o.Microbatch})
+	}
 }
 
 // TestFitOptimizerOfFlags checks that the optimizer comes from Megatron-LM's flags unless --optimizer is given.

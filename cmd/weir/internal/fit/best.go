@@ -22,7 +22,7 @@ import (
 type Search struct {
 	Model     *Model
 	Pieces    *Pieces // in place of Model
-	Setup     Setup   // the search varies its Microbatch, and with a Model its Recompute
+	Setup     Setup   // the search varies its Microbatch, and with a Model its Recompute, unless they are fixed
 	Ranks     int
 	Sequences int   // per step and replica
 	Memory    int64 // memory limit of a rank, including the allowance; 0 means no limit
@@ -31,6 +31,8 @@ type Search struct {
 	Speed, Bandwidth float64
 	FarRate          float64 // bytes per second between a rank and its far memory, in each direction; 0 means no far memory
 	Capacity         int
+	FixedMicrobatch  bool      // take the Microbatch of Setup
+	FixedRecompute   bool      // take the Recompute of Setup
 	Only             []string  // names of the allowed schedules; nil allows all, and searched orders too
 	Deadline         time.Time // no trial except the first starts after it; zero means no deadline
 }
@@ -49,12 +51,8 @@ type Option struct {
 	Plan       *schedule.Plan `json:"-"`
 }
 
-const (
-	maxTried = 12      // combinations of stages, recompute and microbatch passed to choose
-	maxLaid  = 8       // plans laid out per combination
-	maxKept  = 3       // fitting plans kept per combination
-	maxCut   = 1 << 25 // ranks times the square of the layers, to which the time of a cut is proportional
-)
+// maxCut limits the ranks times the square of the layers, to which the time of a cut is proportional.
+const maxCut = 1 << 25
 
 // trial is a combination of stages, recompute and microbatch, before a schedule is chosen.
 type trial struct {
@@ -91,7 +89,7 @@ func Best(ctx context.Context, s Search) (front []Option, tried, all int, err er
 		return nil, 0, 0, err
 	}
 	var options []Option
-	for i := range trials[:min(len(trials), maxTried)] {
+	for i := range trials {
 		if i > 0 && !s.Deadline.IsZero() && time.Now().After(s.Deadline) {
 			break
 		}
@@ -103,25 +101,40 @@ func Best(ctx context.Context, s Search) (front []Option, tried, all int, err er
 		options = append(options, found...)
 	}
 	slices.SortStableFunc(options, func(a, b Option) int { return cmp.Or(cmp.Compare(a.Seconds, b.Seconds), cmp.Compare(a.Peak, b.Peak)) })
-	for _, o := range options {
-		if n := len(front); n == 0 || o.Peak < front[n-1].Peak {
-			front = append(front, o)
+	return paretoFront(options, func(o Option) int64 { return o.Peak }), tried, len(trials), nil
+}
+
+// paretoFront returns the elements of a list, sorted by time, that need less memory than all before them.
+func paretoFront[E any](list []E, peak func(E) int64) (front []E) {
+	for _, e := range list {
+		if n := len(front); n == 0 || peak(e) < peak(front[n-1]) {
+			front = append(front, e)
 		}
 	}
-	return front, tried, len(trials), nil
+	return front
 }
 
 // trials returns the combinations in the order in which they are tried: by the time of the longest
 // stage, alternating between the kinds of recompute, since only one kind may fit.
 func (s *Search) trials() (list []trial, err error) {
 	kinds := []Recompute{{}, {Groups: []string{"norm", "activation"}}, {All: true}}
-	if s.Pieces != nil { // a profile already states what is recomputed
+	switch {
+	case s.Pieces != nil: // a profile already states what is recomputed
 		kinds = kinds[:1]
+	case s.FixedRecompute:
+		kinds = []Recompute{s.Setup.Recompute}
+	}
+	sizes := []int{s.Setup.Microbatch}
+	if !s.FixedMicrobatch {
+		sizes = nil
+		for size := 1; size <= 4*s.Setup.Microbatch && size <= s.Sequences; size *= 2 {
+			sizes = append(sizes, size)
+		}
 	}
 	for _, r := range kinds {
 		begin := len(list)
 		for each := 1; each <= 4 && each*s.Ranks <= s.layers()+2; each *= 2 {
-			for size := 1; size <= 4*s.Setup.Microbatch && size <= s.Sequences; size *= 2 {
+			for _, size := range sizes {
 				if s.Sequences%size != 0 {
 					continue
 				}
@@ -378,12 +391,13 @@ func (s *Search) options(ctx context.Context, t *trial, r *choose.Request, share
 	}
 	candidates := choice.Front
 	if s.Only != nil {
-		candidates = slices.DeleteFunc(choice.All, func(c *choose.Candidate) bool { return !c.Fits || !slices.Contains(s.Only, c.Schedule) })
+		candidates = paretoFront(slices.DeleteFunc(choice.All, func(c *choose.Candidate) bool {
+			return !c.Fits || !slices.Contains(s.Only, c.Schedule) || c.Offloads() != (share > 0)
+		}), func(c *choose.Candidate) int64 { return c.Peak })
 	}
-	candidates = slices.DeleteFunc(slices.Clone(candidates), func(c *choose.Candidate) bool { return c.Offloads() != (share > 0) })
-	for i, c := range candidates {
-		if len(options) == maxKept || i == maxLaid {
-			break
+	for _, c := range candidates {
+		if c.Offloads() != (share > 0) {
+			continue
 		}
 		plan := c.Plan
 		if share > 0 {

@@ -78,7 +78,7 @@ func TestBest(t *testing.T) {
 	}
 	front, tried, all, err := fit.Best(t.Context(), search)
 	require.NoError(t, err)
-	require.Equal(t, []int{12, 27}, []int{tried, all})
+	require.Equal(t, []int{27, 27}, []int{tried, all})
 	require.NotEmpty(t, front)
 	for i, o := range front {
 		require.LessOrEqual(t, o.Peak, search.Memory)
@@ -92,7 +92,9 @@ func TestBest(t *testing.T) {
 	far.FarRate = 5e10
 	offloaded, _, _, err := fit.Best(t.Context(), far)
 	require.NoError(t, err)
-	require.Less(t, offloaded[len(offloaded)-1].Peak, near[len(near)-1].Peak)
+	require.True(t, slices.ContainsFunc(offloaded, func(o fit.Option) bool {
+		return slices.ContainsFunc(near, func(n fit.Option) bool { return o.Seconds <= n.Seconds && o.Peak < n.Peak })
+	}), "an offload saves memory and costs no time")
 	require.LessOrEqual(t, offloaded[0].Seconds, near[0].Seconds)
 	for i, o := range offloaded {
 		require.LessOrEqual(t, o.Peak, search.Memory)
@@ -127,6 +129,38 @@ func TestBest(t *testing.T) {
 	for _, o := range only {
 		name, _, _ := strings.Cut(o.Name, " ")
 		require.Contains(t, search.Only, name)
+	}
+}
+
+// TestBestKeepsTheFront checks that a search without a limit finds what one with a limit finds, or better.
+func TestBestKeepsTheFront(t *testing.T) {
+	c, err := fit.Read(strings.NewReader(configs["Llama-3-8B"]), nil)
+	require.NoError(t, err)
+	search := fit.Search{Model: &c.Model, Setup: fit.Setup{Sequence: 4096, Allowance: 1 << 30}, Ranks: 2, Sequences: 8, Speed: 4e14, Bandwidth: 5e10, Capacity: 1}
+	wide, _, _, err := fit.Best(t.Context(), search)
+	require.NoError(t, err)
+	search.Memory = 81 << 30
+	tight, _, _, err := fit.Best(t.Context(), search)
+	require.NoError(t, err)
+	require.NotEmpty(t, tight)
+	for _, o := range tight {
+		require.True(t, slices.ContainsFunc(wide, func(w fit.Option) bool { return w.Seconds <= o.Seconds && w.Peak <= o.Peak }), "%s", o.Name)
+	}
+}
+
+// TestBestFixed checks that the search keeps to the recompute and to the microbatch size that it is given.
+func TestBestFixed(t *testing.T) {
+	c, err := fit.Read(strings.NewReader(configs["Llama-3-8B"]), nil)
+	require.NoError(t, err)
+	full := fit.Recompute{All: true}
+	front, tried, all, err := fit.Best(t.Context(), fit.Search{
+		Model: &c.Model, Setup: fit.Setup{Sequence: 4096, Microbatch: 3, Recompute: full}, Ranks: 2, Sequences: 6, Speed: 4e14, Bandwidth: 5e10, Capacity: 1,
+		FixedMicrobatch: true, FixedRecompute: true,
+	})
+	require.NoError(t, err)
+	require.Equal(t, []int{3, 3}, []int{tried, all}, "one, two and four stages for each rank")
+	for _, o := range front {
+		require.Equal(t, []any{3, full}, []any{o.Microbatch, o.Recompute})
 	}
 }
 
