@@ -27,7 +27,7 @@ type checkCmd struct {
 
 // Help returns the text that is printed below the flags.
 func (checkCmd) Help() string {
-	return `The exit status is 0 for a valid plan, 1 for a plan with faults, and 2 for a wrong command line. Each fault is one line on standard error, FILE:line:column: message, which names the fault and a possible fix.
+	return `The exit status is 0 for a valid plan, 1 for a plan with faults, and 2 for a file that is no plan or a wrong command line. Each fault is one line on standard error, FILE:line:column: message, which names the fault and a possible fix.
 
 With --link-bytes a send waits while its message does not fit into what the link has free, and a message that is larger than the link waits for its receive. A valid plan is reported with the least capacity with which it is safe, and with --json also each link with what it needs.`
 }
@@ -67,11 +67,8 @@ func (c *checkCmd) Run(s *streams) error {
 		return err
 	}
 	plan, file, err := c.read(s, runtimeFlag{c.Runtime})
-	if unread, ok := errors.AsType[unreadable](err); ok { // the user asked whether the file is a plan
-		err = faults(unread)
-		if c.JSON {
-			err = errors.Join(printJSON(s.out, &outcome{Name: c.Plan, Faults: faults(unread)}), err)
-		}
+	if unread, ok := errors.AsType[unreadable](err); ok && c.JSON {
+		err = errors.Join(printJSON(s.out, &outcome{Name: c.Plan, Faults: faults(unread)}), err)
 	}
 	if err != nil {
 		return err

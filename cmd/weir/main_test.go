@@ -387,7 +387,7 @@ func TestOneMakespan(t *testing.T) {
 // An error says so if a compute-only file is read as one with transfers.
 func TestCommsWithoutTransfers(t *testing.T) {
 	_, stderr, status := weir("", "check", "testdata/1f1b.csv", "--from", "comms")
-	require.Equal(t, 1, status)
+	require.Equal(t, misused, status)
 	require.Contains(t, stderr, "testdata/1f1b.csv:1:1: ")
 	require.Contains(t, stderr, "compute")
 }
@@ -652,7 +652,7 @@ func TestErrors(t *testing.T) {
 		{"choose --ranks 4 --microbatches 8 --memory 1GiB", `weir: --memory counts bytes: give --costs with the bytes of each stage, or --cap in microbatches`, 2},
 		{"check", `weir: expected "<schedule|file>" (see weir check --help)`, 2},
 		{"check " + dir + "/none", `weir: open ` + dir + `/none: no such file or directory`, 2},
-		{"check " + text, text + `:2:6: found "depth-first", expected a name in double quotes`, 1},
+		{"check " + text, text + `:2:6: found "depth-first", expected a name in double quotes`, 2},
 	} {
 		stdout, stderr, status := weir("", strings.Fields(test.args)...)
 		require.Equal(t, test.want+"\n", stderr)
@@ -704,6 +704,9 @@ func TestExitStatuses(t *testing.T) {
 		"check 1f1b":                        {"", good},
 		"check -":                           {invalid, atFault},
 		"check none.csv":                    {"", misused},
+		"check - --from auto":               {"", misused},
+		"check - --json":                    {"{}", misused},
+		"check - --from compute":            {"\x1f\x8b\x08", misused},
 		"sim 1f1b":                          {"", good},
 		"sim -":                             {invalid, atFault},
 		"sim 1f1b --f x":                    {"", misused},
