@@ -23,10 +23,13 @@ type drawCmd struct {
 // Run writes the picture, the page, or the trace.
 func (c *drawCmd) Run(s *streams) error {
 	to := c.To
+	named := map[string]string{".svg": "svg", ".png": "png", ".html": "html", ".htm": "html", ".json": "perfetto"}[filepath.Ext(c.Output)]
 	if to == "auto" {
-		to = map[string]string{".svg": "svg", ".png": "png", ".html": "html", ".htm": "html", ".json": "perfetto"}[filepath.Ext(c.Output)]
+		to = named
 	}
 	switch {
+	case to != "" && named != "" && named != to:
+		return usage("--to %s: %q has the extension of %s: give the file another name, or leave out --to", to, c.Output, named)
 	case c.JSON:
 		to = "perfetto"
 	case to == "" && c.Output == "-":

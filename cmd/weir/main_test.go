@@ -717,6 +717,8 @@ func TestExitStatuses(t *testing.T) {
 		"draw -":                            {invalid, atFault},
 		"draw 1f1b --to png":                {"", good},
 		"draw 1f1b -o picture.gif":          {"", misused},
+		"draw 1f1b --to png -o y.svg":       {"", misused},
+		"plan 1f1b -o plan.foo":             {"", misused},
 		"convert - --to order":              {"0F0,0B0\n", good},
 		"convert -":                         {"0F0,x\n", misused},
 		"convert none.csv":                  {"", misused},

@@ -14,7 +14,7 @@ import (
 type planCmd struct {
 	Name      string `arg:"" help:"The schedule: ${schedules}." predictor:"schedule"`
 	planFlags `group:"Plan:"`
-	To        string `help:"compute: PyTorch's CSV of computations; comms: the same with transfers, for PyTorch 2.15 and later; comms-2.6: for PyTorch 2.6 to 2.14; order: signed order list; plan: the form that weir and Python read, with the end of every lifetime; text: the same for people. By default plan for FILE.json, compute for FILE.csv, and text." enum:"auto,text,compute,comms,comms-2.6,order,plan,json" default:"auto"`
+	To        string `help:"compute: PyTorch's CSV of computations; comms: the same with transfers, for PyTorch 2.15 and later; comms-2.6: for PyTorch 2.6 to 2.14; order: signed order list; plan: the form that weir and Python read, with the end of every lifetime; text: the same for people. By default plan for FILE.json, compute for FILE.csv, and text for FILE.txt and standard output." enum:"auto,text,compute,comms,comms-2.6,order,plan,json" default:"auto"`
 	Capacity  int    `help:"Messages that a link between ranks holds: 0 places transfers so that each send can meet its receive, which works with any capacity; 1 or more receives as late as possible; -1 is no limit." default:"0" placeholder:"N"`
 	Runtime   string `help:"The runtime of the plan: weir, or pytorch, whose ranks post a receive and wait in the computation that needs it. comms is always for pytorch." enum:"weir,pytorch" default:"weir"`
 	JSON      bool   `help:"The same as --to plan."`
@@ -44,6 +44,11 @@ func (c *planCmd) Run(s *streams) error {
 	}
 	form, _ := format.Parse(c.To)
 	if c.To == "auto" {
+		if c.Output != "-" {
+			if err := endsIn(c.Output, ".json", ".csv", ".txt", ""); err != nil {
+				return usage("%q does not end in .json, .csv or .txt: give --to", c.Output)
+			}
+		}
 		form = planForm(c.Output, format.Text)
 	}
 	if c.JSON {
