@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +29,9 @@ type Limits struct {
 // Read reads a snapshot, which may be compressed by gzip. It keeps trace entries with unknown actions, and
 // ignores unknown keys. It reads pickle protocols 2 to 5, as written by PyTorch 2.1 and later.
 func Read(r io.Reader, limits Limits) (*Snapshot, error) {
-	in, err := unzip.Open(r)
+	file := bufio.NewReaderSize(r, unzip.Buffer)
+	head, _ := file.Peek(2)
+	in, err := unzip.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPickle, err)
 	}
@@ -36,6 +39,9 @@ func Read(r io.Reader, limits Limits) (*Snapshot, error) {
 		Memory: limits.Memory, Limit: ": raise Limits.Memory for a file that you trust", Err: ErrPickle,
 		Content: "snapshot", Writer: "torch.cuda.memory._dump_snapshot",
 	})
+	if err != nil && string(head) == "\x1f\x8b" {
+		return nil, fmt.Errorf("%w; the bytes are those that gzip unpacks", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -295,6 +295,15 @@ func TestCompressed(t *testing.T) {
 	_, err = snapshot.Read(strings.NewReader("\x1f\x8b of something else"), snapshot.Limits{})
 	require.ErrorIs(t, err, snapshot.ErrPickle)
 
+	packed.Reset()
+	z = gzip.NewWriter(&packed)
+	_, err = z.Write([]byte("_dump_0/"))
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	_, err = snapshot.Read(&packed, snapshot.Limits{})
+	require.ErrorIs(t, err, snapshot.ErrPickle)
+	require.ErrorContains(t, err, "the file begins with 0x5f, and a pickle with 0x80: torch.cuda.memory._dump_snapshot writes one; the bytes are those that gzip unpacks")
+
 	_, err = snapshot.Read(strings.NewReader("PK\x03\x04\x00\x00\x08\x08archive/data.pkl"), snapshot.Limits{})
 	require.ErrorIs(t, err, snapshot.ErrPickle)
 	require.ErrorContains(t, err, "byte 0: the file is a zip archive, as torch.save writes: unzip -p FILE '*/data.pkl'")

@@ -37,7 +37,7 @@ func (s *jobShop) limits(r *Request) (list []limit) {
 		}
 	}
 	if fixed+int64(min(2*r.Ranks, r.Microbatches))*microbatch > memory {
-		list = append(list, limit{memory, "all memory"})
+		list = append(list, limit{memory, "at the limit"})
 	}
 	return list
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule/lengths"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/schedule/units"
 )
 
 var (
@@ -126,13 +127,13 @@ var ErrTooLong = errors.New("pack: sequence too long")
 // length that fits.
 func (e *TooLongError) Error() string {
 	if e.Longest == 0 {
-		return fmt.Sprintf("%v: no sequence fits, because rank %d is full: for sequence %d of %d tokens it needs %d bytes more", ErrTooLong, e.Rank, e.Sequence, e.Length, e.Excess)
+		return fmt.Sprintf("%v: no sequence fits, because rank %d is full: for sequence %d, counted from 0, of %d tokens it needs %s more", ErrTooLong, e.Rank, e.Sequence, e.Length, units.Size(e.Excess))
 	}
-	what := fmt.Sprintf("%d bytes on rank %d", e.Excess, e.Rank)
+	what := fmt.Sprintf("%s on rank %d", units.Size(e.Excess), e.Rank)
 	if e.Rank < 0 {
 		what = fmt.Sprintf("%d tokens", e.Excess)
 	}
-	text := fmt.Sprintf("%v: sequence %d has %d tokens, which is %s over the limit: the longest that fits has %d", ErrTooLong, e.Sequence, e.Length, what, e.Longest)
+	text := fmt.Sprintf("%v: sequence %d, counted from 0, has %d tokens, which is %s over the limit: the longest that fits has %d", ErrTooLong, e.Sequence, e.Length, what, e.Longest)
 	if e.TooMany > 1 {
 		text += fmt.Sprintf("; %d sequences are too long", e.TooMany)
 	}

@@ -39,7 +39,7 @@ func Example() {
 	fmt.Println(err)
 	// Output:
 	// [[1 4] [0] [2 3 5]]
-	// pack: sequence too long: sequence 1 has 5000 tokens, which is 904 tokens over the limit: the longest that fits has 4096
+	// pack: sequence too long: sequence 1, counted from 0, has 5000 tokens, which is 904 tokens over the limit: the longest that fits has 4096
 }
 
 // memoryCosts are costs whose bytes depend on lengths.
