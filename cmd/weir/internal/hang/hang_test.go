@@ -56,7 +56,7 @@ func TestVerdicts(t *testing.T) {
 				r.Collective(g, "all_reduce", 2, 8)
 			}
 			ranks[0] = nil
-		}, []int{0}, false, "rank 0 left no dump"},
+		}, []int{0}, false, "rank 0 was not seen; 3 others wait for it, directly or through others (likely)\nrank 0 left no dump, and is not known to have issued all_reduce 2 of WORLD (0), which rank 1 waits in"},
 		"another operation": {func(g *dumpGroup, ranks []*dumpRank) {
 			for i, r := range ranks {
 				r.Collective(g, []string{"all_reduce", "all_reduce", "all_gather", "all_reduce"}[i], 2, 8)

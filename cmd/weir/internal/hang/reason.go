@@ -54,7 +54,12 @@ func (r *Report) stopped(j *job, ranks []int) diagnosis.Reason {
 			return diagnosis.Reason{Ranks: f.Ranks, Circle: true, Text: f.Text, Certain: f.certain}
 		}
 	}
-	switch reason.Text += ", and has not issued "; awaited.kind {
+	if rank.missing {
+		reason.Text += ", and is not known to have issued "
+	} else {
+		reason.Text += ", and has not issued "
+	}
+	switch awaited.kind {
 	case flightrec.Send:
 		reason.Text += fmt.Sprintf("the recv that rank %d sends to", awaited.Rank)
 	case flightrec.Recv:

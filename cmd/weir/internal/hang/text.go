@@ -48,6 +48,12 @@ func (r *Report) Summary() string {
 	if r.live {
 		one, several = "waits for none", "wait for none"
 	}
+	if slices.ContainsFunc(r.Blamed, func(rank int) bool { return slices.Contains(r.Missing, rank) }) { // nothing shows that it stopped
+		one, several = "was not seen", "stopped or were not seen"
+		if !slices.ContainsFunc(r.Blamed, func(rank int) bool { return !slices.Contains(r.Missing, rank) }) {
+			several = "were not seen"
+		}
+	}
 	return r.Text(one, several, func(rank int) string {
 		if i := slices.IndexFunc(r.States, func(s State) bool { return s.Rank == rank }); i >= 0 {
 			return r.States[i].Place
