@@ -12,7 +12,8 @@ import (
 )
 
 // TestPackedDocuments trains on documents of different lengths. Packed in their order they give the weights
-// of one document a microbatch, bit for bit, also under another plan on two ranks. The packer of weir reports its forecast.
+// of one document a microbatch, bit for bit, also under another plan on two ranks. The packer of weir
+// reports its forecast.
 func TestPackedDocuments(t *testing.T) {
 	folder := t.TempDir()
 	for i := range 30 {

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/schedule/slots"
 )
 
-// TestTable compares the table of docs/dev/measurements.md, which has each schedule with its usual number of stages, with
-// the slots of all schedules. -update writes it.
+// TestTable compares the table of docs/dev/measurements.md, which has each schedule with its usual number
+// of stages, with the slots of all schedules. -update writes it.
 func TestTable(t *testing.T) {
 	var rows strings.Builder
 	for _, s := range schedule.Schedules() {

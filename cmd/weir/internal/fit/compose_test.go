@@ -63,8 +63,8 @@ func ownLayers() (embedding, block, head fit.Layer) {
 	return embedding, block, head
 }
 
-// TestComposedIsRecorded composes this repository's transformer from its layers, in every cut
-// under several schedules and with several shares of saved state in far memory, and expects the near and far peaks of the
+// TestComposedIsRecorded composes this repository's transformer from its layers, in every cut under several
+// schedules and with several shares of saved state in far memory, and expects the near and far peaks of the
 // profile that a dry run recorded.
 func TestComposedIsRecorded(t *testing.T) {
 	embedding, block, head := ownLayers()

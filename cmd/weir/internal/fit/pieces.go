@@ -77,10 +77,11 @@ type TiedParameter struct {
 	Bytes   int64 `json:"bytes"`
 }
 
-// PieceAmount is a number of bytes, operations or seconds of a microbatch: Constant + Sequence * sequences + Token * tokens
-// + Square * squares + Longest * L + LongestSquare * L * L + Tiled * padded + TiledSquare * padded squares, where squares is
-// the sum of the squared lengths of the sequences and L is the longest length. Padded are the sums of R and of length * R,
-// where R is the length rounded up to a multiple of Tile.
+// PieceAmount is a number of bytes, operations or seconds of a microbatch: Constant + Sequence * sequences
+// + Token * tokens + Square * squares + Longest * L + LongestSquare * L * L + Tiled * padded + TiledSquare
+// * padded squares, where squares is the sum of the squared lengths of the sequences and L is the longest
+// length. Padded are the sums of R and of length * R, where R is the length rounded up to a multiple of
+// Tile.
 type PieceAmount struct {
 	Constant      float64 `json:"constant"`
 	Sequence      float64 `json:"sequence"`
@@ -235,8 +236,8 @@ func touches(pieces []int, first, end int) bool {
 // only restricts the tensor to one kind of backward.
 func (t Tensor) only(in Only) Tensor { t.Only = in; return t }
 
-// layers returns the layers of a stage. The first stage has no input to differentiate, so with a split backward PyTorch's
-// runtime and weir.Runner compute nothing in its I, and its whole backward in W.
+// layers returns the layers of a stage. The first stage has no input to differentiate, so with a split
+// backward PyTorch's runtime and weir.Runner compute nothing in its I, and its whole backward in W.
 func (p *Pieces) layers(s *Setup, first, end int) (list []Layer) {
 	literal := func(n int64) Formula { return Formula(strconv.FormatInt(max(n, 0), 10)) }
 	most := func(k *PieceKind, action string) (n int64) {

@@ -64,7 +64,8 @@ func TestPiecesPredict(t *testing.T) {
 	require.EqualValues(t, 4*(500+1+1000), out.Ranks[1].Weights)
 	require.EqualValues(t, 10*(100+8+70+4)-10*8+20, out.Ranks[1].Activations) // without the input, a transfer
 	require.EqualValues(t, 10*8, out.Ranks[1].Transfers)
-	// The runtime keeps the gradient that the first stage gets, so that B adds to a copy of it. The output is still being sent.
+	// The runtime keeps the gradient that the first stage gets, so that B adds to a copy of it. The output is
+	// still being sent.
 	require.EqualValues(t, 10*(100+4)+10*(70+8)+10*8+20, out.Ranks[0].Activations)
 	// I frees nothing of the last piece, of which 30 bytes a token are not for W, before it ends: in the layer before, all
 	// that is saved is there, beside the carry and the gradient of the layer's output.

@@ -180,8 +180,8 @@ func (j *job) rank(id int) *rank {
 	return r
 }
 
-// free reports whether it is proven that nothing holds up a rank at its place in a plan: the dump has all operations, and
-// no send is pending, which the plan does not wait for.
+// free reports whether it is proven that nothing holds up a rank at its place in a plan: the dump has all
+// operations, and no send is pending, which the plan does not wait for.
 func (r *rank) free() bool {
 	return r.dump.Complete && !slices.ContainsFunc(r.pending, func(e *flightrec.Operation) bool { return e.Kind == flightrec.Send })
 }
