@@ -112,6 +112,21 @@ func newAudit(placement *schedule.Placement) *audit {
 	return a
 }
 
+// checkSums returns an error if the space of the rank cannot make the digest of a weight.
+func (r *worker[T]) checkSums() error {
+	for _, stage := range r.calls.Stages {
+		for i := range stage.Params {
+			if w := stage.Params[i].Weight; stage.Own && r.calls.Space.Bytes(w) > 0 {
+				if _, err := transport.SumOf(r.calls.Space.(transport.Codec[T]), w); err != nil {
+					return fmt.Errorf("Audit is set, and the space has no bytes to sum: %w", err)
+				}
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
 // beginAudit begins to audit the step, if it is due.
 func (r *worker[T]) beginAudit() {
 	r.calls.Frames.LossDigest = r.lossDigest()
@@ -127,7 +142,6 @@ func (r *worker[T]) beginAudit() {
 		a.sums[sumRounding] = sum.Sum64()
 	}
 	r.running.audit = a
-	r.running.result.Audited = r.running.batch.repeat.index
 }
 
 // lossDigest returns the digest of the losses of the step, or nil if it is not audited.
@@ -288,6 +302,9 @@ func (r *worker[T]) checkAudit(all [][]uint64) error {
 			if stride > 0 && replica == repeat.author {
 				list = append(list, computed{replica, sums[at+stride], false})
 			}
+		}
+		if stride > 0 && len(list) > 1 {
+			r.running.result.Audited = repeat.index
 		}
 		return list
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/weir-ml/weir/internal/engine/invariants"
 	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/transport"
@@ -184,6 +186,30 @@ func TestAuditOfOtherRounding(t *testing.T) {
 	}
 }
 
+// TestAuditWithoutComparison: of three microbatches, only the second replica repeats that of the first one.
+func TestAuditWithoutComparison(t *testing.T) {
+	for _, of := range []struct {
+		name string
+		want int
+	}{{"a", 0}, {"b", -1}} {
+		r := &replicated{replicas: 2, ranks: 1}
+		r.change = func(cfg *runner.Config[buffer]) {
+			cfg.Audit = 1
+			cfg.Spaces[0], cfg.Spaces[1] = rounding{r.hosts[0], "a"}, rounding{r.hosts[1], of.name}
+		}
+		run := r.build(t)
+		r.cfg.Spaces[0], r.cfg.Spaces[1] = r.hosts[0], r.hosts[1]
+		result, err := run.Step(t.Context(), 3, r.source())
+		require.NoError(t, err)
+		require.Equal(t, of.want, result.Audited)
+	}
+}
+
+// sealed is a space whose buffers cannot be encoded, as those of a host with HostConfig.Alone.
+type sealed struct{ *kernels.Host }
+
+func (sealed) Encode(io.Writer, buffer) error { return kernels.ErrNoLender }
+
 // TestAuditRefuses: what an audited step needs is checked as early as possible.
 func TestAuditRefuses(t *testing.T) {
 	fails := func(text string, change func(cfg *runner.Config[buffer])) {
@@ -203,6 +229,9 @@ func TestAuditRefuses(t *testing.T) {
 			plan.Programs[rank] = []schedule.Segment{{Body: all, Repeat: 1}}
 		}
 		cfg.Audit, cfg.Plan = 1, runner.Plan{Fixed: plan}
+	})
+	fails("rank 0: Audit is set, and the space has no bytes to sum", func(cfg *runner.Config[buffer]) {
+		cfg.Audit, cfg.Spaces = 3, []memory.Space[buffer]{sealed{cfg.Spaces[0].(*kernels.Host)}}
 	})
 	r := &replicated{replicas: 1, ranks: 1, rule: schedule.BreadthFirstDescending, change: func(cfg *runner.Config[buffer]) { cfg.Audit = 1 }}
 	_, err := r.build(t).Step(t.Context(), 3, r.source())

@@ -20,7 +20,8 @@ type Result struct {
 	GradNorm float64
 	// FirstNonFinite is the first microbatch with a loss that is not finite, or -1.
 	FirstNonFinite int
-	// Audited is the microbatch that was computed more than once, with the same bits (Config.Audit), or -1.
+	// Audited is the microbatch that was computed more than once, with the same bits (Config.Audit), or -1. It
+	// is -1 also if only replicas that round differently computed it, because their bits are not compared.
 	Audited int
 
 	// Maximums over the ranks:

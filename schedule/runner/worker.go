@@ -70,6 +70,9 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	}
 	if cfg.Audit > 0 {
 		r.audit = newAudit(&r.calls.Placement)
+		if err = r.checkSums(); err != nil && cfg.dry == nil {
+			return err
+		}
 	}
 	var poison func(T) error
 	if able, ok := grads.(interface{ Poison(T) error }); ok {
