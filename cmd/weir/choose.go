@@ -188,6 +188,9 @@ func (c *chooseCmd) costs() (*simulate.Costs, error) {
 		}
 		return costs, err
 	}
+	if err := c.needFile(); err != nil {
+		return nil, err
+	}
 	if c.Far != 0 || c.FarRate != 0 {
 		return nil, usage("--far and --far-rate count bytes: give --costs with the bytes of each stage, or --far-time")
 	}

@@ -74,13 +74,21 @@ func (c *costFlags) price(placement schedule.Placement, file *format.File) (*sim
 	if file != nil && file.Costs != nil && c.ReplicaRate == 0 {
 		return c.withLengths(file.Costs)
 	}
-	if c.Lengths != "" {
-		return nil, usage("--lengths: give --costs whose stages have per_token or per_square")
-	}
-	if c.ReplicaRate != 0 {
-		return nil, usage("--replica-rate counts bytes: give --costs with the bytes of each stage")
+	if err := c.needFile(); err != nil {
+		return nil, err
 	}
 	return c.uniform(placement)
+}
+
+// needFile returns an error if flags for costs of a file were given without one.
+func (c *costFlags) needFile() error {
+	if c.Lengths != "" {
+		return usage("--lengths: give --costs whose stages have per_token or per_square")
+	}
+	if c.ReplicaRate != 0 {
+		return usage("--replica-rate counts bytes: give --costs with the bytes of each stage")
+	}
+	return nil
 }
 
 // fromFile returns the costs in the file. If the file is a profile of a model, it computes the costs for

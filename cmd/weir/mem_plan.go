@@ -108,6 +108,12 @@ func (c *layoutFlags) prepare(s *streams) (*step, error) {
 	if out.times, err = c.price(plan.Placement, file); err != nil {
 		return nil, err
 	}
+	if file == nil && c.Replicas == 0 && out.times.Replicas > 1 { // the file's replicas exchange gradients too
+		c.Replicas, c.Shard = out.times.Replicas, out.times.Shard
+		if plan, _, err = c.load(s); err != nil {
+			return nil, err
+		}
+	}
 	out.times = c.apply(out.times)
 	if out.times.Microbatch == 0 { // its sizes are bytes
 		out.costs = out.times

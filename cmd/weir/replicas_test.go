@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,6 +67,23 @@ func TestReplicas(t *testing.T) {
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "gathered 1")
 	require.Contains(t, stdout, "step, us")
+
+	memory := func(costs, flags string) string {
+		file := filepath.Join(t.TempDir(), "costs.json")
+		require.NoError(t, os.WriteFile(file, []byte(costs), 0o600))
+		stdout, stderr, status := weir("", strings.Fields("mem plan zb-h1 --ranks 2 --microbatches 4 --costs "+file+flags)...)
+		require.Zero(t, status, stderr)
+		return stdout
+	}
+	for level := range 4 { // by the file of costs and by flags
+		shared := fmt.Sprintf(`"replicas": 4, "shard": %d, "stages"`, level)
+		require.Equal(t, memory(replicaCosts, fmt.Sprint(" --replicas 4 --shard ", level)), memory(strings.Replace(replicaCosts, `"stages"`, shared, 1), ""))
+	}
+	for flag, text := range map[string]string{"--lengths none": "per_token", "--replica-rate 1GB/s": "--replica-rate counts bytes"} {
+		_, stderr, status := weir("", strings.Fields("choose --ranks 2 --microbatches 8 "+flag)...)
+		require.Equal(t, misused, status)
+		require.Contains(t, stderr, text)
+	}
 
 	const model = "-- --num-layers 8 --hidden-size 1024 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 1 --global-batch-size 64 --vocab-size 1024 --bf16"
 	weights := func(flags string) int64 {
