@@ -56,6 +56,7 @@ func TestConformance(t *testing.T) {
 		})
 	}
 	t.Run("wide heads", func(t *testing.T) { wideHeads(t, open(t)) })
+	t.Run("tiled head", func(t *testing.T) { tiledHead(t, open(t)) })
 	t.Run("bfloat16", func(t *testing.T) { tensorProducts(t, as(t, cuda.BFloat16)) })
 	t.Run("graph", func(t *testing.T) { inGraph(t, open(t)) })
 	t.Run("many rows", func(t *testing.T) { manyRows(t, open(t)) })
@@ -148,6 +149,42 @@ func wideHeads(t *testing.T, d kernels.Compute) {
 		Tokens: 1, Heads: 1, HeadDim: 129,
 	}
 	require.ErrorIs(t, d.CausalAttention(op), cuda.ErrMissing)
+	require.NoError(t, d.Close())
+}
+
+// tiledHead compares the gradients of a head whose tokens take two tiles with the host's. The second call takes
+// the gradients that the first one has left in the kept logits.
+func tiledHead(t *testing.T, d kernels.Compute) {
+	const tokens, width, vocabulary = 520, 2, 3
+	labels, weights := make([]int32, tokens), slices.Repeat([]float32{1}, tokens)
+	for i := range labels {
+		labels[i] = int32(i % vocabulary)
+	}
+	results := func(d kernels.Compute) []float32 {
+		op := kernels.HeadLoss{
+			X: filled(t, d, tokens*width, 1), Table: filled(t, d, vocabulary*width, 2), Weights: put(t, d, memory.Saved, weights),
+			LSE: filled(t, d, tokens, 3), Logits: filled(t, d, tokens*vocabulary, 4), Tokens: tokens, Width: width, Vocabulary: vocabulary,
+		}
+		var err error
+		op.Labels, err = d.Alloc(memory.Saved, kernels.Int32, tokens)
+		require.NoError(t, err)
+		require.NoError(t, d.WriteInt32(op.Labels, labels))
+		_, _, err = d.HeadLoss(op)
+		require.NoError(t, err)
+		back := kernels.HeadLossBackward{
+			X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Logits: op.Logits, Seed: 1,
+			DX: filled(t, d, tokens*width, 5), Tokens: tokens, Width: width, Vocabulary: vocabulary,
+		}
+		require.NoError(t, d.HeadLossBackward(back))
+		dx := back.DX
+		back.DX, back.DTable, back.Gradients = kernels.Buffer{}, filled(t, d, vocabulary*width, 6), true
+		require.NoError(t, d.HeadLossBackward(back))
+		return slices.Concat(content(t, d, dx), content(t, d, back.DTable))
+	}
+	got, want := results(d), results(host(t))
+	for i := range want {
+		require.InDelta(t, want[i], got[i], 2e-4, "element %d", i)
+	}
 	require.NoError(t, d.Close())
 }
 
