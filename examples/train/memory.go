@@ -41,7 +41,11 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 	if t.packing.packer != nil {
 		microbatches, train = len(t.packing.next.packs), t.packing.next.source
 	}
-	t.profile, err = model.Record(ctx, dry, microbatches, shapes...)
+	most, audit := microbatches, t.nextAudit()
+	if audit > 0 { // a replica may have one microbatch more
+		most = (microbatches/t.opts.Replicas + 1) * t.opts.Replicas
+	}
+	t.profile, err = model.Record(ctx, dry, most, shapes...)
 	if err == nil && t.opts.emitProfile != "" { // with whole gradients and gathered weights: for every shard level
 		dry.Replicas = runner.Replicas{Count: 2, Shard: 3}
 		t.profile, err = record.Stages(ctx, dry, shapes...)
@@ -60,11 +64,38 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 	}
 	prepared, err := t.run.Prepare(ctx, microbatches, train)
 	t.layout, _ = prepared.(*layout.Memory)
+	if err == nil && audit > int64(t.session.Done) {
+		err = t.planAudited(ctx, planned, audit, microbatches, train)
+	}
 	if errors.Is(err, layout.ErrTooLong) && t.opts.Budget == 0 && t.opts.Offload == 0 {
 		t.unplanned = err
 		t.run, err = runner.New(cfg)
 	}
 	return err
+}
+
+// nextAudit returns the number of the next step that -audit repeats a microbatch in, or 0 if the run has none.
+func (t *trainer) nextAudit() int64 {
+	done, every := t.session.Done, t.opts.Audit
+	if every == 0 || done+every-done%every > t.opts.steps {
+		return 0
+	}
+	return int64(done + every - done%every - 1)
+}
+
+// planAudited plans the memory of an audited step, in which replicas have one microbatch more, and keeps its
+// layout if it is higher than that of the first step.
+func (t *trainer) planAudited(ctx context.Context, cfg runner.Config[kernels.Buffer], step int64, microbatches int, source runner.Source[kernels.Buffer]) error {
+	cfg.FirstStep = step
+	run, err := runner.New(cfg)
+	if err != nil {
+		return err
+	}
+	prepared, err := run.Prepare(ctx, microbatches, source)
+	if audited, ok := prepared.(*layout.Memory); ok && t.layout != nil && audited.Height() > t.layout.Height() {
+		t.layout = audited
+	}
+	return errors.Join(err, run.Close())
 }
 
 // shape returns microbatches of a given length.

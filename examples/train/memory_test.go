@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -158,6 +160,26 @@ func TestBudget(t *testing.T) {
 	require.NoDirExists(t, folder)
 	summaryOf(t, "-data", text, "-budget", "1MiB")
 	require.Less(t, bound, int64(1<<20))
+}
+
+// TestBudgetOfAudits: the memory of a run is that of its audited steps, which have one microbatch more. If they need
+// more than the budget, the run fails before the first step, or keeps no logits.
+func TestBudgetOfAudits(t *testing.T) {
+	text := sentence(t)
+	flags := []string{"-data", text, "-ranks", "2", "-plan", "gpipe", "-microbatches", "6", "-steps", "4"}
+	height := func(more ...string) int64 { return *summaryOf(t, append(slices.Clone(flags), more...)...).PlannedBytes }
+	plain, seven, audited := height("-keep-logits", "-1"), height("-keep-logits", "-1", "-microbatches", "7"), height("-keep-logits", "-1", "-audit", "3")
+	require.Less(t, plain, audited)
+	require.Equal(t, seven, audited)
+	require.Equal(t, plain, height("-keep-logits", "-1", "-audit", "5"), "no step is audited")
+	status, folder, _, stderr := runTiny(t, append(flags, "-keep-logits", "-1", "-audit", "3", "-budget", fmt.Sprint(audited-1))...)
+	require.Equal(t, 1, status)
+	require.Contains(t, stderr, "one that is repeated")
+	require.NoDirExists(t, folder)
+	all := height("-keep-logits", "1MiB")
+	require.Less(t, audited, all)
+	require.Equal(t, all, height("-budget", fmt.Sprint(all)))
+	require.Equal(t, audited, height("-budget", fmt.Sprint(all), "-audit", "3"))
 }
 
 func TestEmitProfile(t *testing.T) {

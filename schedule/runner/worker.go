@@ -70,7 +70,7 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	}
 	if cfg.Audit > 0 {
 		r.audit = newAudit(&r.calls.Placement)
-		if err = r.checkSums(); err != nil && cfg.dry == nil {
+		if err = r.checkSums(); err != nil {
 			return err
 		}
 	}
