@@ -306,7 +306,7 @@ type certificate struct {
 	Height   int64            `json:"height"`
 	Resident int64            `json:"resident,omitempty"` // outside the step
 	Total    int64            `json:"total"`              // the sum of both
-	AtOnce   int64            `json:"at_once"`            // the most bytes alive
+	AtOnce   int64            `json:"at_once"`            // the most bytes alive, with gradients as in PyTorch
 	Bound    int64            `json:"bound"`
 	Gap      float64          `json:"gap"`
 	Optimal  bool             `json:"optimal"`

@@ -317,7 +317,7 @@ func (r *worker[T]) checkAudit(all [][]uint64) error {
 	}
 	for rank := range p.Ranks {
 		if suspect, other, _ := vote(collect(rank, sumEntry, 1)); suspect != other {
-			return fmt.Errorf("%w: replicas %d and %d make different entries of microbatch %d: draw by Entry.Index alone, as rand.NewPCG(seed, index) does", ErrIndexed,
+			return fmt.Errorf("%w: replicas %d and %d make different entries of microbatch %d: draw by Entry.Index alone, as rand.NewPCG(seed, index) does; if they do so already, suspect the memory of one of the two", ErrIndexed,
 				list[suspect].replica, list[other].replica, repeat.index)
 		}
 	}

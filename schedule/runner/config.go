@@ -52,7 +52,10 @@ type Config[T any] struct {
 	// unevenly, on those that would wait for the others. It compares, bit by bit, the losses, what stages
 	// hand to each other, and the contributions to the gradients of parameters; the weights of the
 	// replicas; and the weights before and after the step. If they differ, the step fails with ErrCorrupt.
-	// The microbatch is the first one of a replica, of each replica in turn.
+	// The microbatch is the first one of a replica, of each replica in turn; if the replicas share the batch
+	// unevenly, of each that has one microbatch more. Hooks.Microbatch and the memory log see it each time that
+	// it is computed. An audited step also takes checksums of all weights, and of all gradients of parameters
+	// to which the microbatch adds.
 	//
 	// The source must make an entry from Entry.Index alone, as one of Indexed does. The backward must ascend
 	// in microbatches, and the plan must have one copy of the model. All spaces must implement

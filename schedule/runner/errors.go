@@ -46,7 +46,8 @@ var (
 	// a stage with parameters did not ask for any of its weights.
 	ErrUnasked = errors.New("runner: a stage computes with weights that it did not ask for")
 	// ErrIndexed is returned at the end of a step whose Indexed source depends on more than
-	// Entry.Index: see Config.CheckSource.
+	// Entry.Index: see Config.CheckSource. In an audited step (Config.Audit) the memory of a rank may also have
+	// changed a bit of an entry.
 	ErrIndexed = errors.New("runner: the source is not a function of the index")
 	// ErrCorrupt is returned at the end of an audited step (Config.Audit) if the same computation has given
 	// different bits, or if weights have changed during the step. It is in a transport.StepError that names
