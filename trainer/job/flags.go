@@ -199,6 +199,8 @@ func (o *Options) Validate(parts int) error {
 	refuse(o.Launcher != "" && o.Launcher != "none", "-launcher is %q: give none, or leave it out", o.Launcher)
 	refuse(o.Budget > 0 && o.Unplanned, "-budget is for planned memory: leave out -unplanned")
 	refuse(!(o.Offload >= 0 && o.Offload <= 1), "-offload is %v: give a share from 0 to 1", o.Offload)
+	refuse(o.OffloadTo != "" && o.Offload == 0, "-offload-to is the folder of -offload: give it, or leave out -offload-to")
+	refuse(o.Sums && o.Ranks*o.Replicas == 1, "-sums compares what ranks send each other, and there is one: leave it out")
 	refuse(o.Offload > 0 && o.Unplanned, "-offload is for planned memory: leave out -unplanned")
 	if err = errors.Join(err, o.place(parts)); err != nil {
 		return err
@@ -223,8 +225,10 @@ func (o *Options) files() error {
 			faults = append(faults, fmt.Errorf("-json and -%s name the same file: give -json another", folder.flag))
 		}
 	}
-	if o.given["checkpoint-every"] && o.Checkpoint == "" {
-		faults = append(faults, errors.New("-checkpoint-every needs a folder: give -checkpoint"))
+	for _, flag := range [...]string{"checkpoint-every", "keep"} {
+		if o.given[flag] && o.Checkpoint == "" {
+			faults = append(faults, fmt.Errorf("-%s needs a folder: give -checkpoint", flag))
+		}
 	}
 	return errors.Join(faults...)
 }

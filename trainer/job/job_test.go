@@ -84,8 +84,8 @@ func TestMeetInReplicas(t *testing.T) {
 	}
 }
 
-// Flags of replicas that contradict each other are errors that name the flag.
-func TestReplicaFlags(t *testing.T) {
+// Flags that contradict each other, or have no effect, are errors that name the flag.
+func TestIdleFlags(t *testing.T) {
 	for want, args := range map[string][]string{
 		"":                                {"-replicas", "2", "-shard", "3", "-gathered", "2"},
 		"-replicas is 0: give at least 1": {"-replicas", "0"},
@@ -96,6 +96,9 @@ func TestReplicaFlags(t *testing.T) {
 		"-gathered is for -shard 3: leave it out":                          {"-replicas", "2", "-shard", "2", "-gathered", "1"},
 		"-gathered is 0: give at least 1":                                  {"-replicas", "2", "-shard", "3", "-gathered", "0"},
 		"-microbatches is 3: give at least one for each of the 4 replicas": {"-replicas", "4", "-microbatches", "3"},
+		"-keep needs a folder: give -checkpoint":                           {"-keep", "3"},
+		"-offload-to is the folder of -offload: give it":                   {"-offload-to", "/tmp"},
+		"-sums compares what ranks send each other":                        {"-sums"},
 	} {
 		o := Flags(flag.NewFlagSet("", flag.ContinueOnError))
 		require.NoError(t, o.Parse(args))
