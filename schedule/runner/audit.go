@@ -112,21 +112,6 @@ func newAudit(placement *schedule.Placement) *audit {
 	return a
 }
 
-// checkSums returns an error if the space of the rank cannot make the digest of a weight.
-func (r *worker[T]) checkSums() error {
-	for _, stage := range r.calls.Stages {
-		for i := range stage.Params {
-			if w := stage.Params[i].Weight; stage.Own && r.calls.Space.Bytes(w) > 0 {
-				if _, err := transport.SumOf(r.calls.Space.(transport.Codec[T]), w); err != nil {
-					return fmt.Errorf("Audit is set, and the space has no bytes to sum: %w", err)
-				}
-				return nil
-			}
-		}
-	}
-	return nil
-}
-
 // beginAudit begins to audit the step, if it is due.
 func (r *worker[T]) beginAudit() {
 	r.calls.Frames.LossDigest = r.lossDigest()
@@ -134,7 +119,7 @@ func (r *worker[T]) beginAudit() {
 		return
 	}
 	a := r.audit
-	a.sums, a.loss = slices.Grow(a.sums[:0], a.sizes[r.calls.Rank])[:a.sizes[r.calls.Rank]], 0
+	a.loss = 0
 	clear(a.sums)
 	if able, ok := r.calls.Space.(interface{ Name() string }); ok {
 		sum := fnv.New64a()

@@ -70,8 +70,9 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	}
 	if cfg.Audit > 0 {
 		r.audit = newAudit(&r.calls.Placement)
-		if err = r.checkSums(); err != nil {
-			return err
+		r.audit.sums = make([]uint64, r.audit.sizes[r.calls.Rank])
+		if err = r.auditWeights(false); err != nil { // better now than in the first audited step
+			return fmt.Errorf("Audit is set, and the space has no bytes to sum: %w", err)
 		}
 	}
 	var poison func(T) error
