@@ -94,10 +94,8 @@ func (c *costFlags) needFile() error {
 // fromFile returns the costs in the file. If the file is a profile of a model, it computes the costs for
 // the given number of stages.
 func (c *costFlags) fromFile(stages int) (*simulate.Costs, error) {
-	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--latency": c.Latency, "--far-time": c.FarTime} {
-		if given.Rat != nil {
-			return nil, usage("%s cannot be used with --costs: the file contains all costs", flag)
-		}
+	if flag := c.timed(); flag != "" {
+		return nil, usage("%s cannot be used with --costs: the file contains all costs", flag)
 	}
 	file, err := os.Open(c.Costs)
 	if err != nil {
@@ -126,10 +124,28 @@ func (c *costFlags) fromFile(stages int) (*simulate.Costs, error) {
 	return c.withLengths(costs)
 }
 
-// ofProfile returns an error if flags for profiles were given with another file.
+// timed returns the first flag that gives a time, or "".
+func (c *costFlags) timed() string {
+	for _, time := range [...]struct {
+		flag string
+		decimal
+	}{{"--f", c.F}, {"--i", c.I}, {"--w", c.W}, {"--fb", c.Fb}, {"--q", c.Q}, {"--latency", c.Latency}, {"--far-time", c.FarTime}} {
+		if time.Rat != nil {
+			return time.flag
+		}
+	}
+	return ""
+}
+
+// ofProfile returns an error if a flag for profiles was given with another file.
 func (c *costFlags) ofProfile() error {
-	if c.profiled == nil && (c.Seq > 0 || c.Sequences > 1 || c.Layers != nil || c.Teraflops != 400 || c.LinkRate != 50e9) {
-		return usage("--seq, --sequences, --layers, --teraflops and --link-rate are for a profile, and %s has costs of stages: leave them out", c.Costs)
+	for _, idle := range [...]struct {
+		flag  string
+		given bool
+	}{{"--seq", c.Seq > 0}, {"--sequences", c.Sequences > 1}, {"--layers", c.Layers != nil}, {"--teraflops", c.Teraflops != 400}, {"--link-rate", c.LinkRate != 50e9}} {
+		if idle.given && c.profiled == nil {
+			return usage("%s is for a profile, and %s has costs of stages: leave it out", idle.flag, c.Costs)
+		}
 	}
 	return nil
 }

@@ -138,7 +138,7 @@ func TestIdleFlags(t *testing.T) {
 		"plan gpipe --overlap 2":                                    "--overlap has no effect without --offload: give it, or leave out --overlap",
 		"plan 1f1b --to compute --capacity 1":                       "compute has computations alone: leave them out",
 		"sim 1f1b --seq 8":                                          "--seq has no effect without --costs",
-		"sim 1f1b --costs pack/costs.json --layers 1,2,3,4":         "are for a profile, and pack/costs.json has costs of stages",
+		"sim 1f1b --costs pack/costs.json --layers 1,2,3,4":         "--layers is for a profile, and pack/costs.json has costs of stages",
 		"sim 1f1b --q 1":                                            "--q: no stage of the plan quantizes weights: give --quantize",
 		"sim 1f1b --far-time 1":                                     "--far-time: the plan copies nothing to far memory: give --offload",
 		"choose --ranks 2 --microbatches 4 --far-shared 2":          "--far-shared has no effect without --far-rate",

@@ -235,6 +235,9 @@ func (memPlanCmd) Help() string {
 
 // Run plans and prints the certificates.
 func (c *memPlanCmd) Run(s *streams) error {
+	if flag := c.timed(); flag != "" && c.Profile != "" && !c.WhatIf && c.Memory == 0 {
+		return usage("%s: a layout depends on no time, only --what-if and --memory print times: leave it out", flag)
+	}
 	step, err := c.prepare(s)
 	if err != nil {
 		return err

@@ -111,6 +111,9 @@ func TestMemPlanMisused(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, misused, run([]string{"mem", "plan", "1f1b"}, strings.NewReader(""), &stdout, &stderr))
 	require.Contains(t, stderr.String(), "give --profile, or --costs")
+	_, text, status := weir("", "mem", "plan", "1f1b", "--ranks", "2", "--profile", "../../docs/placement/profile.json", "--f", "2")
+	require.Equal(t, misused, status)
+	require.Contains(t, text, "--f: a layout depends on no time")
 
 	broken := filepath.Join(t.TempDir(), "profile.json")
 	require.NoError(t, os.WriteFile(broken, []byte("{\"schema\": 7}"), 0o644))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -238,7 +239,7 @@ func (c *packCmd) config(s *streams) (*pack.Config, error) {
 	if c.Costs != "" {
 		flags := &costFlags{Costs: c.Costs, Sequences: 1, Layers: c.Layers, Teraflops: c.Teraflops, LinkRate: c.LinkRate, vary: true}
 		cfg.Costs, err = flags.fromFile(place.Depth())
-		c.profiled = flags.profiled
+		c.profiled, err = flags.profiled, cmp.Or(err, flags.ofProfile())
 	} else {
 		cfg.Costs, err = c.fromConfig(s, place.Depth())
 		cfg.Limits.Memory = max(cfg.Limits.Memory-int64(c.Allowance), min(cfg.Limits.Memory, 1))

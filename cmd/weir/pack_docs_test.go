@@ -17,7 +17,7 @@ import (
 // lengths of each microbatch, and draws both steps. -update rewrites the files in docs/pack.
 func TestPackPictures(t *testing.T) {
 	t.Chdir("../../docs/pack")
-	c := &packCmd{Ranks: 4, Schedule: "1f1b", Capacity: 1, Tokens: 4096, Costs: "costs.json", Long: "refuse", Teraflops: 1, LinkRate: 1e9}
+	c := &packCmd{Ranks: 4, Schedule: "1f1b", Capacity: 1, Tokens: 4096, Costs: "costs.json", Long: "refuse", Teraflops: 400, LinkRate: 50e9}
 	cfg, err := c.config(nil)
 	require.NoError(t, err)
 	packer, err := pack.New(*cfg)

@@ -91,6 +91,8 @@ func TestPackFaults(t *testing.T) {
 		"-2 replicas":                          {"--costs", costs, "--tokens", "5", "--replicas", "-2"},
 		"joined pairs":                         {"--costs", costs, "--tokens", "5", "--schedule", "dualpipev"},
 		"give a number above 0":                {"--costs", costs, "--tokens", "5", "--teraflops", "0"},
+		"--teraflops is for a profile":         {"--costs", costs, "--tokens", "5", "--teraflops", "200"},
+		"--layers is for a profile":            {"--costs", costs, "--tokens", "5", "--layers", "1,1,1,1"},
 		"32 layers do not suffice":             {"--config", "../../docs/fit/llama-3-8b.json", "--tokens", "5", "--stages", "40", "--schedule", "interleaved"},
 		"links for 0 messages":                 {"--costs", costs, "--tokens", "5", "--capacity", "0"},
 		"<stdin>:1:1: found \"x\", expected a": {"--costs", costs, "--tokens", "5"},
