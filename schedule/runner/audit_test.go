@@ -230,7 +230,7 @@ func TestAuditRefuses(t *testing.T) {
 		}
 		cfg.Audit, cfg.Plan = 1, runner.Plan{Fixed: plan}
 	})
-	fails("rank 0: Audit is set, and the space has no bytes to sum", func(cfg *runner.Config[buffer]) {
+	fails("rank 0: the space has no bytes to sum, which Audit needs", func(cfg *runner.Config[buffer]) {
 		cfg.Audit, cfg.Spaces = 3, []memory.Space[buffer]{sealed{cfg.Spaces[0].(*kernels.Host)}}
 	})
 	r := &replicated{replicas: 1, ranks: 1, rule: schedule.BreadthFirstDescending, change: func(cfg *runner.Config[buffer]) { cfg.Audit = 1 }}

@@ -72,7 +72,7 @@ func (r *worker[T]) resolve(seeds []float32) error {
 		r.audit = newAudit(&r.calls.Placement)
 		r.audit.sums = make([]uint64, r.audit.sizes[r.calls.Rank])
 		if err = r.auditWeights(false); err != nil { // better now than in the first audited step
-			return fmt.Errorf("Audit is set, and the space has no bytes to sum: %w", err)
+			return fmt.Errorf("the space has no bytes to sum, which Audit needs: %w", err)
 		}
 	}
 	var poison func(T) error
