@@ -100,7 +100,7 @@ func Flags(set *flag.FlagSet) *Options {
 	set.StringVar(&o.TLS, "tls", o.TLS, "`folder` of certificates made by weir launch certs, for processes on several hosts")
 	set.BoolVar(&o.Insecure, "insecure", o.Insecure, "connect processes on several hosts without certificates: anyone who can reach the port and read the network can join")
 	set.BoolVar(&o.Sums, "sums", o.Sums, "compare the checksum of every tensor that a rank receives with that of what was sent, and likewise of gradients and weights that replicas read")
-	set.IntVar(&o.Audit, "audit", o.Audit, "in every `n`-th step compute a microbatch again, on all replicas, and compare the bits, and the weights of the replicas; 0: never")
+	set.IntVar(&o.Audit, "audit", o.Audit, "in every `n`-th step compute a microbatch again and compare the bits, and the weights of the replicas; 0: never")
 	set.StringVar(&o.Folder, "run", o.Folder, "`folder` for the memory log, the losses and the page; default: a new one in runs/")
 	set.StringVar(&o.Serve, "serve", o.Serve, "`address` at which to serve the page of the run during training; :8080 is reachable only from this host")
 	set.StringVar(&o.TensorBoard, "tensorboard", o.TensorBoard, "`folder` for event files of TensorBoard")
