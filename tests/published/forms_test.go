@@ -45,9 +45,9 @@ var forms = []form{
 	},
 	{
 		name: "depth-first", perRank: 1, source: "list scheduling with a depth-first tie-break",
-		lost: "(P-1)(F+B), that of 1F1B", lostOf: func(p, v float64) float64 { return (p - 1) * 3 },
+		lost: "(P-1)(F+B), as 1F1B", lostOf: func(p, v float64) float64 { return (p - 1) * 3 },
 		peak: "P", peakOf: func(p, v, m float64) float64 { return p },
-		rule: "A rank runs a ready backward first, else the forward of the highest ready stage, lowest microbatch first, with a cap on those in flight. With one stage per rank and cap P-r, this is 1F1B.",
+		rule: "A rank runs a ready backward first, else the forward of the highest ready stage, lowest microbatch first, with a cap on the microbatches in flight. With one stage per rank and cap P-r, this is 1F1B.",
 	},
 	{
 		name: "zb-h1", perRank: 1, source: "Zero Bubble Pipeline Parallelism; PyTorch's InterleavedZeroBubble with V = 1",
@@ -89,7 +89,7 @@ var forms = []form{
 		notes: "It loses time if F, I and W differ: simulate it with your own costs.",
 	},
 	{
-		name: "grouped-interleave", perRank: 2, source: "PipeOffload; the figure for P = 8 is that of its authors' generator",
+		name: "grouped-interleave", perRank: 2, source: "PipeOffload; the figure for P = 8 comes from its authors' generator",
 		lost: "7 at P = 8", lostOf: func(p, v float64) float64 { return p - 1 },
 		peak: "P with groups of P", peakOf: func(p, v, m float64) float64 { return p },
 		rule: "Groups of g microbatches go through a rank's stages, with W right after I; a smaller g takes less memory and more time.",
@@ -99,7 +99,7 @@ var forms = []form{
 		lost: "(P/2-1)(F&B + B - 3W)", lostOf: func(p, v float64) float64 { return (p/2 - 1) * 2 },
 		peak: "P+1", peakOf: func(p, v, m float64) float64 { return p + 1 },
 		rule:  "Two copies of the model, run through the ranks in opposite directions; a forward of one overlaps with a backward of the other.",
-		notes: "The copies take a batch's microbatches in turn, so gradients are sums of two sums: their last bits differ from those of other plans.",
+		notes: "The copies take a batch's microbatches in turn, so gradients are sums of two sums, and their last bits differ from the gradients of other plans.",
 	},
 	{
 		name: "dualpipev", perRank: 2, source: "DeepSeek, PyTorch's DualPipeV",
@@ -109,10 +109,10 @@ var forms = []form{
 	},
 	{
 		name: "seq1f1b", perRank: 1, source: "Seq1F1B",
-		lost: "(P-1)(F+B)/k, in sequences", lostOf: func(p, v float64) float64 { return (p - 1) * 3 },
-		peak: "(P-1+k)/k, in sequences", peakOf: func(p, v, m float64) float64 { return p + 1 },
+		lost: "(P-1)(F+B)/k, where F and B are the times of a whole sequence", lostOf: func(p, v float64) float64 { return (p - 1) * 3 },
+		peak: "(P-1+k)/k sequences", peakOf: func(p, v, m float64) float64 { return p + 1 },
 		rule:   "1F1B over slices of sequences: forwards of the k slices ascend, backwards descend. Each slice is a microbatch of the plan; the table uses k = 2 and counts slices.",
-		notes:  "The backward does not ascend, so the last bits of gradients differ from those of other plans.",
+		notes:  "The backward does not ascend, so the last bits of gradients differ from the gradients of other plans.",
 		params: func(int) (group, cap, slices int) { return 0, 0, 2 },
 	},
 }

@@ -294,6 +294,9 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 	// too, which the rank detects only later, it names the link.
 	hub := slices.ContainsFunc(j.fired, func(f JobFault) bool { return f.Kind == hushed && f.Rank == 0 })
 	unsaid := hub && slices.Contains(j.lost[1:], true)
+	// If the network heals just before a rank is lost, a connection for reads may already have been
+	// silent for too long: its last heartbeat came up to a second before the fault. Only the step fails.
+	late := fired(hushed, 0) && j.Heals > silence-2*time.Second
 	quiet := !slices.ContainsFunc(j.fired, func(f JobFault) bool { return f.Kind >= severs && f.Kind != drags })
 	for rank := range endings {
 		e := &endings[rank]
@@ -318,7 +321,7 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 		case j.lost[rank]: // it may return any error
 		case is && !j.lost[lost.Rank] && (!hub || j.Heals == 0): // rank 0 does not know that it is cut off, and may say so later
 			return true, fmt.Errorf("rank %d says that rank %d is lost, after %v: %w", rank, lost.Rank, j.fired, reason)
-		case !is && !unsaid && !fired(disconnects, 0) && (quiet || len(j.fired) == j.earlier):
+		case !is && !unsaid && !late && !fired(disconnects, 0) && (quiet || len(j.fired) == j.earlier):
 			return true, fmt.Errorf("rank %d has ended with %v (%v), after %v", rank, reason, e.panicked, j.fired)
 		default:
 			failed++

@@ -59,8 +59,8 @@ func TestJob(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// meet waits for all processes, so that none starts so late that it is asked to end
-			// first. gone waits for the end of a process.
-			job, out := shell(3, `gone() { while kill -0 $(cat "$0.$1") 2>/dev/null; do sleep 0.02; done; }; meet() { touch "$0/$1.$WEIR_RANK"; while [ $(ls "$0" | wc -l) -lt 3 ]; do sleep 0.02; done; }; `+test.script)
+			// first. gone waits for the end of a process, and until the job has surely noticed it.
+			job, out := shell(3, `gone() { while kill -0 $(cat "$0.$1") 2>/dev/null; do sleep 0.02; done; sleep 0.5; }; meet() { touch "$0/$1.$WEIR_RANK"; while [ $(ls "$0" | wc -l) -lt 3 ]; do sleep 0.02; done; }; `+test.script)
 			job.Command = append(job.Command, t.TempDir())
 			if strings.Contains(test.script, "sleep 1000") || strings.HasPrefix(name, "one hangs") {
 				job.Grace = 3 * time.Second // expires, because some do not end by themselves
