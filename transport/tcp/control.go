@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,6 +45,7 @@ const (
 	frameSum    = 4
 	maxExchange = 16 << 20 // the maximum number of bytes per rank in an exchange
 	beats       = 10       // number of heartbeats per Silence and per Stall
+	maxWrite    = 1 << 10  // the number of bytes that a slow connection must carry per Silence
 )
 
 // append appends the header of a frame and its data, each followed by its checksum. A rank that did not
@@ -223,12 +225,14 @@ func (p *peer) write(status func() transport.RankStatus) {
 			buffer = nil
 		}
 		buffer = f.append(buffer[:0])
-		err := p.conn.SetWriteDeadline(time.Now().Add(p.pauses.silence))
-		if err == nil {
-			_, err = p.conn.Write(buffer)
-		}
-		if err != nil {
-			return // the reading goroutine reports the reason
+		for part := range slices.Chunk(buffer, maxWrite) {
+			err := p.conn.SetWriteDeadline(time.Now().Add(p.pauses.silence))
+			if err == nil {
+				_, err = p.conn.Write(part)
+			}
+			if err != nil {
+				return // the reading goroutine reports the reason
+			}
 		}
 		if f.kind == bye {
 			return

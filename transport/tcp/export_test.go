@@ -30,6 +30,14 @@ func Ended(conn net.Conn) string {
 	return reason(err, time.Minute)
 }
 
+// WriteFrame writes a frame with a number of bytes of data and one that ends the connection, as an endpoint does.
+func WriteFrame(conn net.Conn, silence time.Duration, n int) {
+	p := &peer{conn: conn, pauses: &pauses{silence: silence}, beat: time.Hour, out: make(chan frame, 2)}
+	p.out <- frame{kind: exchange, data: make([]byte, n)}
+	p.out <- frame{kind: bye}
+	p.write(nil)
+}
+
 // Links returns the numbers of links that a rank has dialed and accepted.
 func (e *Endpoint[T]) Links() (outs, ins int) {
 	e.mu.Lock()
