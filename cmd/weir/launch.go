@@ -44,7 +44,11 @@ func (c *launchRunCmd) Run(s *streams) error {
 		return usage("launch -n %d: give 1 to %d processes", c.Processes, maxProcesses)
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, passedOn...)
+	for _, each := range passedOn {
+		if !signal.Ignored(each) { // as nohup makes SIGHUP
+			signal.Notify(signals, each)
+		}
+	}
 	defer signal.Stop(signals)
 	job := launch.Job{
 		Processes: c.Processes, Command: c.Command, Address: c.Address, Restarts: c.Restarts, Grace: c.Grace,

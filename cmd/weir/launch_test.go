@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,6 +30,11 @@ func TestLaunch(t *testing.T) {
 	require.Equal(t, 7, status)
 	require.Contains(t, errs.String(), "process 1 has failed: exit status 7")
 	require.Equal(t, misused, run([]string{"launch", "echo"}, strings.NewReader(""), &out, &errs))
+
+	// Under nohup, the end of the terminal does not end the job.
+	signal.Ignore(syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
+	require.Zero(t, run([]string{"launch", "-n", "1", "--", "sh", "-c", "kill -HUP $PPID; sleep 0.2"}, strings.NewReader(""), &out, &errs), errs.String())
 
 	folder := filepath.Join(t.TempDir(), "certs")
 	require.Zero(t, run([]string{"launch", "certs", folder}, strings.NewReader(""), &out, &errs))
