@@ -56,7 +56,7 @@ def input_gradients(roots: Sequence[GradientEdge], seeds: Sequence[Tensor], inpu
 def weight_gradients(carry: Carry) -> None:
     """Adds the gradients of the weights to their .grad, and empties the carry."""
     carry.groups.sort(key=lambda group: len(group.nodes) <= 1)  # those that retain the graph first
-    once = _GraphExecGroup()  # in which checkpoints compute again once, and not for each group
+    once = _GraphExecGroup()  # in which checkpoints compute again once, and not for each group, and no node may run twice
     while carry.groups:
         group = carry.groups.pop(0)
         edges = [(GradientEdge(node, i), g) for node in group.nodes for i, g in enumerate(carry.arrived.get(node, ())) if g is not None]
@@ -67,7 +67,7 @@ def weight_gradients(carry: Carry) -> None:
         shared = len(group.nodes) > 1
         hooks = [node.register_prehook(lambda _, arrived=carry.arrived[node]: arrived) for node in group.nodes if node in carry.arrived and shared]
         try:
-            with once:
+            with contextlib.nullcontext() if shared else once:
                 found = torch.autograd.grad([edge for edge, _ in edges], [GradientEdge(leaf, 0) for leaf in group.leaves],
                                             [g for _, g in edges], retain_graph=shared, allow_unused=True)
         finally:

@@ -276,11 +276,11 @@ func TestTraces(t *testing.T) {
 		out, _ := exec.Command(weir, "trace", "--json", filepath.Join(folder, name)).Output() // a finding is an error
 		var report struct {
 			Ranks, Stages, Microbatches int
-			Steps                       []int64
+			Makespans                   []int64
 			Refused                     string
 		}
 		require.NoError(t, json.Unmarshal(out, &report), name)
 		require.Empty(t, report.Refused, name)
-		require.Equal(t, []int{ranks, stages, 4, 2}, []int{report.Ranks, report.Stages, report.Microbatches, len(report.Steps)}, name)
+		require.Equal(t, []int{ranks, stages, 4, 2}, []int{report.Ranks, report.Stages, report.Microbatches, len(report.Makespans)}, name)
 	}
 }
