@@ -92,7 +92,7 @@ func TestMPI(t *testing.T) {
 
 // Replicas train in MPI processes to the bits of goroutines, at every level.
 func TestMPIReplicas(t *testing.T) {
-	requireReplicas(t, func(t *testing.T, processes int, flags ...string) (s summary) {
+	requireReplicas(t, arrangements(), func(t *testing.T, processes int, flags ...string) (s summary) {
 		p := mpiJob(t, processes, flags...)
 		require.NoError(t, p.Wait(), p.errs.String())
 		require.NoError(t, json.Unmarshal([]byte(p.out.String()), &s), p.out.String())
