@@ -516,8 +516,8 @@ func TestConvertsOldSchema(t *testing.T) {
 	require.Zero(t, status, stderr)
 }
 
-// TestChooseWithoutBytes uses costs without bytes, such as those of a trace. Memory is then counted in
-// microbatches, and a limit in bytes is refused.
+// TestChooseWithoutBytes uses costs that give no bytes, as weir trace writes them. weir choose then counts
+// memory in microbatches, and refuses a limit in bytes.
 func TestChooseWithoutBytes(t *testing.T) {
 	costs, best := filepath.Join(t.TempDir(), "costs.json"), filepath.Join(t.TempDir(), "best.json")
 	write := func(stage string) {

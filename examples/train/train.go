@@ -124,7 +124,7 @@ func (t *trainer) Stepped(ctx context.Context) (err error) {
 	return errors.Join(t.folder.Step(t.line), t.watch.Step(t.metrics, t.line, t.opts.steps, t.subtitle()), err)
 }
 
-// Statuses returns what the ranks are doing.
+// Statuses returns the status of each rank of this process.
 func (t *trainer) Statuses() []transport.RankStatus { return t.run.Statuses() }
 
 // Step trains on one step's microbatches and updates the weights.

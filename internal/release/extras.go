@@ -11,7 +11,7 @@ import (
 	"text/template"
 )
 
-// extras are the files that packages have beside the program.
+// extras holds the files that every package contains in addition to the program.
 type extras struct {
 	license, readme []byte
 	notices         []byte // the licenses of the modules that the program contains

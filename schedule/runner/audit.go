@@ -11,11 +11,12 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// In an audited step (Config.Audit) some replicas have one microbatch more, their first: it repeats the first
-// microbatch of one of the replicas, its author. What it records is discarded. Its gradients are the first
-// of the step, as are those of the author's own first microbatch, so that each time the accumulators hold
-// exactly the contribution of the microbatch. The next microbatch overwrites what the repetition has left in
-// them. Every rank makes digests of what it computes, and at step end compares those of all ranks.
+// In an audited step (Config.Audit) some replicas run an additional microbatch before all others. It repeats
+// the first microbatch of one of the replicas, its author. The step discards the losses that the repetition
+// records. The repetition adds the first gradients of the step to the accumulators, and so does the author's
+// own first microbatch: both times the accumulators hold exactly the contribution of this microbatch. The
+// next microbatch overwrites what the repetition has left in them. Every rank makes digests of its results,
+// and at step end compares the digests of all ranks.
 
 // repeat says which microbatch of a batch is computed again, and where.
 type repeat struct {

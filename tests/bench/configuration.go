@@ -50,8 +50,8 @@ func (c configuration) model(keep int64) transformer.Config {
 }
 
 // stepFlops returns the number of floating-point operations in the matrix products that a step needs: two
-// in the forward and four in the backward for each weight and token, and those of attention, for half of
-// all pairs of tokens.
+// in the forward and four in the backward for each weight and token, and the operations of attention, which
+// needs half of all pairs of tokens.
 func (c configuration) stepFlops() float64 {
 	weights := 12*c.Width*c.Width*c.Layers + c.Width*c.Vocabulary
 	pairs := c.Sequence * (c.Sequence + 1) / 2

@@ -159,7 +159,7 @@ type audit struct {
 	stage         int // of wrong, in the plan
 }
 
-// audited returns what an audit repeats in the current step, before any corruption.
+// audited returns the audit of the current step: the microbatch that it repeats. Nothing is corrupted yet.
 func (w *world) audited() audit {
 	a := audit{index: -1, wrong: -1}
 	if w.Audits == 0 || !w.training || (int(w.number)+1)%w.Audits != 0 {

@@ -34,8 +34,8 @@ type Fact struct {
 	Good, Bad          bool
 }
 
-// Panels are small figures of the same kind side by side, for example one for each rank. A panel
-// shows its title and its caption in one line. The legend is that of the first one.
+// Panels are small figures of the same kind side by side, for example one for each rank. Each
+// figure shows its title and its caption in one line. All share the legend of the first figure.
 type Panels struct {
 	Title, Caption string
 	Figures        []Figure

@@ -82,7 +82,8 @@ func readFrame(r io.Reader, most int) (f frame, err error) {
 	return f, err
 }
 
-// checkSum compares the checksum of a part of a frame with that of what was received.
+// checkSum computes the checksum of the received part of a frame, and compares it with the checksum that the
+// sender wrote after it.
 func checkSum(sum, received []byte) error {
 	if err := transport.Compare(transport.Sum(received), binary.LittleEndian.Uint32(sum)); err != nil {
 		return fmt.Errorf("%w: %w", ErrFrame, err)

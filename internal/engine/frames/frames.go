@@ -45,9 +45,9 @@ type Extent struct {
 	Wanted      []uint64       // the parts that this rank reads: see schedule.Plan.Wanted
 	EntryWindow int            // number of consecutive entries that are live, including look-ahead; the ring grows if there are more
 	Order       []int          // by batch index in the replica: the index in the global batch; nil for the order of Config.Replica
-	// Repeats is set if batch index 0 is an additional microbatch, before those of Order, which repeats the
-	// microbatch with the index Repeated in the global batch. Its forwards are Recompute passes, which record
-	// nothing; DiscardGradients discards its gradients.
+	// Repeats is set if batch index 0 is an additional microbatch, which comes before the microbatches of Order
+	// and repeats the one with the index Repeated in the global batch. Its forwards are Recompute passes, which
+	// record nothing; DiscardGradients discards its gradients.
 	Repeats  bool
 	Repeated int
 }

@@ -67,8 +67,8 @@ func TestPiecesPredict(t *testing.T) {
 	// The runtime keeps the gradient that the first stage gets, so that B adds to a copy of it. The output is
 	// still being sent.
 	require.EqualValues(t, 10*(100+4)+10*(70+8)+10*8+20, out.Ranks[0].Activations)
-	// I frees nothing of the last piece, of which 30 bytes a token are not for W, before it ends: in the layer before, all
-	// that is saved is there, beside the carry and the gradient of the layer's output.
+	// The last piece saves 30 bytes a token that W does not need, but I frees nothing before it ends. So while I runs the
+	// layer before, all saved bytes are alive, and so are the carry and the gradient of the layer's output.
 	out = predict("zb-h1", 2, 1)
 	require.EqualValues(t, 10*(100+40+4)-10*8+10*(60+30+8)+20, out.Ranks[1].Activations)
 }

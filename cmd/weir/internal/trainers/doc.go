@@ -1,2 +1,3 @@
-// Package trainers knows what trainers on PyTorch load, and where they place stages.
+// Package trainers describes the trainers that are built on PyTorch: which plan files each of them loads, and on
+// which rank it places each stage.
 package trainers
