@@ -3,7 +3,6 @@
 // and drops everything once, after its last use.
 //
 // [Links] proves a plan for links that hold a number of messages, [Plan] for links that hold any number,
-// and [ProveBytes] for links that hold bytes. They return an [*Error] with a [Fault] for each
-// mistake.
+// and [ProveBytes] for links that hold bytes. They return an [*Error] with a [Fault] for each mistake.
 // [Prove] also returns a [Proof], with what the links must hold.
 package check
