@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// ErrSum is returned if what a rank received has another checksum than what was sent.
+// ErrSum is returned if the data that a rank received has a different checksum from the data that was sent.
 var ErrSum = errors.New("transport: the checksum differs")
 
 const sumBytes = 4
@@ -19,8 +19,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Sum returns the CRC-32C of b.
 func Sum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// SumOf returns the CRC-32C of the bytes of a tensor, as its codec encodes them. Like Encode, it may be called on
-// any goroutine.
+// SumOf returns the CRC-32C of a tensor's bytes, as the codec encodes them. Like Codec.Encode, it may be called
+// on any goroutine.
 func SumOf[T any](codec Codec[T], h T) (uint32, error) {
 	w := summings.Get().(*summing)
 	defer w.release()
@@ -28,14 +28,15 @@ func SumOf[T any](codec Codec[T], h T) (uint32, error) {
 	return w.sum, err
 }
 
-// Summed returns a codec whose bytes of a tensor end with their checksum. Encode makes it from the sender's buffer,
-// and Decode compares it with that of the receiver's new buffer: neither depends on what lies between the two. If
-// they differ, Decode returns the handle and an error that wraps ErrSum.
+// Summed returns a codec that appends a checksum to the bytes of each tensor. Encode computes the checksum from the
+// sender's buffer, and Decode compares it with the checksum of the receiver's new buffer, so a change anywhere
+// between the two buffers is detected. If the checksums differ, Decode returns the handle and an error that wraps
+// ErrSum.
 func Summed[T any](codec Codec[T]) Codec[T] { return &summed[T]{Codec: codec} }
 
 type summed[T any] struct {
 	Codec[T]
-	sent [sumBytes]byte // of Decode
+	sent [sumBytes]byte // the checksum that Decode has read
 }
 
 func (s *summed[T]) Size(h T) int64 { return s.Codec.Size(h) + sumBytes }
@@ -70,7 +71,8 @@ func (s *summed[T]) Decode(r io.Reader, size int64) (T, error) {
 	return h, Compare(sum, binary.LittleEndian.Uint32(s.sent[:]))
 }
 
-// Compare returns an error that wraps ErrSum if the checksum of what was received is not that of what was sent.
+// Compare returns an error that wraps ErrSum if the checksum of the received data differs from the checksum of
+// the sent data.
 func Compare(received, sent uint32) error {
 	if received == sent {
 		return nil
@@ -78,7 +80,7 @@ func Compare(received, sent uint32) error {
 	return fmt.Errorf("%w: %08x where it was sent, %08x where it was received: a bit changed on the way, in the memory, the network or the driver of either rank", ErrSum, sent, received)
 }
 
-// summing is a writer that sums what it passes on to next, which may be nil.
+// summing is a writer that computes the checksum of the bytes that it passes on to next, which may be nil.
 type summing struct {
 	next   io.Writer
 	sum    uint32

@@ -56,7 +56,7 @@ type Transport[T any] interface {
 	Abort(cause error)
 }
 
-// MaxHello is the number of bytes of the largest hello (Transport.Begin) that transport/tcp accepts.
+// MaxHello is the maximum length, in bytes, of a hello that transport/tcp accepts in Begin.
 const MaxHello = 4 << 10
 
 // SameHello returns nil if the hellos of all ranks are equal, apart from empty ones. Otherwise its
@@ -76,8 +76,8 @@ func SameHello(hellos [][]byte) error {
 	return nil
 }
 
-// Codec is an optional ability of a Space, which transports between processes require: it converts
-// tensors to bytes and back. kernels.Host implements it.
+// Codec is an optional ability of a Space that converts tensors to bytes and back. Transports between processes
+// require it. kernels.Host implements it.
 type Codec[T any] interface {
 	// Size returns the number of bytes that Encode writes for h.
 	Size(h T) int64

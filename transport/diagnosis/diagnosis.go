@@ -11,7 +11,7 @@ import (
 // everyRank is the awaited rank of a rank that waits for all others.
 const everyRank = -1
 
-// silent is the age at which a heartbeat no longer shows what its rank is doing. Ranks send one
+// silent is the age at which a heartbeat no longer shows what its rank is doing. By default, ranks send one
 // every second.
 const silent = 2 * time.Second
 
@@ -23,14 +23,14 @@ type Diagnosis struct {
 	Places map[int]string // the progress of each rank, such as "step 9, has waited 5s"
 }
 
-// Wait states that a rank waits for another one.
+// Wait says that one rank waits for another.
 type Wait struct {
 	Rank, For int
 	In        string // the action in which the rank waits, and what it needs
 	Certain   bool   // whether the wait is longer than the age of the heartbeat that reported it
 }
 
-// Of diagnoses a job of these ranks.
+// Of diagnoses a job from the statuses of its ranks.
 func Of(ranks []transport.RankStatus) *Diagnosis {
 	d := &Diagnosis{Places: map[int]string{}}
 	byID := map[int]transport.RankStatus{}
@@ -75,7 +75,7 @@ func Of(ranks []transport.RankStatus) *Diagnosis {
 			}
 		}
 		text := s.Activity()
-		current := s.Age < silent && s.Age <= first.Since+first.Age // sent during the wait
+		current := s.Age < silent && s.Age <= first.Since+first.Age // the heartbeat was sent during the wait
 		if !current {
 			text = fmt.Sprintf("sent its last heartbeat %v ago: %s", s.Age.Round(time.Millisecond), text)
 		}

@@ -1,5 +1,5 @@
-// Package diagnosis finds the ranks that hold up a job, and says why: in a running job, from what each
-// rank is doing, and for readers of traces, from a graph of waits.
+// Package diagnosis finds the ranks that hold up a job, and says why.
 //
-// [Of] diagnoses a running job, [Judge] a [Graph].
+// [Of] diagnoses a running job from the statuses of its ranks. [Judge] is for readers of traces, which build a
+// [Graph] of waits.
 package diagnosis

@@ -17,9 +17,9 @@ func (g Graph) Add(rank, awaited int) {
 	}
 }
 
-// Ends returns the ranks that all others wait for, directly or through others: each rank that
-// waits for none, on its own, and each cycle of ranks that wait only for each other. These are the
-// strongly connected components without an edge to another component, found by Tarjan's algorithm.
+// Ends returns the groups of ranks at which chains of waits end: each rank that waits for no other, and each
+// cycle of ranks that wait only for each other. These are the strongly connected components without an edge to
+// another component, found by Tarjan's algorithm.
 func (g Graph) Ends() (ends [][]int) {
 	number, low := map[int]int{}, map[int]int{}
 	var stack []int

@@ -14,7 +14,7 @@ const maxReasons = 4
 // Reason says why ranks hold up a job.
 type Reason struct {
 	Ranks   []int  `json:"rank_list"`
-	Circle  bool   `json:"circle,omitempty"` // the ranks wait for each other
+	Circle  bool   `json:"circle,omitempty"` // whether the ranks wait for each other
 	Text    string `json:"text"`
 	Certain bool   `json:"certain"`
 }
@@ -44,9 +44,9 @@ func Judge(g Graph, reasons []Reason) Verdict {
 	return v
 }
 
-// Text says in two lines which ranks are to blame, and why. one and several are the predicates of one
-// or several ranks that wait for none, such as "stopped". place returns the progress of a rank, or "".
-// There must be a blamed rank.
+// Text says in two lines which ranks are to blame, and why. one and several are predicates, such as "stopped",
+// for one rank and for several ranks that wait for none. place returns the progress of a rank, or "". There
+// must be a blamed rank.
 func (v Verdict) Text(one, several string, place func(rank int) string) string {
 	var stopped []int
 	var who, why []string

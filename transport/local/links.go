@@ -26,8 +26,8 @@ type Config[T any] struct {
 	// buffer of class Transfer. Copy runs on rank to's goroutine. Rank from continues to run, but
 	// does not change or release h.
 	Copy func(from, to int, h T) (T, error)
-	// Sum returns the checksum of h, a handle of a rank. If it is set, every copy is compared with its original, and
-	// so is every range of exposed memory; a difference is an error that wraps transport.ErrSum.
+	// Sum returns the checksum of h, a handle of a rank. If Sum is set, every copy of a handle or of a range of
+	// exposed memory is compared with its original; a difference is an error that wraps transport.ErrSum.
 	Sum func(rank int, h T) (uint32, error)
 	// Stall is the time after which a step ends with a *transport.StallError, if a rank waits and no
 	// rank begins an action: 0 means five minutes, and a negative value no limit. A deadlock always
@@ -311,7 +311,7 @@ func (e *Endpoint[T]) copy(link *link[T], lent, to []T) (err error) {
 			return err
 		}
 		if l.comparable && any(to[i]) == any(h) && any(h) != any(*new(T)) {
-			to[i] = *new(T) // it belongs to the sender
+			to[i] = *new(T) // the handle belongs to the sender
 			return fmt.Errorf("%w: Topology.Copy returned the handle of rank %d: return a copy, of class Transfer, in the space of rank %d", ErrNoCopy, link.from, e.rank)
 		}
 		if l.cfg.Sum != nil {

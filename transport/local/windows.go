@@ -43,8 +43,8 @@ func (e *Endpoint[T]) Withdraw(ctx context.Context, tag transport.Tag, n int64) 
 	return wait.end(e.windows.Withdraw(ctx, tag, n, wait.begin))
 }
 
-// windowWait registers a call that may block with the watch for stalls. The call waits for rank from,
-// or for all ranks if from is -1. A call that does not wait allocates nothing.
+// windowWait registers a call with the stall watch while the call waits. The call waits for rank from, or for
+// all ranks if from is -1. A call that does not wait allocates nothing.
 type windowWait[T any] struct {
 	e     *Endpoint[T]
 	from  int

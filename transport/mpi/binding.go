@@ -7,7 +7,7 @@ package mpi
 #include <sched.h>
 #include <signal.h>
 
-#pragma GCC diagnostic ignored "-Wstringop-overflow" // MPICH's null statuses, to GCC
+#pragma GCC diagnostic ignored "-Wstringop-overflow" // GCC warns about MPICH's null statuses
 
 typedef struct {
 	int level, process, processes, tags;
@@ -24,7 +24,7 @@ static int start(world *w) {
 	if (!code) code = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	if (!code) code = MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found);
 	w->tags = found ? *most : 32767;
-	if (!code) code = MPI_Comm_dup(MPI_COMM_WORLD, &w->comm); // with its error handler
+	if (!code) code = MPI_Comm_dup(MPI_COMM_WORLD, &w->comm); // the copy has the same error handler
 	if (!code) code = MPI_Comm_rank(w->comm, &w->process);
 	if (!code) code = MPI_Comm_size(w->comm, &w->processes);
 	return code;
@@ -158,7 +158,7 @@ func (b *binding) poll() (done []C.int, a arrival, found bool, err error) {
 	if s := &b.event; s.found != 0 {
 		a, found = arrival{int(s.from), int(s.tag), int(s.size), s.message}, true
 	}
-	return b.done[:max(b.event.done, 0)], a, found, nil // MPI_UNDEFINED is negative
+	return b.done[:max(b.event.done, 0)], a, found, nil // done can be MPI_UNDEFINED, which is negative
 }
 
 // yield lets another thread run.

@@ -32,9 +32,9 @@
 //
 // # Failure
 //
-// MPI cannot continue a job that has lost a process, so its launcher ends the job. If a process has
-// not received pending messages within [Drain] after the end of a connection, the World fails: it no
-// longer calls MPI, so that MPI does not read or write the job's memory, and Close omits
-// MPI_Finalize. MPI_Finalize waits for all processes, also for one that has ended without it, so the World
-// fails as well if it does not return in time. Start leaves Go's signal handlers in place.
+// MPI cannot continue a job that has lost a process, so its launcher ends the job. If a process has not
+// received pending messages within [Drain] after the end of a connection, the World fails: it no longer calls
+// MPI, so that MPI does not read or write the job's memory, and Close omits MPI_Finalize. MPI_Finalize waits
+// for every process, even for one that has exited without calling it, so the World also fails if MPI_Finalize
+// does not return in time. Start leaves Go's signal handlers in place.
 package mpi

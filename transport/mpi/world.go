@@ -25,11 +25,11 @@ const (
 	Drain = 5 * time.Second
 )
 
-// Config defines how a process waits for MPI after the last event. For the duration Spin it polls
-// without pausing; 0 means 20 us. Then, for the duration Yield, it lets other threads run between
-// polls; 0 means 200 us. After that it sleeps for Sleep between polls; 0 means 1 ms. A negative
-// duration skips the phase. Finish is how long Close waits for the other processes to close their connections,
-// and ten times as long as it then waits for MPI to end; 0 means five minutes.
+// Config defines how a process waits for MPI after the last event. For the duration Spin it polls without
+// pausing; 0 means 20 us. Then, for the duration Yield, it lets other threads run between polls; 0 means 200
+// us. After that it sleeps for Sleep between polls; 0 means 1 ms. A negative duration skips the phase. Finish
+// is how long Close waits for the other processes to close their connections; 0 means five minutes. Close then
+// waits a tenth of Finish for MPI to end.
 type Config struct{ Spin, Yield, Sleep, Finish time.Duration }
 
 // World is this process's part of MPI_COMM_WORLD: a [tcp.Network] whose addresses have the form
@@ -127,10 +127,10 @@ func (w *World) Held() (bytes int64) {
 	return bytes
 }
 
-// Close closes the connections, waits until the other processes have closed theirs, and ends MPI, which
-// waits for them too. If the World has failed, or the others are not done within Config.Finish, Close returns
-// the error and leaves MPI as it is. The process should then exit with a status other than 0, so that the
-// launcher ends the other processes.
+// Close closes the connections, waits until the other processes have closed theirs, and ends MPI, which waits
+// for them too. If the World has failed, or the others are not done within Config.Finish, Close returns the
+// error and stops using MPI. The process should then exit with a status other than 0, so that the launcher ends
+// the other processes.
 func (w *World) Close() error {
 	late := time.AfterFunc(w.cfg.Finish, func() {
 		w.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
-// acceptor accepts connections for a rank. It limits the number of greetings that it reads at once,
+// acceptor accepts connections for a rank. It limits the number of greetings that it reads at the same time,
 // and passes on the connections that send the token.
 type acceptor struct {
 	cfg        *Config
@@ -31,7 +31,8 @@ type acceptor struct {
 	closed     bool
 }
 
-// An acceptor tries again after retry, and reports a shortage of resources that lasts.
+// An acceptor that cannot accept a connection tries again after retry, and reports the error if it has failed
+// for as long as shortage.
 const (
 	retry    = 10 * time.Millisecond
 	shortage = time.Second

@@ -22,7 +22,7 @@ const (
 	keyFile         = "job.key"
 )
 
-// everyRank is the name in the certificate, the same for all ranks, whatever their addresses.
+// everyRank is the name in the certificate that all ranks share, whatever their addresses are.
 const everyRank = "weir-rank"
 
 // WriteCerts creates a certificate that all ranks of a job share, valid for the given time. It writes

@@ -42,8 +42,8 @@ type Config struct {
 	// Join compares them and names the first difference.
 	Facts []Fact
 	// Sums adds a checksum to every message, to every range of exposed memory and to every exchange. The sender
-	// makes it from the bytes that it reads, and the receiver from the bytes that it has written; a difference
-	// ends the step with an error that wraps transport.ErrSum. All ranks must set it alike.
+	// computes it from the bytes that it reads, and the receiver from the bytes that it has written; a difference
+	// ends the step with an error that wraps transport.ErrSum. All ranks must use the same setting.
 	Sums bool
 	// Capacity is the number of messages that a link can hold between send and receipt: 0 means a
 	// rendezvous, and schedule.Unlimited means no limit.

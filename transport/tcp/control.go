@@ -48,8 +48,8 @@ const (
 	maxWrite    = 1 << 10  // the number of bytes that a slow connection must carry per Silence
 )
 
-// append appends the header of a frame and its data, each followed by its checksum. A rank that did not
-// understand a frame, and ignored it, could let others wait for its answer without end.
+// append appends the header of a frame and its data, each followed by its checksum. Without the checksums, a
+// rank could ignore a damaged frame, and others could wait forever for its answer.
 func (f *frame) append(b []byte) []byte {
 	begin := len(b)
 	b = append(b, byte(f.kind))
@@ -110,7 +110,7 @@ func (a timedConn) Read(p []byte) (int, error) {
 	}
 }
 
-// beating is a connection on which this side sends a beat of one byte at intervals while it is on.
+// beating is a connection on which this side sends a beat of one byte at regular intervals while on is set.
 type beating struct {
 	net.Conn
 	every time.Duration

@@ -32,9 +32,8 @@ func (c *Config) dial(ctx context.Context, address string) (net.Conn, error) {
 	return tls.Client(conn, c.TLS), nil
 }
 
-// dialLink dials a rank and opens a connection for a link or for reads of exposed memory. If the rank
-// drops the connection because it has too many handshakes at once, dialLink retries until the context
-// ends.
+// dialLink dials a rank and opens a connection for a link or for reads of exposed memory. If the rank drops the
+// connection because too many handshakes are in progress there, dialLink retries until the context ends.
 func (c *Config) dialLink(ctx context.Context, address string, purpose byte, o opening) (net.Conn, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		conn, err := c.dial(ctx, address)

@@ -49,11 +49,10 @@
 //     have arrived. Suppose that a rank ends the step before it has sent its bytes. It then sends
 //     abort, and sends no bytes in this epoch, because its calls return the cause. So the epoch is
 //     never closed, and no rank does the step.
-//   - Suppose that the context of a rank ends while the rank waits for the result. It sends cancel,
-//     after its bytes. If the hub still holds these bytes in an incomplete exchange, it aborts the
-//     epoch, which is then never closed. Otherwise the epoch is closed, and cancel has no effect. In
-//     both cases the rank waits for the frame that tells it which: it has done the step if and only
-//     if the epoch is closed.
+//   - Suppose that the context of a rank ends while the rank waits for the result. It sends cancel, after its
+//     bytes. If the hub still holds these bytes in an incomplete exchange, it aborts the epoch, which is then
+//     never closed. Otherwise the epoch is closed, and cancel has no effect. In both cases the rank waits for
+//     the frame that tells it which case applies: it has done the step if and only if the epoch is closed.
 //   - When the hub closes an epoch, it queues the result for every rank, before any later abort of
 //     the same epoch. A rank that waits looks first at whether the result has arrived, and then at
 //     the cause of an abort, so it returns the result in either case.

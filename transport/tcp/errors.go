@@ -15,8 +15,8 @@ var (
 	ErrRefused = errors.New("tcp: refused")
 	// ErrMissing is returned by Join if a rank did not join in time.
 	ErrMissing = errors.New("tcp: ranks are missing")
-	// ErrSilent is returned by a call that waits for a rank if nothing has arrived on the connection
-	// between the two ranks for Config.Silence, even if both reach rank 0.
+	// ErrSilent is returned by a call that waits for a rank if nothing has arrived on the connection between the
+	// two ranks for Config.Silence, even if both of them can reach rank 0.
 	ErrSilent = errors.New("tcp: a connection is silent")
 	// ErrFrame is returned for bytes that are not a frame of this protocol.
 	ErrFrame = errors.New("tcp: not a frame of this protocol")
@@ -47,8 +47,8 @@ func (e *LostError) Error() string {
 // LostRank returns Rank, for callers that do not import this package.
 func (e *LostError) LostRank() int { return e.Rank }
 
-// Elsewhere reports whether the cause is in another process: see launch.ExitStatus. It is not if the
-// others have lost this one, because it was suspended or because they did not hear from it.
+// Elsewhere reports whether the cause is in another process: see launch.ExitStatus. It returns false if the
+// other ranks have lost this process, because it was suspended or because they did not hear from it.
 func (e *LostError) Elsewhere() bool { return !e.own }
 
 // waitError describes the event for which a call was waiting when the job ended.
@@ -79,8 +79,8 @@ type cause struct {
 	Stall                   *transport.StallError // set if the hub found a stall
 }
 
-// RemoteError is an error of another process that aborted a step. Only its text is known, and whether
-// it was context.Canceled.
+// RemoteError is the error with which another process aborted a step. Only its text is known, and whether it
+// was context.Canceled.
 type RemoteError struct {
 	Rank     int
 	text     string

@@ -22,7 +22,7 @@ const (
 	maxHello      = 256 << 10
 	maxAnswer     = 16 << 20
 	handshake     = 10 * time.Second
-	maxHandshakes = 64 // at once; one more ends the oldest
+	maxHandshakes = 64 // in progress at the same time; one more ends the oldest
 
 	welcome = 'w'
 )

@@ -26,7 +26,7 @@ type hub struct {
 	lost     bool
 }
 
-// member is what the hub knows about a rank.
+// member holds what the hub knows about a rank.
 type member struct {
 	post     func(frame)
 	status   transport.RankStatus // as of the last heartbeat; Rank is -1 before the first one

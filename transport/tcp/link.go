@@ -18,10 +18,10 @@ import (
 // the system's socket.
 const LinkBuffer = 64 << 10
 
-// A message on a link is one byte, a header, the sizes of its tensors, and the codec's bytes of each
-// tensor. The receiver confirms every message with one byte. It answers an unexpected message with
-// another byte and the header of the expected message. Between these, both sides send beats, each of
-// one byte, so that a side that waits notices if the network between the two ranks fails.
+// A message on a link is one byte, a header, the sizes of its tensors, and the codec's bytes of each tensor.
+// The receiver confirms every message with one byte. It answers an unexpected message with another byte and the
+// header of the expected message. Between messages and confirmations, both sides send beats of one byte, so a
+// side that waits notices if the network between the two ranks fails.
 const (
 	messageHeader = 8 + 1 + 3*8 + 4
 	readBuffer    = 4 << 10

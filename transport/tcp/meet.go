@@ -185,7 +185,7 @@ func (c *Config) connectToHub(ctx context.Context, listen func(net.Conn) (string
 				break
 			}
 			stop()
-			_ = asked.Close() // what listens at rank 0's address is not rank 0 yet
+			_ = asked.Close() // the process that listens at rank 0's address is not rank 0 yet
 		}
 		select {
 		case <-meeting.Done():

@@ -146,8 +146,8 @@ func (e *Endpoint[T]) linkError(err error, w wait[T]) error {
 	return e.awaitCause(err, w)
 }
 
-// watch makes the end of the context end the current Recv. It does nothing if the context is the same
-// as in the last call, which is the case for most calls in a step.
+// watch makes the current Recv return when the context ends. It does nothing if the context is the same as in
+// the last call, which is the case for most calls in a step.
 func (e *Endpoint[T]) watch(ctx context.Context) {
 	done := ctx.Done()
 	if done == e.watched {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// pauses notices when this process has not run for a while, because it or its host was suspended. Such
-// a process has heard nothing from the other ranks, and may find that they have ended the job, but none
-// of them is the cause.
+// pauses notices when this process has not run for a while, because it or its host was suspended. Such a
+// process has heard nothing from the other ranks, which may have ended the job meanwhile, but none of them is
+// the cause.
 type pauses struct {
 	silence time.Duration
 
@@ -17,7 +17,7 @@ type pauses struct {
 	stopped bool
 	due     time.Time     // when the timer fires next
 	length  time.Duration // of the last pause
-	ended   time.Time     // when the last pause had ended
+	ended   time.Time     // when the end of the last pause was noticed
 }
 
 func newPauses(silence time.Duration) *pauses {
@@ -44,8 +44,8 @@ func (p *pauses) look(now time.Time) {
 	}
 }
 
-// last returns the length of a pause that has ended less than Config.Silence ago and that took more than
-// half of it, and 0 if there was none.
+// last returns the length of the last pause if it was longer than half of Config.Silence and ended less than
+// Config.Silence ago. Otherwise it returns 0.
 func (p *pauses) last() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,8 +63,8 @@ func (p *pauses) stop() {
 	p.timer.Stop()
 }
 
-// lost returns the rank that is lost and the reason, if the control connection to the rank at the other
-// end has ended with err: this rank itself, own, if its process has just been suspended.
+// lost is called when the control connection between rank own and rank other has ended with err. It returns the
+// rank that counts as lost, and the reason: own if its process has just been suspended, and other otherwise.
 func (p *pauses) lost(own, other int, err error) (rank int, why string) {
 	if pause := p.last(); pause > 0 {
 		return own, fmt.Sprintf("its process or its host was suspended for %v", pause.Round(100*time.Millisecond))

@@ -48,9 +48,8 @@ func (e *Endpoint[T]) Status() transport.RankStatus {
 	return s
 }
 
-// Statuses returns, on rank 0, the statuses of all ranks, with those of other ranks as of their
-// last heartbeats, and without ranks that have not yet sent one. On other ranks it returns only this
-// rank's status.
+// Statuses returns the statuses of the job's ranks. On rank 0 they include every other rank that has sent a
+// heartbeat, as of its last one. On other ranks Statuses returns only this rank's status.
 func (e *Endpoint[T]) Statuses() []transport.RankStatus {
 	all := []transport.RankStatus{e.Status()}
 	if e.hub == nil {

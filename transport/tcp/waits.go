@@ -53,8 +53,8 @@ func (e *Endpoint[T]) happened(w *wait[T]) bool {
 	return false
 }
 
-// endCause returns the error that ends a wait without its event, or nil. A step that all ranks have
-// begun, and an exchange that all ranks have received, count even if the step or the job has ended.
+// endCause returns the error that ends a wait without its event, or nil. A step that has begun and an exchange
+// whose result has arrived are successes even if the step or the job has ended since.
 func (e *Endpoint[T]) endCause(w *wait[T]) error {
 	switch {
 	case (w.reason == waitBegin || w.reason == waitWithdrawal || w.reason == waitAll) && e.happened(w):

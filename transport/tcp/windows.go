@@ -100,7 +100,7 @@ func (e *Endpoint[T]) endOf(step context.Context, w *wait[T]) error {
 	return cause
 }
 
-// keep keeps a connection for the next Get, unless the step has ended.
+// keep keeps a connection for the next Get, unless the step has ended, and reports whether it does.
 func (e *Endpoint[T]) keep(from int, conn net.Conn, epoch int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

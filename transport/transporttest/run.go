@@ -54,7 +54,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s (capacity %d%s): %s", f.Test, f.Capacity, where, f.Text)
 }
 
-// Run tests whether a transport fulfils its contract, in several subtests.
+// Run tests whether a transport fulfills its contract, in several subtests.
 func Run[T any](t *testing.T, subject Subject[T]) {
 	for _, test := range tests[T]() {
 		t.Run(test.name, func(t *testing.T) {
@@ -66,8 +66,8 @@ func Run[T any](t *testing.T, subject Subject[T]) {
 }
 
 // Check is Run without package testing: it returns the faults. To test that a call blocks, the suite waits
-// briefly and checks that the call has not returned. Therefore it never reports a fault of a correct
-// transport, but may miss a fault of a slow one.
+// briefly and checks that the call has not returned. Check therefore never reports a fault of a correct
+// transport, but it may miss a fault of a slow one.
 func Check[T any](subject Subject[T]) []Fault {
 	var faults []Fault
 	for _, test := range tests[T]() {

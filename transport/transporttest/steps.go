@@ -52,8 +52,8 @@ func (s *suite[T]) begins() {
 	})
 }
 
-// hellos makes each rank in turn begin a different step than the others. No rank may begin its step, and
-// the next step must work. A rank without a hello joins any step.
+// hellos makes each rank in turn begin a step that differs from that of the others. No rank may begin its step,
+// and the next step must work. A rank without a hello joins any step.
 func (s *suite[T]) hellos() {
 	if !s.link(3) {
 		return

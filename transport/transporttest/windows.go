@@ -64,7 +64,7 @@ func (r *rank[T]) get(from int, tag transport.Tag, offset, n, seed int) bool {
 	return true
 }
 
-// gets reads memory of several sizes on several goroutines at once, which begin before the memory
+// gets reads memory of several sizes on several goroutines at the same time. The reads begin before the memory
 // is exposed.
 func (s *suite[T]) gets() {
 	sizes := []int{0, 1, 4096, 1<<18 + 5}
@@ -167,8 +167,8 @@ func (s *suite[T]) outOfRange() {
 	})
 }
 
-// abortsReads aborts a step while a rank reads memory of another one: by the owner, by the reader,
-// and by a third rank.
+// abortsReads aborts a step while one rank reads the memory of another. The owner, the reader and a third rank
+// abort it in turn.
 func (s *suite[T]) abortsReads() {
 	cause := errors.New("planted cause")
 	const size = 1 << 18
@@ -280,8 +280,8 @@ func (s *suite[T]) cancelsReads() {
 	})
 }
 
-// losesReads kills a rank that exposes memory, while others read it or wait for it, or a rank that
-// reads, while the owner waits for its reads.
+// losesReads kills a rank that exposes memory while others read it or wait for it. It also kills a reader while
+// the owner waits for its reads.
 func (s *suite[T]) losesReads() {
 	if s.Kill == nil {
 		return

@@ -111,8 +111,8 @@ func (w *Windows) Close(cause error) {
 	w.notify()
 }
 
-// Drain waits until no rank is reading the memory. The step must have ended. Only the context's Turns
-// are used.
+// Drain waits until no rank is reading the memory. The step must have ended. It uses the context only for its
+// Turns.
 func (w *Windows) Drain(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -176,7 +176,7 @@ func (w *Windows) Read(ctx context.Context, step int64, tag transport.Tag, offse
 	}
 	x.readers++
 	w.readers++
-	w.served += n // counted first, because the reader may have all bytes, and report that, before use returns
+	w.served += n // counted first, because the reader may have received and reported all bytes before use returns
 	w.mu.Unlock()
 	err := use(x.b[offset : offset+n : offset+n])
 	w.mu.Lock()
@@ -191,8 +191,8 @@ func (w *Windows) Read(ctx context.Context, step int64, tag transport.Tag, offse
 	return err
 }
 
-// announce calls blocks without holding the lock, and sets it to nil. It reports whether blocks was
-// set, because the state may have changed during the call.
+// announce calls blocks without holding the lock, and sets it to nil. It reports whether it has called blocks,
+// because the state may have changed during the call.
 func (w *Windows) announce(blocks *func()) bool {
 	if *blocks == nil {
 		return false
