@@ -11,10 +11,9 @@ import (
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
-// Write replaces a file with the output of write, as Replace does, and follows a link to it. On
-// failure the old file remains. Write does not replace standard output given by name, nor
-// pipes, devices and other special files, but writes to them directly. Errors are those of
-// write, or of the system with the name of the file.
+// Write replaces a file with the output of write, as Replace does, and follows a link to it. On failure the old
+// file remains. Write does not replace standard output given by name, pipes, devices or other special files: it
+// writes to them directly. It returns the errors of write, and those of the system with the name of the file.
 func Write(path string, write func(io.Writer) error) error {
 	if file := Standard(path); file != nil {
 		return write(file)
@@ -99,7 +98,7 @@ func CheckFolder(path string) error {
 	if path == "" {
 		return nil
 	}
-	probe := path // if it does not exist, it can be created if a file can
+	probe := path // a missing folder can be created if a file can
 	switch info, err := os.Stat(path); {
 	case err == nil && !info.IsDir():
 		return fmt.Errorf("%s is not a folder: name one", path)

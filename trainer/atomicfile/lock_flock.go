@@ -12,8 +12,8 @@ import (
 // locked.
 const renamesOpen = true
 
-// nonblocking makes an open not wait for the other end of a pipe, and not follow a link that
-// has replaced a file.
+// nonblocking keeps an open from waiting for the other end of a pipe, and from following a link that has
+// replaced a file.
 const nonblocking = syscall.O_NONBLOCK | syscall.O_NOFOLLOW
 
 // errLocked is the error of lock if another process holds the lock.
@@ -25,8 +25,8 @@ func lock(f *os.File) error {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
-// copyOwner gives a file the owner and the group of another file, or only the group, as far as this
-// user may do that.
+// copyOwner gives a file the owner and the group of another file, or only the group, as far as this user is
+// allowed to.
 func copyOwner(f *os.File, old fs.FileInfo) {
 	is, ok := old.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -8,8 +8,7 @@ import (
 	"os"
 )
 
-// On these systems the standard library has no locks that end with a process, so that nothing
-// is swept.
+// On these systems the standard library has no locks that end with a process, so nothing is swept.
 const (
 	renamesOpen = false
 	nonblocking = 0

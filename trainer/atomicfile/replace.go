@@ -13,12 +13,11 @@ import (
 	"syscall"
 )
 
-// Replace replaces the file at path with the output of write. A reader of path, also after a
-// crash or a loss of power, finds the old file or the complete new one and never a part: the
-// bytes are written to a temporary file in the same directory, flushed to disk, and renamed
-// atomically; the directory is flushed too if the system can do that. If anything fails,
-// including an error or panic of write, the temporary file is removed and path is unchanged;
-// only if flushing the directory fails is the new file already in place.
+// Replace replaces the file at path with the output of write. A reader of path finds either the old file or the
+// complete new one, even after a crash or a loss of power: the bytes are written to a temporary file in the
+// same directory, flushed to disk, and renamed atomically; the directory is flushed too if the system can do
+// that. If anything fails, including an error or panic of write, the temporary file is removed and path is
+// unchanged. If only flushing the directory fails, the new file is already in place.
 //
 // The new file has the permissions of the old one, and its owner and group if the system allows
 // that; access lists and extended attributes are not kept. Replace first removes the temporary
@@ -122,8 +121,8 @@ func regular(path string) fs.FileInfo {
 	return nil
 }
 
-// tempParts returns the beginning and the end of the names of the temporary files of path. The
-// limit on names allows some 140 bytes in every file system.
+// tempParts returns the folder of the temporary files of path, and the beginning and the end of their names. It
+// cuts long names, because some file systems allow only about 140 bytes.
 func tempParts(path string) (dir, prefix, suffix string) {
 	dir, base := filepath.Dir(path), filepath.Base(path)
 	return dir, "." + strings.ToValidUTF8(base[:min(len(base), 80)], "") + ".weir-", ".tmp"

@@ -21,9 +21,9 @@ import (
 // Partial is the suffix of the name of an incomplete stream.
 const Partial = ".partial"
 
-// Stream is a file of lines that is written incrementally. Its name ends in Partial until it is
-// complete, so that a file with the final name is never half-written. If writing fails, the
-// lines written so far remain under that name, up to the last whole line.
+// Stream is a file of lines that is written incrementally. Its name ends in Partial until it is complete, so
+// that a file with the final name is never half-written. If writing fails, the lines written so far remain
+// under the partial name, up to the last whole line.
 type Stream struct {
 	path   string
 	file   *os.File
@@ -43,13 +43,13 @@ func NewStream(path string) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = lock(file) // SetAside then leaves it where it is; without locks, it cannot know
+	_ = lock(file) // so that SetAside does not move the file; without locks, SetAside cannot tell
 	return &Stream{path: path, file: file, buffer: bufio.NewWriterSize(file, 64<<10)}, nil
 }
 
-// SetAside moves the files of a folder whose names have one of the prefixes, such as those of a
-// killed writer, into a new folder in it: earlier-1, or the next free number. If there is none, it
-// does nothing. A stream that is still being written is an error.
+// SetAside moves the files of a folder whose names have one of the prefixes, such as those of a killed writer,
+// into a new subfolder: earlier-1, or the next free number. If there are no such files, it does nothing. A
+// stream that is still being written is an error.
 func SetAside(dir string, prefixes ...string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *Stream) Discard() error {
 	return removed(s.path + Partial)
 }
 
-// failed adds the location of the lines written before an error; nil stays nil.
+// failed adds to an error the location of the lines written before it. It returns nil for nil.
 func (s *Stream) failed(err error) error {
 	if err == nil {
 		return nil
@@ -166,8 +166,7 @@ func removed(path string) error {
 // ErrWriting is wrapped by the errors of files that could not be written.
 var ErrWriting = errors.New("writing")
 
-// Failed describes, for messages, the file that could not be written, and a remedy; nil stays
-// nil.
+// Failed adds to an error the name of the file that could not be written, and a remedy. It returns nil for nil.
 func Failed(path string, err error) error {
 	if err == nil {
 		return nil
@@ -187,8 +186,8 @@ func Emit(path string, stdout io.Writer, write func(io.Writer) error) error {
 	return Failed(path, Write(path, write))
 }
 
-// NewFolder creates a folder below parent whose name is a time, and returns its path. If a
-// folder with the same second exists, it appends a number.
+// NewFolder creates a folder in parent, named after the time now in seconds, and returns its path. If a folder
+// with this name exists, NewFolder appends a number.
 func NewFolder(parent string, now time.Time) (string, error) {
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return "", err

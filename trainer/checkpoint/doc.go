@@ -1,5 +1,5 @@
-// Package checkpoint stops and resumes runs: it stores on disk the state that the next step
-// needs. One process or several write a checkpoint, and a reader finds either the whole checkpoint or none.
+// Package checkpoint lets a run stop and resume: it stores on disk the state that the next step needs. One or
+// several processes write a checkpoint, and a reader finds either the whole checkpoint or none.
 //
 // A [Saver] writes the checkpoints of a run at intervals, and [Newest] opens the one to resume from.
 //

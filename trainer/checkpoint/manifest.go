@@ -149,7 +149,7 @@ func readManifest(folder string) (*manifest, error) {
 	return m, nil
 }
 
-// check returns an error for a manifest that Commit does not write.
+// check returns an error for a manifest that Commit would not write.
 func (m *manifest) check() error {
 	if m.Step < 0 {
 		return fmt.Errorf("the step is %d", m.Step)

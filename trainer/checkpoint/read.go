@@ -112,10 +112,10 @@ type shard struct {
 	err    error
 }
 
-// Open opens the latest checkpoint in a folder, or the checkpoint that path names. If no file
-// names the latest checkpoint, Open opens the last step's. It reads the manifest, and checks that
-// the shards exist and have the right sizes. A file in the safetensors format is a checkpoint of
-// step 0 with the file's metadata; its digest, if it has one, is verified at once.
+// Open opens the latest checkpoint in a folder, or the checkpoint that path names. If no file names the latest
+// checkpoint, Open opens the last step's. It reads the manifest, and checks that the shards exist and have the
+// right sizes. Open treats a file in the safetensors format as a checkpoint of step 0 with the file's metadata,
+// and immediately verifies its digest if it has one.
 func Open(path string) (*Checkpoint, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -181,10 +181,9 @@ func All(dir string) (paths []string, err error) {
 	return paths, nil
 }
 
-// Newest opens the newest undamaged checkpoint in a folder: the latest, or, if that is damaged,
-// the one before it, and so on. It verifies every shard. passed describes the damaged checkpoints
-// that it skipped; if all are damaged, err contains their errors. A path that is not such a
-// folder is opened as Open would.
+// Newest opens the newest undamaged checkpoint in a folder: the latest, or, if that is damaged, the one before
+// it, and so on. It verifies every shard. passed describes the damaged checkpoints that it skipped; if all are
+// damaged, err contains their errors. Newest opens any other path as Open does.
 func Newest(path string) (c *Checkpoint, passed, err error) {
 	all, err := All(path)
 	if err != nil || len(all) == 0 {
@@ -279,7 +278,7 @@ func (s *shard) open() (*safetensors.Reader, error) {
 	return s.file, s.err
 }
 
-// Tensors returns the tensors of the checkpoint, each whole, in the order of its shards.
+// Tensors describes the whole tensors of the checkpoint, in the order of its shards.
 func (c *Checkpoint) Tensors() []Tensor { return slices.Clone(c.tensors) }
 
 // Shards returns the number of files of the checkpoint.

@@ -36,8 +36,8 @@ func (s *Saver) Due(step int64) bool {
 	return s.Steps > 0 && step-s.step >= s.Steps || every > 0 && time.Since(s.at) >= every
 }
 
-// Save writes a checkpoint of one process and removes all but the last Keep. If it fails, the
-// earlier checkpoints remain, and the next one is due as if it had been written.
+// Save writes a checkpoint of one process and removes all but the last Keep. If it fails, the earlier
+// checkpoints remain, and the next one is due as if this one had been written.
 func (s *Saver) Save(state State, tensors ...safetensors.Tensor) error {
 	return s.SaveBy(state.Step, func() error { return Save(s.Dir, state, tensors...) })
 }

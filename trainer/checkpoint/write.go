@@ -29,16 +29,16 @@ func Save(dir string, state State, tensors ...safetensors.Tensor) error {
 	return err
 }
 
-// Discard removes a shard of a checkpoint that has failed, on the rank that wrote it, so that it
-// takes no space from the next checkpoint, and the folders if they are empty. No rank may write or
-// commit the checkpoint during the call or later. The shard stays if a manifest names it. The zero
-// Shard, which WriteShard returns with an error, has no file.
+// Discard removes this rank's shard of a failed checkpoint, so that it takes no space from the next one, and
+// removes the folders if they are empty. During the call and later, no rank may write or commit this attempt at
+// the checkpoint. The shard stays if a manifest names it. The zero Shard, which WriteShard returns with an
+// error, has no file.
 func Discard(dir string, step int64, shard Shard) {
 	folder := filepath.Join(dir, folderOf(step))
 	m, err := readManifest(folder)
 	named := err == nil && slices.ContainsFunc(m.Shards, func(s Shard) bool { return s.File == shard.File })
 	if shard.File != "" && !named && (err == nil || errors.Is(err, ErrNone)) {
-		_ = os.Remove(filepath.Join(folder, shard.File)) // one that stays does no harm, except to the space
+		_ = os.Remove(filepath.Join(folder, shard.File)) // a shard that stays only takes space
 	}
 	_, _ = os.Remove(folder), os.Remove(dir) // both stay if they are not empty
 }
@@ -58,8 +58,8 @@ func Whole(tensors ...safetensors.Tensor) []Piece {
 	return pieces
 }
 
-// Range returns a piece with count elements, at least one, of a tensor with the given shape,
-// starting at element first. They are loaded as safetensors.Load does.
+// Range returns a piece with count elements, at least one, of a tensor with the given shape, starting at
+// element first. load returns the values, as for safetensors.Load.
 func Range[T safetensors.Element](name string, shape []int, first, count int, load func() ([]T, error)) Piece {
 	of := Tensor{Name: name, Shape: shape, First: first, Count: count}
 	if n, ok := of.elements(); ok && first == 0 && count == n {
@@ -68,10 +68,9 @@ func Range[T safetensors.Element](name string, shape []int, first, count int, lo
 	return Piece{safetensors.Load(of.stored(), []int{count}, load), of}
 }
 
-// WriteShard writes a rank's part of a checkpoint, and returns its description for Commit; a
-// Shard is sent between processes as JSON. Ranks may write concurrently. The checkpoint does not
-// exist until Commit, which requires that the shards together contain every element of each
-// tensor exactly once.
+// WriteShard writes a rank's part of a checkpoint, and returns its description for Commit. A Shard can be sent
+// between processes as JSON. Ranks may write concurrently. The checkpoint does not exist until Commit, which
+// requires that the shards together contain every element of each tensor exactly once.
 func WriteShard(dir string, step int64, rank, ranks int, pieces ...Piece) (Shard, error) {
 	tensors, ranges := make([]safetensors.Tensor, len(pieces)), map[string]Tensor{}
 	for i, p := range pieces {

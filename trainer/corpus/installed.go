@@ -15,8 +15,8 @@ import (
 
 const maxSource = 4 << 20 // bytes of the standard library, if it replaces a text
 
-// Installed returns a text that is part of every Go installation: Newton's Opticks from its
-// test data, or if that is missing the source of the standard library.
+// Installed returns a text that is part of every Go installation: Newton's Opticks from its test data, or, if
+// that is missing, the source of the standard library.
 func Installed(ctx context.Context, most int) (*Text, error) {
 	root := goroot(ctx)
 	opticks := filepath.Join(root, "src", "testdata", "Isaac.Newton-Opticks.txt")

@@ -48,9 +48,9 @@ type Reader struct {
 	weights        []float32
 }
 
-// Read returns the tokens of windows, one after another, their labels, which are the tokens that follow
-// them, and the weights: 1, or 0 for the last token of the sequence, which has no label. All are valid
-// until the next call.
+// Read returns the tokens of the windows, one window after another. The label of a token is the token that
+// follows it, and its weight is 1. The last token of the sequence has no label, and the weight 0. The slices
+// are valid until the next call.
 func (r *Reader) Read(windows ...int) (tokens, labels []int32, weights []float32, err error) {
 	r.tokens, r.labels, r.weights = r.tokens[:0], r.labels[:0], r.weights[:0]
 	for _, i := range windows {

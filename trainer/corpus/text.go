@@ -151,8 +151,7 @@ func (t *Text) readFile(path string, most int, want Wanted) error {
 	return nil
 }
 
-// LooksLikeText reports whether the head of a file looks like text: no NUL, and few control
-// characters.
+// LooksLikeText reports whether the head of a file looks like text: it has no NUL, and few control characters.
 func LooksLikeText(_ string, head []byte) bool {
 	control := 0
 	for _, b := range head {

@@ -35,15 +35,15 @@ type Tokens struct {
 
 const (
 	headerBytes  = 256 * 4
-	tokensPiece  = 4 << 10 // bytes that are read at once
+	tokensPiece  = 4 << 10 // number of bytes read at a time
 	hashedPieces = 64      // number of pieces that SHA256 reads
 )
 
 // headers are the headers of llm.c, by the size of a token in bytes.
 var headers = map[int]struct{ magic, version uint32 }{2: {20240520, 1}, 4: {20240801, 7}}
 
-// OpenTokens maps a file with tokens of 2 or 4 bytes. It detects a header by its first bytes.
-// The caller closes it when no slice of it is in use.
+// OpenTokens maps a file with tokens of 2 or 4 bytes. It detects a header by its first bytes. The caller must
+// close the Tokens when none of its slices is in use.
 func OpenTokens(path string, width int) (*Tokens, error) {
 	header, known := headers[width]
 	if !known {
@@ -128,9 +128,9 @@ func (t *Tokens) ReadTokens(dst []int32, first int) error {
 	return nil
 }
 
-// read copies bytes from the mapping. If the file has become shorter, the system raises a
-// signal for a page that no longer exists, which becomes a panic of this goroutine, and returns
-// zeros in the rest of the last page, which read detects by the file's length.
+// read copies bytes from the mapping. If the file has become shorter, an access to a page that no longer exists
+// raises a signal, which becomes a panic of this goroutine. The rest of the last page reads as zeros, which
+// read detects by the file's length.
 func (t *Tokens) read(dst []byte, at int64) (err error) {
 	cut := func() error {
 		return fmt.Errorf("corpus: %s: %w: it ends before byte %d, but had %d bytes when it was opened: do not write to a file while it is read",

@@ -53,9 +53,9 @@ func draw(n int, keys ...uint64) int {
 	return int(high)
 }
 
-// Documents are the windows of a training step over whole documents, each drawn by seed, step and number
-// alone (L9). A document that is longer than a limit is cut into pieces. The last token of a document is
-// in no window, because it has no next one.
+// Documents are the windows of a training step over whole documents, each drawn by seed, step and number alone
+// (L9). A document that is longer than a limit is cut into pieces. The last token of a document is in no
+// window, because no token follows it.
 type Documents struct {
 	Seed   uint64
 	Step   int64
@@ -84,8 +84,8 @@ func (d *Documents) Window(i int) (begin, end int) {
 	return p[0], p[1]
 }
 
-// Tiled are adjacent windows of one length over a text, with a shorter last one. If there are
-// more than Most, it uses Most of them, evenly spread.
+// Tiled are adjacent windows of equal length over a text; the last one may be shorter. If there are more than
+// Most windows, Tiled uses Most of them, evenly spread.
 type Tiled struct {
 	Size   int // of the text, in bytes or tokens
 	Length int

@@ -34,7 +34,7 @@ func newMeter[T any](stage stages.Stage[T], space memory.Space[T]) (*meter[T], s
 	quantizer, _ := stages.As[stages.Quantizer[T]](stage)
 	m := &meter[T]{Stage: stage, quantizer: quantizer, space: space, took: map[schedule.Kind][]time.Duration{}}
 	if stage == nil {
-		return m, nil // which a runner rejects
+		return m, nil // the runner rejects a nil stage
 	}
 	if split, ok := stage.(stages.SplitBackward[T]); ok {
 		return m, &splitMeter[T]{m, split}

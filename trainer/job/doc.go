@@ -7,10 +7,10 @@
 // ([Watch]). A trainer adds its own flags to the same set, calls [Options.Parse] and then
 // [Options.Validate], which reads the files that the flags name and checks the plan.
 //
-// [Session.Run] then runs the trainer, a [Trainer], in the right order: it resumes from the last
-// checkpoint, meets the other processes, trains, writes checkpoints, and ends the run in all processes,
-// with everything written after an interrupt. The same command then continues the run. The following
-// functions are for trainers that need another order.
+// [Session.Run] then runs a [Trainer]: it resumes from the last checkpoint, meets the other processes, trains,
+// writes checkpoints, and ends the run in all processes. After an interrupt, it writes everything before it
+// ends the run. The same command then continues the run. The following functions are for trainers that need
+// another order.
 //
 // [Options.Meet] returns this process's part of the job, a [Process], or nil if it is the only
 // process: in that case, all ranks are goroutines, and the methods of the nil Process support this.

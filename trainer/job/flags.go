@@ -26,7 +26,7 @@ type Options struct {
 	Ranks        int
 	Replicas     int // number of replicas of the pipeline
 	Shard        int // level of runner.Replicas.Shard
-	Gathered     int // number of stages whose weights are gathered at once; 0 for the runner's default
+	Gathered     int // number of stages whose weights are gathered at the same time; 0 for the runner's default
 	Stages       int // 0 for the plan's usual number
 	Microbatches int // total over all replicas
 	Group        int // 0: the plan's own
@@ -48,8 +48,8 @@ type Options struct {
 	Launcher  string // "none" ignores the environment
 	TLS       string // folder of certificates
 	Insecure  bool
-	Sums      bool // of every message
-	Audit     int  // every how many steps a microbatch is computed again; 0 for never
+	Sums      bool // whether every message has a checksum
+	Audit     int  // number of steps between two in which a microbatch is computed again; 0 for never
 
 	Folder      string // folder of the run; "" for a new one
 	Serve       string // address of the live page

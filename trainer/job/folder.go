@@ -24,9 +24,9 @@ type Folder struct {
 	made   bool   // whether this run created it
 }
 
-// OpenFolder creates the folder of -run, or a new one under runs/ named after now, and opens its
-// files. If the run resumes itself, because -resume and -checkpoint are one folder, the files of its
-// earlier attempts are moved into folders in the folder of -run.
+// OpenFolder creates the folder of -run, or a new one under runs/ named after now, and opens its files. If the
+// run resumes itself, because -resume and -checkpoint name the same folder, the files of its earlier attempts
+// are moved into folders in the folder of -run.
 func (o *Options) OpenFolder(now time.Time) (f *Folder, err error) {
 	f = &Folder{Path: o.Folder, made: true}
 	if f.Path == "" {
@@ -109,8 +109,7 @@ func (f *Folder) endLine(s metrics.Score) error {
 // decimal formats a float32 as the shortest decimal that represents it exactly.
 func decimal(x float64) string { return strconv.FormatFloat(x, 'g', -1, 32) }
 
-// Finish completes all files and writes the page. If nothing could be written, it removes the
-// folder.
+// Finish completes all files and writes the page. If an error leaves the folder empty, Finish removes it.
 func (f *Folder) Finish(page func(io.Writer) error) error {
 	err := errors.Join(f.Memory.Finish(), f.Losses.Finish(), atomicfile.Failed(f.Page, atomicfile.Write(f.Page, page)))
 	if err != nil {

@@ -135,8 +135,8 @@ func (w *Process) JoinActions(run *metrics.Recorder) error {
 	})
 }
 
-// WaitsTable returns a table of how long ranks waited for each other. It is set by JoinActions,
-// and empty if there is only one process.
+// WaitsTable returns a table of how long ranks waited for each other. JoinActions collects the times. The table
+// is empty if there is only one process.
 func (w *Process) WaitsTable() report.Table {
 	table := report.Table{Title: "Waits by link", Head: []string{"rank", "for rank", "in all"}}
 	if w == nil {

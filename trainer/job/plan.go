@@ -148,7 +148,7 @@ func (o *Options) RunnerOffload() runner.Offload {
 // the tensors that the stages read and keep, and proves their lifetimes too. Package trainer/metrics
 // simulates the runner's plan.
 func (o *Options) prove() error {
-	counts := []int{(o.Microbatches + o.Replicas - 1) / o.Replicas} // the most microbatches of a replica
+	counts := []int{(o.Microbatches + o.Replicas - 1) / o.Replicas} // the largest number of microbatches of a replica
 	if o.Audit > 0 {
 		counts = append(counts, o.Microbatches/o.Replicas+1) // with the one that is computed again
 	}
@@ -184,7 +184,7 @@ func (o *Options) prove() error {
 	return nil
 }
 
-// proveFor makes and proves the plan of a number of microbatches of a replica.
+// proveFor makes and proves the plan for a replica's number of microbatches.
 func (o *Options) proveFor(microbatches int) error {
 	plan, err := o.Rule(schedule.Params{
 		Placement: o.Placement, Microbatches: microbatches, Group: o.Group, Cap: o.Cap, Slices: o.Slices,

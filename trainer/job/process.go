@@ -145,8 +145,7 @@ func (w *Process) startMPI(ctx context.Context) (err error) {
 	return nil
 }
 
-// Leads reports whether this process writes the run's outputs: the first process does, and so
-// does the only one.
+// Leads reports whether this process writes the run's outputs, which is the task of the first process.
 func (w *Process) Leads() bool { return w == nil || w.process == 0 }
 
 // Has reports whether this process has a rank.
@@ -281,7 +280,7 @@ func (w *Process) share(ctx context.Context, err error) error {
 	return cmp.Or(err, fault)
 }
 
-// Agree sends the leader's decision to all processes.
+// Agree returns the leader's decision in all processes. say is the decision if this process leads.
 func (w *Process) Agree(ctx context.Context, say bool) (bool, error) {
 	if w == nil {
 		return say, nil

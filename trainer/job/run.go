@@ -16,9 +16,9 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// Trainer is the part of a training program that Run does not know. Run calls the methods in the
-// order in which they are listed, the three from Step on once for each step. In a job of several
-// processes, each of them makes the same calls.
+// Trainer is the part of a training program that depends on the model. Run calls the methods in the order in
+// which they are listed: Step and Stepped once for each step, and State for each checkpoint. In a job of
+// several processes, each of them makes the same calls.
 type Trainer interface {
 	// Check checks the flags, which the checkpoint may have set, and calls Options.Validate.
 	Check(ctx context.Context) error
@@ -55,8 +55,8 @@ type Trainer interface {
 type Session struct {
 	// Set before Run. Options, Deciding, Steps and Say are required.
 	*Options
-	// Deciding lists the flags that the weights depend on, and Free those of them that may change when
-	// a run is resumed. Flags that a checkpoint lacks have their values in Older. See OpenCheckpoint.
+	// Deciding lists the flags that the weights depend on, and Free those of them that may change when a run is
+	// resumed. Older holds the values of flags that a checkpoint lacks. See OpenCheckpoint.
 	Deciding, Free []string
 	Older          map[string]string
 	Steps          *int              // the number of steps of the whole run
@@ -74,9 +74,9 @@ type Session struct {
 	saved   int // the step of the last checkpoint in the folder of -checkpoint, or -1
 }
 
-// Run trains: it resumes from the last checkpoint, meets the other processes, runs the steps, writes
-// the checkpoints that are due, and ends the run in the same way in all processes, after an interrupt
-// with everything written. The caller closes its runner, model and devices afterwards, and exits with
+// Run trains: it resumes from the last checkpoint, meets the other processes, runs the steps, writes the
+// checkpoints that are due, and ends the run in the same way in all processes. After an interrupt, it writes
+// everything before it ends the run. The caller closes its runner, model and devices afterwards, and exits with
 // ExitStatus.
 func (s *Session) Run(ctx context.Context, t Trainer) (err error) {
 	s.trainer, s.saved = t, -1
@@ -97,8 +97,8 @@ func (s *Session) Run(ctx context.Context, t Trainer) (err error) {
 	return s.finish(ctx, s.train(ctx))
 }
 
-// Unprepared returns the error of a program that err, unless it is nil, has ended before anything was written.
-// If ctx is done, the result wraps ErrInterrupted, and also err unless that is the error of ctx.
+// Unprepared returns the error of a program that has ended with err before anything was written, or nil if err
+// is nil. If ctx is done, the result wraps ErrInterrupted, and also err unless err is the error of ctx.
 func Unprepared(ctx context.Context, err error) error {
 	switch {
 	case err == nil || ctx.Err() == nil:
@@ -156,7 +156,7 @@ func (s *Session) facts() []tcp.Fact {
 		tcp.Fact{Name: "the step that the run begins with", Value: fmt.Sprint(s.Done)})
 }
 
-// resume sets the number of steps that a checkpoint's weights have been trained for.
+// resume makes the run begin after the steps that a checkpoint's weights have been trained for.
 func (s *Session) resume(c *checkpoint.Checkpoint) error {
 	if s.Opened != nil {
 		if err := s.Opened(c); err != nil {
@@ -211,8 +211,8 @@ func (s *Session) save() error {
 	return err
 }
 
-// finish ends the run in all processes: it writes the last checkpoint and the results, also of a run
-// that was interrupted or has failed, and returns the reason of the end.
+// finish ends the run in all processes, and returns the reason for the end. It writes the results, even of a
+// run that was interrupted or has failed, and the last checkpoint if the weights are valid.
 func (s *Session) finish(ctx context.Context, err error) error {
 	err = s.Process.AgreeOnEnd(ctx, s.Done, err)
 	interrupted := errors.Is(err, ErrInterrupted)
@@ -222,7 +222,7 @@ func (s *Session) finish(ctx context.Context, err error) error {
 		fault = s.save()
 	}
 	ended := s.trainer.End(err, s.saved == s.Done)
-	fault = cmp.Or(fault, s.Process.share(context.Background(), ended)) // no process calls results written that are not
+	fault = cmp.Or(fault, s.Process.share(context.Background(), ended)) // if one process cannot write, none reports success
 	switch {
 	case err != nil && !interrupted:
 		return err

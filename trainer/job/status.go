@@ -43,6 +43,6 @@ func (w *Process) Answer(status func() launch.Status, say func(line string)) (st
 	}
 	return func() {
 		unsignal()
-		_ = server.Close() // It was only read.
+		_ = server.Close() // no output depends on it
 	}
 }

@@ -24,7 +24,7 @@ func socketFolder() string {
 
 const (
 	jobPrefix  = "weir-job-"
-	launchName = "launch" // the socket of the process that made a folder, which listens as long as it lives
+	launchName = "launch" // the socket at which the process that made a folder listens as long as it lives
 )
 
 // Folder creates a folder for the files of this process, such as the sockets of a job, and removes
@@ -48,7 +48,7 @@ func Folder() (folder string, remove func(), err error) {
 	}, nil
 }
 
-// removeLeft removes what this user's killed processes left: folders and status sockets.
+// removeLeft removes the folders and status sockets that this user's killed processes have left behind.
 func removeLeft() {
 	folders, _ := filepath.Glob(filepath.Join(socketFolder(), jobPrefix+"*")) // the pattern is valid unless TMPDIR is unusual
 	for _, folder := range folders {

@@ -31,11 +31,10 @@ const (
 	Elsewhere = 3
 )
 
-// ExitStatus returns the status with which a process of a job should end, so that its launcher
-// can find the process that failed: 0 without an error, Interrupted if the error is
-// context.Canceled, Elsewhere if another process is the cause, and otherwise 1. The cause is
-// another process if an error in the tree has a method Elsewhere() bool that returns true, such
-// as the errors of transport/tcp.
+// ExitStatus returns the status with which a process of a job should end, so that its launcher can find the
+// process that failed: 0 without an error, Interrupted if the error is context.Canceled, Elsewhere if another
+// process is the cause, and otherwise 1. Another process is the cause if err wraps an error whose method
+// Elsewhere() bool returns true, such as some errors of transport/tcp.
 func ExitStatus(err error) int {
 	var remote interface{ Elsewhere() bool }
 	switch {
@@ -59,8 +58,8 @@ type Job struct {
 	// Restarts is the number of times that the job is restarted after a failure. The command
 	// must resume from its last checkpoint on its own.
 	Restarts int
-	// Grace is how long the other processes have to end after a process has failed before they
-	// are asked to, and how long they then have before they are killed; 0 means 15 seconds.
+	// Grace is how long the other processes may run after a process has failed until they are asked to end, and
+	// how long they may then run until they are killed; 0 means 15 seconds.
 	Grace time.Duration
 	// Stdout and Stderr receive the output of the processes, line by line, each prefixed by the
 	// process number.
@@ -80,10 +79,10 @@ type exit struct {
 	killed  bool // by this package
 }
 
-// Run runs the job until it ends and returns its exit status: 0, or the status of the process
-// that failed first, which is 128 plus the signal if a signal ended it. The error describes the
-// failure, or says that the job was interrupted, or why it was not started. The children of a failed process
-// are killed with it, if the system has process groups.
+// Run runs the job until it ends and returns its exit status: 0, or the status of the process that caused the
+// failure, which is 128 plus the signal's number if a signal ended it. The error describes the failure, or says
+// that the job was interrupted, or why it was not started. The children of a failed process are killed with it,
+// if the system has process groups.
 func (j *Job) Run(ctx context.Context) (status int, err error) {
 	if j.Processes < 1 || len(j.Command) == 0 {
 		return 1, fmt.Errorf("launch: %d processes of the command %q", j.Processes, j.Command)

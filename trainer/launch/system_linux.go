@@ -11,7 +11,7 @@ func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// lockThread locks the thread that starts the processes, because they end with it.
+// lockThread locks the thread that starts the processes, because the system ends them when this thread ends.
 func lockThread() (unlock func()) {
 	runtime.LockOSThread()
 	return runtime.UnlockOSThread

@@ -1,8 +1,8 @@
 // Package live serves the page of a run to browsers during training.
 //
-// [Listen] returns a [Server], which has one page that can only be read. The trainer offers to write it
-// after every step ([Server.Update]); the page is written only if a browser has requested it since the
-// last time, so that an unused page costs one atomic load per step.
+// [Listen] returns a [Server], which serves one read-only page. The trainer calls [Server.Update] after every
+// step. Update writes the page only if a browser has requested it since the last update, so an unused page
+// costs one atomic operation per step.
 //
 // A server that listens on loopback answers only requests whose Host is loopback too, so that no
 // web page can read it through a name that resolves to this machine. On other addresses the Host

@@ -17,7 +17,7 @@ import (
 
 const (
 	refreshSeconds = "3"      // interval at which a browser reloads
-	connections    = 32       // at once; one more ends the oldest
+	connections    = 32       // at the same time; one more ends the oldest
 	headerBytes    = 16 << 10 // maximum of a request
 )
 

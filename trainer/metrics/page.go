@@ -16,8 +16,8 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Page returns the page of the run so far: what weir mem log shows of its memory log, the live bytes at
-// each of the last actions, and the losses. The caller sets the page's title, and may add to the page.
+// Page returns the page of the run so far: its memory log as weir mem log shows it, the live bytes at each of
+// the last actions, and the losses. The caller sets the page's title, and may add to the page.
 func (r *Recorder) Page() *report.Page {
 	s := r.Summary()
 	p := &report.Page{Alert: r.alert(), Timeline: r.timeline()}

@@ -37,7 +37,7 @@ type Config struct {
 	Spaces []Space // by rank; whatever is live at Begin is the model
 	Stages [][]int // by rank: the numbers of the rank's stages
 	Log    io.Writer
-	Every  int // Log gets one out of every so many records (memlog.Log.Every); 0 and 1 mean all
+	Every  int // Log gets one of this many records (memlog.Log.Every); 0 and 1 mean all
 	First  int // number of steps that the weights have already been trained for
 
 	// Plan is the memory plan of a step; nil if memory is not planned.
@@ -67,13 +67,13 @@ type Recorder struct {
 	training bool        // whether a training step is running: the log excludes evaluations
 	log      *memlog.Log // of all ranks
 	mu       sync.Mutex
-	memory   memreport.Log // what log gets, without thinning; guarded by mu during a step
+	memory   memreport.Log // the records of log, without thinning; guarded by mu during a step
 	failed   failures
 	failure  error // why the run failed
 
 	train, heldout *report.Envelope // losses over steps
 	losses         [2]float64       // the first and the last
-	scores         [2]Score         // likewise
+	scores         [2]Score         // the first and the last
 	steps          int
 	audited        int // steps
 	last           *runner.Result
@@ -148,7 +148,7 @@ func (r *Recorder) microbatch(sample *memory.Sample) {
 	r.log.Sample(sample)
 }
 
-// add adds a record to those of the page. The page shows only the first memreport.MaxRanks ranks.
+// add adds a record to the memory log of the page. The page shows only the first memreport.MaxRanks ranks.
 func (r *Recorder) add(record *memlog.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

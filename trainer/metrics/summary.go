@@ -35,10 +35,9 @@ type Summary struct {
 	Seconds         float64 `json:"seconds"`               // time spent in training steps
 	PeakBytes       int64   `json:"peak_bytes"`            // the maximum of all ranks
 	LiveBytes       int64   `json:"live_bytes_after_step"` // the maximum of all ranks
-	// PlannedBytes is the reservation for a step on the rank that needs most, without the model.
-	// BoundBytes is its lower bound, and Gap is the relative difference. PlannedPeakByClass holds
-	// the live bytes on that rank at the planned peak. All four are null if memory was not
-	// planned.
+	// PlannedBytes is the reservation for a step on the rank that needs the most, without the model. BoundBytes is
+	// its lower bound, and Gap is the relative difference. PlannedPeakByClass holds the live bytes on that rank at
+	// the planned peak. All four are null if memory was not planned.
 	PlannedBytes       *int64           `json:"planned_bytes"`
 	BoundBytes         *int64           `json:"bound_bytes"`
 	Gap                *float64         `json:"gap"`
@@ -171,7 +170,7 @@ func (r *Recorder) Summary() Summary {
 	return s
 }
 
-// planned adds the figures of the memory plan for the rank that needs most.
+// planned adds the figures of the memory plan for the rank that needs the most.
 func (r *Recorder) planned(s *Summary) {
 	if r.Plan == nil {
 		return

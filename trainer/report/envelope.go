@@ -37,9 +37,9 @@ func (b Bucket) Minus(y float64) Bucket {
 // Point returns a bucket that contains a single point.
 func Point(x, y float64) Bucket { return Bucket{First: x, Last: x, Min: y, Max: y, Sum: y, Count: 1} }
 
-// Envelope keeps any number of points in a fixed number of buckets. Each point has its own bucket
-// as long as they fit; after that, neighbours are repeatedly merged in pairs. Points whose y is
-// not finite are ignored. The zero Envelope keeps nothing.
+// Envelope keeps any number of points in a fixed number of buckets. Each point has its own bucket as long as
+// all points fit; after that, neighbours are repeatedly merged in pairs. Points whose y is not finite are
+// ignored. The zero Envelope keeps nothing.
 type Envelope struct {
 	buckets []Bucket
 	stride  int // points per bucket

@@ -95,7 +95,7 @@ type Figure struct {
 	Low bool
 }
 
-// named reports whether a series has its name at its end.
+// named reports whether the name of a series is written at its end.
 func (f *Figure) named(s *Series) bool {
 	return f.Direct && s.Name != "" && (s.Mark == Line || s.Mark == Dash)
 }
@@ -162,8 +162,8 @@ func (f *Figure) sentence() string {
 	return text + "."
 }
 
-// bottoms returns, for each series, the lower ends of its bars or areas: it is stacked on the
-// previous series of its kind.
+// bottoms returns, for each series, the lower ends of its bars or areas, which are stacked on those of the
+// previous series with the same mark.
 func (f *Figure) bottoms() [][]float64 {
 	bottoms, tops := make([][]float64, len(f.Series)), map[Mark][]float64{}
 	for i := range f.Series {

@@ -114,7 +114,7 @@ func (d *drawing) grid() {
 }
 
 // letterWidth is the maximum mean width of a letter in a label; barLetterWidth is the same for a letter under a
-// bar.
+// bar. Both are in the SVG's coordinates.
 const letterWidth, barLetterWidth = 6.9, 7.4
 
 // barNames writes the names of bars and of groups of bars underneath them.

@@ -123,7 +123,7 @@ func Read[T Element](r *Reader, name string, dst []T) error {
 	return ReadRange(r, name, 0, dst)
 }
 
-// ReadRange is Read for the elements of a tensor that fill dst, from element first on.
+// ReadRange reads len(dst) elements of a tensor into dst, from element first on. Its errors are those of Read.
 func ReadRange[T Element](r *Reader, name string, first int, dst []T) error {
 	t, err := r.Info(name)
 	if err != nil {

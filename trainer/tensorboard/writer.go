@@ -31,13 +31,13 @@ type Scalar struct {
 	Value float64 // written as a float32, which may be NaN or infinite
 }
 
-// Writer writes events. It is for one goroutine at a time.
+// Writer writes events. It is not safe for concurrent use.
 type Writer struct {
 	w                      io.Writer
 	record, summary, value []byte // reused
 }
 
-// New returns a writer to w, and writes the first record, which has the version of the format.
+// New returns a writer to w, and writes the first record, which contains the version of the format.
 func New(w io.Writer, at time.Time) (*Writer, error) {
 	t := &Writer{w: w}
 	t.begin(at)

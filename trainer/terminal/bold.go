@@ -14,7 +14,8 @@ type Bold struct {
 	line []byte
 }
 
-// NewBold returns a Bold before w, a terminal, or nil if the environment asks for plain text (NO_COLOR, TERM=dumb).
+// NewBold returns a Bold that writes to w, a terminal, or nil if the environment asks for plain text (NO_COLOR,
+// TERM=dumb).
 func NewBold(w io.Writer) *Bold {
 	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return nil

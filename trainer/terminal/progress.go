@@ -27,8 +27,8 @@ type Progress struct {
 	written                int // characters on the terminal
 }
 
-// NewProgress returns the line of a program that begins after the first of total steps. columns is the
-// width of the terminal behind w, or 0 if w does not write to a terminal.
+// NewProgress returns the progress line of a program that has already completed first of total steps. columns
+// is the width of the terminal behind w, or 0 if w does not write to a terminal.
 func NewProgress(w io.Writer, columns, first, total int) *Progress {
 	return &Progress{w: w, columns: columns, first: first, total: total, begin: time.Now(), interval: max((total-first+plainLines-1)/plainLines, 1)}
 }
@@ -45,9 +45,8 @@ func Columns(w io.Writer) int {
 	return 80
 }
 
-// Step shows the number of completed steps. It calls text only if it writes: for a line, and for
-// a shorter one in case the first does not fit. left is the estimated time for the remaining
-// steps.
+// Step shows the number of completed steps. It calls text only if it writes: text returns a line, and a shorter
+// one in case the first does not fit. left is the estimated time for the remaining steps.
 func (l *Progress) Step(done int, text func(left time.Duration) (long, short string)) {
 	last, now := done == l.total, time.Now()
 	if l.columns == 0 && done%l.interval != 0 && !last || l.columns > 0 && now.Sub(l.drawn) < refresh && !last {

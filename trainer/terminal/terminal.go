@@ -17,9 +17,9 @@ func Quote(name string) string {
 	return string(quoted)
 }
 
-// Writer returns a writer of text that quotes all control characters except newlines and tabs.
-// Write counts the bytes that it was given. The writer keeps an incomplete character until the
-// next call completes it.
+// Writer returns a writer of text that quotes all control characters except newlines and tabs. Write returns
+// the number of bytes that it was given. The writer keeps an incomplete character until the next call completes
+// it.
 func Writer(w io.Writer) io.Writer { return &writer{w: w} }
 
 // Output is a writer that keeps its first error and writes nothing after it, so that a program can
@@ -58,7 +58,7 @@ func (t *writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// quote appends a text, and returns an incomplete character at its end separately.
+// quote appends a text in quoted form, and returns an incomplete character at its end separately.
 func quote(quoted, text []byte, lines bool) (all, rest []byte) {
 	for len(text) > 0 {
 		r, n := utf8.DecodeRune(text)

@@ -9,7 +9,7 @@ type Queue[T any] struct {
 
 	ring         []Message[T]
 	first, count int
-	sent         []sending // in send order; the sender has waited for the first waited of them
+	sent         []sending // the messages that the sender has waited for come first; the others follow in send order
 	waited       int       // number of messages at the start of sent that Number has returned
 }
 
