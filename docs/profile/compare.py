@@ -22,6 +22,7 @@ import weakref
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 import torch  # noqa: E402
+from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
 from weir.profile import ProfileError, profile
@@ -70,10 +71,9 @@ class Saved:
         self.own = {t.untyped_storage().data_ptr() for t in [*model.parameters(), *model.buffers()]}
         self.piece, self.pieces, self.kept = 0, len(pieces), collections.defaultdict(dict)
         self.handles = []
-        for i, name in enumerate(pieces[1:-1]):
-            m = model.get_submodule(name)
-            self.handles.append(m.register_forward_pre_hook(lambda m, a, i=i: self.go(i + 1)))
-            self.handles.append(m.register_forward_hook(lambda m, a, o, i=i: self.go(i + 2)))
+        for m in dict.fromkeys(map(model.get_submodule, pieces[1:-1])):  # a layer may be in the list twice
+            self.handles.append(m.register_forward_pre_hook(lambda m, a: self.go(max(self.piece, 1))))
+            self.handles.append(m.register_forward_hook(lambda m, a, o: self.go(self.piece + 1)))
         self.forward = True
 
     def go(self, piece):
@@ -125,25 +125,29 @@ def compare(name, dtype, attention, checkpoint, device, capability):
     build, batch, of = made(name, attention, "float32" if autocast else dtype)
     kernel = "math" if attention == "eager" else attention
     found = profile(build, batch, of, seq=256, device=device, attention=kernel, autocast=autocast, checkpoint=checkpoint, capability=capability)
+    return real(found, build, batch, of, MICROBATCHES, device, autocast, checkpoint)
+
+
+def real(found, build, batch, of, microbatches, device="cpu", autocast=None, checkpoint=False):
+    """Runs a model on real tensors. Returns for each microbatch its name, the bytes saved that differ from a profile's, and by how much the profile's peaks of F and of B do."""
     pieces = [x.name for x in found.pieces]
     with torch.device(device):
         torch.manual_seed(0)
         model = build().train()
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    for piece in pieces[1:-1] if checkpoint else ():
-        m = model.get_submodule(piece)
+    for m in dict.fromkeys(map(model.get_submodule, pieces[1:-1])) if checkpoint else ():
         m.forward = functools.partial(torch.utils.checkpoint.checkpoint, m.forward, use_reentrant=False, preserve_rng_state=False)
     out = []
-    for k, n in MICROBATCHES:
+    for k, n in microbatches:
         with torch.device(device):
-            inputs = {key: torch.randint(0, 300, t.shape) for key, t in batch(k, n).items()}
+            inputs = tree_map(lambda t: torch.randn_like(t) if t.is_floating_point() else torch.randint(0, 300, t.shape), batch(k, n))
         saved = Saved(model, pieces)
-        saved.own |= {t.data_ptr() for t in inputs.values()}
+        saved.own |= {t.data_ptr() for t in tree_leaves(inputs)}
 
         def forward_loss():
             with torch.autocast(device, torch.bfloat16) if autocast else contextlib.nullcontext():
-                return of(model(**inputs), inputs)
+                return of(model(**inputs) if isinstance(inputs, dict) else model(*inputs) if isinstance(inputs, tuple) else model(inputs), inputs)
 
         with torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda t: t):
             loss = forward_loss()
