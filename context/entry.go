@@ -12,10 +12,10 @@ type Entry[T any] frames.EntryView[T]
 // live returns the frames, and fails if the view has ended.
 func (e Entry[T]) live() *frames.Frames[T] { return frames.EntryView[T](e).Live() }
 
-// Index returns the number of the microbatch in the batch, counted from 0. The runner asks a rank's
-// source for entries in increasing order of this number; replica r of R data-parallel replicas gets the
-// microbatches r, r+R, and so on. Microbatch.Index returns the same number to the stages that read the
-// entry.
+// Index returns the number of the microbatch in the batch, counted from 0. Unless runner.InOrder or Config.Audit
+// changes the order, the runner asks a rank's source for entries in increasing order of this number, and replica r of R
+// data-parallel replicas gets the microbatches r, r+R, and so on. Microbatch.Index returns the same number to the
+// stages that read the entry.
 func (e Entry[T]) Index() int { return e.live().EntryIndex() }
 
 // Rank returns the rank that the entry is for, counted over all replicas. The source allocates in
@@ -31,7 +31,7 @@ func (e Entry[T]) Wants(part string) bool {
 
 // Put hands over a part. A source may put the same parts on all ranks: Put immediately releases a part
 // that this rank does not read. Put fails with ErrUnread for a part that no stage on any rank reads.
-// After a failure h is released.
+// If Put fails, h is released.
 func (e Entry[T]) Put(part string, h T) { e.Check(e.live().Put(part, h)) }
 
 // AtMost returns n or, in a dry run, bound, like Microbatch.AtMost.

@@ -59,8 +59,8 @@ const (
 )
 
 // Use is one use of a parameter by a stage. The trainer owns Grad and Weight. The uses of a tied parameter
-// have one size, and all but one of them set Tied, because two parameters may not have one name. At step
-// end every accumulator holds the total of all uses (L9).
+// have the same size, and all but one of them set Tied, because two parameters must not have the same name. At step end
+// every accumulator holds the total of all uses (L9).
 type Use[T any] struct {
 	Name        string       // of the parameter; the uses of a tied parameter share it
 	Tied        bool         // another use of the parameter may have the same name
@@ -93,7 +93,7 @@ type Access struct {
 	Params  Range // uses of parameters
 	Copies  Range // of weights
 	Pass    Pass  // why the stage runs
-	Discard bool  // the child saves nothing: its saved tensors are released at once
+	Discard bool  // the child saves nothing: its saved tensors are released immediately
 	Frozen  bool  // the child has no W: its backward takes the tensors saved for W
 }
 

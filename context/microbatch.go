@@ -50,11 +50,11 @@ func (m Microbatch[T]) Step() int64 { return m.view().LiveOrFailed().Frames.Step
 // Seed returns the seed of random draws, which are keyed by it, Step, Index and the operation's name (L9).
 func (m Microbatch[T]) Seed() uint64 { return m.view().LiveOrFailed().Frames.Config.Seed }
 
-// Pass returns why the stage runs (L13).
+// Pass returns the reason why the stage runs (L13).
 func (m Microbatch[T]) Pass() Pass { return m.view().LiveOrFailed().Access.Pass }
 
-// Records reports whether statistics that the stage collects itself, such as a maximum of what it computes, may
-// include this call. They may only in Train, and not when an audit repeats the microbatch (runner.Config.Audit).
+// Records reports whether statistics that the stage collects itself, such as the maximum of a result, may include this
+// call. They may do so only in Train, and not if an audit repeats the microbatch (runner.Config.Audit).
 func (m Microbatch[T]) Records() bool {
 	c := m.view().LiveOrFailed()
 	return c.Access.Pass == Train && !c.Frames.Repeats(c.BatchIndex)
@@ -110,9 +110,9 @@ func (m Microbatch[T]) Retain(h T) T {
 
 // Save hands h over to the backward or, if called in I, to W. A stage may call it in a forward, in a
 // recompute, and in I. A slot may declare that W takes h, or that both halves of the backward do
-// (Decl.Slot). In Eval, and in the first pass of a stage that recomputes, no action takes h, so Save
-// releases it at once: use h before, or Retain it. If Save fails, the stage still owns h. I may save into
-// a slot that it has taken, which releases the old tensor.
+// (Decl.Slot). In Eval, and in the first pass of a stage that recomputes, no action takes h, so Save releases it
+// immediately: use h before the call, or Retain it. If Save fails, the stage still owns h. I may save into a slot that
+// it has taken, which releases the old tensor.
 func (m Microbatch[T]) Save(s Slot, h T) {
 	c := m.live()
 	by := ByBackward

@@ -34,7 +34,7 @@ func (q Quantization[T]) Step() int64 { return q.view().LiveOrFailed().Frames.St
 // of weights.
 func (q Quantization[T]) Seed() uint64 { return q.view().LiveOrFailed().Frames.Config.Seed }
 
-// Pass returns why the stage will run (L13).
+// Pass returns the reason why the stage will run (L13).
 func (q Quantization[T]) Pass() Pass { return q.view().LiveOrFailed().Access.Pass }
 
 // Release releases a reference that the stage owns, such as one to a workspace.
@@ -49,7 +49,7 @@ func (q Quantization[T]) Wants(k Copy) bool {
 }
 
 // Put hands over a copy that the step wants, in a buffer of class FP8. Microbatch.WeightCopy lends
-// it to the stage, and the last action that reads it releases it. After a failure h is released.
+// it to the stage, and the last action that reads it releases it. If Put fails, h is released.
 func (q Quantization[T]) Put(k Copy, h T) {
 	c, copies, _ := q.live()
 	i, declared := copies.At(int(k) - 1)

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// view is what the methods of a Microbatch and a Quantization share.
+// view has the code that the methods of a Microbatch and a Quantization share.
 type view[T any] struct{ frames.View[T] }
 
 // check ends the call and the step with err, unless it is nil.

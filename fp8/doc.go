@@ -11,11 +11,10 @@
 // # Lifetimes
 //
 // A [Tensor] has up to two halves, rowwise and columnwise. Each is one buffer that holds codes
-// and scales together, so a scale cannot outlive its data. [Tensor.Keep] releases the other half
-// at once, [Tensor.Save] moves the remaining half to the action that needs it, [Take] returns it
-// once, and [Tensor.Release] releases it. Any other use returns [ErrKept], [ErrTaken] or
-// [ErrReleased], with the name of the tensor. The scales and tallies of all tensors of a model
-// are in one [Slab] per device. There is no cache.
+// and scales together, so a scale cannot outlive its data. [Tensor.Keep] releases the other half immediately,
+// [Tensor.Save] moves the remaining half to the action that needs it, [Take] returns it once, and [Tensor.Release]
+// releases it. Any other use returns [ErrKept], [ErrTaken] or [ErrReleased], with the name of the tensor. The scales
+// and tallies of all tensors of a model are in one [Slab] per device. There is no cache.
 //
 // # A step
 //

@@ -41,8 +41,7 @@ func (r *Statistics) All() iter.Seq2[Role, Counters] {
 	}
 }
 
-// Merge adds the counters of another step: it adds the numbers of elements, but the numbers of
-// tensors remain those of a single step.
+// Merge adds the counters of another step: Tensors remains the number of a single step, and all other counts are added.
 func (r *Statistics) Merge(o *Statistics) {
 	for role := range r.roles {
 		c, other := &r.roles[role], &o.roles[role]

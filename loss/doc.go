@@ -2,7 +2,7 @@
 // that do not refer to a tensor, and reduces them once, when the step ends.
 //
 // A stage declares a [Def] (stages.Decl.Loss) and a trainer reads the totals of a step from the runner's
-// Result; the runner is what uses a [Ledger].
+// Result; only the runner uses a [Ledger].
 //
 // A stage reports a loss as two numbers for each microbatch: an unnormalised sum, and a weight (for
 // instance a number of tokens). Nothing in this package accepts a tensor, a closure over one, or an

@@ -59,8 +59,7 @@ func (k Kind) Phase() int {
 // Drop is a set of drop bits. Each bit of an action ends a lifetime on the action's rank.
 type Drop uint16
 
-// The drop bits. Plan.Parts lists the entry parts that
-// DropParts drops, by stage and kind.
+// The drop bits.
 const (
 	DropParts  Drop = 1 << iota // p: the entry parts that Plan.Parts lists for this stage and kind
 	DropInput                   // i: the stage's input, the previous stage's output
@@ -68,7 +67,7 @@ const (
 	DropGrad                    // g: the gradient of the stage's output
 	DropSaved                   // s: the state saved for this kind, and the frame if this is the last kind; at WAIT_OFFLOAD, the near buffers of the slots that were moved
 	DropSent                    // t: the buffer of a completed transfer
-	Retire                      // r: the microbatch itself, whose last action on this rank this is; the runner audits live memory after it
+	Retire                      // r: the microbatch itself, at its last action on this rank, after which the runner audits live memory
 
 	DropForwardWeights  // f: the copies of the stage's weights that its forward reads
 	DropBackwardWeights // b: the copies of the stage's weights that its backward reads
@@ -86,8 +85,8 @@ const (
 	stageBits = 14
 	mbBits    = 28
 
-	// The lowest bits of the kind, the stage and the microbatch, for packages that index by parts of an
-	// action.
+	// The positions of the lowest bits of the kind, the stage and the microbatch, for packages that index by parts of
+	// an action.
 	KindShift  = joinShift + 1
 	StageShift = KindShift + kindBits
 	MbShift    = StageShift + stageBits

@@ -3,8 +3,8 @@ package schedule
 import "slices"
 
 // BreadthFirst runs the forwards of all microbatches stage by stage in ascending order, and then
-// their backwards stage by stage in descending order. Microbatches ascend in both. All microbatches
-// are in flight at once; in return, the weights of each stage are needed in only two intervals.
+// their backwards stage by stage in descending order. Microbatches ascend in both. All microbatches are in flight at
+// the same time; in return, the weights of each stage are needed in only two intervals.
 //
 // Any placement of one copy of the model works. If V stages per rank are looped and a rank spends
 // times F and B on a microbatch, the makespan has a bubble of (P-1)(F+B)/V. The size of the plan does

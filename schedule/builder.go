@@ -23,14 +23,14 @@ type run struct {
 	known        bool // the run becomes a segment even if that saves few actions
 }
 
-// nested is a repeated part that contains segments. It continues as long as the actions that follow
-// continue it.
+// nested is a repeated part that contains segments. The loop continues as long as each action that follows is its next
+// one.
 type nested struct {
 	Segment       // Repeat is 0 if there is no loop
 	written int64 // the number of actions of an incomplete repeat
 
-	// The action that would continue the loop: the index of its inner segment, the repeat of that, and
-	// its index in the body, whose microbatches are shifted.
+	// The action that would continue the loop: the index of the inner segment, that segment's repeat, and the index in
+	// its body, whose microbatches are shifted.
 	segment, repeat, index int
 	inner                  []Action
 	shift                  int

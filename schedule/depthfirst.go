@@ -21,9 +21,9 @@ const maxBody = 1 << 24
 //
 // With several ranks, each rank that is free runs a ready backward. If none is ready, it runs the
 // forward of its highest ready stage, provided that it has fewer microbatches in flight than its cap
-// (see greedy), counting each stage separately. The default cap of a rank is the number of stages from
-// its first stage to the last stage of the model; with one stage per rank, the order is then 1F1B. Any
-// placement of one copy of the model works.
+// (see greedy), counting each stage separately. The cap of a rank is Params.Cap times the number of its stages, or by
+// default the number of stages from its first stage to the last stage of the model; with one stage per rank, the order
+// is then 1F1B. Any placement of one copy of the model works.
 //
 // The size of the plan depends on ranks, stages, cap and group, not on the number of microbatches.
 // With several stages per rank, the order may repeat only after many actions, which are written out.

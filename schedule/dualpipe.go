@@ -9,10 +9,9 @@ import (
 // DualPipe is DeepSeek's schedule for two copies of the model that run through the ranks in opposite
 // directions (Bidirectional): rank r runs stage r of the first copy and stage P-1-r of the second. The
 // first half of the plan's microbatches runs through the first copy (Plan.Span). These microbatches are every
-// second entry of the batch (Plan.BatchIndex), so that both copies begin at once. The forward of one
-// copy and the backward of the other overlap (a joined pair), so that one computes while the other
-// communicates. The schedule needs two copies of the weights, and the owner of the weights must add the
-// gradients of the two copies.
+// second entry of the batch (Plan.BatchIndex), so that both copies can begin immediately. The forward of one copy and
+// the backward of the other overlap (a joined pair), so that one computes while the other communicates. The schedule
+// needs two copies of the weights, and the owner of the weights must add the gradients of the two copies.
 //
 // A rank has at most P+1 microbatches in flight. If F&B is the time of a joined pair, and F, B and W
 // are the times of a rank, the makespan has a bubble of (P/2-1)(F&B+B-3W).

@@ -7,9 +7,9 @@ import "slices"
 // the other communicates. The order is the same as in the published code, in which some backwards
 // are split and most are not.
 //
-// A rank has at most 2P+1 microbatches in flight, counting each stage separately; this equals P+1/2
-// at both stages. If PP is 2P, F&B is the time of a joined pair, and F, B and W are the times of a
-// stage, the makespan has a bubble of (PP/2-1)(F&B+B-3W).
+// A rank has at most 2P+1 microbatches in flight, counting each stage separately; this is as much as P+1/2 microbatches
+// at both stages. If PP is 2P, F&B is the time of a joined pair, and F, B and W are the times of a stage, the makespan
+// has a bubble of (PP/2-1)(F&B+B-3W).
 //
 // The published rule requires at least 2P microbatches. With fewer, DualPipeV uses the order for 2P
 // microbatches and omits the additional ones. The size of the plan does not depend on the number of

@@ -103,8 +103,8 @@ func (w *workers) State(s *repeats.State) {
 	}
 }
 
-// Moves returns the number of microbatches by which the stages have advanced, and how many times they
-// can advance by as many again. It returns zeros if the stages have advanced by different numbers.
+// Moves returns the number of microbatches by which the stages have advanced, and how many more times they can advance
+// by that number. It returns zeros if the stages have advanced by different numbers.
 func (w *workers) Moves(by []int64) (stride, most int64) {
 	stride = by[0]
 	if stride == 0 || slices.ContainsFunc(by, func(n int64) bool { return n != stride }) {

@@ -42,10 +42,10 @@ type blockAction struct {
 	action Action
 }
 
-// groupBlock returns the actions of a rank in each period, in order. It also returns for how many periods
-// after its first one a group runs on the rank. A period has three slots for each microbatch of a group at
-// each stage of a rank, and a new group begins in every period. Thus each slot of a period holds one
-// action, which belongs to the new group or to an earlier one.
+// groupBlock returns the actions of a rank in each period, in order. It also returns the number of periods for which a
+// group continues to run on the rank after its first period. A period has three slots for each microbatch of a group at
+// each stage of a rank, and a new group begins in every period. Thus each slot of a period holds one action, which
+// belongs to the new group or to an earlier one.
 func groupBlock(ranks, depth, group, rank int) (block []blockAction, periods int) {
 	period := 3 * group * depth
 	block = make([]blockAction, period)        // by slot

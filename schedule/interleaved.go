@@ -62,8 +62,8 @@ func newTable(p Params, rule string) (table, error) {
 	return t, nil
 }
 
-// groups validates the parameters for a rule that runs groups of at least least microbatches through
-// the same number of stages on each rank. It returns the plan's name and the size of a group.
+// groups validates the parameters for a rule that runs groups of no fewer than least microbatches through the same
+// number of stages on each rank. It returns the plan's name and the size of a group.
 func (p Params) groups(rule string, least int) (name string, group int, err error) {
 	if err := p.check(rule, takesGroup); err != nil {
 		return "", 0, err

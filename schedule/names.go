@@ -31,8 +31,8 @@ func ParseKind(name string) (Kind, bool) {
 // stageKinds is a bit set of the kinds whose actions usually belong to a stage alone.
 const stageKinds = 1<<Unshard | 1<<Reshard | 1<<ReduceGrad | 1<<ZeroGrad | 1<<WaitReduce | 1<<Quantize | 1<<Optimizer
 
-// OfStage reports whether the text of such an action omits microbatch 0, because the action usually concerns
-// a stage as a whole.
+// OfStage reports whether an action of the kind usually concerns a stage as a whole. The text of such an action omits
+// microbatch 0.
 func (k Kind) OfStage() bool {
 	return stageKinds>>k&1 == 1
 }

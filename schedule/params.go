@@ -19,8 +19,8 @@ type Params struct {
 	// DepthFirst, which has groups only on a single rank, and the number of ranks for Interleaved,
 	// ZB1P and GroupedInterleave. Other rules have no groups.
 	Group int
-	// Cap is the maximum number of microbatches that a rank may have in flight, summed over its
-	// stages; 0 means the rule's default. Only ZBH2, and DepthFirst on several ranks, accept a Cap.
+	// Cap limits the microbatches in flight: a rank with n stages has at most n·Cap of them in flight, counting each
+	// stage separately. 0 means the rule's default. Only ZBH2, and DepthFirst on several ranks, accept a Cap.
 	Cap int
 	// Slices is Plan.Slices; 0 means 1. Only Seq1F1B accepts more than 1.
 	Slices int

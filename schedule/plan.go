@@ -37,13 +37,13 @@ const (
 	// separate links.
 	Weir Runtime = iota
 	// PyTorch is torch.distributed.pipelining: a rank posts a send or a receive and continues.
-	// A message goes on the wire when both are posted, and the computation that takes the message
-	// waits for it. Messages from one rank to another, outputs and gradients alike, arrive in the
-	// order in which they were sent, because PyTorch matches sends and receives only by their
-	// order. A posted transfer holds up nothing else, as over gloo.
+	// A message is transmitted once both its send and its receive are posted, and the computation that takes the
+	// message waits for it. Messages from one rank to another, outputs and gradients alike, arrive in the order in
+	// which they were sent, because PyTorch matches sends and receives only by their order. A posted transfer delays
+	// nothing else, as with gloo.
 	PyTorch
-	// The other runtimes are versions of PyTorch over NCCL, where a transfer that waits for its other
-	// end holds up all that is posted after it in the same [Queue]. PyTorch29 is version 2.9.
+	// The other runtimes are versions of PyTorch over NCCL, where a transfer that waits for its peer delays every
+	// transfer posted after it in the same [Queue]. PyTorch29 is version 2.9.
 	PyTorch29
 	PyTorch214          // version 2.14
 	PyTorch214Direction // version 2.14 with pipeline_per_direction_p2p
@@ -59,18 +59,18 @@ const (
 type Queue uint8
 
 const (
-	NoQueue           Queue = iota // a transfer holds up none that could begin before it
+	NoQueue           Queue = iota // no transfer delays another one
 	QueuePerRank                   // all transfers of a rank
 	QueuePerPair                   // the sends and receives between two ranks
-	QueuePerDirection              // of a rank, those of outputs, and those of gradients
-	QueuePerEdge                   // those from one rank to another
+	QueuePerDirection              // the transfers of outputs on a rank, and those of gradients
+	QueuePerEdge                   // the transfers from one rank to another
 )
 
 // Queue returns the queues of the runtime's transfers. PyTorch 2.9 runs every transfer on the communicator
 // of the whole group (batch_isend_irecv in its _batch_p2p). 2.14 runs it on a communicator of the two ranks,
-// or on one of two of the group (_build_p2p_direction_groups). In 2.15 the group of the backend "nccl" has
-// one stream for all (_warn_if_eager_nccl), that of "nccl-lazy" one for two ranks, and _p2p.py makes a group
-// from each rank to another.
+// or on one of the group's two communicators (_build_p2p_direction_groups). In 2.15, a group with the backend "nccl"
+// has one stream for all transfers (_warn_if_eager_nccl), a group with "nccl-lazy" has one for each pair of ranks, and
+// _p2p.py makes a group for each direction between two ranks.
 func (r Runtime) Queue() Queue {
 	switch r {
 	case PyTorch29, PyTorch215:
@@ -88,8 +88,8 @@ func (r Runtime) Queue() Queue {
 // Posts reports whether ranks post transfers and continue, as in all versions of PyTorch.
 func (r Runtime) Posts() bool { return r != Weir }
 
-// Keeps reports whether receive buffers exist for the whole step, for all microbatches, and sent
-// tensors until the end of the step. PyTorch does so before 2.15.
+// Keeps reports whether the receive buffers of all microbatches exist for the whole step, and sent tensors until its
+// end. This is so for the runtimes PyTorch29 to PyTorch214Direction.
 func (r Runtime) Keeps() bool { return r >= PyTorch29 && r <= PyTorch214Direction }
 
 // Segment is a part of a rank's program: a body that runs Repeat times. Each repeat adds Stride to
@@ -139,9 +139,9 @@ type Plan struct {
 	// StageWindows[stage] is the maximum width of the range of a stage's microbatches in flight: the
 	// highest minus the lowest, plus one. A microbatch is in flight from the action that creates the
 	// stage's input to the last computation of the stage. Thus in a ring of StageWindows[stage] slots, in
-	// which each microbatch uses slot microbatch mod StageWindows[stage], no slot is needed twice at once.
-	// EntryWindows[rank] is the corresponding width for batch entries on a rank, each from the first
-	// action of its microbatch there to the drop of its last part; it is at least 1.
+	// which each microbatch uses slot microbatch mod StageWindows[stage], no two microbatches need a slot at the same
+	// time. EntryWindows[rank] is the corresponding width for batch entries on a rank, each from the first action of
+	// its microbatch there to the drop of its last part; it is at least 1.
 	StageWindows []int
 	EntryWindows []int
 	// SendWindows[stage] is the corresponding width for messages that the stage sends: the larger of
@@ -314,7 +314,7 @@ func (p *Plan) Span(stage int) (lo, hi int) {
 
 // BatchIndex returns the index of a microbatch in the batch, from 0. Copies of a model take the entries
 // of a batch in turn, starting with the first copy, so that all copies can begin with the first entries
-// of the batch, and none waits for its second half. With one copy, the index equals the microbatch's
+// of the batch, and no copy waits for the second half of the batch. With one copy, the index equals the microbatch's
 // number in the plan.
 func (p *Plan) BatchIndex(microbatch int) int {
 	if p.Placement.Copies < 2 {

@@ -23,27 +23,26 @@ type Sizes struct {
 // direction of the model (PyTorch's has both directions). A send of n bytes into a link that holds h
 // bytes of earlier messages
 //
-//   - completes at once if h+n does not exceed the capacity;
-//   - waits if it does, until receives have removed enough of the earlier messages;
-//   - and waits for its own receive if n alone exceeds the capacity (rendezvous). Then the link is empty,
-//     and the send and the receive complete together.
+//   - completes immediately if h+n does not exceed the capacity;
+//   - otherwise waits until receives have removed enough of the earlier messages;
+//   - and waits for its own receive if n alone exceeds the capacity (rendezvous). The link is then empty, and the send
+//     and the receive complete together.
 //
-// A receive completes when the send of its message has, removes the whole message, and nothing else frees
+// A receive completes when the send of its message has completed, and removes the whole message. Nothing else frees
 // space. A rank waits at each of its sends and receives, in the order of its program.
 //
-// This is NCCL's buffer of a connection (src/device/sendrecv.h and prims_simple.h of NCCL 2.30): a send
-// copies its message chunk by chunk into a ring of NCCL_BUFFSIZE bytes for each channel and returns after
-// the last chunk; it waits for the receive to free a chunk if the ring is full. So part of a message may lie
-// in the ring while its send waits, but that changes neither when the send completes nor when the receive
-// does, because a receive takes the chunks of its message and of no other. The capacity is the number of channels
-// that a send uses times NCCL_BUFFSIZE. It is an upper bound: each message begins a chunk of its own,
-// so a link holds fewer small messages than their bytes suggest, and a connection whose buffers are registered
-// copies directly, with a capacity of 0.
+// This is a model of the buffer of an NCCL connection (src/device/sendrecv.h and prims_simple.h of NCCL 2.30): a send
+// copies its message chunk by chunk into a ring of NCCL_BUFFSIZE bytes for each channel and returns after the last
+// chunk; it waits for the receive to free a chunk if the ring is full. So part of a message may be in the ring while
+// its send waits. This does not change when the send or the receive completes, because a receive takes only the chunks
+// of its own message. The capacity is the number of channels that a send uses times NCCL_BUFFSIZE. It is an upper
+// bound: each message begins a new chunk, so a link holds fewer small messages than their bytes suggest, and a
+// connection with registered buffers copies directly, with a capacity of 0.
 //
-// In MPI, a standard send of at most the eager limit completes before its receive, and a longer one waits for it. MPI
-// does not bound the eager messages in flight, so a plan that is safe for links of that many bytes
-// is safe in MPI, and one that is not may be. A plan that is safe with 0 bytes is safe in every
-// implementation.
+// In MPI, a standard send of at most the eager limit completes before its receive, and a longer send waits for its
+// receive. MPI does not bound the eager messages in flight, so a plan that is safe for links that hold the bytes of the
+// eager limit is safe in MPI. A plan that is not safe for such links may still be safe in MPI. A plan that is safe with
+// 0 bytes is safe in every implementation.
 func ProveBytes(plan *schedule.Plan, capacity int64, sizes Sizes) (Proof, error) {
 	return prove(plan, capacity, sizes)
 }

@@ -5,17 +5,17 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// RunsUnderRendezvous reports whether the plan runs without deadlock if every send waits for its receive, and
-// so also in every version of PyTorch. It says nothing about the other faults of a plan: see Faults.
+// RunsUnderRendezvous reports whether the plan runs without deadlock if every send waits for its receive, and therefore
+// also in every version of PyTorch. It says nothing about other faults of the plan, which Prove reports.
 func (p *Proof) RunsUnderRendezvous() bool {
 	return p.checker != nil && (p.checker.rendezvous || !p.checker.Transfers)
 }
 
 // LeastCapacity returns the smallest capacity that links between ranks need for a proved plan to run
 // without deadlock: in messages, or in bytes after ProveBytes. It returns 0 if rendezvous is enough,
-// if the plan sends nothing, or if the plan is invalid, and schedule.Unlimited if no capacity is enough,
-// because ranks must not wait at their receives, as they do not in PyTorch. Any larger capacity works as
-// well. It returns an error if the plan is too irregular to decide.
+// if the plan sends nothing, or if the plan is invalid, and schedule.Unlimited if no capacity is enough, that is, if
+// the ranks deadlock unless they post their receives and continue, as in PyTorch. Any larger capacity works as well. It
+// returns an error if the plan is too irregular to decide.
 func (p *Proof) LeastCapacity() (int64, error) {
 	c := p.checker
 	if c == nil || !c.Transfers || c.rendezvous || len(c.Faults) > 0 {
@@ -69,11 +69,11 @@ type LinkCapacity struct {
 	Capacity  int64 `json:"capacity"`  // in the unit of LeastCapacity
 }
 
-// LinkCapacities divides LeastCapacity among the links. The capacities of all links are lowered together from
-// it until the ranks deadlock. The links at which the ranks of the waiting cycles wait to send keep the last
-// capacity that was enough, and the others are lowered further, down to 0. So the plan runs without
-// deadlock if each link has its capacity. The result is nil if the plan sends nothing or is invalid, or if
-// no capacity is enough. The error is the error of LeastCapacity.
+// LinkCapacities divides LeastCapacity among the links. The capacities of all links are lowered together from this
+// value until the ranks deadlock. The links at which the ranks of the waiting cycles wait to send keep the last
+// capacity that was enough, and the others are lowered further, down to 0. So the plan runs without deadlock if each
+// link has its capacity. The result is nil if the plan sends nothing or is invalid, or if no capacity is enough. The
+// error is the error of LeastCapacity.
 func (p *Proof) LinkCapacities() ([]LinkCapacity, error) {
 	c := p.checker
 	if c == nil || !c.Transfers || len(c.Faults) > 0 || !c.rendezvous && c.mustPost() {

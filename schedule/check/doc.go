@@ -4,5 +4,5 @@
 //
 // [Links] proves a plan for links that hold a number of messages, [Plan] for links that hold any number,
 // and [ProveBytes] for links that hold bytes. They return an [*Error] with a [Fault] for each mistake.
-// [Prove] also returns a [Proof], with what the links must hold.
+// [Prove] also returns a [Proof], whose methods return the link capacities that the plan needs.
 package check

@@ -9,8 +9,8 @@ import (
 
 // checkPosted proves that the ranks of a valid PyTorch plan do not deadlock. They wait only in computations
 // that take a message and at waits for sends, until the transfer is complete. It runs the ranks together
-// with their queues. A queue is a program of its own: its transfers begin when they are posted and meet
-// their other ends, as under rendezvous.
+// with their queues. A queue is a separate program: its first transfer begins when both ends are posted and are the
+// first in their queues, as under rendezvous.
 func (c *Checker) checkPosted() {
 	sets, links := c.Stages*passes.KindsPerStage, passes.NewLinks(&c.Outline)
 	v := &postedVisitor{Outline: &c.Outline, queues: passes.NewQueues(&c.Outline, &links), complete: sets}
@@ -52,8 +52,8 @@ func (v *postedVisitor) Step(at int, a schedule.Action) bool {
 	return true
 }
 
-// transfer runs the first transfer of a queue if both ends are posted and the other one is the first in its
-// queue. The receive completes first, and the send after it.
+// transfer runs the first transfer of a queue if both ends are posted and the other end is the first in its queue. The
+// receive completes first, and the send after it.
 func (v *postedVisitor) transfer(a schedule.Action, mb int64) bool {
 	switch other := passes.OtherEnd(a); {
 	case !v.posted(a) || !v.posted(other):
@@ -98,7 +98,8 @@ func (v *postedVisitor) awaited(a schedule.Action) schedule.Action {
 	return own
 }
 
-// waiting returns the ranks that wait: at an action, or at their end for a transfer that is not complete.
+// waiting returns the ranks that wait: at an action, or at the end of their programs for a transfer that is not
+// complete.
 func (v *postedVisitor) waiting() (list []waitgraph.Waiting) {
 	for rank := range v.Plan.Programs {
 		p := v.machine.Ranks[rank]
@@ -133,8 +134,8 @@ func (v *postedVisitor) head(queue int) (schedule.Action, bool) {
 	return v.machine.Ranks[len(v.Plan.Programs)+queue].Action()
 }
 
-// holdUp returns the transfer that must begin so that a posted one can, the other end of the first one in its
-// queue, and what stands in front of either, or 0.
+// holdUp returns the reason why a posted transfer cannot begin: the other end of the first transfer in its queue, and
+// the transfer in front of the posted one or of that other end, or 0.
 func (v *postedVisitor) holdUp(own schedule.Action) (other, front schedule.Action) {
 	head, _ := v.head(v.queues.QueueOf(own))
 	other = passes.OtherEnd(head)

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// rankWalk visits the programs of ranks, one after the other. The visitors of the checks are rankWalks
-// with results.
+// rankWalk visits the programs of ranks, one after the other. The visitors of the checks embed it and add their
+// results.
 type rankWalk struct {
 	c    *Checker
 	rank int

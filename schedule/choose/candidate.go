@@ -24,7 +24,7 @@ type Candidate struct {
 	// Gathered is the number of stages whose gathered weights a rank holds at once, or 0 if weights are
 	// not sharded.
 	Gathered int
-	// GatheredBy is that number for each rank, or nil if it is the same on all ranks.
+	// GatheredBy is the number of these stages for each rank, or nil if it is the same on all ranks.
 	GatheredBy []int
 	Peak       int64 // bytes on the fullest rank
 	// FarPeak is the highest peak of bytes in far memory over all ranks. Plan.OffloadSlots names slot 0 for each

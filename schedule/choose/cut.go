@@ -13,7 +13,7 @@ import "slices"
 type cut struct {
 	from, to []int // by rank: positions in its order
 	stride   int   // number of microbatches in a repetition
-	repeats  int   // in addition to the first run; 0 leaves the order as it is
+	repeats  int   // in addition to the first run; 0 leaves the order unchanged
 	elapsed  int64 // time between the two entries
 }
 

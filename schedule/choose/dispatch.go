@@ -85,8 +85,8 @@ func (d *dispatcher) prepare(p *policy) {
 	}
 }
 
-// choices holds the tasks that an idle rank can start, with -1 where there is none of a kind, and the
-// times at which further tasks will be able to start.
+// choices holds the tasks that an idle rank can start, with -1 for each kind that has none, and the times at which
+// further tasks will be able to start.
 type choices struct {
 	forward, backward, weight task
 	inFlight                  int // microbatches in flight in the block of the forward

@@ -8,8 +8,8 @@
 // Choose also searches for orders that suit the costs. It takes orders from list scheduling, based on the
 // heuristic of the zero-bubble paper, from the heuristic of its authors for two stages on each rank, and
 // from the named schedules, and improves the best of them by forward-backward improvement. For a long step,
-// it searches for an order for fewer microbatches and repeats its steady state. The orders that it finds
-// are lowered, proven and simulated like all others.
+// it searches for an order for fewer microbatches and repeats its steady state. The orders that it finds are lowered,
+// proven and simulated like all other plans.
 //
 // If a rank has far memory, Choose tries the fastest plans again with the saved state of some
 // stages offloaded.

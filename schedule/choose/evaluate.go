@@ -28,7 +28,7 @@ func (p *progress) reset() {
 	p.arrivals[0] = p.arrivals[0][:p.microbatches] // all 0
 }
 
-// arrival returns when the next input of a task arrives, or infinity if that is not known yet.
+// arrival returns the time at which the next input of a task arrives, or infinity if it is not known yet.
 func (p *progress) arrival(t task) int64 {
 	if p.started[t] == len(p.arrivals[t]) {
 		return infinity

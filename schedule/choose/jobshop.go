@@ -7,8 +7,8 @@ import (
 )
 
 // jobShop describes a step as a job-shop problem: ranks are the machines and microbatches the jobs. All
-// jobs are identical and visit the blocks of the model in the same order, forward and then backward. So
-// no job needs to overtake another, and an order does not name them.
+// jobs are identical and visit the blocks of the model in the same order, forward and then backward. So no job needs to
+// overtake another, and an order does not name the jobs.
 type jobShop struct {
 	ranks, microbatches int
 	blocks              []block

@@ -11,8 +11,8 @@ import (
 // which the rank stays within the limit of bytes. This fills gaps at the beginning and the end of the
 // step, and never makes the step longer.
 //
-// The order must be that of the latest run and must stay within the limit. Afterwards, the returned order
-// is that of the latest run.
+// The order must be the order of the latest run, and must stay within the limit. Afterwards, the returned order is the
+// order of the latest run.
 func (e *evaluator) justify(o order, limit int64) (order, timing) {
 	jobs := make([]job, 0, e.tasks())
 	clear(e.started)

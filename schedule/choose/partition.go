@@ -79,8 +79,8 @@ func (r *Request) balancedEnds(n int) []int {
 	return fill(work, n, high)
 }
 
-// fill gives each of n blocks as many stages as a maximum of work allows, but at least one. It returns
-// their ends, or nil if stages remain.
+// fill gives each of n blocks as many stages as the maximum of work allows, but at least one. It returns their ends, or
+// nil if stages remain.
 func fill(work []int64, n int, maximum int64) []int {
 	ends := make([]int, n)
 	stage := 0

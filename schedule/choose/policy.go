@@ -17,8 +17,7 @@ type policy struct {
 	depth, pace float64
 	// lead is the number of microbatches in flight below which a forward precedes a gradient.
 	lead int
-	// highestFirst prefers the gradient of the highest block; if it is false, the lowest block's is
-	// preferred.
+	// highestFirst prefers the gradient of the highest block to that of the lowest.
 	highestFirst bool
 }
 

@@ -9,7 +9,8 @@ import "slices"
 type rounds struct {
 	progress
 	limit int64
-	// A W can delay a backward of a lower block, and if these are true also other tasks.
+	// A W can always delay a backward of a lower block. It can delay a forward only if delayForward is set, and a
+	// backward of an upper block only if delayUpper is set.
 	delayForward, delayUpper bool
 	allowed                  []int64 // by rank: how long the rank waited in the preceding order
 
@@ -20,7 +21,7 @@ type rounds struct {
 }
 
 // roundsOrders returns the orders that rounds builds within a limit of bytes. It repeats each variant as
-// long as the longest wait decreases: a rank that waited less than others then may wait longer.
+// long as the longest wait decreases: a rank that waited less than the others in one order may wait longer in the next.
 func roundsOrders(s *jobShop, limit int64) (orders []order) {
 	for rank, blocks := range s.blocksOn {
 		if !s.split || !slices.Equal(blocks, []int{rank, 2*s.ranks - 1 - rank}) {
@@ -98,8 +99,8 @@ func (r *rounds) warmUp() {
 	}
 }
 
-// backwards runs a backward on each rank, that of the lower block if its gradient is there. Gradients
-// first move from the last rank to the first in the lower blocks, and then back in the upper blocks.
+// backwards runs a backward on each rank, that of the lower block if its gradient has arrived. Gradients first move
+// from the last rank to the first in the lower blocks, and then back in the upper blocks.
 func (r *rounds) backwards() {
 	isLower := make([]bool, r.ranks)
 	for rank := range isLower {
@@ -118,7 +119,7 @@ func (r *rounds) backwards() {
 	}
 }
 
-// forwards runs a forward on each rank that has one left: that of the upper block if its input is there.
+// forwards runs a forward on each rank that has one left: that of the upper block if its input has arrived.
 func (r *rounds) forwards() {
 	for rank := range r.ranks {
 		lower, upper := r.lower(rank, forward), r.upper(rank, forward)

@@ -33,9 +33,9 @@ type Step struct {
 	// Microbatch is the size of a microbatch if Events and Peaks count microbatches instead of bytes,
 	// as simulate.Costs.Microbatch; 0 if they count bytes.
 	Microbatch int64
-	// Rows, if it is not nil, describes the rows of a picture that are not ranks, such as buffers: Events
-	// then holds the events of each row, whose actions have the stages of the row's rank, and nothing is
-	// drawn below a row. Facts is the line below the title.
+	// Rows, if it is not nil, describes the rows of a picture that shows something other than ranks, such as buffers:
+	// Events then holds the events of each row, whose actions have the stages of the row's rank, and nothing is drawn
+	// below a row. Facts is the line below the title.
 	Rows  []Row
 	Facts string
 	// Front holds the progress of each rank in a step that hangs; SVG draws it. It is nil if the step
@@ -59,7 +59,7 @@ func (s *Step) rowCount() int {
 	return s.Plan.Placement.Ranks
 }
 
-// row returns the name of a row, a note for below it, and the stages whose colours it has.
+// row returns the name of a row, the note to show below it, and the stages whose colours it uses.
 func (s *Step) row(i int) (name, note string, stages []int) {
 	if s.Rows != nil {
 		return s.Rows[i].Name, s.Rows[i].Note, s.Plan.Placement.On(s.Rows[i].Rank)
@@ -209,7 +209,7 @@ func (s *Step) copies(rank, lane int) (boxes []box) {
 	return boxes
 }
 
-// rows returns the first lane of each row that contains copies that take time on some rank.
+// rows returns the first lane of each row with copies that take time on some rank.
 func (s *Step) rows() (rows []int) {
 	for lane := 0; lane < len(lanes); lane += 2 {
 		if slices.ContainsFunc(s.Events, func(list []simulate.TimedAction) bool {

@@ -111,7 +111,7 @@ func (s *Step) picture(most int64) (*picture, error) {
 	return p, nil
 }
 
-// inLargerUnit returns the step with the next larger units, up to seconds, if it takes 10,000 of its unit or more.
+// inLargerUnit returns the step in a larger unit of time, up to seconds, as long as it takes 10,000 units or more.
 func (s *Step) inLargerUnit() *Step {
 	own, seconds := *s, []string{"ns", "us", "ms", "s"}
 	for i := slices.Index(seconds, s.Unit); i >= 0 && i < len(seconds)-1 && s.clocks().length()/max(own.Scale, 1) >= 10_000; i++ {

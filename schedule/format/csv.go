@@ -173,7 +173,7 @@ var (
 	}
 )
 
-// ownWaits holds the names of the kinds that have other names in PyTorch, by these.
+// ownWaits maps PyTorch's names of waits to the names of the kinds.
 var ownWaits = map[string]string{"WAIT_SEND_F": "WAIT_F", "WAIT_SEND_B": "WAIT_B", "WAIT_REDUCE_GRAD": "WAIT_REDUCE"}
 
 // inPyTorch replaces the names of kinds in a text with PyTorch's names.
@@ -187,7 +187,7 @@ func (f *File) Spell(text string) string {
 	return text
 }
 
-// refuseCSV returns an error if the form cannot express the plan, whatever the order of its actions.
+// refuseCSV returns an error if the form cannot express the plan in any order of its actions.
 func refuseCSV(plan *schedule.Plan, format Format) error {
 	kinds := plan.Kinds()
 	if kinds[schedule.B] && kinds[schedule.W] && !kinds[schedule.I] {
@@ -214,7 +214,7 @@ func refuseCSV(plan *schedule.Plan, format Format) error {
 }
 
 // refuseQueues returns an error if PyTorch would match sends and receives differently than the plan does.
-// PyTorch matches those between two ranks by order alone. An invalid plan is not refused.
+// PyTorch matches the transfers between two ranks only by their order. An invalid plan is not refused.
 func refuseQueues(plan *schedule.Plan, format Format) error {
 	if plan.Runtime.Posts() || check.Plan(plan) != nil {
 		return nil
@@ -287,8 +287,8 @@ func waits(a schedule.Action) bool {
 }
 
 // withWaits returns the actions of a rank with a wait for each of its sends and reductions. A wait that
-// the plan lacks comes as late as PyTorch allows: for a reduction before the next one, otherwise at the
-// end.
+// the plan lacks comes as late as PyTorch allows: a wait for a reduction comes before the next reduction, and all
+// others come at the end.
 func withWaits(actions iter.Seq[schedule.Action]) iter.Seq[schedule.Action] {
 	waited := map[schedule.Action]bool{}
 	for a := range actions {

@@ -19,9 +19,8 @@
 //   - Comms also contains transfers (SEND_F, RECV_F, SEND_B, RECV_B), and UNSHARD, RESHARD,
 //     REDUCE_GRAD and QUANTIZE. PyTorch 2.15 requires a wait for each send and each reduction:
 //     WAIT_SEND_F, WAIT_SEND_B and WAIT_REDUCE_GRAD, which are the kinds WAIT_F, WAIT_B and
-//     WAIT_REDUCE of a plan. Write adds waits to a plan without any where older versions waited, at
-//     the end of the step, and omits ZERO_GRAD. Read refuses a file without any transfers if
-//     successive stages are on different ranks.
+//     WAIT_REDUCE of a plan. [Write] adds missing waits as late as PyTorch allows, and omits ZERO_GRAD. Read refuses a
+//     file without any transfers if successive stages are on different ranks.
 //   - Comms26 is Comms for PyTorch 2.6 to 2.14, which has no waits: Write leaves out the waits of the plan.
 //     Read takes a file without waits for this form.
 //   - Order has a line for each rank: 1 is the next forward of its first stage, -1 the next
@@ -31,7 +30,7 @@
 //     them. Write refuses plans that do not fit: other placements, joined pairs, microbatches
 //     that do not ascend, frozen stages.
 //
-// Compute, Comms, Comms26 and Order do not express the ends of buffers. They do not express frozen stages
-// and slices of sequences either; [Options] can. Nor do they express the placement: in the CSV forms, a
-// stage is on the rank whose line contains its actions.
+// Compute, Comms, Comms26 and Order cannot say when a buffer is released. They cannot express frozen stages and slices
+// of sequences either, but [Options] can. Nor can they express the placement: in the CSV forms, a stage is on the rank
+// whose line contains its actions.
 package format

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// MaxBytes is the largest number of bytes that Read reads. It holds schedule.MaxWritten actions in JSON, with
-// the lifetimes that they end.
+// MaxBytes is the largest number of bytes that Read reads. They are enough for schedule.MaxWritten actions in JSON,
+// with the lifetimes that the actions end.
 const MaxBytes = 2 * schedule.MaxText
 
 // Options control how Read reads a file, and state properties that some forms do not express. With the
@@ -31,7 +31,7 @@ type Options struct {
 	// Slices and Frozen set fields of the plan for forms that cannot express them.
 	Slices int
 	Frozen []bool
-	// OldSchema accepts a JSON file of the schema before today's as well. Write writes its plan in today's.
+	// OldSchema accepts JSON files of the previous schema as well. Write always uses the current schema.
 	OldSchema bool
 }
 
@@ -45,7 +45,7 @@ type File struct {
 	// the plan, and a BW is a B. A present-day file that computes weight gradients twice, with B and W
 	// but no I, looks the same; Options.Letters selects the letters.
 	OldLetters bool
-	// Released is set if the plan has RESHARDs that the file lacks, as those of PyTorch 2.9 do.
+	// Released is set if the plan has RESHARDs that the file lacks, as files of PyTorch 2.9 do.
 	Released bool
 
 	mark     string // the byte order mark before the text, or ""

@@ -64,7 +64,7 @@ const (
 //	carry             s  at W: the state that the forward and I saved for it
 //	near              s  at WAIT_OFFLOAD: the buffers whose copy to far memory is complete
 //	sent              t  the buffer of the transfer that the action waits for
-//	microbatch        r  the microbatch, whose last action on the rank this is
+//	microbatch        r  the microbatch, at its last action on the rank
 //	forward_weights   f  the copies of the stage's weights for forwards
 //	backward_weights  b  the copies of the stage's weights for backwards
 //	far               a  the copy of saved state in far memory

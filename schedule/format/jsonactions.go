@@ -91,8 +91,8 @@ func (j *jsonWriter) actions(body []schedule.Action) {
 // anAction describes an action in errors.
 const anAction = `an action such as ["F",2,0]`
 
-// actions reads the actions of a body, and appends their offsets. The decoder checks the whole list, and the
-// rest works on a valid value: taking each token from the decoder would take several times as long.
+// actions reads the actions of a body, and appends their offsets. The decoder checks the whole list, so the rest of the
+// function can rely on a valid value. Reading each token with the decoder would take several times as long.
 func (r *jsonReader) actions(offsets []uint32) ([]schedule.Action, []uint32) {
 	if kind := r.next(); kind == '"' && r.old && r.schema != jsonSchema {
 		return r.oldActions(offsets)
@@ -183,7 +183,7 @@ func (r *jsonReader) token() string {
 	return text[r.start:r.pos]
 }
 
-// must records a fault if the last token is not the one that must be there.
+// must records a fault if the last token is not the required one.
 func (r *jsonReader) must(token, must, expected string) {
 	if token != must {
 		r.fail("found %.45s, expected %s", token, expected)

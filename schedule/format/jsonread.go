@@ -37,13 +37,13 @@ type jsonReader struct {
 	in     *jsontext.Decoder
 	text   []byte
 	start  int    // offset of the last token
-	field  string // the last name of a field
+	field  string // the name of the last field
 	fault  *jsonfile.Error
 	f      *File
 	plan   *schedule.Plan
 	old    bool // the file may be of schema 1
 	schema int
-	pos    int // the offset behind the last token of a list of actions
+	pos    int // the offset after the last token of a list of actions
 	frozen []int
 	nested int64 // total number of actions in one repeat of each nested loop
 }
@@ -64,8 +64,8 @@ func (r *jsonReader) next() jsontext.Kind {
 	return r.in.PeekKind()
 }
 
-// take takes the next token, and reports whether it is of one of the kinds. It returns the token's text, in
-// quotes if it is a string and should not be.
+// take takes the next token, and reports whether it is of one of the kinds. It returns the token's text, in quotes if
+// it is a string but another kind is required.
 func (r *jsonReader) take(kinds string) (text string, ok bool) {
 	kind := r.next()
 	if r.fault != nil {
@@ -134,7 +134,7 @@ func (r *jsonReader) number(what string, low, high int) int {
 	return r.whole(text, what, low, high)
 }
 
-// whole returns the number that a token is, which must be from low to high.
+// whole converts a token to a whole number, which must be from low to high.
 func (r *jsonReader) whole(text, what string, low, high int) int {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < low || n > high {

@@ -7,9 +7,9 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Refused returns what PyTorch's loader (_load_csv of PyTorch 2.15) refuses or reads differently in a CSV
-// file, although Read accepts it: a table, a byte order mark, blank lines behind those of the ranks, the letters of
-// 2024, and reductions in a compute-only file. Write writes the plan without any of them.
+// Refused returns the places in a CSV file that Read accepts, but that PyTorch's loader (_load_csv of PyTorch 2.15)
+// refuses or reads differently: a table, a byte order mark, blank lines after those of the ranks, the letters of 2024,
+// and reductions in a compute-only file. Write writes the plan without any of them.
 func (f *File) Refused() (faults []*Error) {
 	if f.Format != Compute && !f.Format.communicates() {
 		return nil

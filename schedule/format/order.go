@@ -100,8 +100,7 @@ func words(text, separators string) iter.Seq2[string, int] {
 	}
 }
 
-// refuseOrder returns an error if an order list cannot express the plan, whatever the order of its
-// actions.
+// refuseOrder returns an error if an order list cannot express the plan in any order of its actions.
 func refuseOrder(plan *schedule.Plan) error {
 	place := plan.Placement
 	if place.Copies > 1 {

@@ -2,10 +2,10 @@ package format
 
 import "github.com/weir-ml/weir/schedule"
 
-// Outlier returns an action whose microbatch may be a mistake, and its location. If neither the file nor
-// Options states the number of microbatches, and the file has no action of the microbatch just below the
-// largest one, it is the first action of the largest one. Otherwise Outlier returns false. In a file with
-// microbatches 0 to 2, 0F99 is an outlier: because of it the plan has 100 microbatches.
+// Outlier returns an action whose microbatch may be a mistake, and its location: the first action of the largest
+// microbatch, if the file has no action of the microbatch just below, and neither the file nor Options states the
+// number of microbatches. Otherwise Outlier returns false. In a file with microbatches 0 to 2, 0F99 is an outlier:
+// because of it the plan has 100 microbatches.
 func (f *File) Outlier() (a schedule.Action, line, column int, ok bool) {
 	if !f.inferred {
 		return 0, 0, 0, false

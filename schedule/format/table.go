@@ -61,8 +61,8 @@ func (r *csvReader) table() (starts []line, programs []program, err error) {
 	return starts, programs, nil
 }
 
-// released adds the RESHARDs that PyTorch before REDUCE_GRAD leaves out: the last backward of a stage releases its
-// weights (backward_maybe_with_fsdp in stage.py of PyTorch 2.9.1). It reports whether it has added any.
+// released adds the RESHARDs that versions of PyTorch without REDUCE_GRAD leave out: the last backward of a stage
+// releases its weights (backward_maybe_with_fsdp in stage.py of PyTorch 2.9.1). It reports whether it has added any.
 func released(programs []program) (added bool) {
 	for _, p := range programs {
 		if slices.ContainsFunc(p.actions, func(a schedule.Action) bool { return a.Kind() == schedule.ReduceGrad }) {

@@ -7,8 +7,8 @@ const (
 	minAlign = 4
 	// line is the alignment of large buffers, a cache line, unless it makes the layout higher.
 	line = 64
-	// paddingDivisor: padding may waste 1/paddingDivisor of the live bytes where buffers of whole cache
-	// lines are adjacent to other buffers.
+	// If padding keeps every layout above the lower bound, a layout is low enough if its excess over the peak is at
+	// most 1/paddingDivisor of the peak.
 	paddingDivisor = 1024
 )
 
@@ -48,7 +48,7 @@ func (t *trace) boundByPadding() bool { return t.peaks().lines-line >= t.peaks()
 
 // alignments returns the alignment functions for the last, longer searches: first unpaddedAlign, unless
 // it was already used or changes nothing; then the program's own, if every allocation is a group of its
-// own. (With larger groups, a longer search with the same alignments is not made.)
+// own. (Otherwise no longer search uses the same alignments.)
 func (a *attempt) alignments() (list []func(int64) int64) {
 	if !a.boundByPadding() && a.needsPadding(naturalAlign) {
 		list = append(list, unpaddedAlign)

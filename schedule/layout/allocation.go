@@ -24,7 +24,7 @@ type allocation struct {
 // position is an action of a program. Step end is an action after the last segment.
 type position struct{ segment, repeat, index int32 }
 
-// origin describes a buffer for messages.
+// origin identifies the buffer of an allocation, for its name.
 type origin struct {
 	kind       originKind
 	stage      int32 // for an entry, its index in ShapeProfile.Entries

@@ -76,7 +76,7 @@ func (a Alternative) Variants() []Alternative {
 const minShare = 4
 
 // capped returns the alternatives with fewer microbatches in flight. Plans with more microbatches in
-// flight take longer to lay out, so it considers only a few of the large numbers.
+// flight take longer to lay out, so capped considers only a few of the large numbers.
 func (a Alternative) capped() (list []Alternative) {
 	most := a.Params.Cap - 1
 	if a.Params.Cap == 0 {

@@ -28,8 +28,8 @@ func (p *Memory) Name(c Change) string { return p.profile.name(c.origin, p.shape
 // grows with the number of changes.
 func (p *Memory) All(rank int) iter.Seq[Change] { return p.changes(rank, 1) }
 
-// AtMost iterates like All. If a step has more than about most changes, it leaves out repeats that equal
-// those before them, so that about most changes remain, and complete is false.
+// AtMost is like All, but if a step has more than most changes, it may leave out repeats that equal the previous ones.
+// About most changes then remain, and complete is false.
 func (p *Memory) AtMost(rank int, most int64) (changes iter.Seq[Change], complete bool) {
 	t := p.newTrace(rank, false)
 	t.skips = p.cfg.Shapes == nil

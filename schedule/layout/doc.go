@@ -16,8 +16,7 @@
 //
 //  1. Trace (trace.go, references.go, offload.go). The rank's program is executed on the profile. The
 //     trace counts references as a runner does, but has no tensors. It logs a change for every birth, the
-//     moment at which a buffer is allocated, and for every death, at which its last reference is
-//     released.
+//     moment at which a buffer is allocated, and for every death, the moment at which its last reference is released.
 //  2. Skip repeats (repeats.go), so that a step of a million microbatches costs as much as one of a
 //     hundred.
 //  3. Build a placement problem (problem.go): buffers with sizes and lifetimes. Package
@@ -36,7 +35,7 @@
 //	lead     repeats that differ, such as those in which a rank fills its look-ahead
 //	cycle    a number of equal repeats (the length of the cycle), each with its own offsets
 //	skipped  equal repeats, a multiple of the cycle; they use the offsets of the cycle in turn
-//	rest     equal repeats, fewer than a cycle, which go on using these offsets
+//	rest     equal repeats, fewer than a cycle, which continue to use these offsets
 //	tail     the last repeats, if they differ again because the source has run out of entries
 //
 // The cycle begins when a repeat ends in the state in which it began, with microbatches counted from
@@ -96,8 +95,8 @@
 //  1. The shortest cycles. If no two allocations share an offset, it skips 2 and 3, which would give
 //     the same problem.
 //  2. Up to four rotations, the shortest good cycle first.
-//  3. The program without cycles, with every repeat traced and every allocation in a group of its own, if
-//     it is short enough for that.
+//  3. The program without cycles, with every repeat traced and every allocation in a group of its own, if it is short
+//     enough.
 //  4. The best attempt so far again, with a longer search: first with smaller alignments, which need no
 //     padding (align.go), if some buffers have padding; then with the same alignments, but only if every
 //     allocation is a group of its own.
@@ -113,10 +112,10 @@
 //
 // # Coordinates
 //
-// Three kinds of number tell when something happens, each for its own purpose:
+// Three kinds of numbers describe when something happens, each for its own purpose:
 //
-//   - A position is an action of the whole program: segment, repeat and index in the body. It is what
-//     the plan and the runner count.
+//   - A position is an action of the whole program: segment, repeat and index in the body. The plan and the runner
+//     count positions.
 //   - A place is an action of the layout, which is finite: a repeat has the same places as the repeat
 //     one cycle before. [memory.SegmentPlaces] maps positions to places. A birth of the layout is a place and
 //     the number of the allocation there.
@@ -126,6 +125,6 @@
 //
 // Planning time grows with the number of microbatches if Config.Shapes gives the shape of each one, and
 // for schedules whose microbatches in flight grow with their number (gpipe, breadth-first). With many
-// microbatches of given shapes, [Profile.Plan] falls back on the envelope of these shapes. Package runner
-// records profiles and runs layouts. budget.go and alternatives.go find plans that fit if this one does not.
+// microbatches of given shapes, [Profile.Plan] falls back to the envelope of these shapes. Package runner records
+// profiles and runs layouts. budget.go and alternatives.go find plans that fit if this one does not.
 package layout

@@ -8,7 +8,7 @@ import (
 )
 
 // envelope returns a profile with one shape class, in which every buffer has its largest size over all
-// classes. The sizes of a single class are upper bounds: it is the class of the longest microbatch.
+// classes. If there is only one class, it is that of the longest microbatch, so its sizes are upper bounds.
 func envelope(t *Profile) (*Profile, error) {
 	wide := ShapeProfile{Name: "envelope", Entries: slices.Clone(t.Shapes[0].Entries), Stages: slices.Clone(t.Shapes[0].Stages)}
 	if len(t.Shapes) == 1 {
@@ -51,8 +51,8 @@ func bounds(buffers []Buffer) []Buffer {
 	return bounds
 }
 
-// widen raises the sizes of buffers to those of others where these are larger, and reports whether both
-// lists have the same classes.
+// widen raises the sizes of buffers to those of others if these are larger, and reports whether both lists have the
+// same classes.
 func widen(buffers *[]Buffer, others []Buffer) bool {
 	if len(*buffers) != len(others) {
 		return false

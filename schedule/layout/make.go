@@ -69,7 +69,7 @@ type RankLayout struct {
 // program, in requested bytes.
 type Certificate struct {
 	placement.Certificate
-	Sizes   string // "exact", perhaps for one shape class, or "envelope of n shape classes"; the bound is then that of the envelope
+	Sizes   string // "exact", perhaps for one shape class, or "envelope of n shape classes"; the bound is then the peak of the envelope
 	Buffers int    // number of placed buffers
 	Peak    Peak
 }

@@ -90,11 +90,10 @@ func offloads(program []schedule.Segment) bool {
 	})
 }
 
-// OffloadSlots returns the slots to offload, in the form of schedule.Plan.OffloadSlots. For each stage of a
-// placement it takes slots, the largest first, until their sum would exceed this share of the bytes
-// that the stage saves in slots; it passes over a slot that is too large. It considers only the first 64
-// slots of a stage (see [Profile.NearSlots]), and of these only slots that hold the only reference to
-// their buffer after the forward.
+// OffloadSlots returns the slots to offload, in the form of schedule.Plan.OffloadSlots. For each stage of a placement,
+// it takes slots, the largest first, and passes over a slot if the sum with it would exceed this share of the bytes
+// that the stage saves in slots. It considers only the first 64 slots of a stage (see [Profile.NearSlots]), and of
+// these only slots that hold the only reference to their buffer after the forward.
 func (t *Profile) OffloadSlots(placement *schedule.Placement, share float64) []uint64 {
 	away, _ := t.offloadable(placement, share)
 	return away
@@ -190,7 +189,8 @@ func (t *Profile) heldBySlotAlone(placement *schedule.Placement, s int, ref Ref)
 	return true
 }
 
-// references returns how many references to a buffer remain after a call, including those it hands over.
+// references returns the number of references to a buffer that remain after a call, including those that the call hands
+// over.
 func (c *Call) references(ref Ref) (n int) {
 	for _, e := range c.Events {
 		switch {

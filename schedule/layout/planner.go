@@ -77,8 +77,8 @@ func (p *Memory) Layouts(rank int) (near, far *memory.Layout) {
 	return r.Layout, far
 }
 
-// AppendParts appends, for each allocation of the source for an entry, the number of the part that it is
-// handed over as, or -1. It appends nothing if the profile has no entry with exactly the wanted parts.
+// AppendParts appends, for each allocation of the source for an entry, the number of the part as which it is handed
+// over, or -1. It appends nothing if the profile has no entry with exactly the wanted parts.
 func (p *Memory) AppendParts(parts []int, microbatch int, wanted uint64) []int {
 	e := p.profile.Shapes[p.shape(microbatch)].entry(wanted)
 	if e == nil {

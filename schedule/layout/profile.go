@@ -11,7 +11,7 @@ type Profile struct {
 	Parts     []string             // names of the entry parts
 	Shapes    []ShapeProfile       // by shape class; one if all microbatches have the same shape
 	Params    [][]Param            // by stage
-	StageInfo []schedule.StageInfo // by stage: the input of lifetimes in a plan; may be nil
+	StageInfo []schedule.StageInfo // by stage: the facts for the lifetime pass; may be nil
 }
 
 // ShapeProfile is the profile of one shape class.
@@ -65,7 +65,7 @@ type Buffer struct {
 }
 
 // Call lists the events of one call of a stage, in order. The last Taken events end slots; they take
-// effect at the end of the action, after those of its entry parts, inputs and gradients.
+// effect at the end of the action, after the ends of its entry parts, inputs and gradients.
 type Call struct {
 	Events []RefChange `json:"events,omitempty"`
 	Taken  int         `json:"taken,omitempty"`

@@ -24,7 +24,7 @@ func (r *RankLayout) Action(program []schedule.Segment, place int) (schedule.Act
 	return 0, false
 }
 
-// stepEnd returns the place after the segments that were traced: in a whole trace, that of step end.
+// stepEnd returns the place after the segments that were traced: in a whole trace, this is the place of step end.
 func (t *trace) stepEnd() int {
 	if len(t.segments) == 0 {
 		return 0
@@ -143,7 +143,7 @@ func (t *trace) skip(segment *schedule.Segment, r int) int {
 	return n
 }
 
-// entriesLeft returns how many more repeats can pull as many entries as the previous one did. It is the
+// entriesLeft returns the number of further repeats that can pull as many entries as the previous one did. This is the
 // number of microbatches if entries set no limit, and 0 if the stride is negative.
 func (t *trace) entriesLeft(stride int) int {
 	if t.pulled == t.plan.Microbatches || stride == 0 {

@@ -22,7 +22,7 @@ type trace struct {
 	wants   []uint64 // by copy of the model: the entry parts that are read
 	limit   int      // largest number of births
 	skips   bool     // skips repeats that equal the previous ones
-	kept    float64  // share of the repeats of a segment that are not skipped; at least a cycle is not
+	kept    float64  // share of the repeats of a segment that are not skipped; at least one cycle is traced
 	// rotations sets the cycles of segments; otherwise a cycle is as long as the longest life.
 	rotations map[int]*rotation
 
@@ -235,8 +235,8 @@ func (t *trace) put(w slot, allocations []int32) {
 	t.held[w] = contents{segment: t.at.segment, allocations: allocations}
 }
 
-// work executes the call of a stage or the incoming transfer of an action. It returns the allocations
-// that it hands over, and the events that end slots.
+// work executes the call of a stage or the incoming transfer of an action. It returns the allocations that the action
+// hands over, and the events that end slots.
 func (t *trace) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefChange, err error) {
 	switch kind {
 	case schedule.RecvF, schedule.RecvB:

@@ -12,8 +12,7 @@ import (
 // maxBytes is the largest size of a buffer: 256 TiB.
 const maxBytes = 1 << 48
 
-// Validate reports every fault of the profile at once. Each of the joined errors wraps
-// ErrProfile.
+// Validate reports the faults of the profile, at most 16, as joined errors, each of which wraps ErrProfile.
 func (t *Profile) Validate() error {
 	if t == nil {
 		return diagnostic.Errorf(ErrProfile, "the profile has no shape classes")

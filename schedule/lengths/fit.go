@@ -20,8 +20,8 @@ func Fit(points []Point) (best Amount, misfit float64) {
 	if largest == 0 {
 		return Amount{}, 0
 	}
-	// The least squares with coefficients of at least 0 are those of one of the subsets of the
-	// coefficients. A subset that needs fewer coefficients wins a tie.
+	// The best coefficients of at least 0 are the least-squares solution for one of the subsets of the coefficients,
+	// with all others 0. A smaller subset wins a tie.
 	least := math.Inf(1)
 	for _, subset := range [...][]int{{0}, {1}, {2}, {0, 1}, {0, 2}, {1, 2}, {0, 1, 2}} {
 		candidate, ok := solve(points, subset, largest)
@@ -40,7 +40,7 @@ func Fit(points []Point) (best Amount, misfit float64) {
 	return best, misfit
 }
 
-// weight returns the value that a deviation from a point is divided by.
+// weight returns the value by which a deviation from a point is divided.
 func weight(value, largest float64) float64 {
 	if value > 0 {
 		return value
@@ -48,10 +48,10 @@ func weight(value, largest float64) float64 {
 	return largest
 }
 
-// solve returns the least squares with the coefficients of the subset: 0 the constant, 1 the tokens, 2
-// the squares. It returns false if one is negative or not determined.
+// solve returns the least-squares amount that has only the coefficients of the subset: 0 is the constant, 1 the tokens,
+// 2 the squares. It returns false if a coefficient is negative or not determined.
 func solve(points []Point, subset []int, largest float64) (a Amount, ok bool) {
-	var scale [3]float64 // keeps the three columns of one magnitude
+	var scale [3]float64 // brings the three columns to the same magnitude
 	for _, p := range points {
 		for k, v := range row(p) {
 			scale[k] = max(scale[k], v/weight(p.Value, largest))
@@ -98,7 +98,7 @@ func solve(points []Point, subset []int, largest float64) (a Amount, ok bool) {
 	return Amount{x[0], x[1], x[2]}, true
 }
 
-// row returns what the coefficients of an amount are multiplied by.
+// row returns the factors by which the coefficients of an amount are multiplied.
 func row(p Point) [3]float64 {
 	return [3]float64{1, float64(p.Size.Tokens), float64(p.Size.Squares)}
 }

@@ -68,7 +68,7 @@ type Amount struct {
 // At returns the amount of a microbatch. It is the same on all processors, and exact for whole
 // coefficients and a result of less than 2^53.
 func (a Amount) At(s Size) float64 {
-	// The conversions keep compilers from fusing the operations, which some processors would do.
+	// The conversions keep the compiler from fusing a multiplication with an addition, as it does for some processors.
 	return a.Constant + float64(a.Token*float64(s.Tokens)) + float64(a.Square*float64(s.Squares))
 }
 

@@ -17,8 +17,8 @@ import (
 // The rule accepts the plan's own number of microbatches, and any other number for which repeating
 // the plan's loops more or fewer times results in a valid plan. In forward-only mode it returns the
 // forwards of DepthFirst on the plan's placement, or of DualPipe for two copies of a model, and
-// gathers as many stages at once as the plan does. The rule rejects Group, Cap and Slices. Its errors
-// wrap ErrParams.
+// gathers as many stages at the same time as the plan does. The rule rejects Group, Cap and Slices. Its errors wrap
+// ErrParams.
 func RuleFromPlan(plan *schedule.Plan) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		switch {
@@ -64,7 +64,7 @@ func forwards(plan *schedule.Plan, microbatches int) (*schedule.Plan, error) {
 	return made, nil
 }
 
-// maxGathered returns the largest number of stages that any rank keeps gathered at once.
+// maxGathered returns the largest number of stages that any rank keeps gathered at the same time.
 func maxGathered(plan *schedule.Plan) (most int) {
 	for _, program := range plan.Programs {
 		now := 0

@@ -25,8 +25,8 @@ import (
 //   - All receives of a joined pair come before the pair, and all its sends after it.
 //
 // With a capacity of 0, a plan for PyTorch posts receives when their messages are sent. If such a
-// plan reduces gradients, it also waits for each reduction, before the rank's next one or at the end,
-// because PyTorch requires a wait for whatever it starts.
+// plan reduces gradients, it also waits for each reduction, before the rank's next reduction or at the end, because
+// PyTorch requires a wait for everything that it starts.
 //
 // A clock determines the order of actions on different ranks. F, I and W take equally long, and B
 // takes as long as I and W together. A rank without a backward is as slow as the busiest rank. With
@@ -38,7 +38,7 @@ import (
 // transfers, or capacity is less than Unlimited, the error wraps ErrParams. The result has no
 // drops. The cost depends on the size of the plan's segments, as for [check.Plan], and so does the
 // size of the result, unless ranks drift further apart with every microbatch. This can happen if the
-// ranks have unequal work and run all forwards, or all backwards, of a stage at once.
+// ranks have unequal work and run all forwards, or all backwards, of a stage in a row.
 func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if capacity < schedule.Unlimited {
 		return nil, diagnostic.Errorf(schedule.ErrParams, "a link cannot hold %d messages: use 0 or more, or %d for no limit", capacity, schedule.Unlimited)
@@ -72,7 +72,8 @@ func Computations(plan *schedule.Plan) *schedule.Plan {
 }
 
 // ForRuntime returns the plan for the given runtime. If the plan has transfers for another runtime, ForRuntime
-// replaces them with transfers for the given runtime and capacity, unless both are versions of PyTorch.
+// replaces them with transfers for the given runtime and capacity, unless both are versions of PyTorch. It returns the
+// errors of Transfers.
 func ForRuntime(runtime schedule.Runtime, plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if plan.Runtime == runtime {
 		return plan, nil

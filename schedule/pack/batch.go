@@ -31,7 +31,7 @@ func newBatch(p *Packer, sequences []int64) *batch {
 			busiest = a
 		}
 	}
-	busiest.Constant = 0 // it is that of a microbatch
+	busiest.Constant = 0 // the constant belongs to a microbatch, not to a sequence
 	for i, size := range b.sizes {
 		b.work, b.order = append(b.work, busiest.At(size)), append(b.order, i)
 	}
@@ -56,8 +56,8 @@ func (b *batch) rankWork(rank int) (sum lengths.Amount) {
 	return sum.Scale(1 / float64(max(place.Copies, 1)))
 }
 
-// times returns the times of a microbatch on a stage: of its forward, of its backward or I, and of W. If
-// the schedule does not split the backward, that of W is 0.
+// times returns the times of a microbatch on a stage: of its forward, of its backward or I, and of W. If the schedule
+// does not split the backward, the time of W is 0.
 func (b *batch) times(stage int) (f, i, w lengths.Amount) {
 	c := b.p.cfg.Costs.Of(stage)
 	amount := func(constant int64, token, square float64) lengths.Amount {
@@ -77,8 +77,8 @@ func (b *batch) times(stage int) (f, i, w lengths.Amount) {
 	return f, i, w
 }
 
-// deal divides the sequences among the replicas, in order of work, each to the replica that is free first
-// after the given times.
+// deal divides the sequences among the replicas, in order of work, each to the replica that is free first. Replica r
+// becomes free at offsets[r] before it has any sequence.
 func (b *batch) deal(offsets []float64) [][]int {
 	free, dealt := slices.Clone(offsets), make([][]int, len(offsets))
 	for _, i := range b.order {
@@ -128,11 +128,10 @@ func slowest(trials []*trial) (last *trial) {
 	return last
 }
 
-// bound returns a lower bound on the makespan of every packing. On average, the replicas have an equal
-// part of a rank's work, and one of them at least that. A rank cannot start before a first microbatch
-// has passed the stages before it, and after its last backward the gradient passes these stages again.
-// No microbatch is smaller than the smallest sequence. A replica with the longest sequence needs the
-// time of its path through all stages.
+// bound returns a lower bound on the makespan of every packing. At least one replica has no less than an equal part of
+// a rank's work. A rank cannot start before a first microbatch has passed the stages before it, and after its last
+// backward the gradient passes these stages again. No microbatch is smaller than the smallest sequence. A replica with
+// the longest sequence needs the time of its path through all stages.
 func (b *batch) bound() int64 {
 	p, place := b.p, &b.p.cfg.Params.Placement
 	smallest, longest := b.sizes[0], b.sizes[0]

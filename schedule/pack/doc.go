@@ -1,5 +1,5 @@
 // Package pack plans a step from the lengths of its sequences: it deals the sequences to the replicas,
-// packs those of a replica into microbatches, and orders the microbatches, so that the slowest replica
+// packs the sequences of each replica into microbatches, and orders the microbatches, so that the slowest replica
 // finishes as early as possible.
 //
 // A [Packer] is made once, for a schedule, a placement, costs with rates for each token and for each
@@ -10,18 +10,19 @@
 //
 // # How it searches
 //
-// Sequences are dealt to replicas by their work, the longest first, each to the replica that would
-// finish first. For each replica, numbers of microbatches from the fewest to one for each sequence, and
-// several profiles of their sizes, are filled in the same way and simulated. The best of them is improved
-// by moving and exchanging sequences and microbatches; each trial is simulated with a
-// [simulate.Evaluator]. Replicas that take longer than others then get less work, and the best of a few
-// rounds wins. Effort is the number of simulations.
+// Sequences are dealt to replicas in order of their work, the largest first, each to the replica with the least work so
+// far. For the first replica, the search tries numbers of microbatches from the fewest to one for each sequence, with
+// several profiles of their sizes: it fills the microbatches greedily and simulates the result. The other replicas use
+// the best of these shapes, and a replica that remains much slower than the others gets its own search. Replicas that
+// take longer than others get less work in up to two further rounds, of which the best counts. Finally, the packing of
+// each replica is improved by moving and exchanging sequences and microbatches; each trial is simulated with a
+// [simulate.Evaluator]. Effort is the number of these trials.
 //
 // # What holds
 //
 //   - Every sequence is in exactly one microbatch of one replica, and no microbatch is empty.
 //   - No microbatch has more than Limits.Tokens tokens, and no rank holds more than Limits.Memory live
-//     bytes. If that is impossible, or none is found, Pack returns an error and no packing.
+//     bytes. If Pack finds no such packing, it returns an error.
 //   - The result depends on the configuration and the lengths alone.
 //   - No packing, dealing or order of these sequences has a makespan less than Packing.Bound.
 //

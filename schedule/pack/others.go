@@ -9,18 +9,18 @@ import (
 	"github.com/weir-ml/weir/schedule/lengths"
 )
 
-// Method is a way to pack that others use, for comparison.
+// Method is a packing method of other trainers, for comparison.
 type Method uint8
 
 const (
-	// InOrder deals sequences in turn, and fills each microbatch until the next sequence does not fit.
+	// InOrder deals sequences to the replicas in turn, and fills each microbatch until the next sequence does not fit.
 	InOrder Method = iota
 	// LongestFirst is InOrder with the longest sequences first.
 	LongestFirst
 	// Balanced deals and packs by the largest differencing method of Karmarkar and Karp, so that replicas
 	// and then microbatches have equal work, and runs the smallest microbatches first and last. As in verl
-	// 0.9.1, every replica has as many sequences and the fewest microbatches that suffice, and the work of
-	// l tokens is 24576·l + l², whatever the model is.
+	// 0.9.1, the replicas' numbers of sequences differ by at most one, every replica has the smallest number of
+	// microbatches that suffices for all, and the work of a sequence of l tokens is 24576·l + l² for every model.
 	Balanced
 )
 
@@ -32,9 +32,9 @@ func Methods() []Method { return []Method{InOrder, LongestFirst, Balanced} }
 // String returns the name.
 func (m Method) String() string { return methodNames[m] }
 
-// Other packs sequences by a method. Microbatches have at most Limits.Tokens tokens, or without this limit
-// as many as fit into the memory if all have as many. The result may exceed the memory if a sequence is
-// longer. Errors wrap ErrConfig.
+// Other packs sequences by a method. Microbatches have at most Limits.Tokens tokens. Without this limit, they have at
+// most the number of tokens with which equal microbatches fit into the memory. A longer sequence has its own
+// microbatch, and the result may then exceed the memory. Errors wrap ErrConfig.
 func (p *Packer) Other(method Method, sequences []int64) (*Packing, error) {
 	if err := p.check(sequences); err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ type itemSet struct {
 	items []int
 }
 
-// partitions is a heap of partitions, of which that with the largest difference is first.
+// partitions is a heap of partitions, in which the partition with the largest difference comes first.
 type partitions []partition
 
 func (h partitions) Len() int { return len(h) }
@@ -174,9 +174,9 @@ func (h *partitions) Pop() any {
 	return p
 }
 
-// difference divides items into n sets with nearly equal work, the largest set first: it joins the two
-// partitions with the largest differences, each set with the one of opposite rank. If even, the sets have
-// equally many items, but for one.
+// difference divides items into n sets with nearly equal work, the largest set first: it repeatedly joins the two
+// partitions with the largest differences, the largest set of one with the smallest set of the other, and so on. If
+// even is set, the numbers of items differ by at most one.
 func difference(items []int, n int, even bool, work func(int) int64) (sets [][]int) {
 	sorted := slices.Clone(items)
 	slices.SortStableFunc(sorted, func(i, j int) int { return cmp.Compare(work(i), work(j)) })

@@ -20,15 +20,14 @@ import (
 var (
 	// ErrConfig is wrapped by errors about the configuration of a packer or about the sequences.
 	ErrConfig = errors.New("pack: invalid configuration")
-	// ErrMemory is returned if all sequences fit alone, but no packing of them was found that fits into
-	// the memory.
+	// ErrMemory is returned if all sequences fit alone, but no packing that fits into the memory was found.
 	ErrMemory = errors.New("pack: no packing that fits into the memory was found")
 )
 
 // Config configures a packer.
 type Config struct {
-	// Rule and Params make the plan of a replica, for one microbatch and, where the rule accepts them,
-	// for others. Params.Microbatches is ignored.
+	// Rule and Params make the plan of a replica, for one microbatch and for other numbers that the rule accepts.
+	// Params.Microbatches is ignored.
 	Rule   schedule.Rule
 	Params schedule.Params
 	// Costs holds the costs of the stages, usually with rates. Its lengths are ignored.
@@ -46,8 +45,8 @@ type Config struct {
 
 // Limits bounds a microbatch or a rank.
 type Limits struct {
-	Tokens int64 // the most tokens in a microbatch; 0 means no limit
-	Memory int64 // the most live bytes on a rank, with its resident bytes; 0 means no limit
+	Tokens int64 // maximum number of tokens in a microbatch; 0 means no limit
+	Memory int64 // maximum number of live bytes on a rank, including resident bytes; 0 means no limit
 }
 
 // DefaultEffort is the number of simulations for each replica if Config.Effort is 0.
@@ -70,7 +69,8 @@ type Packing struct {
 	// Makespan is the makespan of the slowest replica, in ticks of the costs. Bound is a lower bound on
 	// the makespan of every packing of these sequences for the schedule.
 	Makespan, Bound int64
-	// Excess is the number of bytes by which a rank exceeds Limits.Memory. Only packings of Other exceed it.
+	// Excess is the number of bytes by which a rank exceeds Limits.Memory. Only packings made by Other can exceed the
+	// limit.
 	Excess int64
 }
 
@@ -107,8 +107,8 @@ type Replica struct {
 	Peaks    []int64 // by rank: the peak of the live bytes
 }
 
-// TooLongError is the error for a sequence that exceeds a limit even if it is the only one of its step. It
-// wraps ErrTooLong.
+// TooLongError is the error for a sequence that exceeds a limit even if it is the only sequence of its step. It wraps
+// ErrTooLong.
 type TooLongError struct {
 	Sequence int   // index of the longest sequence
 	Length   int64 // in tokens
@@ -143,8 +143,8 @@ func (e *TooLongError) Error() string {
 // Unwrap returns ErrTooLong.
 func (e *TooLongError) Unwrap() error { return ErrTooLong }
 
-// Packer plans steps. It keeps the plans that it makes, so that later steps take less time. It must not be
-// used by several goroutines at once.
+// Packer plans steps. It keeps the plans that it makes, so that later steps take less time. It must not be used by
+// several goroutines at the same time.
 type Packer struct {
 	cfg     Config
 	plans   map[int]*prepared // by number of microbatches
@@ -157,7 +157,7 @@ type prepared struct {
 	plan      *schedule.Plan
 	evaluator *simulate.Evaluator
 	proven    bool
-	inFlight  int   // the most microbatches in flight on a stage
+	inFlight  int   // the largest number of microbatches in flight on a stage
 	safe      int64 // if no microbatch has more tokens, they fit into the memory in any order
 	err       error // the rule has no plan for the number of microbatches, or there is no evaluator
 }
@@ -185,7 +185,7 @@ func New(cfg Config) (*Packer, error) {
 	if p.alone = p.prepare(1); p.alone.err != nil {
 		return nil, p.alone.err
 	}
-	if one := p.prepare(2 * place.Ranks); one.plan != nil && one.err != nil { // with pairs that one microbatch does not have
+	if one := p.prepare(2 * place.Ranks); one.plan != nil && one.err != nil { // the plan may have joined pairs, unlike the plan for one microbatch
 		return nil, one.err
 	}
 	if cfg.Limits.Tokens > 0 {
@@ -214,8 +214,8 @@ func largest(limit int64, fits func(int64) bool) (n int64) {
 	return int64(sort.Search(int(limit), func(i int) bool { return !fits(int64(i) + 1) }))
 }
 
-// excess returns the largest number of bytes by which a rank exceeds the memory, and the rank. It is
-// negative if all have room.
+// excess returns the largest number of bytes by which a rank exceeds the memory, and the rank. The number is negative
+// if all ranks have room.
 func (p *Packer) excess(e *simulate.Evaluator) (rank int, excess int64) {
 	excess = math.MinInt64
 	for r := range p.cfg.Params.Placement.Ranks {
@@ -285,9 +285,9 @@ func (o *prepared) prove(capacity int) error {
 	return nil
 }
 
-// Pack plans a step of sequences with the given lengths in tokens. If a sequence exceeds a limit even
-// alone, the error is a [TooLongError]. If no packing that fits into the memory is found, it wraps
-// ErrMemory. Other errors wrap ErrConfig.
+// Pack plans a step of sequences with the given lengths in tokens. If a sequence exceeds a limit even if it is alone,
+// the error is a [TooLongError]. If no packing that fits into the memory is found, it wraps ErrMemory. Other errors
+// wrap ErrConfig.
 func (p *Packer) Pack(sequences []int64) (*Packing, error) {
 	if err := p.check(sequences); err != nil {
 		return nil, err
@@ -302,7 +302,7 @@ func (p *Packer) Pack(sequences []int64) (*Packing, error) {
 			break
 		}
 		if err == nil {
-			for r, t := range best { // what a replica takes in addition to its work
+			for r, t := range best { // the time that a replica takes in addition to its work
 				offsets[r] = float64(t.time) - b.workOf(dealt[r])
 			}
 			other := b.deal(offsets)
@@ -345,7 +345,7 @@ func (p *Packer) Pack(sequences []int64) (*Packing, error) {
 	return packing, nil
 }
 
-// resurvey is the part by which a replica may be slower than the next one without a survey of its own.
+// A replica gets its own survey if it is slower than all others by more than 1/resurvey of its time.
 const resurvey = 20
 
 // redeals is the number of times that sequences are dealt again to replicas.

@@ -15,7 +15,7 @@ type trial struct {
 	one    *prepared
 	packs  [][]int // by microbatch
 	sizes  []lengths.Size
-	limit  int64 // tokens of a pack with several sequences
+	limit  int64 // maximum number of tokens of a pack with several sequences
 	excess int64 // bytes over the memory; 0 if it fits
 	time   int64 // makespan
 	shape  shape
@@ -25,7 +25,7 @@ type trial struct {
 type shape struct {
 	fraction float64 // of the number of sequences
 	profile  profile
-	// room, if not 0, keeps large microbatches apart: those in flight at once have at most this part of the
+	// room, if not 0, keeps large microbatches apart: those in flight at the same time have at most this part of the
 	// tokens that equal microbatches would have.
 	room float64
 }
@@ -59,7 +59,7 @@ func (b *batch) survey(items []int) (best []shape) {
 	var trials []*trial
 	fastest, worse := int64(math.MaxInt64), 0
 	for k := b.fewest(items); k <= len(items) && worse < 3; k += max(1, k/6) {
-		worse++ // unless it is among the best
+		worse++ // reset if a trial is faster
 		for _, p := range profiles {
 			for _, room := range []float64{0, 1, 0.94, 0.88} {
 				s := shape{float64(k) / float64(len(items)), p, room}
@@ -92,7 +92,7 @@ func (b *batch) survey(items []int) (best []shape) {
 	return best
 }
 
-// minGathered returns a number of microbatches that some sequences need at least.
+// fewest returns a lower bound on the number of microbatches that some sequences need.
 func (b *batch) fewest(items []int) int {
 	limit := b.p.cfg.Limits.Tokens
 	if limit == 0 {
@@ -213,9 +213,9 @@ func (t *trial) arrange(load []float64) {
 	t.packs = arranged
 }
 
-// arrangeApart orders the packs so that those in flight at once have at most the given number of tokens, if
-// that is possible: after the smallest, which are at both ends, comes always the largest that has room beside
-// those before it.
+// arrangeApart orders the packs so that those in flight at the same time have at most the given number of tokens, if
+// that is possible. The smallest packs are at both ends. Each pack between them is the largest that has room together
+// with the packs before it.
 func (t *trial) arrangeApart(most int64) {
 	k, window := len(t.packs), t.one.inFlight
 	left := make([]int, k) // packs, the largest first
@@ -338,8 +338,8 @@ func (t *trial) resize(a, x, c, y int) bool {
 	return true
 }
 
-// move exchanges sequence x of one pack with sequence y of another, or moves it there if y is behind the
-// other's last sequence.
+// move exchanges sequence x of one pack with sequence y of another, or moves it there if y is after the other's last
+// sequence.
 func (t *trial) move(a, x, c, y int) {
 	if y < len(t.packs[c]) {
 		t.packs[a][x], t.packs[c][y] = t.packs[c][y], t.packs[a][x]

@@ -11,17 +11,17 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// In an audited step (Config.Audit) some replicas run an additional microbatch before all others. It repeats
-// the first microbatch of one of the replicas, its author. The step discards the losses that the repetition
-// records. The repetition adds the first gradients of the step to the accumulators, and so does the author's
-// own first microbatch: both times the accumulators hold exactly the contribution of this microbatch. The
-// next microbatch overwrites what the repetition has left in them. Every rank makes digests of its results,
-// and at step end compares the digests of all ranks.
+// In an audited step (Config.Audit) some replicas run an additional microbatch before all others. It repeats the first
+// microbatch of one of the replicas, which is called the author. The step discards the losses that the repetition
+// records. The repetition and the author's own computation are each the first to add gradients to the accumulators of
+// their rank, so the accumulators then hold exactly the contribution of this microbatch. The next microbatch overwrites
+// the gradients of the repetition. Every rank makes digests of its results, and at step end compares the digests of all
+// ranks.
 
 // repeat says which microbatch of a batch is computed again, and where.
 type repeat struct {
 	audits bool // Config.Audit is set, and the step trains
-	on     bool // in this step
+	on     bool // the step repeats a microbatch
 	author int  // the replica that has the microbatch
 	index  int  // of the microbatch in the batch
 	first  int  // the first replica that repeats it; all later ones do as well
@@ -34,7 +34,7 @@ func (b *batch) setRepeat(mode schedule.Mode, every int, step int64) {
 		return
 	}
 	authors := b.replicas
-	if longer := b.m % b.replicas; longer > 0 && b.order == nil { // the other replicas would wait for these
+	if longer := b.m % b.replicas; longer > 0 && b.order == nil { // the other replicas have one microbatch less, and would wait
 		r.first, authors = longer, longer
 	}
 	r.author = int(step / int64(every) % int64(authors))
@@ -51,7 +51,7 @@ func (r *repeat) extra(replica int) int {
 	return 0
 }
 
-// planError adds to an error about a plan which one was asked for.
+// planError adds to an error about a plan the number of microbatches for which the plan was requested.
 func (b *batch) planError(err error) error {
 	also := ""
 	if b.repeat.on {
@@ -83,25 +83,25 @@ func (c *Config[T]) checkAudit(f *faults) {
 	}
 }
 
-// The digests of a rank in an audited step: that of its rounding, those of the entry, and seven of each of
-// its stages: of the weights, and of the results. The entry and the results have a digest for the repetition
-// and another one for the author's own computation.
+// A rank makes these digests in an audited step: one of its rounding, two of the entry, and seven for each of its
+// stages, one of the weights and six of the results. The entry and each result have a digest for the repetition and
+// another one for the author's own computation.
 const (
 	sumRounding = 0
 	sumEntry    = 1
 	sumStages   = 3
 
-	sumResults  = 1 // after the weights: of the forward, of the gradient of the input, of the gradients of parameters
+	sumResults  = 1 // after the weights: the digests of the forward, the gradient of the input, and the gradients of parameters
 	results     = 3
 	sumsOfStage = sumResults + 2*results
 )
 
 // audit holds the digests of a rank in an audited step.
 type audit struct {
-	at    []int // by stage: the first of its digests, among those of its rank
+	at    []int // by stage: the index of its first digest among the digests of its rank
 	sizes []int // by rank of the pipeline: the number of its digests
 	sums  []uint64
-	loss  uint64 // of the losses of the latest forward
+	loss  uint64 // the digest of the losses of the latest forward
 }
 
 func newAudit(placement *schedule.Placement) *audit {
@@ -141,7 +141,8 @@ func (r *worker[T]) lossDigest() *uint64 {
 // extra returns the number of microbatches that the rank repeats in this step.
 func (r *worker[T]) extra() int { return r.running.batch.repeat.extra(r.replica) }
 
-// computation returns 0 for the repetition, 1 for the microbatch that it repeats, and -1 for others.
+// computation returns 0 for the repetition, 1 for the author's own computation of the microbatch, and -1 for other
+// microbatches.
 func (r *worker[T]) computation(batchIndex int) int {
 	switch extra := r.extra(); {
 	case batchIndex < extra:
@@ -172,8 +173,8 @@ func (r *worker[T]) auditEntry(batchIndex int) error {
 	return nil
 }
 
-// auditWeights makes the digests of the weights of the rank. At the end of the step, it compares them with
-// those of the beginning.
+// auditWeights makes the digests of the weights of the rank. At the end of the step, it compares them with the digests
+// from the beginning.
 func (r *worker[T]) auditWeights(end bool) error {
 	for s := range r.calls.Stages {
 		st := &r.calls.Stages[s]
@@ -197,7 +198,7 @@ func (r *worker[T]) auditWeights(end bool) error {
 	return nil
 }
 
-// auditCall makes the digests of what a call has computed, unless it is for another microbatch.
+// auditCall makes the digests of a call's results if the call is for the audited microbatch.
 func (r *worker[T]) auditCall(action schedule.Action, e *effects.Effects) error {
 	a, s, m := r.audit, action.Stage(), action.Microbatch()
 	loss := a.loss
@@ -242,7 +243,7 @@ func (r *worker[T]) contributes(action schedule.Action) bool {
 	return kind == schedule.W || kind == schedule.B || kind == schedule.I && r.calls.Stages[action.Stage()].Split == nil
 }
 
-// checkAudited returns an error unless each stage adds the gradients of the first microbatches before all others.
+// checkAudited returns an error unless each stage adds the gradients of microbatches 0 to extra first, in this order.
 func (r *worker[T]) checkAudited(plan *program, extra int) error {
 	next := make([]int, len(r.calls.Stages)) // by stage
 	for _, segment := range plan.Programs[r.calls.Rank] {
@@ -265,11 +266,11 @@ func (r *worker[T]) checkAudited(plan *program, extra int) error {
 type computed struct {
 	replica int
 	sum     uint64
-	again   bool // it is that of the repetition
+	again   bool // it is the digest of the repetition
 }
 
-// checkAudit compares the digests of all ranks, in the order in which the results depend on each other: a
-// fault has happened where they differ first.
+// checkAudit compares the digests of all ranks, in the order in which the results depend on each other, because the
+// first difference shows where a fault has happened.
 func (r *worker[T]) checkAudit(all [][]uint64) error {
 	a, p, repeat := r.audit, &r.calls.Placement, &r.running.batch.repeat
 	for rank, sums := range all {
@@ -326,13 +327,13 @@ func (r *worker[T]) checkAudit(all [][]uint64) error {
 	return nil
 }
 
-// roundsAlike reports whether the ranks of a replica round as those of the author do.
+// roundsAlike reports whether the ranks of a replica round in the same way as the author's ranks.
 func (r *worker[T]) roundsAlike(all [][]uint64, replica int) bool {
 	ranks, author := r.calls.Placement.Ranks, r.running.batch.repeat.author
 	return slices.EqualFunc(all[replica*ranks:][:ranks], all[author*ranks:][:ranks], func(a, b []uint64) bool { return a[sumRounding] == b[sumRounding] })
 }
 
-// compare returns an error that names a rank whose result differs.
+// compare returns an error that names a rank whose result differs, or nil if all results agree.
 func (r *worker[T]) compare(list []computed, s int, kind schedule.Kind, what string) error {
 	suspect, other, certain := vote(list)
 	if suspect == other {
@@ -359,12 +360,13 @@ func (r *worker[T]) compare(list []computed, s int, kind schedule.Kind, what str
 	return e
 }
 
-// vote returns a result that differs, and one from which it differs; they are equal if all results agree.
-// It suspects the result that the fewest replicas have. A replica with two results has no vote. The suspect
-// is certain if several replicas agree on the other result, more than on any third one.
+// vote returns the index of a suspect result, and of another result from which it differs; the indices are equal if all
+// results agree. The suspect is a result that the fewest replicas have. A replica with two different results has no
+// vote. The suspect is certain if several replicas agree on the other result, and more replicas than on any result that
+// differs from it.
 func vote(list []computed) (suspect, other int, certain bool) {
 	n := len(list)
-	votes := make([]int, n) // n for each replica that has the same result, and 1 if it has it twice
+	votes := make([]int, n) // n for each replica with the same result, and 1 more if the replica has it twice
 	for i := range list {
 		for k := range list {
 			switch {
@@ -391,7 +393,7 @@ func vote(list []computed) (suspect, other int, certain bool) {
 	return suspect, other, certain
 }
 
-// differsFromItself reports whether a replica has two results.
+// differsFromItself reports whether a replica has two different results.
 func differsFromItself(list []computed, replica int) bool {
 	i := slices.IndexFunc(list, func(c computed) bool { return c.replica == replica })
 	return i+1 < len(list) && list[i+1].replica == replica && list[i+1].sum != list[i].sum

@@ -5,7 +5,7 @@ import "time"
 // clock holds the time measurements of a rank in a step.
 type clock struct {
 	first, last time.Time // the beginning of the first computation, and the end of the last one
-	// waitedBefore and waited are how long transfers had blocked by first and by last.
+	// waitedBefore and waited are the total times for which transfers had blocked by first and by last.
 	waitedBefore, waited time.Duration
 
 	// Only with Hooks.Microbatch:

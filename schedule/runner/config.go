@@ -27,19 +27,18 @@ type Config[T any] struct {
 	Schedule string
 	// Losses defines the losses that stages may record. At most one may be the objective. A loss that
 	// a stage declares as a metric is always a metric. nil means the losses that the stages declare,
-	// reduced as means; at most one of them may then be other than a metric, and it is the objective.
+	// reduced as means; at most one of them may then be a loss other than a metric, and that loss is the objective.
 	Losses []loss.Def
 	// Gradients is required if a stage of this process has parameters that are not frozen. nil means
 	// the space of each rank, which must implement Gradients. All ranks call it concurrently. If it
 	// is also a Copier, the runner copies the total of a tied parameter from use to use; otherwise it
 	// zeroes each use's gradient and adds the total to it.
 	Gradients Gradients[T]
-	// Outputs receives the outputs of the last stage during Evaluate, on that stage's rank. Replicas, and
-	// copies of the model, call it at the same time. It takes
-	// ownership of the handles, but not of the slice, and must release them during the call or after
-	// Evaluate. microbatch is the microbatch's Entry.Index. If Outputs is nil, the runner releases
-	// the outputs after the forward. If the evaluation fails, a space that implements
-	// memory.Reclaimer has already freed them.
+	// Outputs receives the outputs of the last stage during Evaluate, on that stage's rank. Replicas and copies of the
+	// model call it concurrently. It takes ownership of the handles, but not of the slice, and must release them during
+	// the call or after Evaluate. microbatch is the microbatch's Entry.Index. If Outputs is nil, the runner releases
+	// the outputs after the forward. If the evaluation fails, a space that implements memory.Reclaimer has already
+	// freed them.
 	Outputs func(microbatch int, out []T) error
 	// CheckSource checks that an Indexed source honors its contract. Builds with -tags invariants
 	// always do. Before the step, each rank fills all parts of all microbatches, including the parts
@@ -48,19 +47,18 @@ type Config[T any] struct {
 	// memory.Hasher.
 	CheckSource bool
 	// Audit looks for silent data corruption in every Audit-th training step; 0 means never. An audited step
-	// computes one microbatch more than once: on every replica, or, if the replicas share the batch
-	// unevenly, on those that would wait for the others. It compares, bit by bit, the losses, what stages
-	// hand to each other, and the contributions to the gradients of parameters; the weights of the
-	// replicas; and the weights before and after the step. If they differ, the step fails with ErrCorrupt.
-	// The microbatch is the first one of a replica, of each replica in turn; if the replicas share the batch
-	// unevenly, of each that has one microbatch more. Hooks.Microbatch and the memory log see it each time that
-	// it is computed. An audited step also takes checksums of all weights, and of all gradients of parameters
-	// to which the microbatch adds.
+	// computes one microbatch more than once: on every replica, or, if some replicas have one microbatch less and the
+	// source has no order (InOrder), only on those, because they would wait for the others. It compares, bit by bit,
+	// the losses, the tensors that stages pass to each other, and the contributions to the gradients of parameters; the
+	// weights of the replicas; and the weights before and after the step. If they differ, the step fails with
+	// ErrCorrupt. The microbatch is the first one of a replica that does not have one microbatch less than others;
+	// these replicas take turns. Hooks.Microbatch and the memory log see it each time that it is computed. An audited
+	// step also takes checksums of all weights, and of all gradients of parameters to which the microbatch adds.
 	//
-	// The source must make an entry from Entry.Index alone, as one of Indexed does. The backward must ascend
-	// in microbatches, and the plan must have one copy of the model. All spaces must implement
-	// transport.Codec. If they have a method Name() string, as the devices of package kernels do, replicas
-	// with other names are not compared: they may round differently.
+	// The source must make an entry from Entry.Index alone, as a source made by Indexed does. The backward must ascend
+	// in microbatches, and the plan must have one copy of the model. All spaces must implement transport.Codec. If they
+	// have a method Name() string, as the devices of package kernels do, replicas whose names differ are not compared,
+	// because they may round differently.
 	Audit     int
 	Seed      uint64 // for random draws
 	FirstStep int64  // the number of the first step, for a resumed run
@@ -101,20 +99,20 @@ type Plan struct {
 	// Quantizing selects when a rank copies its weights, if some of its stages compute with copies
 	// (stages.Quantizer) and the rule's plan leaves this open.
 	Quantizing lower.Quantizing
-	// Unchecked runs the rule's plan as it is, without checking it. The plan must contain transfers
-	// and lifetimes. It is for tools and tests.
+	// Unchecked runs the rule's plan unchanged, without checking it. The plan must contain transfers and lifetimes. It
+	// is for tools and tests.
 	Unchecked bool
 }
 
 // Memory configures how a step's memory is planned and monitored.
 type Memory struct {
-	// Profile knows the allocations of the stages and sources: it is the *layout.Profile that package
-	// record records. With it the runner plans the memory of every step before the step begins, on ranks whose
-	// space implements memory.Planned: a step reserves its memory, and allocations outside the plan fail. On
-	// other ranks the runner plans only the far memory of a step that offloads. The plan is for microbatches
-	// of any shape class, and for shorter ones, so the class of the longest microbatch is enough. If the
-	// source of a step is Shaped, the plan has exactly the sizes of the microbatches' classes. The
-	// memory of an evaluation with Outputs and of a step with TolerateLeaks is not planned.
+	// Profile describes the allocations of the stages and sources: it is the *layout.Profile that package record
+	// records. With it the runner plans the memory of every step before the step begins, on ranks whose space
+	// implements memory.Planned: a step reserves its memory, and allocations outside the plan fail. On other ranks the
+	// runner plans only the far memory of a step that offloads. The plan is for microbatches of any shape class, and
+	// for shorter ones, so the class of the longest microbatch is enough. If the source of a step is Shaped, the plan
+	// has exactly the sizes of the microbatches' classes. The memory of an evaluation with Outputs and of a step with
+	// TolerateLeaks is not planned.
 	Profile planning.Planner
 	// Budget is the maximum number of bytes that a step may use on a rank; 0 means no limit. A step or
 	// an evaluation that needs more fails before it begins; the outputs that an evaluation hands over
@@ -178,9 +176,8 @@ type Topology[T any] struct {
 // transport.
 type Replicas struct {
 	// Count is the number of replicas R; 0 means 1. Replica r trains on the microbatches r, r+R, and
-	// so on of the batch, unless InOrder deals them otherwise. Topology.Ranks is the number of ranks of one
-	// pipeline. Topology.First, Config.Spaces, hooks and results number ranks over all replicas, replica after
-	// replica.
+	// so on of the batch, unless InOrder assigns them differently. Topology.Ranks is the number of ranks of one
+	// pipeline. Topology.First, Config.Spaces, hooks and results number ranks over all replicas, replica after replica.
 	Count int
 	// Shard selects the state that is sharded over the replicas: none (0), the optimizer's state (1),
 	// gradients as well (2), weights as well (3). The results are bit-identical at every level.
@@ -245,8 +242,8 @@ type Gradients[T any] interface {
 	SumSquares(g T) (float64, error)
 }
 
-// SquareSummer is an optional ability of Gradients. SumsOfSquares does the work of SumSquares for
-// several gradients at once, so that the runner waits only once.
+// SquareSummer is an optional ability of Gradients. SumsOfSquares does the work of SumSquares for several gradients in
+// one call, so that the runner waits only once.
 type SquareSummer[T any] interface {
 	SumsOfSquares(sums []float64, gradients []T) error
 }
@@ -267,8 +264,8 @@ type Sharded[T any] interface {
 	// Bound returns the index of a part's first element, given n elements in total; it returns n for
 	// part Parts(n).
 	Bound(n, part int) int
-	// Slice returns n elements of h, starting at element first. The result is an operand like h, but
-	// holds no reference of its own, and is valid only as long as h.
+	// Slice returns n elements of h, starting at element first. The result is an operand like h, but holds no
+	// reference, and is valid only as long as h.
 	Slice(h T, first, n int) (T, error)
 	// PartSquares stores in sums the sums of squares of len(sums) consecutive parts, starting at
 	// part, of a gradient with n elements; g holds exactly these parts. SumSquares of all n elements

@@ -40,8 +40,8 @@
 //
 // # Replicas
 //
-// Data-parallel replicas (Replicas) add ranks to the runner, and share the batch of a step, evenly or as
-// an order says ([InOrder]). Each replica owns a range of the elements of every parameter ([ShardRange]).
+// Data-parallel replicas (Replicas) add ranks to the runner, and share the batch of a step, evenly or in a given order
+// ([InOrder]). Each replica owns a range of the elements of every parameter ([ShardRange]).
 //
 //   - REDUCE_GRAD exposes the gradients of a stage to the other replicas. While the rank continues, a
 //     goroutine adds up the range that its replica owns, in replica order. At Shard 0 it then
@@ -60,10 +60,9 @@
 // references. A step and a dry run call the stages through the same code (internal/calls). From this
 // profile (Memory.Profile) and a plan's lifetimes, package layout computes a layout: the address of
 // every buffer of a step, on every rank. The runner knows it only as a [planning.Planner]. The first step that
-// needs the layout computes it; Prepare computes it ahead of time, also while a step runs. A step then reserves
-// the memory before its first action, gives each allocation the address that the layout has for it, and
-// compares the live bytes with the layout after every microbatch (L6). An allocation of a stage that is not in its
-// profile fails.
+// needs the layout computes it; Prepare computes it ahead of time, even while a step runs. A step then reserves the
+// memory before its first action, gives each allocation the address that the layout has for it, and compares the live
+// bytes with the layout after every microbatch (L6). An allocation of a stage that is not in its profile fails.
 //
 // # Copies of weights
 //

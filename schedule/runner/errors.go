@@ -46,12 +46,12 @@ var (
 	// a stage with parameters did not ask for any of its weights.
 	ErrUnasked = errors.New("runner: a stage computes with weights that it did not ask for")
 	// ErrIndexed is returned at the end of a step whose Indexed source depends on more than
-	// Entry.Index: see Config.CheckSource. In an audited step (Config.Audit) the memory of a rank may also have
-	// changed a bit of an entry.
+	// Entry.Index: see Config.CheckSource. In an audited step (Config.Audit), the cause may also be a bit of an entry
+	// that has changed in the memory of a rank.
 	ErrIndexed = errors.New("runner: the source is not a function of the index")
 	// ErrCorrupt is returned at the end of an audited step (Config.Audit) if the same computation has given
-	// different bits, or if weights have changed during the step. It is in a transport.StepError that names
-	// the rank, the stage and the microbatch.
+	// different bits, or if weights have changed during the step. The error is a transport.StepError that names the
+	// rank, the stage and the microbatch.
 	ErrCorrupt = errors.New("runner: silent data corruption")
 )
 

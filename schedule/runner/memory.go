@@ -15,7 +15,7 @@ import (
 // stepMemory is the memory of a rank's steps, if it is planned.
 type stepMemory[T any] struct {
 	planned   memory.Planned      // the rank's space; nil if it is not planned
-	unordered memory.Reorderer[T] // the same; nil if planned is nil, or the space does not support it
+	unordered memory.Reorderer[T] // the same space; nil if planned is nil, or the space is not a Reorderer
 	far       *offload.Memory[T]  // nil until a step offloads
 	levels    levels
 	parts     []int // scratch: the parts of an entry in the order of their plan
@@ -29,7 +29,7 @@ type levels struct {
 	top       int64 // the highest level of near in the step
 }
 
-// level is the place in a layout. The level of a place is the number of bytes that are live there.
+// level is the current place in a layout. The level of a place is the number of bytes that are live at the place.
 type level struct {
 	layout *memory.Layout // nil if the memory is not planned
 	base   int            // the place of the first action in the running repeat of a segment
@@ -67,7 +67,7 @@ func (r *worker[T]) plansMemory(plan *planned) bool {
 	return plan.Mode == schedule.Training || r.cfg.Outputs == nil
 }
 
-// shapes returns the shape classes of the microbatches of the rank's plan, or nil if shaped is.
+// shapes returns the shape classes of the microbatches of the rank's plan, or nil if shaped is nil.
 func (r *worker[T]) shapes(plan *schedule.Plan, b *batch, shaped Shaped) []int {
 	if shaped == nil {
 		return nil
@@ -219,7 +219,7 @@ func (r *worker[T]) auditPlan() error {
 	return r.calls.Frames.AuditPlan(l.near.live(), l.atMost)
 }
 
-// endInterval returns the level, and the highest one since the last sample.
+// endInterval returns the current level, and the highest level since the last sample.
 func (l *level) endInterval() (live, peak int64) {
 	live, peak = l.live(), l.peak
 	l.peak = live

@@ -8,15 +8,15 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// InOrder returns source with its microbatches dealt to the replicas, and ordered, as a packer has planned
-// the step: the k-th microbatch of replica r is microbatch order[r][k] of the batch, which is its
-// Entry.Index. Replicas may have different numbers of microbatches; together they have each of the m
-// microbatches of the batch once. Without InOrder, replica r has the microbatches r, r+R, and so on.
+// InOrder returns a source that assigns the microbatches of source to the replicas in a given order, such as one that
+// package pack has planned: the k-th microbatch of replica r is microbatch order[r][k] of the batch, which is its
+// Entry.Index. Replicas may have different numbers of microbatches; together they have each of the m microbatches of
+// the batch once. Without InOrder, replica r has the microbatches r, r+R, and so on.
 //
-// Gradients are accumulated in this order (L9). Random draws are keyed by Entry.Index, so they do not
-// depend on it. The source must make an entry from Entry.Index alone, as one of Indexed or
-// IndexedShapes does; PerRank may combine such sources, but a Stream is refused. The ranks compare a hash
-// of the order. The source keeps order, which must not be changed.
+// Gradients are accumulated in this order (L9). Random draws are keyed by Entry.Index, so they do not depend on the
+// order. The source must make an entry from Entry.Index alone, as a source made by Indexed or IndexedShapes does;
+// PerRank may combine such sources, but a Stream is refused. The ranks compare a hash of the order. The returned source
+// keeps order, and the caller must not change it.
 func InOrder[T any](source Source[T], order [][]int) Source[T] {
 	return &ordered[T]{source, order, checkOrder(order)}
 }
@@ -79,7 +79,7 @@ func (r *Runner[T]) batch(mode schedule.Mode, source Source[T], m int) (Source[T
 	return o.Source, b, nil
 }
 
-// count returns the number of entries of a replica's batch: its microbatches, and the one that it repeats.
+// count returns the number of entries of a replica's batch: its microbatches, and the one that it repeats, if any.
 func (b *batch) count(replica int) int { return b.repeat.extra(replica) + b.own(replica) }
 
 // own returns the number of microbatches of a replica.

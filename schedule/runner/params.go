@@ -150,7 +150,7 @@ func (p *params[T]) unchanged() error {
 	return nil
 }
 
-// measuredAt returns the owner to whose gradient element i of p.sums belongs.
+// measuredAt returns the owner of the gradient to which element i of p.sums belongs.
 func (p *params[T]) measuredAt(i int) effects.Use {
 	k := 0
 	for i -= len(p.measured); i >= int(p.sums[k]); k++ {

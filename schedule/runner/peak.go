@@ -16,8 +16,7 @@ type peak struct {
 	highest int64              // the highest reported peak, in bytes
 }
 
-// reportPeak calls the hook with the owners at the peak of the step, if it was higher than all
-// earlier peaks.
+// reportPeak calls the hook with the owners at the peak of the step, if the peak was higher than all earlier ones.
 func (r *worker[T]) reportPeak() {
 	p := &r.peak
 	if bytes := r.running.result.Ranks[r.global].Peak; p.watched && bytes > p.highest {
@@ -41,7 +40,7 @@ func (r *worker[T]) peakOwners() []memory.PeakOwner {
 		}
 		action := r.actionAt(buffer.Place)
 		b, m := birth{action.Kind(), action.Stage(), buffer.Class}, action.Microbatch()
-		if b.class == memory.Entry { // pulled by whichever action needs it first
+		if b.class == memory.Entry { // the first action that needs an entry pulls it
 			b, m = birth{class: memory.Entry}, -1
 		} else if b.kind == schedule.None || b.kind.OfStage() {
 			m = -1

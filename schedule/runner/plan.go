@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// planner makes plans for steps and keeps the latest. The ranks of a process share it, and Prepare uses it
-// while a step runs.
+// planner makes plans for steps and keeps the latest ones. The ranks of a process share it, and Prepare uses it while a
+// step runs.
 type planner struct {
 	plan     *Plan // from the completed configuration
 	memory   *Memory
@@ -30,15 +30,15 @@ type planner struct {
 	kept []*planned // the most recently used first, at most maxKept for each replica
 }
 
-// maxKept is the number of plans that a planner keeps for each replica: those of a training step, of an
-// audited one, of a prepared one and of an evaluation, each with and without a memory plan.
+// maxKept is the number of plans that a planner keeps for each replica: one each for a training step, an audited step,
+// a prepared step and an evaluation, with and without a memory plan.
 const maxKept = 8
 
 // request describes a plan that a planner makes.
 type request struct {
 	mode   schedule.Mode
 	m      int      // number of microbatches of the replica
-	bare   *planned // the plan to which memory is to be added; nil if none is
+	bare   *planned // the plan to which a memory plan is added; nil for a plan without memory
 	shapes []int    // the shape classes for which memory is planned; nil means any
 }
 
@@ -109,7 +109,7 @@ func (p *planner) compare(first, other *planned) error {
 	return nil
 }
 
-// keep returns a plan that is kept, or makes and keeps it. If another goroutine is making it, keep waits.
+// keep returns the kept plan for a request, or makes and keeps it. If another goroutine is making the plan, keep waits.
 func (p *planner) keep(ctx context.Context, want request) (*planned, error) {
 	for {
 		p.mu.Lock()
@@ -134,7 +134,7 @@ func (p *planner) keep(ctx context.Context, want request) (*planned, error) {
 		}
 		if plan.err == nil {
 			return plan, nil
-		} // whoever made it returns the error, which may be of another context
+		} // the goroutine that made the plan returns the error, which may come from another context
 	}
 }
 
@@ -172,7 +172,7 @@ func (p *planner) plans(ctx context.Context, plan *planned) (err error) {
 	return err
 }
 
-// fnvSum is the FNV-1a hash of some words, which is the same in all processes.
+// fnvSum is the FNV-1a hash of a sequence of words. It is the same in all processes.
 type fnvSum uint64
 
 func newSum() fnvSum { return 14695981039346656037 }

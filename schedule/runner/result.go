@@ -20,8 +20,8 @@ type Result struct {
 	GradNorm float64
 	// FirstNonFinite is the first microbatch with a loss that is not finite, or -1.
 	FirstNonFinite int
-	// Audited is the microbatch that was computed more than once, with the same bits (Config.Audit), or -1. It
-	// is -1 also if only replicas that round differently computed it, because their bits are not compared.
+	// Audited is the microbatch that was computed more than once, with the same bits (Config.Audit), or -1. It is also
+	// -1 if every replica that repeated it rounds differently from the author, because the bits are then not compared.
 	Audited int
 
 	// Maximums over the ranks:
@@ -52,12 +52,12 @@ type Result struct {
 	// last one, by the ranks' clocks. Span is the longest such time of a single rank.
 	Makespan, Span time.Duration
 	Ranks          []RankResult
-	// Plan is the plan that the ranks ran: with replicas, that of the first replica of this process.
-	// It is the same pointer in steps that run the same plan, and must not be changed.
+	// Plan is the plan that the ranks ran: if there are several replicas, it is the plan of the first replica of this
+	// process. It is the same pointer in steps that run the same plan, and must not be changed.
 	Plan *schedule.Plan
 
 	factor  float64 // 0 if there is no update
-	refused error   // the reason why there is no update; nil if Outcome says it all
+	refused error   // the reason why there is no update; nil if Outcome is the whole reason
 	update  *update
 }
 

@@ -179,9 +179,9 @@ func (r *Runner[T]) Evaluate(ctx context.Context, m int, source Source[T]) (*Res
 }
 
 // Prepare plans a training step of m microbatches and the memory of all ranks of this process, without
-// running the step. It may be called on any goroutine, also while a step runs: prepare the next step
-// then, and Step finds its plan and memory plan ready. The runner keeps the plans of the latest steps,
-// and those of one prepared step.
+// running the step. It may be called on any goroutine, even while a step runs: if you prepare the next step then, Step
+// finds its plan and memory plan ready. The runner keeps the plans of the latest steps, and the plans of one prepared
+// step.
 //
 // Prepare takes only the order and the shapes from the source (InOrder, Shaped); source may be nil. It
 // returns the memory plan of the first replica of this process, or nil if memory is not planned. It fails

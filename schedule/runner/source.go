@@ -12,11 +12,10 @@ import (
 	"github.com/weir-ml/weir/internal/engine/turns"
 )
 
-// Source supplies the entries of a step, in batch order. Every rank calls Next exactly once for each
-// microbatch of its replica, even if its stages read no part of it. With one replica, that is M
-// times. Next allocates only during the call, in the rank's space, and hands parts over with
-// Entry.Put. It returns io.EOF at the end of the data; if that happens before M entries, the step
-// fails with ErrShortBatch.
+// Source supplies the entries of a step, in batch order. Every rank calls Next once for each microbatch of its replica,
+// even if its stages read no part of it. With one replica, that is M times. Config.CheckSource and Config.Audit add
+// calls. Next allocates only during the call, in the rank's space, and hands parts over with Entry.Put. It returns
+// io.EOF at the end of the data; if that happens before M entries, the step fails with ErrShortBatch.
 //
 // A source made by Indexed, Stream or PerRank serves all ranks of the process, which call Next on
 // their own goroutines; Entry.Rank is the rank that calls. Any other source serves one rank.
@@ -33,8 +32,8 @@ type Shaped interface {
 	Shape(microbatch int) int
 }
 
-// multiRank is a Source that serves several ranks. begin begins a step on ranks of this process, of
-// which first is the first one, counted over all replicas.
+// multiRank is a Source that serves several ranks. begin begins a step on this number of ranks of this process,
+// starting with rank first, counted over all replicas.
 type multiRank interface {
 	begin(first, ranks int, b *batch) error
 }
@@ -57,8 +56,8 @@ func (r *Runner[T]) share(source Source[T], b *batch) error {
 	return nil
 }
 
-// ofRank returns the source of the i-th rank of this process: its own one if source is made by PerRank,
-// or else source.
+// ofRank returns the source of the i-th rank of this process: the rank's own source if source is made by PerRank, or
+// else source.
 func ofRank[T any](source Source[T], i int) Source[T] {
 	if p, ok := source.(*perRank[T]); ok {
 		if i >= len(p.sources) {
@@ -195,7 +194,7 @@ func (s *stream[T, E]) Next(ctx context.Context, entry batchctx.Entry[T]) error 
 		return err
 	}
 	s.next[rank]++
-	if s.next[rank]+s.replicas > s.m { // the rank needs no further item of the batch, after which the next step begins
+	if s.next[rank]+s.replicas > s.m { // the rank needs no further item of this batch, so it skips to the first item of the next step
 		if err := s.skip(ctx, rank, s.m); err != nil {
 			return err
 		}
@@ -203,7 +202,7 @@ func (s *stream[T, E]) Next(ctx context.Context, entry batchctx.Entry[T]) error 
 	return s.put(item, entry)
 }
 
-// skip takes and ignores a rank's items before a number, which belong to other replicas.
+// skip takes and ignores a rank's items before the one with the given number. They belong to other replicas.
 func (s *stream[T, E]) skip(ctx context.Context, rank, number int) error {
 	for ; s.next[rank] < number; s.next[rank]++ {
 		if _, err := s.items.take(ctx, rank); err != nil {

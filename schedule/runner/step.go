@@ -230,9 +230,8 @@ func (r *worker[T]) sourceError(batchIndex int, err error) error {
 	return fmt.Errorf("the source of microbatch %d: %w", m, err)
 }
 
-// drop releases the buffers that the action's drop bits say end with it (Ends). It reduces the
-// expected counts by the objects that end with an action of its kind (Due), so that the audit finds a
-// missing drop bit.
+// drop releases the buffers that end with the action according to its drop bits (Ends). It reduces the expected counts
+// by the number of objects that must end with an action of its kind (Due), so that the audit finds a missing drop bit.
 func (r *worker[T]) drop(action schedule.Action, e *effects.Effects) error {
 	s, m := action.Stage(), action.Microbatch()
 	for due := e.Due; due != 0; due &= due - 1 {
@@ -281,8 +280,8 @@ func (r *worker[T]) retire(action schedule.Action) error {
 	return nil
 }
 
-// sampleAt returns the record of the memory log for the last action of a microbatch on the rank. It is valid
-// until the next one.
+// sampleAt returns the record of the memory log for the last action of a microbatch on the rank. The record is valid
+// until the next call.
 func (r *worker[T]) sampleAt(action schedule.Action) *memory.Sample {
 	books, s := r.calls.Frames.EndInterval(), &r.running.sample
 	*s = memory.Sample{

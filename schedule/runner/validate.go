@@ -203,7 +203,7 @@ func (c *Config[T]) checkStages(f *faults, replica int) {
 }
 
 // checkTies checks the parameters that have several uses in one copy of the model, whose first stage is
-// given: the ties are declared, and the uses of a tie are equal in size and type (L9).
+// given: the ties must be declared, and the uses of a tie must have equal sizes and types (L9).
 func (c *Config[T]) checkTies(f *faults, specs []stages.Spec, replica, first int) {
 	type use struct {
 		batchctx.Use[T]

@@ -17,7 +17,7 @@ import (
 // worker runs the steps of one rank.
 type worker[T any] struct {
 	cfg     *Config[T] // the runner's configuration
-	planner *planner   // the process's
+	planner *planner   // shared by the ranks of the process
 	global  int        // the rank, counted over all replicas; calls.Rank is counted within the pipeline
 	replica int        // the replica to which the rank belongs
 	calls   calls.Caller[T]

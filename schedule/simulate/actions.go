@@ -16,7 +16,7 @@ type actionCost struct {
 	gatherBox  int    // the mailbox of gathered weights
 	link       int    // the link on which the action sends or receives
 	sendBox    int    // the mailbox for the action's message or receipt
-	postBox    int    // the queue of the posted transfer; in that of a send, awaitBox is the queue of its receive
+	postBox    int    // the queue for the posted transfer; for a send, awaitBox is the queue of its receive
 	queues     [2]int // of a posted transfer: the queues of its send and of its receive
 	end        int64  // of a posted transfer: twice the index of the send in actionCosts, plus 1 for the receive
 	receiptBox int    // the mailbox for a copy of the message's parcel, which the sender's wait takes
@@ -24,7 +24,7 @@ type actionCost struct {
 
 	time      int64 // the time for which the action occupies the rank
 	recompute int64 // the part of time spent on recomputation
-	joined    int64 // the time of a pair with this forward, without recomputation; 0 means the sum of both
+	joined    int64 // the time of a pair with this forward, without recomputation; 0 means the sum of both times
 	wire      wire  // the time for which the action's message occupies the link
 }
 
@@ -260,7 +260,7 @@ func (s *simulation) transfer(p *passage, link int, wire wire) {
 func (s *simulation) posts() bool { return s.transfers && s.plan.Runtime.Posts() }
 
 // postedTransfer sets the costs of the transfers of a message if ranks do not wait at transfers: the
-// computation that reads the message waits for it, and the sender's wait, if the plan has one.
+// computation that reads the message waits for it, and so does the sender's wait, if the plan has one.
 func (s *simulation) postedTransfer(p *passage, link int, wire wire, queues [2]int, boxes []int) {
 	box := s.mailbox()
 	for _, kind := range p.kinds {

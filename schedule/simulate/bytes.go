@@ -110,7 +110,7 @@ func (s *simulation) eachBuffer(stage int, kind schedule.Kind, visit func(b buff
 	}
 }
 
-// crossing is a buffer of a message that an action allocates or frees although effects does not say so.
+// crossing is a buffer of a message that an action allocates or frees in addition to those of package effects.
 type crossing struct {
 	buffer    buffer
 	allocates bool

@@ -26,12 +26,12 @@ type Costs struct {
 	Latency int64  `json:"latency"` // the latency of a hop between ranks, which occupies neither rank
 	PerMiB  int64  `json:"per_mib"` // the time per MiB on a link between ranks
 	// FarLatency is the latency of a copy between near and far memory, and FarPerMiB its time per
-	// MiB. Each rank copies at this rate in both directions at once.
+	// MiB. Each rank copies at this rate in both directions at the same time.
 	FarLatency int64 `json:"far_latency,omitempty"`
 	FarPerMiB  int64 `json:"far_per_mib,omitempty"`
 	// Replicas is the number of replicas that share a step; 0 means 1. Shard is the level at which
 	// they shard state. ReplicaLatency and ReplicaPerMiB are the costs of exchanges between the
-	// replicas of a rank: reductions and gathers each run at this rate, in both directions at once.
+	// replicas of a rank: reductions and gathers each run at this rate, in both directions at the same time.
 	Replicas       int   `json:"replicas,omitempty"`
 	Shard          int   `json:"shard,omitempty"`
 	ReplicaLatency int64 `json:"replica_latency,omitempty"`
@@ -89,9 +89,9 @@ type StageCosts struct {
 	Weights   int64 `json:"weights,omitempty"`
 	Gradients int64 `json:"gradients,omitempty"`
 	Optimizer int64 `json:"optimizer,omitempty"`
-	// PerToken and PerSquare are what a microbatch adds to the costs above, which are then those of an
-	// empty microbatch: a rate times the number of its tokens, and a rate times the sum of the squared
-	// lengths of its sequences.
+	// PerToken and PerSquare are the rates at which the costs above grow with the size of a microbatch: per token, and
+	// per unit of the sum of the squared lengths of its sequences. The costs above are then those of an empty
+	// microbatch.
 	PerToken  Rates `json:"per_token,omitzero"`
 	PerSquare Rates `json:"per_square,omitzero"`
 }
@@ -260,8 +260,8 @@ func (c *Costs) fit(plan *schedule.Plan) error {
 	return nil
 }
 
-// Of returns the costs of a stage of a plan. The result aliases Stages. The costs must fit the plan. If
-// Stages is by stage of the model, all copies of the model have the same costs.
+// Of returns the costs of a stage of a plan. The result aliases Stages. The costs must fit the plan. If Stages has an
+// entry for each stage of the model, all copies of the model have the same costs.
 func (c *Costs) Of(stage int) *StageCosts { return &c.Stages[stage%len(c.Stages)] }
 
 // ResidentOf returns the bytes that are always allocated on a rank of a plan, including its stages.

@@ -12,7 +12,7 @@ import (
 // different sizes. It is for searches: the order in which actions can run is found once, and then each
 // result takes a few nanoseconds for each action. The results are those of [Run].
 //
-// The zero value is not usable. An Evaluator must not be used by several goroutines at once.
+// The zero value is not usable. An Evaluator must not be used by several goroutines at the same time.
 type Evaluator struct {
 	plan   *schedule.Plan
 	costs  *Costs
@@ -49,20 +49,20 @@ func (q *quota) of(at *StageCosts) int64 {
 	return timeOf(q.kind, at)
 }
 
-// step is an action of a rank, or several in a row: waits for parcels, a computation, and a message. Parcel
-// 0 is no parcel, and value 0 is 0.
+// step is an action of a rank, or several in a row: waits for parcels, a computation, and a message. Parcel 0 is no
+// parcel, and values[0] is 0.
 type step struct {
 	rank    int32
 	awaits  [2]int32 // the parcels that the step waits for at its start
 	receipt int32    // the parcel of a receipt, which is ready at the start
-	time    int32    // the value of the time of the computation
-	room    int32    // the parcel whose receipt makes room for the message
+	time    int32    // the index in values of the time of the computation
+	room    int32    // the receipt that makes room for the message
 	link    int32    // of the message; -1 if there is none
-	wire    int32    // the value of the time on the link
+	wire    int32    // the index in values of the time on the link
 	parcel  int32    // the message
 }
 
-// join adds the next step of the rank to this one, if that changes no time.
+// join adds the next step of the rank to this one if that changes no time. It reports whether it has done so.
 func (s *step) join(next *step) bool {
 	switch {
 	case s.rank != next.rank || s.link >= 0:
@@ -90,7 +90,7 @@ type change struct {
 
 // NewEvaluator returns an evaluator for a plan. It refuses plans whose actions do more than compute and
 // transfer, joined pairs, PyTorch plans with transfers, and links of capacity 0, with an error that wraps
-// [schedule.ErrParams]. The lengths of the costs do not matter.
+// [schedule.ErrParams]. It ignores the lengths in the costs.
 func NewEvaluator(plan *schedule.Plan, costs *Costs, capacity int) (*Evaluator, error) {
 	refused := func(what string) (*Evaluator, error) {
 		return nil, diagnostic.Errorf(schedule.ErrParams, "%q has %s: take another schedule, or simulate one order of it with Run", plan.Name, what)
@@ -143,7 +143,7 @@ type builder struct {
 	parcels  map[overtakenKey]int32
 	quotasOf map[quota]int32
 	sent     [][]int32 // by link: the receipts of its messages, in order
-	last     int32     // parcel
+	last     int32     // the last parcel
 }
 
 // parcel returns the number of a parcel in a mailbox.
@@ -156,8 +156,8 @@ func (b *builder) parcel(box int, key int64) int32 {
 	return b.parcels[at]
 }
 
-// value returns the number of the amount of a microbatch: its quota times the number of microbatches,
-// plus the microbatch.
+// value returns the index in values of the amount of a microbatch: the index of its quota times the number of
+// microbatches, plus the microbatch.
 func (b *builder) value(q quota, microbatch int) int32 {
 	if b.quotasOf[q] == 0 {
 		b.quotasOf[q] = int32(len(b.quotas))

@@ -66,10 +66,10 @@ func (s *StageCosts) At(size lengths.Size) StageCosts {
 	return at
 }
 
-// FitLengths returns costs with rates from costs that were measured for microbatches of several sizes, at
-// least three, and the largest relative deviation of a measured amount from them. Sizes in bytes that
-// whole coefficients reproduce get these. Everything that does not depend on lengths is that of the first
-// costs. An error wraps ErrCosts.
+// FitLengths fits costs with rates to costs that were measured for microbatches of at least three sizes. It also
+// returns the largest relative deviation of a measured amount from the fitted costs. If whole coefficients reproduce an
+// amount exactly, FitLengths uses them. All costs that do not depend on lengths are those of the first measurement. An
+// error wraps ErrCosts.
 func FitLengths(sizes []lengths.Size, measured []*Costs) (fitted *Costs, misfit float64, err error) {
 	if len(sizes) < 3 || len(sizes) != len(measured) {
 		return nil, 0, diagnostic.Errorf(ErrCosts, "there are %d sizes and %d measurements: give at least three of each", len(sizes), len(measured))

@@ -18,8 +18,8 @@ func (r *simRank) now() cause { return cause{r.rank, r.cursor.Position, r.clock}
 // before returns the action before the rank's next one as a cause.
 func (r *simRank) before() cause { return cause{r.rank, r.cursor.Position - 1, r.clock} }
 
-// deliver puts a parcel that is ready on the wire as soon as its link, or the queue of each end, is free, and
-// into its mailboxes.
+// deliver transmits a ready parcel as soon as its link is free, or the queues of both ends are, and puts it into its
+// mailboxes.
 func (s *simulation) deliver(d *actionCost, p parcel, lines ...int) {
 	p.departure = p.ready
 	for _, i := range lines {
@@ -117,16 +117,16 @@ func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *actionC
 	return true
 }
 
-// post posts a send or a receive: it puts the end into its queue, with the number of the message's kind
-// instead of a time in its departure field.
+// post posts a send or a receive: it puts a parcel into its queue, whose departure field holds actionCost.end instead
+// of a time.
 func (s *simulation) post(r *simRank, d *actionCost, key int64) {
 	s.boxes[d.postBox].put(parcel{key: key, departure: d.end, ready: r.clock, cause: r.now()})
 	s.meet(d.postBox)
 }
 
-// meet puts messages on the wire while the first end in a queue belongs to the same message as the first end
-// in the queue of its peer. Each message that leaves may let others in both queues begin. If both ends are
-// posted at the same time, the critical path continues at the receive.
+// meet transmits messages as long as the first transfer in a queue and the first transfer in its peer's queue belong to
+// the same message. Each transmitted message may allow others in both queues to begin. If both ends are posted at the
+// same time, the critical path continues at the receive.
 func (s *simulation) meet(box int) {
 	for first := s.boxes[box].first(); first != nil && s.fault == nil; first = s.boxes[box].first() {
 		d := &s.actionCosts[first.departure/2]

@@ -13,7 +13,7 @@ type passage struct {
 	crosses             bool // the message goes to another rank
 	sent, received      effects.BufferKind
 	carries             quantity
-	kinds               []schedule.Kind // the kinds of the computations that produce the message, which are also those that read it
+	kinds               []schedule.Kind // the kinds of the computations that produce the message, and of those that read it
 	send, receive, wait schedule.Kind
 	waits               bool // the plan waits for the sends of the message
 }

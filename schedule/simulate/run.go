@@ -11,7 +11,7 @@ import (
 
 // simulation runs a plan in simulated time. It is the visitor of its machine. The order in which the
 // ranks run does not matter (Lemma 1 of package passes): an action waits only for messages and receipts
-// from other ranks, and its time is a function of the times of these.
+// from other ranks, and its time is a function of their times.
 type simulation struct {
 	machine   passes.RoundRobin
 	plan      *schedule.Plan

@@ -5,7 +5,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// class is what decides the pool of a tensor on its rank.
+// class holds the properties that determine the pool of a tensor on its rank.
 type class struct {
 	tensor    Tensor
 	direction Direction

@@ -14,12 +14,12 @@ import (
 // Config holds the choices of a table. The zero value is valid.
 type Config struct {
 	Pooling Pooling // "" means ByRank
-	Hold    Hold    // "" means Last for a first plan for PyTorch, and Taken for all others
+	Hold    Hold    // "" means Last if the first plan is for PyTorch, and Taken otherwise
 }
 
 // Make returns the slots of plans that exclude each other, with the least number of slots in each pool.
-// The plans must be valid (check.Plan) and, on several ranks, have their transfers. Errors wrap ErrPlan:
-// the plans have different numbers of ranks, or too many actions that do not repeat.
+// The plans must be valid (check.Plan) and, on several ranks, have their transfers. Make returns an error that wraps
+// ErrPlan if the plans have different numbers of ranks, lack transfers, or have too many actions that do not repeat.
 func Make(cfg Config, plans ...*schedule.Plan) (*Table, error) {
 	cfg.Pooling = cmp.Or(cfg.Pooling, ByRank)
 	if cfg.Hold == "" {
@@ -74,7 +74,7 @@ func Make(cfg Config, plans ...*schedule.Plan) (*Table, error) {
 type poolKey struct {
 	rank    int
 	pooling Pooling
-	class   class // without what tensors in the pool do not share
+	class   class // the properties that all tensors in the pool share
 }
 
 // comparePools orders pools by rank, kind of tensor, stage and direction.
@@ -131,7 +131,7 @@ type colored struct {
 
 // pool is the state of a pool.
 type pool struct {
-	size int   // the slots
+	size int   // the number of slots
 	at   int64 // the position at which the last slot was added
 	free []int // the slot that was released last is at the end
 	// start lists the slots at the beginning of the period, in the order of doc.go.
@@ -154,7 +154,7 @@ type coloring struct {
 	classes  map[class]*tracked
 	pools    map[poolKey]*pool
 	grown    int64 // the slots of all pools
-	births   int   // that were run
+	births   int   // the number of births so far
 	live     map[held]colored
 	pending  []held // tensors that die at the current moment
 
@@ -268,15 +268,14 @@ func (c *coloring) bear(b birth, mb int64) {
 	c.births++
 }
 
-// add adds a microbatch to the runs of a class. It continues the last run if the microbatch and the slot
-// do.
+// add adds a microbatch to the runs of a class. It continues the last run if the microbatch and the slot fit.
 func add(runs []Run, of class, mb int64, slot int) []Run {
 	if n := len(runs) - 1; n >= 0 {
 		r := &runs[n]
 		if r.Count == 1 {
 			r.Stride = int(mb) - r.Microbatch
 		}
-		periodic := len(r.Slots) < r.Count || r.Slots[0] == slot // from the second time on, or from now on
+		periodic := len(r.Slots) < r.Count || r.Slots[0] == slot // the slots repeat already, or start to repeat now
 		if int(mb) == r.Microbatch+r.Count*r.Stride && (!periodic || r.Slots[r.Count%len(r.Slots)] == slot) {
 			if !periodic {
 				r.Slots = append(r.Slots, slot)
@@ -414,7 +413,7 @@ func (c *coloring) Skip(n int64, deltas []int64) {
 	c.position += n * deltas[0] * int64(len(c.segment.Body))
 }
 
-// power returns where n steps of a permutation lead from a slot.
+// power returns the slot to which n steps of a permutation lead from the given slot.
 func power(next []int, slot int, n int64) int {
 	length := int64(1)
 	for s := next[slot]; s != slot; s = next[s] {

@@ -7,13 +7,13 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// maxSends is the largest number of actions of a plan for which LeastSends simulates.
+// maxSends is the largest number of actions of a plan that LeastSends simulates.
 const maxSends = 1 << 16
 
-// LeastSends returns the least K such that the makespan is the same as without any wait for sends, if no
-// rank ever has more than K sends whose buffers are not released. Before a send that would be one too
-// many, a rank waits for the one of its sends that was received first. This is the budget that PyTorch
-// 2.15 calls max_outstanding_sends, although PyTorch may choose another wait.
+// LeastSends returns the least K for which a limit of K outstanding sends on each rank does not increase the makespan.
+// A send is outstanding until its buffer is released. At the limit, a rank waits for the send that was received first
+// before it starts another one. PyTorch 2.15 calls this budget max_outstanding_sends, although PyTorch may wait for
+// another send.
 //
 // The result is 0 if the plan has no sends, or more than 65,536 actions. The errors are those of
 // simulate.Run. The cost is at most K simulations.
@@ -83,7 +83,7 @@ func listed(plan *schedule.Plan, lists [][]schedule.Action) *schedule.Plan {
 	return &p
 }
 
-// withWaits returns the programs with waits, so that no rank has more than k sends without one.
+// withWaits returns the programs with waits, so that no rank has more than k outstanding sends.
 func withWaits(lists [][]schedule.Action, k int, received map[schedule.Action]int64) [][]schedule.Action {
 	limited := make([][]schedule.Action, len(lists))
 	for rank, list := range lists {

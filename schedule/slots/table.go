@@ -10,7 +10,7 @@ import (
 var (
 	// ErrTable is wrapped by errors about a file of slots.
 	ErrTable = errors.New("slots: invalid file")
-	// ErrPlan is wrapped by errors about plans that cannot have slots, or not in one table.
+	// ErrPlan is wrapped by errors about plans that cannot have slots, or cannot have them in one table.
 	ErrPlan = errors.New("slots: the plan has no slots")
 )
 
@@ -37,7 +37,7 @@ const (
 	Backward Direction = "backward"
 )
 
-// Pooling says what shares a pool.
+// Pooling determines which tensors share a pool.
 type Pooling string
 
 // The poolings, from the most pools to the fewest.
@@ -49,7 +49,7 @@ const (
 
 var poolings = []Pooling{ByStage, ByDirection, ByRank}
 
-// Hold says how long a stage holds what it was given.
+// Hold determines how long a stage holds its inputs and the gradients of its outputs.
 type Hold string
 
 // The values of Hold.
@@ -100,7 +100,7 @@ type Variant struct {
 type Assignment struct {
 	Pool  int   `json:"pool"`  // the index in Table.Pools
 	Slots int   `json:"slots"` // of the variant
-	At    int64 `json:"at"`    // the position of an action of the rank at which as many tensors are alive
+	At    int64 `json:"at"`    // the position of an action of the rank at which as many tensors are alive as there are slots
 	Runs  []Run `json:"runs"`
 }
 
@@ -126,7 +126,7 @@ func Read(r io.Reader) (*Table, error) {
 	return t, form.Read(r, t, &t.Schema)
 }
 
-// Change is a pool whose number of slots differs between two tables, in a pool that one may lack.
+// Change is a pool whose number of slots differs between two tables. A table without the pool has 0.
 type Change struct {
 	Pool     // of either table
 	Was, Now int

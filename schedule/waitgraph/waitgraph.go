@@ -21,7 +21,7 @@ type Waiting struct {
 	With     schedule.Action // the action joined with Action, or 0; either of the two may wait
 	For      schedule.Action // the action for which the rank waits
 	ForRank  int             // the rank of For
-	Behind   schedule.Action // the transfer that stands in front, in the queue of Action or of For, or 0
+	Behind   schedule.Action // the transfer that blocks the queue of Action or of For, or 0
 }
 
 // FindCycle returns a waiting cycle among the ranks that cannot continue, which may be listed in any

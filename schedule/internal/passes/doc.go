@@ -19,9 +19,9 @@
 //
 // # The order of the ranks
 //
-// In a real run, the actions of different ranks interleave in any order. RoundRobin runs a single
-// order, which decides for all if the visitor is monotone. Let S be the set of actions that have run.
-// Programs run in order, so S contains the first actions of each program. A visitor is monotone if
+// In a real run, the actions of different ranks interleave in any order. RoundRobin runs a single order, whose result
+// holds for all orders if the visitor is monotone. Let S be the set of actions that have run. Programs run in order, so
+// S contains the first actions of each program. A visitor is monotone if
 //
 //   - the configuration is a function of S, that is, it does not depend on the order in which the
 //     actions of S have run;
@@ -53,8 +53,8 @@
 //   - In a simulation, each link has one sender and one receiver, and both process its messages in
 //     order. The time of an action is a function of the times of earlier actions of its rank and of
 //     the messages that it takes. By induction on the actions, no time depends on the order in which
-//     the ranks run. (A fault in the plan ends a simulation at once; which fault is found first may
-//     depend on the order.)
+//     the ranks run. (A fault in the plan ends a simulation immediately; which fault is found first may depend on the
+//     order.)
 //
 // The visitor of a Clock need not be monotone: the order of the actions is the result of its run, and
 // follows from their durations.
@@ -70,9 +70,9 @@
 //     moved.
 //
 // Values that advance by n are moving: the microbatches of the actions of ranks that have advanced,
-// and the edges and ends that have moved. All others are constant, including the microbatches for which
-// a rank waits throughout the period; except counts, which may change by any amount. A moving value
-// meets a constant one when a comparison of the two has another result than one period earlier.
+// and the edges and ends that have moved. All others are constant, including the microbatches for which a rank waits
+// throughout the period. Counts are neither moving nor constant: they may change by any amount. A moving value meets a
+// constant one when a comparison of the two has another result than one period earlier.
 //
 // Lemma 2. Suppose that a period recurs with shift n, and that during the next period no rank leaves its
 // segment, no moving value meets a constant one, and no count crosses its limit. Then the next period
@@ -98,8 +98,8 @@
 // period is skipped if a set has operations in both directions.
 //
 // Machine and package repeats compute the number of periods for which the conditions of the lemma hold.
-// By induction on periods, all of these can be skipped at once: each position, edge, queue and count
-// changes by its delta over one period, multiplied by the number of periods.
+// By induction on periods, all of these can be skipped in one step: each position, edge, queue and count changes by its
+// delta over one period, multiplied by the number of periods.
 //
 // The two policies find periods in different ways. Clock compares the configuration after each round
 // with that at the beginning of the period, and so detects the steady state. RoundRobin constructs

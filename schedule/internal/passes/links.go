@@ -3,7 +3,8 @@ package passes
 import "github.com/weir-ml/weir/schedule"
 
 // Links contains the links between ranks. A link leads from one rank to another and delivers messages
-// in order. It carries outputs or gradients, or both in PyTorch plans unless these have a queue each.
+// in order. It carries outputs or gradients, or both in PyTorch plans unless outputs and gradients have separate
+// queues.
 //
 // An edge leaves a stage in one direction: edge 2s carries the outputs of stage s, and edge 2s+1
 // carries the gradients that it sends back. Several edges may share a link.

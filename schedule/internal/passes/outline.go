@@ -18,8 +18,8 @@ type Outline struct {
 	Quantizes    bool // the plan has copies of weights
 	Offloads     bool // the plan moves saved state to far memory
 	// Allowance is the maximum number of actions that a RoundRobin runs one by one. A Walk and a
-	// Clock, whose actions cost more, run at most an eighth of it. It grows with the size of the plan,
-	// so a small file is cheap to reject.
+	// Clock, whose actions cost more, run at most an eighth of it. The allowance grows with the size of the plan, so a
+	// small file is cheap to reject.
 	Allowance int64
 
 	On    [][]int // by rank: its stages

@@ -2,15 +2,15 @@ package passes
 
 import "github.com/weir-ml/weir/schedule"
 
-// Queues contains the queues in which the transfers of a PyTorch plan stand ([schedule.Queue]). A transfer
-// begins when both of its ends are posted and are the first in their queues.
+// Queues contains the queues of the transfers of a PyTorch plan ([schedule.Queue]). A transfer begins when both of its
+// ends are posted and are the first in their queues.
 type Queues struct {
 	Of   [][2]int // by edge: the queues of its sends and of its receives, or -1 if the edge does not leave its rank
 	Rank []int    // by queue
 }
 
-// NewQueues returns the queues of a plan with transfers. Without queues, each end of a link is one: a
-// transfer never waits for those of other links.
+// NewQueues returns the queues of a plan with transfers. If the runtime has no queues, each end of a link has its own
+// queue, so a transfer never waits for transfers on other links.
 func NewQueues(o *Outline, l *Links) Queues {
 	q := Queues{Of: make([][2]int, len(l.Of))}
 	known := map[[3]int]int{}

@@ -110,7 +110,7 @@ func (r *RoundRobin) Round(v Visitor) bool {
 		switch {
 		case r.Ranks[rank].Position >= r.stops[rank]:
 		case r.waits[rank]:
-			r.Sets.Spend(1) // as a try that fails
+			r.Sets.Spend(1) // as much as a failed attempt
 		case r.turn(v, rank):
 			moved = true
 		}

@@ -32,8 +32,8 @@ type Walk struct {
 	// only if their stride is a multiple of it. 0 means 1.
 	Every int
 
-	// Repeats is called with n = 1 after each visited repeat of a segment, and again with the number of
-	// subsequent repeats that are skipped; nil is off.
+	// Repeats is called with n = 1 after each visited repeat of a segment, and again with the number of subsequent
+	// repeats that are skipped. It may be nil.
 	Repeats func(s *schedule.Segment, n int64)
 
 	Visited int64 // number of actions visited so far

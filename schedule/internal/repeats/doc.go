@@ -4,8 +4,8 @@
 // rest of the run. A period is a part of the run. Suppose that over a period, each number and each
 // edge of a set either does not change or moves with the microbatches of the actions. Then the next
 // period runs the same actions, later by the same number of microbatches, until a moving value meets
-// a constant one, such as the end of a segment or an edge of a set. All periods until then can be
-// skipped at once: the state changes by the same deltas in each.
+// a constant one, such as the end of a segment or an edge of a set. All periods until then can be skipped in one step,
+// because the state changes by the same deltas in each.
 //
 // The result is exact: skipping a period has the same effect as running it. The documentation of
 // package passes contains the proof.

@@ -70,13 +70,13 @@ type Engine struct {
 	minLimit       int // the limit of the first period
 }
 
-// NewEngine returns the engine of a machine whose sets of microbatches are the given ones.
+// NewEngine returns the engine of a machine with the given sets of microbatches.
 func NewEngine(sets *Sets) Engine { return Engine{sets: sets, minLimit: firstLimit} }
 
 // Expect sets a lower bound of the length of a period, in calls of Look.
 func (e *Engine) Expect(calls int) { e.minLimit = min(max(e.minLimit, calls), lastLimit) }
 
-// The smallest and largest limit of calls of Look within which a period must end.
+// The smallest and largest limits on the calls of Look within which a period must end.
 const firstLimit, lastLimit = 16, 1 << 14
 
 // Look must be called at every point of the run at which a period may begin or end. If the state has

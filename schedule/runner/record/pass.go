@@ -246,8 +246,7 @@ func births(c *layout.Call) (numbers []int) {
 	return numbers
 }
 
-// send copies the results of a stage from its outbox to a place of the next stage, and releases
-// them.
+// send copies the results of a stage from its outbox to a place of stage next, and releases them.
 func (p *pass[T]) send(s int, outbox effects.BufferKind, next int, to effects.BufferKind, none uint64) error {
 	source, target := p.at(s), p.at(next)
 	handles := source.Frames.Handles(outbox, s, 0)

@@ -77,8 +77,8 @@ func (r *recording[T]) add(c memory.Change) {
 	r.events = append(r.events, change)
 }
 
-// addBirth records an allocation. If the call was recorded before, the buffer gets the same number as
-// then, and must have the same size and class.
+// addBirth records an allocation. If the call was recorded before, the buffer gets the same number as in that
+// recording, and must have the same size and class.
 func (r *recording[T]) addBirth(c memory.Change) {
 	b := layout.Buffer{Bytes: c.Bytes, Class: c.Class, AtMost: r.bounded}
 	r.bounded = false

@@ -5,7 +5,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Dry is what a dry run needs of a runner.
+// Dry holds the parts of a runner that a dry run needs.
 type Dry[T any] struct {
 	Ranks     []*Caller[T]
 	StageInfo []schedule.StageInfo               // by stage

@@ -92,7 +92,7 @@ func (d *Shared[T]) sum(ctx context.Context, p *param[T]) error {
 	return nil
 }
 
-// add adds to dst what a rank of a replica exposes under a tag.
+// add adds to dst the values that a rank of a replica exposes under a tag.
 func (d *Shared[T]) add(ctx context.Context, replica, rank int, tag transport.Tag, offset int, dst []byte) error {
 	src := d.buffers[1][:len(dst)]
 	if err := d.get(ctx, replica, rank, tag, offset, src); err != nil {

@@ -64,16 +64,16 @@ type param[T any] struct {
 	owned       []span // the elements that each replica owns
 	own         span   // the elements that this replica owns
 	parts       span   // the parts that this replica owns
-	// gradient is what the stage adds to, and ownGradient the owned elements of the sum, as bytes.
+	// gradient is the gradient to which the stage adds, and ownGradient the owned elements of the sum, as bytes.
 	gradient, ownGradient []byte
 	// weight is the whole weight, and ownWeight its owned elements, as bytes.
 	weight, ownWeight []byte
 }
 
-// maxChunk is the largest number of elements that a reduction receives and adds at once.
+// maxChunk is the largest number of elements that a reduction receives and adds in one piece.
 const maxChunk = 1 << 16
 
-// New returns what a rank shares, or nil if it shares nothing.
+// New returns the Shared of a rank, or nil if the rank shares nothing.
 func New[T any](cfg Config[T]) (*Shared[T], error) {
 	d := &Shared[T]{cfg: cfg, byStage: make([][]*param[T], len(cfg.Stages)), byUse: map[effects.Use]*param[T]{}}
 	d.addParams()
@@ -235,7 +235,7 @@ func (d *Shared[T]) tag(content transport.Content, use effects.Use) transport.Ta
 	return transport.Tag{Step: d.step, Content: content, Stage: use.Stage, Param: use.Param}
 }
 
-// get reads what a rank of a replica exposes under a tag.
+// get reads the bytes that a rank of a replica exposes under a tag.
 func (d *Shared[T]) get(ctx context.Context, replica, rank int, tag transport.Tag, offset int, dst []byte) error {
 	return d.windows.Get(ctx, replica*d.cfg.Placement.Ranks+rank, tag, int64(offset), dst)
 }
