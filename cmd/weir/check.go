@@ -42,7 +42,7 @@ type outcome struct {
 	Actions       int64  `json:"actions"`
 	Visited       int64  `json:"visited"`
 	OldLetters    bool   `json:"old_letters,omitempty"`
-	Released      bool   `json:"added_reshards,omitempty"` // that the file lacks
+	Released      bool   `json:"added_reshards,omitempty"` // whether reshards that the file lacks were added
 	LeastCapacity *int64 `json:"least_capacity,omitempty"` // of a valid plan with transfers, in messages
 	LinkBytes     int64  `json:"link_bytes,omitempty"`
 	// LeastBytes is the smallest link capacity with which the plan runs, in bytes. Links lists the

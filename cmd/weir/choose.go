@@ -206,8 +206,8 @@ func (c *chooseCmd) costs() (*simulate.Costs, error) {
 	return c.uniform(schedule.Looped(c.Ranks, c.Stages))
 }
 
-// measure returns the costs of a file, completed with the sizes by which the memory of a plan is measured:
-// the file's bytes, or, if it has none, as in the costs of a trace, a size of one for each microbatch.
+// measure returns the costs of a file with the sizes that measure the memory of a plan: the file's bytes, or,
+// if the file has none, as in the costs of a trace, a size of one for each microbatch.
 func (c *chooseCmd) measure(costs *simulate.Costs) (*simulate.Costs, error) {
 	saves, sizes := costs.HasRates(), slices.ContainsFunc(costs.Resident, func(bytes int64) bool { return bytes > 0 })
 	for _, s := range costs.Stages {
@@ -295,7 +295,7 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Co
 			left++
 			continue
 		}
-		if (one.Gathered != 0 || one.GatheredBy != nil) && c.Gathered == 0 && !one.Front { // as many
+		if (one.Gathered != 0 || one.GatheredBy != nil) && c.Gathered == 0 && !one.Front { // there may be hundreds of these, too
 			gathers++
 			continue
 		}

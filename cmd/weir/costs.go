@@ -250,11 +250,11 @@ func (c *costFlags) uniform(p schedule.Placement) (*simulate.Costs, error) {
 		}
 	}
 	scale, far := big.NewInt(common), c.FarTime
-	if far.Rat != nil { // for one of the bytes below
+	if far.Rat != nil { // the time for one byte; below, a microbatch has 2*common bytes
 		far.Rat = new(big.Rat).Quo(far.Rat, big.NewRat(2*common, 1))
 	}
 	for _, d := range []decimal{forward, input, weight, c.Fb, c.Q, c.Latency, far} {
-		if d.Rat != nil { // multiplied by its denominator
+		if d.Rat != nil { // makes the scale a multiple of the denominator
 			scale.Mul(scale, new(big.Int).Quo(d.Denom(), new(big.Int).GCD(nil, nil, d.Denom(), scale)))
 		}
 	}

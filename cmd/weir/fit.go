@@ -248,7 +248,7 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 		c.Ranks = &read.Ranks
 	}
 	if c.Layers != nil || c.Best || c.Stages != nil && *c.Stages != len(read.Cut) {
-		setup.FurtherStage = 0 // of another cut
+		setup.FurtherStage = 0 // it belongs to another cut
 	} else {
 		c.Layers = read.Cut
 	}
@@ -274,8 +274,8 @@ func (c *fitCmd) plan(s *streams, read *fit.Config, setup *fit.Setup) (*schedule
 		return nil, usage("fit is for training all layers: leave out --quantize, --forward-only and --frozen")
 	}
 	capacity, flags := &c.Capacity, c.planFlags
-	flags.Offload, flags.Overlap = "", 1 // for Predict, which has the slots
-	flags.replicaFlags = replicaFlags{}  // of the setup
+	flags.Offload, flags.Overlap = "", 1 // Predict offloads the slots
+	flags.replicaFlags = replicaFlags{}  // the setup has the replicas
 	source := source{Plan: c.Schedule, planFlags: flags, Capacity: capacity, From: "auto", Letters: "auto"}
 	plan, file, err := source.load(s)
 	if err == nil && file != nil {
@@ -382,7 +382,7 @@ const maxNamed = 60
 type fitRank struct {
 	*fit.RankMemory
 	Total  int64  `json:"total"`
-	Left   *int64 `json:"left,omitempty"` // bytes of the device; nil without --memory
+	Left   *int64 `json:"left,omitempty"` // free bytes of the device; nil without --memory
 	Height int64  `json:"height"`         // of the layout of the step
 }
 

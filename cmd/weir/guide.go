@@ -15,8 +15,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// examples lists the lines with which the help of each command begins. They can be run one after another in
-// the root of a clone.
+// examples lists the lines with which the help of each command begins. They can be run one after another in the
+// root folder of a clone of the repository.
 var examples = []struct{ command, lines string }{
 	{"plan", "weir plan zb-v --ranks 4 --to plan -o plan.json"},
 	{"check", "weir check plan.json\nweir check zb-v --ranks 4 --microbatches 1e6\nweir check zb-v --link-bytes 64MiB --config docs/fit/llama-3-8b.json --seq 8192 --against 1f1b"},
@@ -62,7 +62,8 @@ func withExamples(command *kong.Node) string {
 	return command.Detail
 }
 
-// wholeNumbers decodes numbers for flags of integers. They may have underscores, and an exponent: 1_000_000 and 1e6.
+// wholeNumbers decodes numbers for flags of integers. The numbers may have underscores, and an exponent: 1_000_000
+// and 1e6.
 type wholeNumbers struct{}
 
 // Decode sets an int, an int64 or a pointer to one.
@@ -124,8 +125,8 @@ func commandFor(name string) string {
 	return "weir " + strings.ReplaceAll(command, "NAME", name)
 }
 
-// idleFlag returns an error for a flag that has no effect: if none of the flags in its tag "needs" is
-// given, or one of those in its tag "unless" is.
+// idleFlag returns an error for a flag that has no effect because none of the flags in its tag "needs" is
+// given, or because one of the flags in its tag "unless" is given.
 func idleFlag(ctx *kong.Context) error {
 	given := map[string]bool{}
 	for _, part := range ctx.Path {

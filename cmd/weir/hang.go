@@ -97,7 +97,7 @@ func (c *hangCmd) Run(s *streams) error {
 // ras reports on the output of ncclras, if the file is one.
 func (c *hangCmd) ras(s *streams) (handled bool, err error) {
 	if info, err := os.Stat(c.Dumps[0]); err != nil || !info.Mode().IsRegular() || info.Size() > maxDescription {
-		return false, nil // flightrec reports what cannot be read
+		return false, nil // flightrec reports files that cannot be read
 	}
 	text, err := os.ReadFile(c.Dumps[0])
 	if err != nil || !hang.IsRAS(text) {
@@ -163,8 +163,8 @@ func liveReport(process *launch.Status) (*hang.Report, error) {
 	return hang.Live(ranks), nil
 }
 
-// plans returns the plan that the flags name, if any: with its own transfers, or once with those of each
-// runtime. It also reports whether the plan deadlocks.
+// plans returns the plan that the flags name, if any. A plan without transfers is returned once with the
+// transfers of each runtime and link capacity. It also reports whether the plan deadlocks.
 func (c *hangCmd) plans(s *streams) (plans []*schedule.Plan, deadlock string, err error) {
 	if c.Plan+c.Schedule == "" {
 		return nil, "", nil

@@ -45,7 +45,7 @@ func (c *launchRunCmd) Run(s *streams) error {
 	}
 	signals := make(chan os.Signal, 8)
 	for _, each := range passedOn {
-		if !signal.Ignored(each) { // as nohup makes SIGHUP
+		if !signal.Ignored(each) { // nohup makes a process ignore SIGHUP
 			signal.Notify(signals, each)
 		}
 	}

@@ -53,7 +53,7 @@ type streams struct {
 func main() {
 	stdout := io.Writer(os.Stdout)
 	var bold *terminal.Bold
-	if terminal.Columns(os.Stdout) > 0 { // A file shown on a terminal must not control it either.
+	if terminal.Columns(os.Stdout) > 0 { // The text of a file must not control the terminal.
 		if bold = terminal.NewBold(os.Stdout); bold != nil {
 			stdout = bold
 		}
@@ -97,7 +97,7 @@ type fault struct {
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
 	Code   string `json:"code,omitempty"`
-	Rank   *int   `json:"rank,omitempty"` // nil if it concerns no single rank
+	Rank   *int   `json:"rank,omitempty"` // nil if the fault concerns no single rank
 	Text   string `json:"text"`
 }
 
@@ -115,7 +115,7 @@ func (f fault) String() string {
 	return text
 }
 
-// faults lists everything that was found.
+// faults lists all faults that a command found.
 type faults []fault
 
 func (f faults) Error() string {
@@ -126,7 +126,7 @@ func (f faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// unreadable holds the faults of an input that cannot be read, for which the command has no answer.
+// unreadable holds the faults of an input that cannot be read, so the command has no result.
 type unreadable faults
 
 func (u unreadable) Error() string { return faults(u).Error() }

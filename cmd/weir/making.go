@@ -51,8 +51,8 @@ func (m *planFlags) refuseFor(file string) error {
 }
 
 const (
-	usualRanks = 4    // of a plan, by default
-	maxRanks   = 1024 // of a plan made by name: the time to place transfers grows with the square of the number
+	usualRanks = 4    // the default number of ranks of a plan
+	maxRanks   = 1024 // the maximum for a plan made by name: the time to place transfers grows with the square of the number
 )
 
 // quantizes reports whether stages compute on copies of their weights.
@@ -120,7 +120,7 @@ func (m *planFlags) make(name string) (*schedule.Plan, error) {
 	return plan, flagErrors(err)
 }
 
-// flagErrors names the flags of parameters that a rule does not use.
+// flagErrors makes errors about parameters that a rule does not use name the flags.
 func flagErrors(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error

@@ -8,7 +8,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// roff quotes text for the formatter of manual pages: a hyphen stays one that can be copied, and a line is no request.
+// roff quotes text for the formatter of manual pages: hyphens can be copied from the page, and no line is taken for a
+// request.
 var roff = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'")
 
 // writeManual writes the manual page, in the form that man reads, from the help of all commands.

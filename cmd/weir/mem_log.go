@@ -107,7 +107,7 @@ func writeRecords(name string, open func(io.Writer) memrecords.Sink, next func(r
 	})
 }
 
-// relativeLink returns the link from a page to a file, "" for standard input.
+// relativeLink returns the link from a page to a file, or nil for standard input.
 func relativeLink(page, file string) []string {
 	if file == "-" {
 		return nil

@@ -309,7 +309,7 @@ type certificate struct {
 	Height   int64            `json:"height"`
 	Resident int64            `json:"resident,omitempty"` // outside the step
 	Total    int64            `json:"total"`              // the sum of both
-	AtOnce   int64            `json:"at_once"`            // the most bytes alive, with gradients as in PyTorch
+	AtOnce   int64            `json:"at_once"`            // the largest number of live bytes, with gradients as in PyTorch
 	Bound    int64            `json:"bound"`
 	Gap      float64          `json:"gap"`
 	Optimal  bool             `json:"optimal"`
@@ -366,7 +366,7 @@ func newCertificates(step *step, made *layout.Memory) *certificates {
 // stage are allocated at its first B or W, as in PyTorch.
 func (s *step) atOnce(rank int, r *layout.RankLayout, resident int64) (most int64) {
 	missing := map[int]int64{}                                     // gradients by stage
-	if s.costs != nil && s.costs.Shard < schedule.ShardGradients { // at this level, the plan makes them
+	if s.costs != nil && s.costs.Shard < schedule.ShardGradients { // from this level on, the plan makes them
 		for _, stage := range s.plan.Placement.On(rank) {
 			missing[stage] = s.costs.Of(stage).Gradients
 			resident -= missing[stage]

@@ -21,7 +21,7 @@ const (
 type logRead struct {
 	name   string // for messages
 	wrong  faults // the first maxFaults lines that cannot be read
-	beyond int    // number of further ones
+	beyond int    // number of further lines that cannot be read
 	torn   *fault // the last line, if it is incomplete
 }
 
@@ -63,7 +63,7 @@ func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, err
 	}
 }
 
-// faults returns an error with the unreadable lines, nil if there are none.
+// faults returns an error with the unreadable lines, or nil if there are none.
 func (r *logRead) faults() error {
 	switch {
 	case r.wrong == nil:

@@ -21,9 +21,9 @@ const (
 	// longerWork is the total effort for all ranks of the promising alternatives.
 	quickWork  = 1
 	longerWork = 2_000_000
-	// maxBirths is the largest program that is laid out, in births.
+	// maxBirths is the largest number of allocations of a program that is laid out.
 	maxBirths = 100_000
-	// maxCuts is the largest number of pieces of a microbatch of --costs.
+	// maxCuts is the largest number of pieces into which a microbatch of --costs is cut.
 	maxCuts = 4
 )
 
@@ -125,9 +125,9 @@ func cutFigures(figures []layout.Figures, cut int) []layout.Figures {
 	return figures
 }
 
-// whatIf simulates the alternatives and lays them out. It skips an alternative that another layout would
-// beat even if it needed no more than its bound. At first every layout gets little effort; then those that
-// may improve get more.
+// whatIf simulates the alternatives and lays them out. It skips an alternative that another one would beat even
+// if the first needed only its lower bound. At first every layout gets little effort; then those that may
+// improve get more.
 func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Alternative, others []layout.Alternative) ([]alternative, error) {
 	first, err := c.simulateAlternative(step, &asItIs)
 	if err != nil {

@@ -90,9 +90,9 @@ type piece struct {
 // refusal says why a batch was refused.
 type refusal struct {
 	Text     string `json:"text"`
-	Sequence *int   `json:"sequence,omitempty"` // of the sequence that is too long
+	Sequence *int   `json:"sequence,omitempty"` // the index of the sequence that is too long
 	Length   int64  `json:"length,omitempty"`
-	Longest  int64  `json:"longest,omitempty"` // that fits
+	Longest  int64  `json:"longest,omitempty"` // the longest length that fits
 	Rank     *int   `json:"rank,omitempty"`
 	Excess   int64  `json:"excess,omitempty"` // bytes on the rank, or tokens
 }

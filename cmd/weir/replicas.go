@@ -17,7 +17,7 @@ type replicaFlags struct {
 // usualGathered is the number of gathered stages by default. A joined pair needs two.
 const usualGathered = 2
 
-// validate returns an error for flags that do not go together.
+// validate returns an error for values out of range and for flags that contradict each other.
 func (r *replicaFlags) validate() error {
 	switch {
 	case r.Replicas < 0 || r.Replicas > simulate.MaxReplicas:
@@ -70,8 +70,8 @@ func (r *replicaFlags) apply(costs *simulate.Costs) *simulate.Costs {
 	return &own
 }
 
-// shareUnevenly reports whether some replicas of a plan made by name may have one microbatch less than
-// others: whether the plan for one microbatch less reduces gradients in the same order. It returns nil if
+// shareUnevenly reports whether some replicas of a plan made by name may have one microbatch fewer than others,
+// which requires that the plan for one microbatch fewer reduces gradients in the same order. It returns nil if
 // there is no such plan.
 func (m *planFlags) shareUnevenly(name string, plan *schedule.Plan) *bool {
 	fewer, microbatches := *m, plan.Microbatches-1

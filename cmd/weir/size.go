@@ -8,10 +8,10 @@ import (
 	"github.com/weir-ml/weir/schedule/units"
 )
 
-// rate is a number of bytes a second.
+// rate is a number of bytes per second.
 type rate int64
 
-// UnmarshalText reads 25GB/s or 12GiB/s.
+// UnmarshalText reads a rate, such as 25GB/s or 12GiB/s.
 func (r *rate) UnmarshalText(text []byte) error {
 	amount, perSecond := strings.CutSuffix(string(text), "/s")
 	var s size
@@ -25,7 +25,7 @@ func (r *rate) UnmarshalText(text []byte) error {
 // size is a number of bytes, at least 1, optionally with a unit.
 type size int64
 
-// UnmarshalText reads 1000, 512MiB, 1.5GiB or 80GB.
+// UnmarshalText reads a size, such as 1000, 512MiB, 1.5GiB or 80GB.
 func (s *size) UnmarshalText(text []byte) error {
 	n, err := units.ParseSize(string(text))
 	if err == nil && n < 1 {

@@ -175,7 +175,7 @@ func total(pools []slots.Pool) (n int) {
 	return n
 }
 
-// draw draws the slots of a plan, a row each, at the times of its simulation.
+// draw draws the slots of a plan, one row for each, at the times of its simulation.
 func (c *slotsCmd) draw(s *streams, table *slots.Table, plan *schedule.Plan, costs *simulate.Costs) error {
 	timed, err := draw.Simulate(plan, costs, plan.Capacity)
 	if err != nil {

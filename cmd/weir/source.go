@@ -171,7 +171,7 @@ func prove(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, e
 	return proof, located(plan, file, err)
 }
 
-// located returns the faults of a plan with their locations, and any other error as it is.
+// located returns the faults of a plan with their locations, and any other error unchanged.
 func located(plan *schedule.Plan, file *format.File, err error) error {
 	invalid, ok := errors.AsType[*check.Error](err)
 	if !ok {

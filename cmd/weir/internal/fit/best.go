@@ -34,7 +34,7 @@ type Search struct {
 	FixedMicrobatch  bool      // take the Microbatch of Setup
 	FixedRecompute   bool      // take the Recompute of Setup
 	Only             []string  // names of the allowed schedules; nil allows all, and searched orders too
-	Deadline         time.Time // no trial except the first starts after it; zero means no deadline
+	Deadline         time.Time // no trial except the first starts after this time; zero means no deadline
 }
 
 // Option is a training configuration that fits.
@@ -61,7 +61,7 @@ type trial struct {
 	stages  int
 	costs   *simulate.Costs
 	turn    int
-	busiest int64 // time of the longest stage in a step, times the stages of a rank
+	busiest int64 // time of the slowest stage in a step, times the stages of a rank
 }
 
 // Best returns the Pareto front of simulated time and peak, fastest first, with the number of combinations
@@ -114,8 +114,8 @@ func paretoFront[E any](list []E, peak func(E) int64) (front []E) {
 	return front
 }
 
-// trials returns the combinations in the order in which they are tried: by the time of the longest
-// stage, alternating between the kinds of recompute, since only one kind may fit.
+// trials returns the combinations in the order in which they are tried: by the time of the slowest stage,
+// alternating between the kinds of recompute, since only one kind may fit.
 func (s *Search) trials() (list []trial, err error) {
 	kinds := []Recompute{{}, {Groups: []string{"norm", "activation"}}, {All: true}}
 	switch {
@@ -274,8 +274,8 @@ func cutLayers(parts []simulate.StageCosts, layers, stages int) []int {
 	for i, c := range parts {
 		sum[i+1] = sum[i] + float64(c.F+c.I+c.W)
 	}
-	// The best cut of the layers before index to into the stages up to this one, whose last stage
-	// begins at layer from. longest is infinite if there is no cut.
+	// best is the best cut of the layers before index to into the stages up to this one. Its last stage begins at
+	// layer from. longest is infinite if there is no cut.
 	type best struct {
 		longest, squares float64
 		from             int
@@ -292,12 +292,12 @@ func cutLayers(parts []simulate.StageCosts, layers, stages int) []int {
 				}
 				var before best
 				begin, end := from+1, to+1
-				if first { // It also has the embedding,
+				if first { // It also has the embedding.
 					begin = 0
 				} else {
 					before = table[stage-1][from]
 				}
-				if last { // and the last stage has all modules after the layers.
+				if last { // It also has all modules after the layers.
 					end = len(parts)
 				}
 				length := sum[end] - sum[begin]

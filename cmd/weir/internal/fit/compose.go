@@ -11,9 +11,9 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// Compose returns the profile of a model whose stages have the given layers. The first stage reads the
-// tokens of an entry, and the last stage its labels, until the end of the backward. tokens and labels are
-// their sizes in bytes.
+// Compose returns the profile of a model whose stages have the given layers. The first stage reads the tokens
+// of an entry, and the last stage reads its labels, both until the end of the backward. tokens and labels are
+// the sizes of these parts in bytes.
 func Compose(stages [][]Layer, tokens, labels int64, v Sizes) (*layout.Profile, error) {
 	p := &layout.Profile{Parts: []string{"tokens", "labels"}}
 	shape := layout.ShapeProfile{Name: "formulas"}
@@ -111,8 +111,8 @@ func composeStage(layers []Layer, v Sizes, first, last bool) (*layout.StageProfi
 	return s, nil
 }
 
-// call returns the events of an action of a stage, where I can be the whole backward: layer by
-// layer, in reverse order for a backward, and within a layer by step, allocations before releases.
+// call returns the events of an action of a stage. If whole is set, I is the whole backward. The events are
+// ordered by layer, in reverse for a backward, and within a layer by step, with allocations before releases.
 func call(layers []Layer, refs [][]layout.Ref, action Action, whole bool) *layout.Call {
 	type change struct {
 		step  int
@@ -172,8 +172,9 @@ func call(layers []Layer, refs [][]layout.Ref, action Action, whole bool) *layou
 	return call
 }
 
-// setSlots sets the slots of a stage: the buffers that its forward neither releases nor hands on,
-// its input first, then by size, since a plan can offload only the first 64 slots of a stage.
+// setSlots sets the slots of a stage: the buffers that its forward neither releases nor hands on. The input
+// comes first, and the others are ordered by size, because a plan can offload only the first 64 slots of a
+// stage.
 func setSlots(s *layout.StageProfile) {
 	held := map[layout.Ref]bool{}
 	for _, e := range s.Forward.Events {

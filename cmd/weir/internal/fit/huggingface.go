@@ -17,7 +17,7 @@ import (
 type family struct {
 	defaults string // values of absent keys, as KEY=VALUE; null is None
 	aliases  string // other names of keys, as OTHER=KEY: the class's attribute_map
-	harmless string // keys that change no size in this family, as for values.finish
+	harmless string // keys that change no size in this family, in the form of values.finish
 	build    func(*Model, *values)
 }
 
@@ -115,7 +115,7 @@ var languages = []string{"text_config", "llm_config", "language_config"}
 // multimodal config, the members of that object become the values. If outer is set, those of the outer
 // object are kept as well.
 func (v *values) object(text []byte, outer bool) *jsonfile.Error {
-	valid := notJSON.ReplaceAllFunc(text, func(word []byte) []byte { // of the same length
+	valid := notJSON.ReplaceAllFunc(text, func(word []byte) []byte { // has the same length as text
 		if word[0] == '"' {
 			return word
 		}
@@ -235,7 +235,7 @@ func (v *values) deepseek(m *Model) {
 	}
 }
 
-// numbers returns a list of numbers of layers.
+// numbers returns a list of layer numbers.
 func (v *values) numbers(key string) (list []int) {
 	value := v.value(key)
 	for word := range strings.FieldsFuncSeq(value, func(r rune) bool { return strings.ContainsRune("[], \n\t", r) }) {

@@ -8,10 +8,10 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// ByLength returns the costs of the stages of a model, in nanoseconds and bytes, as functions of the
-// sequences' lengths. It fits them to the formulas of Best at three lengths, and checks them at a fourth.
-// Without a cut, the layers are cut so that the longest stage is as short as possible for sequences of
-// Setup.Sequence tokens. Only Model, Setup, Speed and Bandwidth of the search matter.
+// ByLength returns the costs of the stages of a model, in nanoseconds and bytes, as functions of the sequences'
+// lengths. It fits them to the formulas of Best at three lengths, and checks them at a fourth. Without a cut,
+// the layers are cut so that the slowest stage is as fast as possible for sequences of Setup.Sequence tokens.
+// Only Model, Setup, Speed and Bandwidth of the search matter.
 func (s *Search) ByLength(stages int, cut []int) (*simulate.Costs, []int, error) {
 	own := *s
 	s = &own

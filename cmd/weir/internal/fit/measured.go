@@ -16,7 +16,7 @@ import (
 // ErrSnapshot is wrapped by errors about snapshots that give no profile.
 var ErrSnapshot = errors.New("fit: no profile in the snapshot")
 
-// maxEvents is the maximal number of allocations of a microbatch.
+// maxEvents is the maximum number of allocations of a microbatch.
 const maxEvents = 1 << 16
 
 // FromSnapshots returns the profile of stages from PyTorch's snapshots. Each snapshot records the

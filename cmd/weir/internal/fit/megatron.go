@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
-// megatronHarmless lists the flags of Megatron-LM, torchrun and srun that change no memory, as for
+// megatronHarmless lists the flags of Megatron-LM, torchrun and srun that change no memory, in the form of
 // values.finish.
 //
 //go:embed harmless.txt
@@ -50,10 +50,10 @@ func (v *values) megatron(text string, set []string) (*Config, error) {
 	return v.flags()
 }
 
-// isFalse reports whether a word turns a flag without a value off.
+// isFalse reports whether a word turns off a flag that takes no value.
 func isFalse(word string) bool { return strings.EqualFold(word, "false") }
 
-// on reports whether a flag without a value is given. It ignores a word that follows the flag, unless the
+// on reports whether a flag that takes no value is given. It ignores a word that follows the flag, unless the
 // word is false.
 func (v *values) on(name string) bool {
 	if several := v.several[name]; !v.read[name] && slices.ContainsFunc(several, isFalse) {
@@ -180,7 +180,7 @@ func layerList(text string, depth int) (list []bool, rest string) {
 // of TransformerEngine's attention by default.
 var fused = []string{"use-flash-attn", "use-mcore-models", "fp8-format", "multi-latent-attention", "mtp-num-layers", "recompute-modules", "expert-tensor-parallel-size", "num-virtual-stages-per-pipeline-rank", "moe-router-enable-expert-bias"}
 
-// megatronSetup sets the training setup, the virtual stages and the keys that are read.
+// megatronSetup sets the training setup and the virtual stages.
 func (v *values) megatronSetup(c *Config) {
 	s := &c.Setup
 	s.Sequence, s.Microbatch = v.wholeOr("seq-length", 0), v.wholeOr("micro-batch-size", 0)

@@ -51,7 +51,7 @@ func (v *values) megatronLayout(c *Config) {
 			parts := pattern.FindStringSubmatch(match)
 			times, err := strconv.Atoi(parts[2])
 			if err != nil || times > maxLayout/len(parts[1]) {
-				return "?" // which no layout has
+				return "?" // no layout has this character
 			}
 			return strings.Repeat(parts[1], times)
 		})

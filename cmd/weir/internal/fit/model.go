@@ -38,7 +38,7 @@ type Model struct {
 	Experts      int
 	TopK         int
 	ExpertFFN    int
-	ExpertBias   bool   // experts have biases, besides the shared one
+	ExpertBias   bool   // the experts other than the shared one have biases
 	SharedFFN    int    // inner width of the shared experts, which process every token; 0 means none
 	SharedGate   bool   // a gate weighs the shared expert
 	RouterBias   bool   // the router has a bias for each expert
@@ -65,7 +65,7 @@ const (
 	maxParameters = 1 << 50
 )
 
-// Validate reports every fault of the model at once. Each of the joined errors wraps ErrModel.
+// Validate reports all faults of the model. Each of the joined errors wraps ErrModel.
 func (m *Model) Validate() error {
 	f := faults{kind: ErrModel}
 	f.size("the number of layers", m.Layers, 1, maxLayers)

@@ -51,7 +51,7 @@ type PieceKind struct {
 	} `json:"parameters"`
 	Saved     PieceAmount              `json:"saved"`
 	Input     PieceAmount              `json:"input"`  // the part of Saved that is the piece's input
-	Cached    PieceAmount              `json:"cached"` // kept until the end of F, besides
+	Cached    PieceAmount              `json:"cached"` // also kept until the end of F
 	Freed     PieceAmount              `json:"freed"`  // the part of Saved that I frees on the last piece of a stage
 	Carry     PieceAmount              `json:"carry"`
 	Border    PieceAmount              `json:"border"` // the piece's output, and its gradient
@@ -66,8 +66,8 @@ type SharedBytes struct {
 	Saved  PieceAmount `json:"saved"`
 }
 
-// TiedParameter is a parameter that several pieces use. It counts as a part of the first piece. A stage
-// that has only other ones of these pieces keeps a copy.
+// TiedParameter is a parameter that several pieces use. It counts as a part of the first piece. A stage that
+// has some of the other pieces but not the first keeps a copy.
 type TiedParameter struct {
 	Name   string `json:"name"`
 	Pieces []int  `json:"pieces"`
@@ -77,11 +77,11 @@ type TiedParameter struct {
 	Bytes   int64 `json:"bytes"`
 }
 
-// PieceAmount is a number of bytes, operations or seconds of a microbatch: Constant + Sequence * sequences
-// + Token * tokens + Square * squares + Longest * L + LongestSquare * L * L + Tiled * padded + TiledSquare
-// * padded squares, where squares is the sum of the squared lengths of the sequences and L is the longest
-// length. Padded are the sums of R and of length * R, where R is the length rounded up to a multiple of
-// Tile.
+// PieceAmount is a number of bytes, operations or seconds of a microbatch: Constant + Sequence * sequences +
+// Token * tokens + Square * squares + Longest * L + LongestSquare * L * L + Tiled * padded + TiledSquare *
+// padded squares, where squares is the sum of the squared lengths of the sequences and L is the longest length.
+// padded and padded squares are the sums of R and of length * R over the sequences, where R is the length
+// rounded up to a multiple of Tile.
 type PieceAmount struct {
 	Constant      float64 `json:"constant"`
 	Sequence      float64 `json:"sequence"`
@@ -167,8 +167,8 @@ func (p *Pieces) Parameters() (n int64) {
 	return n
 }
 
-// Adapt returns the setup with the precision of the profile, unless the setup has one. It refuses settings
-// for which a profile has no answer.
+// Adapt returns the setup with the precision of the profile, unless the setup has one. It returns an error for
+// settings that a profile does not cover.
 func (p *Pieces) Adapt(s Setup) (Setup, error) {
 	if s.Precision == "" {
 		switch dtype, autocast := p.Settings["dtype"], p.Settings["autocast"]; {
@@ -189,7 +189,7 @@ func (p *Pieces) Adapt(s Setup) (Setup, error) {
 	return s, errors.Join(f.list...)
 }
 
-// Within refuses lengths for which the profile does not hold. The error wraps ErrSetup.
+// Within returns an error that wraps ErrSetup if the profile does not hold for one of the lengths.
 func (p *Pieces) Within(sequences ...int64) error {
 	low, high := int64(p.least()), int64(1)
 	for _, lengths := range p.Checked {
@@ -252,7 +252,7 @@ func (p *Pieces) layers(s *Setup, first, end int) (list []Layer) {
 		if top && first > 0 {
 			freed = k.Freed.bytes(s)
 		}
-		if top { // Inside of a model, the gradient of an output can be added to; the runtime keeps the one that a stage gets.
+		if top { // Within a stage, gradients of outputs may be changed in place; the runtime keeps the one that the stage receives.
 			held = k.Border.bytes(s)
 		}
 		if i > 0 {
@@ -308,7 +308,7 @@ func (p *Pieces) Profile(setup Setup, cut []int) (*layout.Profile, error) {
 	return Compose(stages, batch, batch, nil)
 }
 
-// static returns the memory between steps of a rank that has the stages from and to pieces.
+// static returns the memory between steps of a rank. Each of its stages is a range of pieces.
 func (p *Pieces) static(s *Setup, stages [][2]int) (total Static) {
 	weight, _, _ := s.perParameter()
 	replicas := int64(s.Data * s.Context)
@@ -339,7 +339,7 @@ func (p *Pieces) static(s *Setup, stages [][2]int) (total Static) {
 			}
 		}
 	}
-	if s.Zero == 3 { // the largest stages may be gathered at once
+	if s.Zero == 3 { // the largest stages may be gathered at the same time
 		slices.Sort(gathered)
 		for _, n := range gathered[max(len(gathered)-s.Gathered, 0):] {
 			total.Weights += n * weight
@@ -380,7 +380,7 @@ func (p *Pieces) ByLength() error {
 // stageAmounts holds the times of a stage, in nanoseconds, and its bytes.
 type stageAmounts struct{ f, i, w, b, output, gradient, saved, freed, carry lengths.Amount }
 
-// amounts returns the amounts of a stage, by the pieces from first to before end. Times are the measured
+// amounts returns the amounts of a stage that has the pieces from first to before end. Times are the measured
 // ones, or follow from the number of operations and a speed in operations per second.
 func (p *Pieces) amounts(s *Setup, first, end int, speed float64, vary bool) (sum stageAmounts) {
 	for i := first; i < end; i++ {

@@ -30,13 +30,11 @@ type Request struct {
 	// Resident returns the resident bytes of a rank with a measured profile; nil adds none.
 	Resident func(place schedule.Placement, rank int) int64
 	Capacity int // capacity of the links between ranks
-	// Offload is the share of the bytes that each stage saves, from 0 to 1, that goes to far memory
-	// while no action needs it (layout.Profile.OffloadSlots). A copy overlaps with Overlap computations; 0
-	// is 1.
+	// Offload is the share of the bytes that each stage saves, from 0 to 1, that goes to far memory while no
+	// action needs it (layout.Profile.OffloadSlots). A copy overlaps with Overlap computations; 0 means 1.
 	Offload float64
 	Overlap int
-	// Reserved asks for the bytes that PyTorch's allocator would reserve, which replays the step
-	// twice.
+	// Reserved requests the bytes that PyTorch's allocator would reserve. Predict then replays the step twice.
 	Reserved bool
 }
 

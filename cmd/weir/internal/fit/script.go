@@ -113,7 +113,7 @@ func isQuote(c byte) bool     { return strings.IndexByte("\"'`", c) >= 0 }
 // assign adds a value of a variable.
 func (s *script) assign(name, word string) {
 	values, value := s.variables[name], s.expand(word)
-	if len(value) > maxExpanded { // It stays a variable.
+	if len(value) > maxExpanded { // The variable is not replaced.
 		value = "$" + name[:min(len(name), 40)]
 	}
 	if len(values) < maxValues && !slices.Contains(values, value) {
@@ -121,15 +121,15 @@ func (s *script) assign(name, word string) {
 	}
 }
 
-// end ends the values of the last flag if it has one.
+// end ends the values of the last flag if it has any.
 func (s *script) end() {
 	if uses := s.flags[s.flag]; len(uses) > 0 && uses[len(uses)-1] != nil {
 		s.flag = ""
 	}
 }
 
-// next returns the first word of a text, which does not begin with white space, whether all of it is
-// in quotes, and the rest of the text.
+// next splits a text that does not begin with white space into its first word and the rest. It reports whether
+// the whole word is in quotes.
 func next(text string) (word string, quoted bool, rest string) {
 	depth, open := 0, expression.MatchString(text)
 	var b strings.Builder
@@ -170,7 +170,7 @@ func next(text string) (word string, quoted bool, rest string) {
 	return b.String(), quoted, ""
 }
 
-// word takes a word: a flag, or a value of the last one.
+// word adds a word: a flag, or a value of the last flag.
 func (s *script) word(word string) {
 	name, is := strings.CutPrefix(strings.TrimRight(word, ","), "--")
 	if !is {
@@ -187,7 +187,7 @@ func (s *script) word(word string) {
 	}
 }
 
-// value takes a value of the last flag.
+// value adds a value to the last flag.
 func (s *script) value(word string) {
 	if uses := s.flags[s.flag]; s.flag != "" && word != "" {
 		uses[len(uses)-1] = append(uses[len(uses)-1], s.expand(word))
@@ -195,7 +195,8 @@ func (s *script) value(word string) {
 }
 
 // expand replaces the shell variables in a word with their values. It keeps a variable that has no value or
-// several, and notes these values. If the word would become too long, it keeps all variables.
+// several values, and appends the several values to it. If the word would become too long, it keeps all
+// variables.
 func (s *script) expand(word string) string {
 	if len(word) > maxExpanded {
 		return word

@@ -12,7 +12,7 @@ import (
 // ErrSetup is wrapped by errors about a training setup.
 var ErrSetup = errors.New("fit: invalid setup")
 
-// Setup describes the training of a model. Sizes of 0 are 1, except Sequence.
+// Setup describes the training of a model. Sizes of 0 mean 1, except for Sequence.
 type Setup struct {
 	Sequence   int // tokens of a sequence
 	Microbatch int // sequences of a microbatch
@@ -23,7 +23,7 @@ type Setup struct {
 	Data             int  // replicas
 	Expert           int  // ranks that share the experts of a layer; part of Data and Context
 	ExpertTensor     int  // ranks that share an expert; 0 is Tensor
-	Gathered         int  // number of stages of a rank whose weights ZeRO 3 holds gathered at once; 0 means that they are not counted
+	Gathered         int  // number of a rank's stages whose weights ZeRO 3 gathers at the same time; 0 counts none
 	Zero             int  // ZeRO stage: replicas share the optimizer's state (1), gradients too (2), weights too (3)
 
 	Precision Precision
@@ -48,10 +48,10 @@ const (
 	FP16 Precision = "fp16" // as in Megatron: weights, activations and gradients float16, with float32 copies
 	FP32 Precision = "fp32" // all float32
 	AMP  Precision = "amp"  // weights, gradients and moments float32; activations bfloat16
-	// FP8 is BF16 with the products of the layers between embedding and head in FP8, as
-	// TransformerEngine computes them with a scale for each tensor: the input of a product is kept
-	// in one byte an element, and two copies of its weights are kept in one byte each, by rows and
-	// by columns. Gradients are taken to be bfloat16.
+	// FP8 is BF16 with the products of the layers between embedding and head in FP8, as TransformerEngine computes
+	// them with a scale for each tensor: the input of a product is kept in one byte an element, and two copies of
+	// its weights are kept in one byte each, by rows and by columns. Gradients of activations are assumed to be
+	// bfloat16.
 	FP8 Precision = "fp8"
 )
 
@@ -70,7 +70,7 @@ const (
 type Recompute struct {
 	All    bool     // every saved tensor of a layer, except its input
 	Groups []string // the tensors of these groups: core, norm, activation
-	Stages []int    // the stages that recompute; nil is all
+	Stages []int    // the stages that recompute; nil means all
 }
 
 // groups are the groups of tensors that can be recomputed separately.
@@ -126,8 +126,7 @@ func (s Setup) withDefaults() Setup {
 	return s
 }
 
-// Validate reports every fault of the setup for a model at once. Each of the joined errors
-// wraps ErrSetup.
+// Validate reports all faults of the setup for a model. Each of the joined errors wraps ErrSetup.
 func (s Setup) Validate(m *Model) error {
 	s = s.withDefaults()
 	f := faults{kind: ErrSetup}

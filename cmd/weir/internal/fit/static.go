@@ -62,7 +62,7 @@ func (m *Model) static(s *Setup, stages [][]Module) (total Static) {
 	replicas := int64(s.Data * s.Context)
 	total.add(s, plain, replicas)
 	total.add(s, expert, max(replicas*int64(s.Tensor)/int64(s.Expert*s.ExpertTensor), 1))
-	if s.Zero == 3 { // the largest stages may be gathered at once
+	if s.Zero == 3 { // the largest stages may be gathered at the same time
 		weight, _, _ := s.perParameter()
 		slices.Sort(gathered)
 		for _, n := range gathered[max(len(gathered)-s.Gathered, 0):] {

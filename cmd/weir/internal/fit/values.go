@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
-// maxText is the maximal length of a description in bytes.
+// maxText is the maximum length of a description in bytes.
 const maxText = 1 << 20
 
 // Config is the result of reading a description.
@@ -27,7 +27,7 @@ type Config struct {
 	Cut []int
 	// Unread names keys and flags that may change memory and are not supported.
 	Unread []string
-	// Assumed names what the description leaves open and what was taken for it, such as
+	// Assumed lists the keys that the description leaves open, each with the value that was assumed, such as
 	// "num_key_value_heads 8".
 	Assumed []string
 }
@@ -151,7 +151,7 @@ func (v *values) value(key string) string {
 	return value
 }
 
-// lastOf notes that of several values the last one is used.
+// lastOf returns a note that the last one of several values is used.
 func lastOf(several []string) string {
 	return ", of " + strings.Join(several, " and ") + ", of which the last one is taken"
 }
@@ -207,7 +207,7 @@ func (v *values) flag(key string) bool {
 	return v.choice(key, "", "true", "false") == "true"
 }
 
-// choice returns a value, which must be one of several; the first one is the default.
+// choice returns a value, which must be one of the expected ones; the first one is the default.
 func (v *values) choice(key string, expected ...string) string {
 	value := strings.Trim(v.value(key), `"`)
 	if value == "" {

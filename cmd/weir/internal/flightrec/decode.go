@@ -16,7 +16,7 @@ import (
 // ErrDump is wrapped by the errors about a file that is not a dump of a flight recorder.
 var ErrDump = errors.New("not a flight recorder dump")
 
-// maxMemory bounds the memory used to read one dump.
+// maxMemory is the maximum number of bytes used to read one dump.
 const maxMemory = 512 << 20
 
 // dump reads one dump, pickled or in JSON.
@@ -51,7 +51,8 @@ type decoder struct {
 	entries []entry
 }
 
-// entry is an entry of the file. Entries of a batch and the one that closes it have equal batches.
+// entry is an entry of the file. The entries of a batch and the entry that closes it have equal values of
+// batch.
 type entry struct {
 	Operation
 	batch  batch
@@ -59,9 +60,9 @@ type entry struct {
 	closes bool
 }
 
-// batch is the pair of counts that all entries of a batch of operations share, and that no other
-// operation has. ProcessGroupNCCL.cpp raises one of the counts for each batch: that of collectives in PyTorch
-// 2.4, whatever the batch holds, and that of its kind in 2.6 and later.
+// batch is the pair of counts that all entries of a batch of operations share, and that no other operation has.
+// For each batch, ProcessGroupNCCL.cpp increases one of the counts: the count of collectives in PyTorch 2.4,
+// whatever the batch contains, and the count of the batch's kind in 2.6 and later.
 type batch struct {
 	group                 int32
 	collective, transfers int64
@@ -128,11 +129,11 @@ const entryBytes = 40 + 88 // for an entry of the dump, and one of the file
 // PyTorch 2.4 to 2.6 records no parts of a batch of collectives; the entry that closes it stands
 // for them.
 //
-// The first operation of a dump may close a batch of which the dump lacks all parts. It waits for unknown ranks,
-// as a receive from any rank does.
+// The first operation of a dump may close a batch whose parts are all missing from the dump. It waits for
+// unknown ranks, as a receive from any rank does.
 //
-// A dump of active operations alone has all parts, and lacks the closing entries of the batches that have
-// ended, which leaves gaps in the numbers of its records.
+// A dump of only the active operations has all parts, but lacks the closing entries of the batches that have
+// ended, so the numbers of its records have gaps.
 func (d *decoder) closeBatches() {
 	closing, parts := map[batch]*entry{}, map[batch]int{}
 	batched := make([]bool, len(d.dump.Groups)) // groups with batches
@@ -147,8 +148,8 @@ func (d *decoder) closeBatches() {
 		} else {
 			parts[e.batch]++
 		}
-		// A transfer that is not completed although the last completed one has its number is part of a batch, as
-		// is one behind which no transfer was counted.
+		// A transfer that is not completed although the last completed one has the same number is part of a batch,
+		// and so is a transfer with the number 0.
 		numbered := e.Kind != Collective && (e.batch.transfers == 0 || e.batch.transfers == d.dump.Groups[e.Group].Status.Completed)
 		batched[e.Group] = batched[e.Group] || e.closes || e.batch.transfers >= 0 && (parts[e.batch] > 1 || numbered)
 	}
@@ -192,9 +193,9 @@ func (d *decoder) closeBatches() {
 	d.entries = kept
 }
 
-// count numbers the operations of each group. Numbers of collectives are those of all members, so they
-// exclude the batches of transfers that raised the count of collectives in PyTorch 2.4. Numbers of
-// transfers count all parts of batches.
+// count numbers the operations of each group. Collectives have the same numbers on all members, so the numbers
+// exclude the batches of transfers that raised the count of collectives in PyTorch 2.4. Numbers of transfers
+// count all parts of batches.
 func (d *decoder) count() {
 	type counts struct {
 		last    batch
@@ -300,8 +301,8 @@ func (d *decoder) entry(v pickle.Value) {
 	if call.Type == "" || call.Name == "all_gather" { // members of an all_gather may give inputs of their own sizes
 		call.Sizes, call.Type = output.Sizes, cmp.Or(call.Type, output.Type)
 	}
-	// A retired operation of NCCL that has not completed has timed out. Gloo retires each one at its end, or
-	// at its failure. Backends that do not report ends have them retired when they are issued, and nccl2
+	// A retired operation of NCCL that has not completed has timed out. Gloo retires each one at its end, or at
+	// its failure. In backends that do not report ends, operations are retired when they are issued, and nccl2
 	// reports transfers of batches as completed when they are issued.
 	native := backend == "nccl" || backend == "xccl" || backend == "gloo"
 	d.dump.Hooked = d.dump.Hooked || !native
@@ -320,8 +321,8 @@ func (d *decoder) entry(v pickle.Value) {
 	d.entries = append(d.entries, e)
 }
 
-// operation parses the name of an operation, "all_reduce" or "recv 0<-3". The peer of a transfer is given by
-// its place in the group.
+// operation parses the name of an operation, such as "all_reduce" or "recv 0<-3". The peer of a transfer is
+// given by its place in the group.
 func operation(name string) (word string, kind OpKind, peer int) {
 	word, ends, _ := strings.Cut(name, " ")
 	_, to, sends := strings.Cut(ends, "->")

@@ -15,9 +15,9 @@
 //     ProcessGroupNCCL.cpp.
 //   - An operation that is retired, but not completed, has ended in Gloo, has timed out in NCCL, and
 //     was only issued in a backend that reports no ends.
-//   - pg_status identifies a group by its number in the process, pg_config by its name. Entries
-//     contain both, and so connect them; a group without entries has no status. FlightRecorderHook
-//     writes the op_id of any operation into it.
+//   - pg_status identifies a group by its number in the process, pg_config by its name. Entries contain both,
+//     and so connect them; a group without entries has no status. FlightRecorderHook writes the op_id of any
+//     operation into pg_status.
 //
 // Files are untrusted: no code of a pickle runs, and no file can make the reader hold or unpack
 // much more than its own size.

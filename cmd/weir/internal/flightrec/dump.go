@@ -12,7 +12,7 @@ type Dump struct {
 	// Complete means that the dump contains all operations from its first one on. A dump of pending
 	// operations alone does not.
 	Complete bool
-	// Hooked means that FlightRecorderHook wrote the dump, so that PyTorch is 2.15 or newer.
+	// Hooked means that FlightRecorderHook wrote the dump, so PyTorch is 2.15 or newer.
 	Hooked bool
 	// Unclosed means that operations were taken as completed because the dump lacks the end of their batch.
 	Unclosed bool
@@ -63,7 +63,7 @@ type Operation struct {
 	Peer      int32 // the rank at the other end of a transfer, numbered in the job; -1 if it may be any member
 	Batch     int32 // equal for the operations of a batch, which end together; 0 outside batches
 	Completed bool
-	Unseen    bool // that the operation completed is inferred: the recorder did not see its end
+	Unseen    bool // the end is inferred: the recorder did not see it
 }
 
 // Call describes an operation. A dump stores equal calls once.

@@ -5,7 +5,7 @@ import (
 	"github.com/weir-ml/weir/transport/diagnosis"
 )
 
-// Wait states that one rank waits for another.
+// Wait says that one rank waits for another.
 type Wait struct {
 	Rank    int    `json:"rank"`
 	For     int    `json:"for"`

@@ -7,13 +7,12 @@
 // or through others, and it waits for none itself. Ranks that wait for each other in a cycle are to
 // blame together, unless a mismatch or the plan shows which of them is at fault.
 //
-// In a dump, a rank waits in the first-issued of its pending operations that can hold it up. A
-// transfer waits for its peer, unless the peer has issued the other end, and a batch of transfers for
-// the peers of all those without another end. A receive from any rank waits for all members, and so
-// does a batch of which the dump has only the end. A collective waits for the members that have not
-// issued it: those whose first pending number in the group is lower, and those that have none pending
-// but have not completed it. If others have completed a member's pending collective, the member waits
-// for none.
+// In a dump, a rank waits in the first-issued of its pending operations that can hold it up. A transfer waits
+// for its peer, unless the peer has issued the other end. A batch waits for the peers of all its transfers
+// whose other end has not been issued. A receive from any rank waits for all members, and so does a batch of
+// which the dump has only the end. A collective waits for the members that have not issued it: those whose
+// first pending number in the group is lower, and those that have none pending but have not completed it. If
+// others have completed a member's pending collective, the member waits for none.
 //
 // A finding is certain if the dumps prove it: the awaited rank left a dump, and the awaited operation
 // is not in it. It is likely if it depends on a missing or empty dump, on clocks, on a send, which

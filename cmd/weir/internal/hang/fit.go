@@ -21,7 +21,7 @@ type Fit struct {
 	plan      *schedule.Plan
 }
 
-// Position is how far a rank is in the program of its place in a pipeline.
+// Position is the progress of a rank in the program of its place in a pipeline.
 type Position struct {
 	Pipeline, Rank int
 	// Before lists the actions that may be the rank's next, the likeliest first. It contains more
@@ -38,7 +38,7 @@ type Position struct {
 	after  []int // how many of the step's transfers it may have issued
 }
 
-// trail is what a rank's dump shows of its transfers within its pipeline.
+// trail holds a rank's transfers within its pipeline, as far as its dump shows them.
 type trail struct {
 	last    []issued // the last transfers; only the pending ones if the dump does not contain all
 	whole   bool     // last contains all of the dump's transfers, with none missing in between or after them
@@ -74,8 +74,8 @@ func (j *job) fit(plan *schedule.Plan) *Fit {
 	return fit
 }
 
-// place finds a position for every rank, or returns why there is none. counts says whether the numbers
-// of transfers count them as the plan does.
+// place finds a position for every rank, or returns the reason why there is none. counts reports whether the
+// numbers of transfers count them as the plan does.
 func (f *Fit) place(j *job, all []script, counts bool) (why string) {
 	f.Positions = map[int]*Position{}
 	departed := 0
@@ -142,8 +142,8 @@ func (j *job) pipelines(places int) (list [][]int) {
 }
 
 // trail returns the rank's transfers with the ranks of its pipeline, in all groups. PyTorch 2.15 sends integers
-// between these ranks before the first step: one for each link, and the shapes of what it sends later. No plan
-// has those.
+// between these ranks before the first step: one for each link, and the shapes of later transfers. No plan
+// contains these transfers.
 func (j *job) trail(r *rank, pipeline []int, counts bool) trail {
 	t := trail{pending: map[direction]int{}}
 	gapless, counted := true, true
@@ -270,9 +270,9 @@ func (p *Position) fits(last []issued, k int) bool {
 	return true
 }
 
-// narrow removes candidates that do not agree with those of the peers: in each direction, as many
-// messages must have been received as were sent, except pending ones. It returns the rank that has
-// no candidate left, or -1.
+// narrow removes candidates that do not agree with those of the peers: in each direction, the numbers of
+// messages sent and received must be equal, apart from pending ones. It returns the rank that has no candidate
+// left, or -1.
 func (f *Fit) narrow(ranks []int) int {
 	for changed := true; changed; {
 		changed = false

@@ -16,7 +16,7 @@ type job struct {
 	ranks  []*rank // in ascending order: those with a dump, the members of groups, and the peers of transfers
 	byID   map[int]*rank
 	groups []*group
-	// activations means that floating-point numbers are transferred, so that integers are not what a plan sends.
+	// activations means that floating-point numbers are transferred, so transfers of integers are not a plan's.
 	activations bool
 }
 
@@ -52,7 +52,7 @@ type group struct {
 	ranks   []int
 	members map[int]*member
 	carries bool // whether the group carries transfers
-	// least is the least of the members' last numbers that are proven, math.MaxInt64 if there is none.
+	// least is the smallest of the members' last numbers that are proven; math.MaxInt64 if there is none.
 	least int64
 }
 
@@ -118,7 +118,7 @@ func newJob(set *flightrec.Set) *job {
 	}
 	j.ranks = slices.SortedFunc(maps.Values(j.byID), func(a, b *rank) int { return cmp.Compare(a.id, b.id) })
 	for _, g := range j.groups {
-		if g.ranks == nil { // Gloo names no members: they are those whose dumps have the group, and all ranks in default_pg
+		if g.ranks == nil { // Gloo names no members: they are the ranks whose dumps have the group, or all ranks for default_pg
 			for _, r := range j.ranks {
 				if g.members[r.id] != nil || g.kind == "default_pg" {
 					g.ranks = append(g.ranks, r.id)
@@ -181,7 +181,7 @@ func (j *job) rank(id int) *rank {
 }
 
 // free reports whether it is proven that nothing holds up a rank at its place in a plan: the dump has all
-// operations, and no send is pending, which the plan does not wait for.
+// operations, and no send is pending. The plan does not wait for sends.
 func (r *rank) free() bool {
 	return r.dump.Complete && !slices.ContainsFunc(r.pending, func(e *flightrec.Operation) bool { return e.Kind == flightrec.Send })
 }
@@ -215,7 +215,7 @@ func (m *member) has(number int64) bool {
 	return m.issued >= number || !m.proven && m.status.Completed >= number
 }
 
-// lacks reports whether it is proven that a member which has not completed a collective has not issued it, or
+// lacks reports whether it is proven that a member that has not completed a collective has not issued it, or
 // waits in an earlier one.
 func (m *member) lacks(number int64) bool {
 	if m.first >= 0 {

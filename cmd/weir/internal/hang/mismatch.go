@@ -20,8 +20,8 @@ type Finding struct {
 	number   int64
 }
 
-// mismatches finds, among the pending operations, those that the members of a group issued under
-// one number but that differ, and transfers whose ends differ.
+// mismatches finds pending collectives of one number that differ between the members of a group, and transfers
+// whose ends differ.
 func (j *job) mismatches() (found []Finding) {
 	type operation struct {
 		group  *group
@@ -83,11 +83,11 @@ func compare(g *group, number int64, ranks map[string][]int) Finding {
 	return f
 }
 
-// signature returns what all members must agree on. For some operations, each rank has its own
-// sizes.
+// signature returns the properties of an operation on which all members must agree. For some operations, each
+// rank has its own sizes.
 func signature(e *flightrec.Operation) string {
 	text := e.Name
-	if types := slices.Compact(strings.Split(e.Type, ",")); types[0] != "" { // a scatter has as many tensors as members at its root
+	if types := slices.Compact(strings.Split(e.Type, ",")); types[0] != "" { // the root of a scatter has a tensor for each member
 		text += " of " + strings.Join(types, ",")
 	}
 	for _, equal := range []string{"all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "broadcast"} {

@@ -10,9 +10,9 @@ import (
 	"github.com/weir-ml/weir/schedule/units"
 )
 
-// RAS is what ncclras -f json prints (rasDumpCommsToJSON in src/ras/client_support.cc of NCCL 2.30.7): the
-// communicators of a job, and how many collectives each of their ranks has started. It counts no sends and receives,
-// and does not say whether a collective has ended.
+// RAS is the output of ncclras -f json (rasDumpCommsToJSON in src/ras/client_support.cc of NCCL 2.30.7): the
+// communicators of a job, and how many collectives each of their ranks has started. The output does not count sends
+// and receives, and does not say whether a collective has ended.
 type RAS struct {
 	NCCL          string         `json:"nccl_version"`
 	CUDARuntime   int64          `json:"cuda_runtime_version"`
@@ -80,7 +80,7 @@ func (r *RASRank) process() string {
 	return fmt.Sprintf("process %d on %s, GPU %d", r.PID, r.Host, r.NVML)
 }
 
-// RASReport says what the output of ncclras shows of a hang.
+// RASReport holds the findings in the output of ncclras.
 type RASReport struct {
 	NCCL          string   `json:"nccl_version"`
 	Time          string   `json:"timestamp"`

@@ -37,9 +37,8 @@ type State struct {
 	Place string `json:"place,omitempty"` // position in the plan
 }
 
-// Dumps reports on the dumps of a job. The plans, if any, may be one plan with the transfers of
-// different runtimes: the first plan that the dumps fit is the one in which the report shows the
-// positions of the ranks.
+// Dumps reports on the dumps of a job. The plans, if any, may be one plan with the transfers of different
+// runtimes. The report shows the positions of the ranks in the first plan that the dumps fit.
 func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 	j := newJob(set)
 	r := &Report{Ranks: len(j.ranks), Skipped: len(set.Skipped)}

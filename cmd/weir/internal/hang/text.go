@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/schedule/units"
 )
 
-// The text shows only part of a large job. The JSON contains all of it.
+// maxLines is the maximum number of lines of a section in the text. The JSON contains everything.
 const maxLines = 40
 
 // pending returns the number of ranks with pending operations.

@@ -16,7 +16,7 @@ func (j *job) block(r *rank, e *flightrec.Operation) {
 	}
 	if e.Kind != flightrec.Collective {
 		parts := []*flightrec.Operation{e}
-		if e.Batch > 0 { // operations of a batch end together, so all that lack their other end hold it up
+		if e.Batch > 0 { // operations of a batch end together, so each one without its other end holds up the batch
 			parts = slices.DeleteFunc(slices.Clone(r.pending), func(o *flightrec.Operation) bool { return o.Batch != e.Batch })
 		}
 		for _, e := range parts {
@@ -70,8 +70,8 @@ func (j *job) block(r *rank, e *flightrec.Operation) {
 	}
 }
 
-// lane identifies the transfers of a rank in one direction with a peer in a group. Those of both ranks are
-// matched in the order in which they were issued.
+// lane identifies the transfers of a rank in one direction with a peer in a group. The transfers of both ranks
+// are matched in the order in which they were issued.
 type lane struct {
 	group *group
 	kind  flightrec.OpKind
@@ -83,10 +83,10 @@ func laneOf(r *rank, e *flightrec.Operation) lane { return lane{r.group(e), e.Ki
 // whole reports whether the dumps of two ranks contain the whole history.
 func whole(r, peer *rank) bool { return r.dump.Whole() && peer.dump.Whole() }
 
-// end returns the peer's transfer that is the other end of e, or nil if the peer has not issued it.
-// Transfers are counted from the beginning of the job if both dumps contain the whole history. If they do
-// not, and their backend does not tell when transfers end, they are counted from a collective at which
-// sends and receives balance, which is not a proof. They cannot be counted if a receive is from any rank.
+// end returns the peer's transfer that is the other end of e, or nil if the peer has not issued it. Transfers
+// are counted from the beginning of the job if both dumps contain the whole history. If the dumps do not, and
+// their backend does not report when transfers end, transfers are counted from a collective at which sends and
+// receives balance; such a count is not a proof. Transfers cannot be counted if a receive is from any rank.
 func (j *job) end(r *rank, e *flightrec.Operation) (end *flightrec.Operation, counted bool) {
 	peer, g := j.byID[int(e.Peer)], r.group(e)
 	for _, one := range []*rank{r, peer} {
@@ -117,7 +117,7 @@ func (j *job) end(r *rank, e *flightrec.Operation) (end *flightrec.Operation, co
 	return nil, true
 }
 
-// joint returns the records of the last two collectives that both ranks have completed, on each of them.
+// joint returns the records, on each of the two ranks, of the last two collectives that both have completed.
 // All members have begun such a collective before one of them completes it.
 func (j *job) joint(r, peer *rank) [][2]int64 {
 	if known, found := r.joint[peer]; found {

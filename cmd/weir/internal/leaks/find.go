@@ -23,7 +23,8 @@ type Report struct {
 	Devices []Device `json:"devices"`
 }
 
-// Device is the result for one device. The bytes of groups are as requested.
+// Device is the result for one device. The bytes of groups are those requested, before the allocator rounds
+// them.
 type Device struct {
 	Device       int   `json:"device"`
 	Entries      int   `json:"entries"`          // of the trace
@@ -47,8 +48,8 @@ type Candidate struct {
 	Site         Site `json:"site"`  // the first of these sites
 }
 
-// Group is the set of allocations with one call stack and one size class: sizes of which none is sixteen
-// times the next smaller one or more.
+// Group is the set of allocations with one call stack and one size class: a range of sizes in which each is
+// less than sixteen times the next smaller one.
 type Group struct {
 	Site   Site  `json:"site"`
 	Size   int64 `json:"size"`   // of the smallest allocation
@@ -58,12 +59,12 @@ type Group struct {
 	Freed  int   `json:"freed"`  // allocations of the group that were freed
 	Before int   `json:"before"` // additional live blocks with this stack and size that were allocated before the trace
 
-	// If it grows:
-	Each  int64 `json:"each,omitempty"`  // median of the bytes that a microbatch adds, of those that add
-	Rate  int64 `json:"rate,omitempty"`  // bytes that a microbatch adds on average, over those that do not add too
+	// The following fields are set if the group grows.
+	Each  int64 `json:"each,omitempty"`  // median of the bytes that a microbatch adds, over the microbatches that add any
+	Rate  int64 `json:"rate,omitempty"`  // mean of the bytes that a microbatch adds, including the microbatches that add none
 	First int   `json:"first,omitempty"` // first microbatch that adds, from 0
 	Count int   `json:"count,omitempty"` // microbatches that added
-	Place int   `json:"place,omitempty"` // index of its first allocation within that microbatch, from 0
+	Place int   `json:"place,omitempty"` // index of the group's first remaining allocation within that microbatch, from 0
 	Of    int   `json:"of,omitempty"`    // number of allocations in that microbatch
 }
 
@@ -152,7 +153,7 @@ func (h *history) summarize(of *group, cuts []int) Group {
 		judged = max(len(cuts)-1-longest, 0)
 	}
 	first, added := -1, map[int]int64{}             // the first allocation that remains, and bytes by microbatch
-	sizes, last := map[int64]int{}, map[int64]int{} // the number of microbatches in which a size remains, and one more than the last one
+	sizes, last := map[int64]int{}, map[int64]int{} // by size: the number of microbatches in which it remains, and the last plus 1
 	for _, i := range of.allocations {
 		mb, size := microbatch(cuts, i), h.allocations[i].size
 		if h.allocations[i].freed || mb < 0 || mb >= judged {
@@ -187,8 +188,8 @@ func (h *history) summarize(of *group, cuts []int) Group {
 	return g
 }
 
-// tapers reports whether the microbatches that add ended long before the last of n microbatches. A cache
-// with an entry for every length of a sequence adds ever more rarely.
+// tapers reports whether the last microbatch that adds memory was long before the last of n microbatches. A
+// cache with an entry for every length of a sequence adds memory ever more rarely.
 func tapers(adding []int, n int) bool {
 	pause := 0
 	for i := 1; i < len(adding); i++ {

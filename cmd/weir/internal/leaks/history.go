@@ -95,8 +95,8 @@ type stackSize struct {
 const apart = 16
 
 // classes groups the allocations by call stack and size class, and returns the group of each stack and size.
-// With packed sequences the size of a tensor differs in each microbatch: the sizes of a stack are one class
-// as long as none is several times the next smaller one. Without a stack, each size is a class.
+// With packed sequences the size of a tensor differs in each microbatch, so the sizes of a stack are one class
+// as long as each is less than apart times the next smaller one. Without a stack, each size is a class.
 func (h *history) classes() map[stackSize]*group {
 	groups := map[stackSize]*group{}
 	for i := range h.allocations {

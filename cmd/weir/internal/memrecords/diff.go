@@ -101,9 +101,8 @@ func differences(a, b *memlog.Record) (list []Field) {
 	return list
 }
 
-// First returns the first difference, once all records have been added: the one with the fewest
-// records of its rank before it, and the lowest rank if several have as few. It returns nil if
-// the logs are equal.
+// First returns the first difference, once all records have been added: the one with the fewest records of its
+// rank before it, and among equals the one of the lowest rank. It returns nil if the logs are equal.
 func (d *Diff) First() *Difference {
 	var first *Difference
 	for _, rank := range slices.Sorted(maps.Keys(d.ranks)) {

@@ -29,7 +29,7 @@ func (d *Difference) Text(w io.Writer, a, b string) error {
 		for _, f := range d.Fields {
 			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", f.Name, f.format(f.A), f.format(f.B), f.change())
 		}
-		t.Flush() // into memory
+		t.Flush() // writes to memory, so it cannot fail
 	}
 	_, err := io.WriteString(w, text.String())
 	return err

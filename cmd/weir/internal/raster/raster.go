@@ -80,8 +80,8 @@ var (
 	pathCommand = regexp.MustCompile(`([MLHhVvz])(-?[\d.]+)?(?: (-?[\d.]+))?`)
 )
 
-// style returns the attributes of an element in a group, and the properties of its rules. A later rule
-// wins, as in the sheets of package draw.
+// style returns the attributes of an element in a group, and the properties of its rules. A later rule wins, as
+// in the style sheets of package draw.
 func (p *painter) style(e *element, group string) map[string]string {
 	style := e.attributes()
 	names := append(strings.Fields("."+strings.ReplaceAll(style["class"], " ", " .")), e.XMLName.Local)
@@ -217,7 +217,7 @@ func parseColor(paint, opacity string) color.NRGBA {
 	if len(paint) == len("#rgb") {
 		paint = string([]byte{'#', paint[1], paint[1], paint[2], paint[2], paint[3], paint[3]})
 	}
-	_, _ = fmt.Sscanf(paint, "#%02x%02x%02x", &c.R, &c.G, &c.B) // black if it is no colour
+	_, _ = fmt.Sscanf(paint, "#%02x%02x%02x", &c.R, &c.G, &c.B) // black if the text is not a colour
 	return c
 }
 

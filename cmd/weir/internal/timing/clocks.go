@@ -74,8 +74,8 @@ func (u *measurement) align(ranksPerHost int) error {
 	return nil
 }
 
-// checkHosts returns an error if a rank ended an action before its input was computed on the same
-// host, by more than the duration of the rank's step.
+// checkHosts returns an error if an action ends before its input is computed on the same host, by more than the
+// duration of the rank's step.
 func (u *measurement) checkHosts(host []int) error {
 	for _, s := range u.steps {
 		for rank, events := range s {

@@ -1,8 +1,8 @@
 // Package timing compares the times of a run with the simulated times of its plan. It derives the
 // costs of stages and links from traces, and finds the rank or link that delays the others.
 //
-// An action can begin when its rank is free and its input has been computed. This determines, for
-// traces with and without transfers:
+// An action can begin when its rank is free and its input has been computed. This has the following
+// consequences, for traces with and without transfers:
 //
 //   - A span that begins before its input has been computed includes a wait. The wait is not part
 //     of the action's cost.

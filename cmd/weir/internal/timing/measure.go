@@ -11,11 +11,11 @@ type measured struct {
 	medians map[stageKind]int64 // the medians of took, which the report computes
 	joined  map[int][]sample    // the times of joined pairs, by the stage of the first action
 	gaps    [][]gap             // by rank
-	// ahead is, by rank, the largest number of the rank's messages that had not been taken when
-	// it began an action. With more of them, it may have to wait until one is taken.
+	// ahead is, by rank, the largest number of the rank's messages that had not been taken when it began an
+	// action. With more such messages, the rank may have to wait until one is taken.
 	ahead   []int
 	links   map[[2]int]*Link
-	aside   []bool        // by rank: transfers run during computations
+	aside   []bool        // by rank: whether transfers run during computations
 	perRank [][]rankTimes // by step
 }
 
@@ -40,7 +40,7 @@ type rankTimes struct {
 	RankTimes
 }
 
-// measure returns what was measured over all steps.
+// measure returns the measurements of all steps.
 func (u *measurement) measure() *measured {
 	typical, longest := u.typical()
 	var m *measured
@@ -216,8 +216,8 @@ func (m *measured) makespan(step int) int64 {
 	return last - first
 }
 
-// median returns the median, or 0 for an empty list. It is the lower one of two, since disturbances make
-// times longer.
+// median returns the median, or 0 for an empty list. Of two middle values it returns the lower one, since
+// disturbances make times longer.
 func median(list []int64) int64 {
 	if len(list) == 0 {
 		return 0

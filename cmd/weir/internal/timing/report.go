@@ -112,7 +112,7 @@ type Link struct {
 	Occupies bool `json:"occupies,omitempty"`
 
 	copies []int64 // the times of all timed messages
-	least  []int64 // the least times that they can have taken
+	least  []int64 // the shortest times that these messages can have taken
 	spans  bool    // the receives have spans
 }
 
@@ -129,7 +129,7 @@ type Straggler struct {
 	Link *Link `json:"link,omitempty"`
 	// Factor is its time divided by the median time of the others.
 	Factor float64 `json:"factor"`
-	// Makespan is the simulated makespan with that median instead of its time.
+	// Makespan is the simulated makespan if its time equaled that median.
 	Makespan int64 `json:"makespan"`
 }
 
@@ -364,8 +364,8 @@ func (r *Report) straggler(report *simulate.Report, w *work, model func([]Link) 
 	return nil
 }
 
-// typicalTime is the time that only one in twenty undercuts, and the median. Other work on a machine makes
-// times longer and never shorter, so what is slow by itself is slow in both.
+// typicalTime holds the time that only one in twenty undercuts, and the median. Other work on a machine makes
+// times longer and never shorter, so a rank or link that is itself slow is slow in both.
 type typicalTime [2]int64
 
 const shortest, middle = 0, 1 // the parts of a typicalTime
@@ -386,7 +386,7 @@ func took(samples []sample) (times []int64) {
 	return times
 }
 
-// work is the time that ranks compute. One long action or step hardly changes it.
+// work holds the times that ranks compute. One long action or step hardly changes them.
 type work struct {
 	typical []typicalTime      // by rank, in all steps, if each of its actions takes its typical time
 	single  map[[2]int][]int64 // by rank, for each step and microbatch
@@ -416,8 +416,8 @@ func (m *measured) work(p schedule.Placement) *work {
 	return w
 }
 
-// usuallyLonger reports whether a rank takes longer than the median of the others, by minFactor, for
-// three of four microbatches.
+// usuallyLonger reports whether, for at least three of four microbatches, a rank takes at least minFactor times
+// as long as the median of the others.
 func (w *work) usuallyLonger(rank int) bool {
 	longer := 0
 	for _, times := range w.single {

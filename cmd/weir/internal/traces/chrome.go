@@ -117,7 +117,7 @@ func (f *file) event(text []byte) error {
 	if !collective && !mayBeAction(text) {
 		return nil
 	}
-	e := event{Start: microseconds(math.NaN()), Length: microseconds(math.NaN())} // as if the text were no time
+	e := event{Start: microseconds(math.NaN()), Length: microseconds(math.NaN())} // for an event without times
 	err := json.Unmarshal(text, &e)
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok { // Other events may have fields of other types.
 		return f.fault("found %.40q in an event, which is not JSON", text[max(syntax.Offset-1, 0):])
@@ -162,7 +162,8 @@ func (f *file) event(text []byte) error {
 // communicates matches the names of kernels that communicate.
 var communicates = regexp.MustCompile(`^[nr]ccl`)
 
-// afterKey returns the text of an object from the value of the first field with a key, in quotes.
+// afterKey returns the rest of an object's text, from the value of the first field with a key. The key is in
+// quotes.
 func afterKey(text []byte, key string) []byte {
 	_, rest, _ := bytes.Cut(text, []byte(key))
 	return bytes.TrimLeft(rest, ": \t\r\n")

@@ -7,9 +7,9 @@
 // number of actions.
 //
 // A span is an action if it has one of these names: "PP:2F7" (PyTorch's annotations), "2F7",
-// "(2F7;3B1)OVERLAP_F_B" (two actions at once), "F stage 2 mb 7", "Forward 7" or "Backward 7" (of a
-// stage that the trace does not name). If a file has annotations on the device, those on the host
-// are ignored, because the host runs ahead of the device.
+// "(2F7;3B1)OVERLAP_F_B" (two joined actions), "F stage 2 mb 7", "Forward 7" or "Backward 7" (of a stage that
+// the trace does not name). If a file has annotations on the device, those on the host are ignored, because the
+// host runs ahead of the device.
 //
 // Files may be hostile: the size of every value that is held is bounded.
 package traces

@@ -198,7 +198,7 @@ func (s *scanner) decode(field string, text []byte, v any) error {
 	return nil
 }
 
-// forms says what the value of each decoded field is.
+// forms describes the expected value of each decoded field.
 var forms = map[string]string{
 	"baseTimeNanoseconds": "a whole number",
 	"distributedInfo":     "an object whose rank and world_size are whole numbers",

@@ -36,9 +36,9 @@ type Trace struct {
 	WorldSize int    // number of ranks of the job; 0 if the trace does not say
 	Host      string // "" if the trace does not say
 	Spans     []Span
-	// Launches are the computations that have spans on the host alone although kernels run on a device:
-	// these spans time launches, not the work. It is nil if there are none. Annotated tells whether
-	// other computations have spans on the device.
+	// Launches lists the kinds of computations that have spans only on the host although kernels run on a device:
+	// these spans time launches, not the work. It is nil if there are none. Annotated reports whether other
+	// computations have spans on the device.
 	Launches  []schedule.Kind
 	Annotated bool
 }
@@ -199,11 +199,11 @@ func unannotated(host, device []Span) (list []schedule.Kind) {
 	return list
 }
 
-// onDevice returns the device's annotations, one for each action. An action has an annotation on every
-// stream that runs a kernel of it: the one on the stream that computes most counts, together with those
-// that overlap it on other streams that compute. On streams that communicate, gradients are reduced after
-// the action. If the host has an I of stage 0 for which the device ran no kernel, an empty span stands
-// for it in front of its W.
+// onDevice returns the device's annotations, one for each action. An action has an annotation on every stream
+// that runs one of its kernels. The annotation on the stream that computes the most counts, and those that
+// overlap it on other computing streams extend it. Streams that communicate do not extend it, because they
+// reduce gradients after the action. If the host has an I of stage 0 for which the device ran no kernel, an
+// empty span stands for it in front of its W.
 func (f *file) onDevice() (spans []Span) {
 	order := slices.SortedFunc(maps.Keys(f.device), func(a, b string) int {
 		x, y := f.computing(a), f.computing(b)
@@ -238,7 +238,8 @@ func (f *file) onDevice() (spans []Span) {
 	return spans
 }
 
-// computing returns whether a stream communicates (0) or not (1), how many computations it has, and their time.
+// computing returns the sort key of a stream: 0 if it communicates and 1 if not, the number of its
+// computations, and their time.
 func (f *file) computing(stream string) (n [3]int64) {
 	if !f.transferring[stream] {
 		n[0] = 1

@@ -31,8 +31,8 @@ var Schedules = []string{
 
 const oneStage = 3
 
-// misplaced returns a rank on which a trainer, given the name of a schedule, places other stages than the
-// plan does, or -1.
+// misplaced returns a rank on which a trainer, given the name of a schedule, does not place the stages that the
+// plan places there, or -1.
 func misplaced(trainer, name string, place schedule.Placement) int {
 	ranks, stages := place.Ranks, place.Stages()
 	own := schedule.Looped(ranks, stages)
