@@ -146,7 +146,9 @@ func (c *traceCmd) draw(s *streams, r *timing.Report) error {
 type suggestion struct {
 	Name     string `json:"name"`
 	Makespan int64  `json:"makespan"`  // simulated
-	InFlight int64  `json:"in_flight"` // the most microbatches in flight on a rank of the run, counted once for each stage that holds them; -1 if bytes are known
+	// InFlight is the maximum number of microbatches in flight on a rank of the run, where each stage counts
+	// separately; -1 if bytes are known.
+	InFlight int64 `json:"in_flight"`
 }
 
 // suggest searches for the fastest order that needs no more memory than the run. If the costs have no

@@ -45,7 +45,7 @@ type Leak struct {
 	Name  string `json:"name"` // of the stage
 	Call  string `json:"call"` // the kind of the action in letters
 	Class string `json:"class"`
-	Bytes int64  `json:"bytes"` // that it leaked
+	Bytes int64  `json:"bytes"` // that the call leaked
 }
 
 // First locates the start of the growth.
@@ -121,7 +121,7 @@ func (r *rankTotals) findGrowth() (g Growth) {
 }
 
 // inconclusiveSteps reports whether the lowest levels of the steps end higher than they began, though chance
-// may explain it. In a log of few steps in the minimal form, a rise of the last step alone may be a leak
+// may explain this. In a log of few steps in the minimal form, a rise of the last step alone may be a leak
 // after a warm-up, whatever the earlier rise; the rate is then that of the last half.
 func (r *rankTotals) inconclusiveSteps(x, y []float64) (rate float64, ok bool) {
 	end := len(y) - 1

@@ -6,9 +6,8 @@ import (
 	"github.com/weir-ml/weir/trainer/report"
 )
 
-// compact is a list of summaries, indexed by consecutive numbers such as those of records. Each
-// number has its own element as long as they fit; after that, neighbours are repeatedly joined in
-// pairs.
+// compact is a list of summaries, indexed by consecutive numbers such as those of records. Each number has its
+// own element as long as all elements fit; after that, neighbours are repeatedly joined in pairs.
 type compact[T any] struct {
 	list   []T
 	stride int64 // numbers of a full element
@@ -28,7 +27,7 @@ func (c *compact[T]) at(number, most int64, join func(into *T, next T)) *T {
 	return &c.list[i]
 }
 
-// halved joins neighbours in pairs. If their number is odd, the last one stays as it is.
+// halved joins neighbours in pairs. If their number is odd, the last one remains unchanged.
 func halved[T any](list []T, join func(into *T, next T)) []T {
 	for i := range list {
 		if i%2 == 0 {

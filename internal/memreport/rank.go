@@ -102,8 +102,8 @@ func (r *rankTotals) add(record *memlog.Record) {
 	r.maxGrowth = max(r.maxGrowth, record.Growth)
 }
 
-// beginExcess begins a step. Its first excess continues that of earlier steps, or restarts at 0 although their
-// bytes are live, as in older logs: then the level of the first record has risen by them.
+// beginExcess begins a step. The step's excess continues that of earlier steps. In older logs it restarts at 0
+// although the leaked bytes are live; the level of the first record has then risen by these bytes.
 func (r *rankTotals) beginExcess(record *memlog.Record) {
 	r.excessNext, r.stepFirst, r.stepExcess = 0, record.Microbatch, record.Excess-record.Growth
 	if r.grew {

@@ -95,9 +95,9 @@ func quarter(x, y []float64) (lastX, lastY []float64) {
 	return x[from:], y[from:]
 }
 
-// inconclusive reports whether points end higher than they began, though chance may explain it: the
-// last half is nowhere below the first, and rises by at least a quarter of the earlier rise. The
-// rate is the slope, or the mean of the last half if fewer than half of the pairs rise.
+// inconclusive reports whether points end higher than they began, though chance may explain this: the last half
+// is nowhere below the first, and rises by at least a quarter of the earlier rise. The rate is the slope, or
+// the mean of the last half if fewer than half of the pairs rise.
 func inconclusive(x, y []float64) (rate float64, ok bool) {
 	half, end := len(y)/2, len(y)-1
 	if half == 0 || 4*(y[end]-y[half]) <= y[half]-y[0] || slices.Min(y[half:]) < slices.Max(y[:half]) {

@@ -14,7 +14,7 @@ type Summary struct {
 	// Microbatches is the maximum number of records that a rank has in a step.
 	Microbatches int64         `json:"microbatches"`
 	Ranks        []RankSummary `json:"per_rank"`
-	// Growth is that of the rank with the highest growth.
+	// Growth is the growth of the rank that grows most.
 	Growth     Growth `json:"growth"`
 	GrowthRank *int   `json:"growth_rank,omitempty"` // nil if nothing grows
 	// Owners are the owners of live memory at a failure, the largest first, if the log was

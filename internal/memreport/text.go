@@ -40,7 +40,7 @@ func writeTable(b *strings.Builder, t report.Table) {
 	more := len(t.Rows) - shownOwners
 	t = firstRows(t, shownOwners)
 	var lines strings.Builder
-	t.Text(&lines) // into memory
+	t.Text(&lines) // writes to memory, so it cannot fail
 	b.WriteString("\n" + t.Title + ":\n")
 	for line := range strings.Lines(lines.String()) {
 		b.WriteString("  " + strings.TrimRight(line, " \n") + "\n") // the last cell may be empty
@@ -63,7 +63,7 @@ func (s *Summary) rankLines(b *strings.Builder) {
 	for _, row := range append([][]string{table.Head}, firstRows(table, maxRows).Rows...) {
 		fmt.Fprintln(t, strings.Join(row, "\t")+"\t")
 	}
-	t.Flush() // into memory
+	t.Flush() // writes to memory, so it cannot fail
 	if n := len(s.Ranks) - maxRows; n > 0 {
 		fmt.Fprintf(b, "and %s more\n", units.Number(n, "rank"))
 	}

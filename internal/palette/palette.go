@@ -84,8 +84,8 @@ func Variables() string {
 	return Sheet(rules.String() + "}")
 }
 
-// Sheet returns style rules with the colours of light mode in place of variables such as var(--c0), and
-// after them the same rules for dark mode. Not every program that reads SVG knows variables.
+// Sheet returns style rules with the colours of light mode in place of variables such as var(--c0), and after
+// them the same rules for dark mode. Not every program that reads SVG supports variables.
 func Sheet(rules string) string {
 	var light, dark []string
 	for _, t := range tones {
@@ -108,7 +108,7 @@ func Text(color Color, opacity float64) (classes string) {
 	return strings.TrimSpace(classes)
 }
 
-// TextRules are the style rules of such texts, in elements of class n.
+// TextRules are the style rules of the classes that Text returns, in elements of class n.
 const TextRules = ".n text{fill:#fff}.n .d{fill:#000}@media (prefers-color-scheme:dark){.n .d{fill:#fff}.n .k{fill:#000}}\n"
 
 // blackOn reports whether black is easier to read than white on a colour that covers another one with an

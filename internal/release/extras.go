@@ -19,7 +19,7 @@ type extras struct {
 	completions     map[string][]byte // a script by shell
 }
 
-// extras takes the manual page and the scripts from the program, which must run here.
+// extras gets the manual page and the scripts from the program, which must be able to run on this system.
 func (r *release) extras(binary string) (*extras, error) {
 	license, err1 := os.ReadFile(filepath.Join(r.source, "LICENSE"))
 	readme, err2 := os.ReadFile(filepath.Join(r.source, "README.md"))
@@ -39,7 +39,7 @@ func (r *release) extras(binary string) (*extras, error) {
 	return e, nil
 }
 
-// files returns the extras as an archive has them.
+// files returns the extras as the files of an archive.
 func (e *extras) files() []file {
 	return []file{
 		{"LICENSE", 0o644, e.license}, {"NOTICES", 0o644, e.notices}, {"README.md", 0o644, e.readme}, {"weir.1", 0o644, e.manual},

@@ -160,7 +160,7 @@ var platforms = map[string][]string{
 	"windows/arm64": {"win_arm64"},
 }
 
-// python returns the package for PyTorch, as it is in a wheel.
+// python returns the files of the package for PyTorch, as a wheel contains them.
 func (r *release) python() (modules []file, err error) {
 	folder := filepath.Join(r.source, "python")
 	err = filepath.WalkDir(filepath.Join(folder, "weir"), func(path string, entry fs.DirEntry, err error) error {
@@ -254,8 +254,8 @@ func (r *release) wheel(tags []string, name string, program []byte, modules []fi
 	return r.zipped(append(files, file{info + "RECORD", 0o644, record.Bytes()}))
 }
 
-// bill returns the parts of a binary, a software bill of materials in CycloneDX's JSON, from the
-// information that Go has put into it.
+// bill returns a software bill of materials of a binary, in CycloneDX's JSON, made from the build information
+// in the binary.
 func (r *release) bill(binary string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {

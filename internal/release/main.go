@@ -127,7 +127,7 @@ func run(output, tag string, chosen []string) error {
 // number returns the version without its v.
 func (r *release) number() string { return r.version[1:] }
 
-// build builds the command for a platform, unless that is done, and returns the binary.
+// build builds the command for a platform, unless it has been built, and returns the path of the binary.
 func (r *release) build(scratch, platform string) (string, error) {
 	system, processor, _ := strings.Cut(platform, "/")
 	binary := filepath.Join(scratch, system, processor, "weir")
@@ -230,8 +230,7 @@ func (r *release) write(name string, content []byte) error {
 	return os.WriteFile(path, content, 0o666)
 }
 
-// command runs a program in a folder and returns its output. Variables are added to the
-// environment.
+// command runs a program in a folder and returns its output. The variables in env are added to the environment.
 func command(folder string, env []string, name string, args ...string) (string, error) {
 	var stderr bytes.Buffer
 	cmd := exec.Command(name, args...)

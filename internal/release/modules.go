@@ -26,8 +26,8 @@ func nested(source string) (folders []string, err error) {
 	return folders, err
 }
 
-// prepare lets the nested modules require a version of the main one. Their replace directives
-// stay: they count only within this repository.
+// prepare makes the nested modules require a version of the main one. Their replace directives stay, because
+// they have an effect only within this repository.
 func prepare(source, version string) error {
 	folders, err := nested(source)
 	if err != nil {

@@ -10,9 +10,8 @@ const (
 	BlockNV   = 16  // elements that share a scale in NVFP4
 )
 
-// inBlocks encodes or decodes n elements in blocks, the last of which may be shorter. It uses
-// quick for as many whole blocks as possible, at most a piece at a time, and single for the
-// blocks that quick refuses.
+// inBlocks encodes or decodes n elements in blocks, the last of which may be shorter. It uses quick for as many
+// whole blocks as possible, at most a piece at a time, and single for the other blocks.
 func (s Set) inBlocks(n, block int, quick func(at, blocks int) (done int), single func(at, end int)) {
 	for at := 0; at < n; {
 		if whole := min(piece, n-at) / block; whole > 0 && s != Portable {

@@ -31,9 +31,8 @@ type stripRoom struct {
 	stream bool
 }
 
-// QuantizeColumns quantizes the columns of x in the range [from, to) as rows of m. In Tiles128
-// the range must consist of whole tiles. The call for the first column also sets the values that
-// exist once for the whole matrix.
+// QuantizeColumns quantizes the columns of x in the range [from, to) as rows of m. In Tiles128 the range must
+// consist of whole tiles. The call for the first column also sets the values that belong to the whole matrix.
 func (s Set) QuantizeColumns(m *Matrix, x []float32, rule *Rule, from, to int) (t Tally) {
 	if from == to {
 		return t

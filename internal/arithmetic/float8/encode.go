@@ -6,11 +6,11 @@ import "math"
 type Overflow uint8
 
 const (
-	// Saturate encodes them, infinity included, as the greatest finite value, as hardware does
-	// for training (satfinite). It is the zero value.
+	// Saturate encodes such values, including infinity, as the greatest finite value, as hardware does for
+	// training (satfinite). It is the zero value.
 	Saturate Overflow = iota
-	// Overflows encodes them as infinity, or as NaN if the format has no infinity. A value that
-	// rounds to the greatest finite one is not above it.
+	// Overflows encodes such values as infinity, or as NaN if the format has no infinity. A value that rounds to
+	// the greatest finite one is not above it.
 	Overflows
 )
 

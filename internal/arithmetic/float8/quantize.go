@@ -26,9 +26,8 @@ type Rule struct {
 // in pieces. It is a multiple of every block.
 const strip = 128
 
-// QuantizeRows quantizes the rows of x in the range [from, to). In Tiles128 the range must
-// consist of whole tiles. The call for the first row also sets the values that exist once for the
-// whole matrix.
+// QuantizeRows quantizes the rows of x in the range [from, to). In Tiles128 the range must consist of whole
+// tiles. The call for the first row also sets the values that belong to the whole matrix.
 func (s Set) QuantizeRows(m *Matrix, x []float32, rule *Rule, from, to int) (t Tally) {
 	if from == to {
 		return t

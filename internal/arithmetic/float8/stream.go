@@ -10,7 +10,7 @@ const (
 	beyondL3 = 1 << 21
 	// panel is the number of columns for which a strip of rows fits in the second-level cache.
 	panel = 1024
-	// line is the number of bytes that are read from or written to memory at once.
+	// line is the number of bytes that are read from or written to memory at a time.
 	line = 64
 )
 

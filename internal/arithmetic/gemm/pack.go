@@ -93,8 +93,8 @@ func (p *Multiplier) block(b Matrix, depth, width int, pack bool) block {
 	return block{data: p.b, depth: panel, panel: panel * depth, near: true}
 }
 
-// gather packs a block of a matrix that is stored transposed, 8 columns at a time, and never more
-// of a panel at once than fits in the first-level cache.
+// gather packs a block of a matrix that is stored transposed, 8 columns at a time, and never more of a panel at
+// a time than fits in the first-level cache.
 func (p *Multiplier) gather(b Matrix, depth, width, panel int) {
 	const fits = 64
 	for j := 0; j < width; j += panel {

@@ -70,7 +70,7 @@ func (p *Multiplier) copyRows(dst []float32, dstStride int, src []float32, srcSt
 
 // spread copies a row into panels of panel columns that are dstPanel elements apart.
 func (p *Multiplier) spread(dst []float32, dstPanel int, src []float32, srcStride, panel int) {
-	const ahead = 4 // rows; the processor would not prefetch them by itself
+	const ahead = 4 // rows; the processor would not prefetch them on its own
 	whole := 0
 	switch panels := len(src) / panel; {
 	case panels == 0 || p.Set == vector.Portable:

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// forms lists the instructions that assemble supports, without register numbers and immediates.
-// Each is preceded by its encoding, which has zeros in their place.
+// forms lists the instructions that assemble supports, without register numbers and immediates. Each is
+// preceded by its encoding, which has zeros in place of these numbers.
 //
 //go:embed encodings.txt
 var forms string

@@ -37,8 +37,8 @@ func (s Set) Scale(dst, src []float32, a float32) {
 	}
 }
 
-// Larger sets each element of top to the larger of itself and the corresponding element of x.
-// Where x is NaN, it leaves top unchanged.
+// Larger sets each element of top to the larger of itself and the corresponding element of x. If an element of
+// x is NaN, Larger leaves the element of top unchanged.
 func (s Set) Larger(top, x []float32) {
 	x = x[:len(top)]
 	if s != Portable {

@@ -159,7 +159,7 @@ func Of(plan *schedule.Plan, a schedule.Action) Effects {
 	e := OfKind(plan, stage, kind)
 	ends := e.Ends & (1<<Gathered | 1<<Accumulator | 1<<Output)
 	for place, bit := range drops {
-		// DropSent stands for two kinds: of those in byKind, only the one that the kind ends counts.
+		// DropSent stands for two kinds: of the kinds in byKind, only the one that this kind of action ends counts.
 		if drop&bit != 0 {
 			ends |= 1 << place & (e.Ends | ^Set(byKind))
 		}

@@ -130,7 +130,7 @@ func (c *Frames[T]) drop(cell *Cell[T], stage int, place effects.BufferKind) err
 	return err
 }
 
-// unfused implements memory.HoldReleaser with the separate calls of a space.
+// stepwise implements memory.HoldReleaser with the separate calls of a space.
 type stepwise[T any] struct{ memory.Space[T] }
 
 func (s stepwise[T]) HoldWithClass(h T) (held int64, class memory.Class, err error) {

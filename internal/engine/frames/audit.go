@@ -28,8 +28,8 @@ func (c *Frames[T]) addSuspect(stage int, class memory.Class, place effects.Buff
 	}
 }
 
-// position returns the allocator's position in the order of allocations, or 0 if it has no book or does
-// not list its buffers, so that no message needs their order. (Mark begins a survey of a space without a
+// position returns the allocator's position in the order of allocations, or 0 if it has no book or does not
+// list its buffers, because no message then needs their order. (Calling Mark has an effect on a space without a
 // book.)
 func (c *Frames[T]) position() uint64 {
 	if c.book == nil || c.reclaimer == nil || c.lister == nil {

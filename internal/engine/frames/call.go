@@ -26,9 +26,9 @@ type StageCall[T any] struct {
 }
 
 // Access is the set of the stage's slots, reads, losses, parameters and copies of weights that a call may
-// reach. A decorator gives each child its own set, numbered from 0. A child with Discard saves nothing:
-// its saved tensors are released at once. A child with Frozen has no W: its backward takes the tensors
-// saved for W. batchctx.Access has the same fields.
+// reach. A decorator gives each child its own set, numbered from 0. A child with Discard saves nothing: its
+// saved tensors are released immediately. A child with Frozen has no W: its backward takes the tensors saved
+// for W. batchctx.Access has the same fields.
 type Access struct {
 	Slots, Reads, Losses, Params, Copies Range
 	Pass                                 Pass

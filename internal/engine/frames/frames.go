@@ -230,7 +230,7 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 	if c.book != nil {
 		c.book.Stats(&c.account.baseline)
 		c.book.ResetPeak()
-		var stays int64 // what earlier steps leaked may have been freed since
+		var stays int64 // bytes that earlier steps leaked may have been freed since
 		for class, bytes := range c.account.baseline.Classes {
 			if !memory.Class(class).Lasting() {
 				stays += bytes
@@ -313,8 +313,8 @@ func (c *Frames[T]) Written(stage, param int) bool { return c.stages[stage].uses
 // zero.
 func (c *Frames[T]) SetWritten(stage, param int) { c.stages[stage].uses[param].Written = true }
 
-// DiscardGradients forgets what the first microbatch has contributed to the gradients of a stage's parameters: the
-// next one writes them anew.
+// DiscardGradients forgets the contributions of the first microbatch to the gradients of a stage's parameters: the
+// next microbatch writes the gradients anew.
 func (c *Frames[T]) DiscardGradients(stage int) {
 	for i := range c.stages[stage].uses {
 		use := &c.stages[stage].uses[i]

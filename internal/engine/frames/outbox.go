@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/internal/engine/effects"
 )
 
-// An outbox holds the tensors that a stage sends to other ranks: outputs from the forward, and
-// gradients of inputs from the backward, until the wait for their transfer (L4).
+// outbox holds the tensors that a stage sends to other ranks: outputs from the forward, and gradients of inputs
+// from the backward, until the wait for their transfer (L4).
 type outbox[T any] struct {
 	mask    int
 	outputs int

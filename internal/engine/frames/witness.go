@@ -13,7 +13,7 @@ import (
 // the stage's weights.
 type witness[T any] struct {
 	hasher  memory.Hasher[T] // nil if the space has no hashes
-	examine func() error     // finds writes to released memory; nil if the space cannot
+	examine func() error     // finds writes to released memory; nil if the space cannot find them
 	cells   map[*Cell[T]]uint64
 	weights map[*Use[T]]uint64 // since the step began
 	calling bool               // a stage call is running

@@ -2,5 +2,5 @@
 
 package invariants
 
-// Enabled reports whether the build carries the expensive checks.
+// Enabled reports whether the build contains the expensive checks.
 const Enabled = true

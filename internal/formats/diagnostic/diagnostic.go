@@ -16,7 +16,7 @@ type Error struct {
 	Err          error  // the fault
 }
 
-// OtherVersion is the remedy for a file whose format has another number than what this version reads.
+// OtherVersion is the remedy for a file whose format has a number that this version does not read.
 const OtherVersion = "read it with the version of Weir that wrote it, or write it again with this one"
 
 // Limit adds a remedy to an error that says that the process has too many open files.
@@ -65,10 +65,10 @@ func (e *Error) position() string {
 	return fmt.Sprintf("%s%d:%d: ", before, e.Line, e.Column)
 }
 
-// Text returns the text of err, in which the kinds of the Errors in its tree are replaced by their words.
-// A kind without a word is left out, and so are all kinds if word is nil.
+// Text returns the text of err, with the kinds of the Errors in its tree replaced by their words. A kind
+// without a word is left out, and so are all kinds if word is nil.
 func Text(err error, word func(kind error) string) string {
-	if e, ok := err.(*Error); ok { // not one that err wraps in a text of its own
+	if e, ok := err.(*Error); ok { // err itself, not an error that err wraps in its own text
 		text := e.position() + Text(e.Err, word)
 		if word == nil || word(e.Kind) == "" {
 			return text

@@ -23,13 +23,13 @@ type Error struct {
 // Error returns the text.
 func (f *Error) Error() string { return f.Text }
 
-// found returns the fault that a text has something else than the expected at an offset.
+// found returns the fault for a text at an offset that differs from the expected text.
 func found(offset int, text, format string, args ...any) *Error {
 	return &Error{offset, "found " + text + ", expected " + fmt.Sprintf(format, args...)}
 }
 
-// Explain returns the fault in a text for an error of its decoder, or of unmarshaling from it. content
-// names the text, such as "the costs".
+// Explain converts an error of a text's decoder, or of unmarshaling from the decoder, to a fault of the text.
+// content names the text, such as "the costs".
 func Explain(d *jsontext.Decoder, text []byte, content string, err error) *Error {
 	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
 		return unsuitable(text, semantic)
@@ -108,7 +108,7 @@ func isText(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// form describes the form in JSON of a Go type.
+// form describes the JSON form of a Go type.
 func form(t reflect.Type) string {
 	if isText(t) {
 		return "a string"

@@ -18,7 +18,7 @@ import (
 // Form is a form of files, each of which is one object.
 type Form struct {
 	Kind    error  // of errors about a file
-	Package string // before an error of the reader
+	Package string // precedes an error of the reader
 	Content string // what errors call a file, such as "the costs"
 	Schema  int    // the value of the field "schema"
 	Bytes   int64  // the largest size of a file
@@ -56,8 +56,8 @@ func (f *Form) Read(r io.Reader, v any, schema *int) error {
 	return diagnostic.At(f.Kind, name, text, fault.Offset, fault)
 }
 
-// Unmarshal stores the value of a text in the variable that v points to. Lists have at most values
-// values. It allocates a small multiple of the text.
+// Unmarshal stores the value of a text in the variable that v points to. Lists may have at most the given
+// number of values. Unmarshal allocates a small multiple of the text's size.
 func Unmarshal(text []byte, content string, values int, v any) *Error {
 	d := NewDecoder(text)
 	strict := json.UnmarshalFromFunc(func(d *jsontext.Decoder, to any) error {
@@ -75,8 +75,9 @@ func Unmarshal(text []byte, content string, values int, v any) *Error {
 	return End(d, text, content)
 }
 
-// Members calls member for each member of the object in a text, in the order of the text, with its name,
-// and its value at an offset. The offset of the fault that member returns is that in the value.
+// Members calls member for each member of the object in a text, in the order of the text. It passes the name,
+// and the value with its offset in the text. The offset of a fault that member returns is relative to the
+// value.
 func Members(text []byte, content string, member func(name string, offset int, value []byte) *Error) *Error {
 	d := NewDecoder(text)
 	token, err := d.ReadToken()

@@ -98,7 +98,7 @@ func (d *Data) above(at int64, k Kind, start int) ([]Value, error) {
 	return items, nil
 }
 
-// skipped is the maximum number of memo slots that may be left out at once.
+// skipped is the maximum number of memo slots that one opcode may skip.
 const skipped = 1 << 16
 
 // remember memoizes the value on top of the stack. Its memo number is read from the given number of

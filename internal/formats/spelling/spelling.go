@@ -15,7 +15,7 @@ func Hint(word string, names []string) string {
 		}
 	}
 	hint := "there are "
-	if least <= max(len(word), len(nearest))/2 { // or it is another word
+	if least <= max(len(word), len(nearest))/2 { // otherwise it is a different word
 		hint = "did you mean " + nearest + "? There are "
 	}
 	return hint + strings.Join(names, ", ")

@@ -1,3 +1,3 @@
-// Package unzip is for finding untrusted files and for reading them if they are compressed: a gzip file
-// that unpacks to far more than its own size is refused.
+// Package unzip finds untrusted files and reads them, compressed or not. It refuses a gzip file that unpacks to
+// far more than its own size.
 package unzip

@@ -15,8 +15,8 @@ import (
 // ErrBomb is returned for a file that unpacks to far more than its own size.
 var ErrBomb = errors.New("it unpacks to far more than its size")
 
-// Dumps and traces compress to a tenth or a fiftieth. A file that unpacks to more than this is
-// neither.
+// Dumps and traces compress to between a tenth and a fiftieth of their size. A file that unpacks to more than
+// this limit is neither a dump nor a trace.
 const (
 	unpackedAtOnce = 16 << 20
 	unpackedByByte = 200
@@ -65,8 +65,8 @@ func (g *guarded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Expand returns the files with the given names, in the given folders and their subfolders, and of the given
-// patterns of filepath.Glob, in order. It skips files of a folder that fitting rejects.
+// Expand returns the files that names stand for, in order: files, folders with their subfolders, and patterns
+// of filepath.Glob. skipped are the files in folders that fitting rejects.
 func Expand(names []string, fitting func(name string) bool) (files, skipped []string, err error) {
 	for _, name := range names {
 		info, err := os.Stat(name)

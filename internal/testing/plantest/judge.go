@@ -43,7 +43,7 @@ type judge struct {
 	links     map[[3]int][]schedule.Action // sends in flight, by sender, receiver and direction
 	taken     map[schedule.Action]bool
 	posts     bool                         // a rank does not wait at a transfer
-	posted    map[string][]schedule.Action // by link and direction of transfer: what is posted
+	posted    map[string][]schedule.Action // by link and end: the posted transfers
 	queues    map[[4]int][]schedule.Action // by the key that queue returns: the posted transfers that are not complete
 
 	// By stage:
@@ -52,7 +52,7 @@ type judge struct {
 	unreduced                map[int]bool // gradients have been added since the last reduction
 	wholeGradients, reducing map[int]bool // the stage has whole gradients, and their reduction has started
 	accumulates              bool         // the plan has ZERO_GRAD
-	retires                  bool         // the plan is for PyTorch and has waits, so that everything is waited for
+	retires                  bool         // the plan is for PyTorch and has waits, so everything is waited for
 	quantizes                map[int]bool // the stage has copies of its weights
 }
 
@@ -246,7 +246,7 @@ func isReceive(a schedule.Action) bool {
 	return a.Kind() == schedule.RecvF || a.Kind() == schedule.RecvB
 }
 
-// link returns the link of a send or a receive. PyTorch sends outputs and gradients over one, unless each
+// link returns the link of a send or a receive. PyTorch sends outputs and gradients over one link, unless each
 // direction has a communicator.
 func (j *judge) link(a schedule.Action) (link [3]int) {
 	rank := j.p.Placement.Rank

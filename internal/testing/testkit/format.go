@@ -13,21 +13,21 @@ import (
 	"testing"
 )
 
-// Format is a form of files or messages with a number: that of its schema, version or protocol. Its package
-// has a fixture for each number, in testdata/formats: the bytes that were written for the same input when that
-// was the number.
+// Format is a form of files or messages that has a number: its schema, version or protocol. For each number,
+// the package of the form has a fixture in testdata/formats: the bytes that were written for the same input
+// while the form had this number.
 type Format struct {
 	Name   string                    // of the fixtures, with a %d for the number
 	Mark   string                    // the bytes that contain the number, with a verb for it
-	Number int                       // what is written today
+	Number int                       // the number that is written today
 	Older  []int                     // the numbers that are read as well; others are refused
 	Remedy string                    // part of the error for a number that is refused
 	Write  func(t *testing.T) []byte // always of the same input
 	Read   func([]byte) error        // nil if nothing in the tree reads the format
 }
 
-// Test compares what is written with the fixture of today's number, reads the fixtures of all numbers, and
-// reads one with the next number, which is refused.
+// Test compares the output of Write with the fixture of today's number. It reads the fixtures of all numbers,
+// and requires that a fixture with the next number is refused.
 func (f Format) Test(t *testing.T) {
 	t.Helper()
 	pattern := filepath.Join("testdata", "formats", f.Name)
@@ -87,8 +87,8 @@ func (f Format) read(t *testing.T, name string, number int, text []byte) {
 	}
 }
 
-// Filled returns a T whose fields all have values, also those of the structs, lists and maps in it, as indented
-// JSON, in which schema is the value of the field "Schema".
+// Filled returns, as indented JSON, a T whose fields all have values, including those of nested structs, lists
+// and maps. The field Schema has the given value.
 func Filled[T any](t *testing.T, schema int) []byte {
 	t.Helper()
 	var v T
