@@ -145,7 +145,7 @@ func (c *traceCmd) draw(s *streams, r *timing.Report) error {
 // suggestion is the best order for the measured costs.
 type suggestion struct {
 	Name     string `json:"name"`
-	Makespan int64  `json:"makespan"`  // simulated
+	Makespan int64  `json:"makespan"` // simulated
 	// InFlight is the maximum number of microbatches in flight on a rank of the run, where each stage counts
 	// separately; -1 if bytes are known.
 	InFlight int64 `json:"in_flight"`
