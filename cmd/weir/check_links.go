@@ -46,8 +46,8 @@ type linkNeeds struct {
 	links []check.LinkCapacity
 }
 
-// needs returns the capacities that the links of a plan need. It returns an error if the plan is invalid
-// whatever the links hold.
+// needs returns the capacities that the links of a plan need. It returns an error if the plan is invalid for
+// any capacity of the links.
 func needs(plan *schedule.Plan, sizes check.Sizes) (n linkNeeds, err error) {
 	proof, err := check.ProveBytes(plan, schedule.Unlimited, sizes)
 	if err == nil {

@@ -80,7 +80,7 @@ func (c *costFlags) price(placement schedule.Placement, file *format.File) (*sim
 	return c.uniform(placement)
 }
 
-// needFile returns an error if flags for costs of a file were given without one.
+// needFile returns an error if flags that need a file of costs were given without the file.
 func (c *costFlags) needFile() error {
 	if c.Lengths != "" {
 		return usage("--lengths: give --costs whose stages have per_token or per_square")

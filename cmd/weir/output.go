@@ -65,8 +65,8 @@ func jsonEnds(isJSON bool, output string) error {
 	return endsIn(output, ".json")
 }
 
-// planForm returns the form of a plan for an output whose name ends in .json or .csv, and the given form
-// for all others.
+// planForm returns the form of a plan for an output whose name ends in .json or .csv, and the given form for
+// all other outputs.
 func planForm(output string, other format.Format) format.Format {
 	switch filepath.Ext(output) {
 	case ".json":

@@ -39,7 +39,7 @@ A plan without transfers gets them for --capacity, by default 1. The least numbe
 The exit status is 1 if --against finds a pool with more slots, or --verify a fault.`
 }
 
-// Run prints the slots, what has changed, or the faults.
+// Run prints the slots, the changes, or the faults.
 func (c *slotsCmd) Run(s *streams) error {
 	if err := endsIn(c.Output, ".svg", ".png", ".html", ".htm"); err != nil {
 		return err

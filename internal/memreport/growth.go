@@ -52,8 +52,8 @@ type Leak struct {
 type First struct {
 	Step       int64 `json:"step"`
 	Microbatch int   `json:"microbatch"`
-	// LastStep and Last are the latest step and microbatch at which growth may have started: in a
-	// long log, several share a column.
+	// LastStep and Last are the latest step and microbatch at which growth may have started: in a long log,
+	// several microbatches share a column.
 	LastStep int64 `json:"last_step"`
 	Last     int   `json:"last"`
 

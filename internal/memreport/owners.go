@@ -76,9 +76,9 @@ func (o owners) sorted() (list []Owner) {
 	return list
 }
 
-// peakOwners are the owners at the peak of one rank. A log may contain several plans, each before
-// its steps, or several steps, each before its owners. Only the owners at the highest peak are
-// kept.
+// peakOwners are the owners at the peak of one rank. A log may contain the owners of several plans, each before
+// the steps of the plan, or the owners of several steps, each after the step. Only the owners at the highest
+// peak are kept.
 type peakOwners struct {
 	step        int64
 	now, best   []memory.PeakOwner

@@ -106,9 +106,8 @@ func inconclusive(x, y []float64) (rate float64, ok bool) {
 	return cmp.Or(fit(x, y).Median, (y[end]-y[half])/(x[end]-x[half])), true
 }
 
-// fitEnd returns the slope of the points, or of their last half, quarter and so on, up to halves
-// times: the first slope that rises and continues. A level that saturates must show this at its
-// end.
+// fitEnd fits the points, then their last half, quarter and so on, up to halves times, and returns the first
+// slope that rises and continues. A level that saturates must show this at its end.
 func fitEnd(x, y []float64, halves int) (s slope, ok bool) {
 	saturates := false
 	for part := 0; halves >= 0 && (part == 0 || len(x)-part >= minPoints); halves-- {

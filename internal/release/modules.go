@@ -41,9 +41,9 @@ func prepare(source, version string) error {
 	return nil
 }
 
-// proxy writes the modules in the form that GOPROXY=file://OUTPUT/proxy reads. Each nested module
-// must require the version and have a tag of its own on the same commit, because that is where
-// the go command looks for it in a repository.
+// proxy writes the modules in the form that GOPROXY=file://OUTPUT/proxy reads. Each nested module must require
+// the version and have its own tag on the same commit, because the go command looks for this tag in a
+// repository.
 func (r *release) proxy() error {
 	folders, err := nested(r.source)
 	if err != nil {

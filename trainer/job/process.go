@@ -61,10 +61,9 @@ type Local interface {
 	transport.Codec[kernels.Buffer]
 }
 
-// Meet returns this process's part of a job, or nil if it is the only process. Flags take
-// precedence over the launcher. Without -ranks, there is one rank for each process, or as many as
-// before if the run resumes. Messages for people are passed to say. Ranks do not connect until
-// Join.
+// Meet returns this process's part of a job, or nil if it is the only process. Flags take precedence over the
+// launcher. Without -ranks, there is one rank for each process, or the number in the checkpoint if the run
+// resumes. Messages for people are passed to say. Ranks do not connect until Join.
 func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func(line string)) (*Process, error) {
 	place, err := launch.Rendezvous{Token: getenv("WEIR_TOKEN")}, error(nil)
 	if o.Launcher != "none" {

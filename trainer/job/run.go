@@ -22,16 +22,14 @@ import (
 type Trainer interface {
 	// Check checks the flags, which the checkpoint may have set, and calls Options.Validate.
 	Check(ctx context.Context) error
-	// Build makes the devices of this process's ranks, joins the others (Process.Join), and makes the
-	// model and its runner with World.RunnerTopology, Process.Hooks, and FirstStep set to Session.Done. All
-	// processes must agree on the flags of the job, Session.Deciding and Session.Done: Build passes
-	// only other facts to Join.
+	// Build makes the devices of this process's ranks, joins the others (Process.Join), and makes the model and
+	// its runner with Process.RunnerTopology, Process.Hooks, and FirstStep set to Session.Done. All processes must
+	// agree on the flags of the job, Session.Deciding and Session.Done: Build passes only other facts to Join.
 	Build(ctx context.Context) error
 	// Restore sets the weights and the state of the optimizer from the checkpoint that the run
 	// resumes. It is not called for a new run.
 	Restore(c *checkpoint.Checkpoint) error
-	// Begin opens the outputs of the run. Everything that could be refused has been checked, and
-	// nothing has been written.
+	// Begin opens the outputs of the run. All inputs have been checked, and nothing has been written.
 	Begin(ctx context.Context) error
 	// Start is called before the first step: it may evaluate the model.
 	Start(ctx context.Context) error
@@ -46,8 +44,8 @@ type Trainer interface {
 	// why the run has failed. saved reports whether the weights are in a checkpoint. End returns an
 	// error only if results could not be written.
 	End(ended error, saved bool) error
-	// Statuses returns what the ranks of this process's runner are doing, if it links them itself. It
-	// is called on any goroutine, after Build.
+	// Statuses returns the statuses of the ranks of this process's runner, if the runner links them itself. It is
+	// called on any goroutine, after Build.
 	Statuses() []transport.RankStatus
 }
 
@@ -67,7 +65,7 @@ type Session struct {
 	// Set by Run; a Trainer reads them.
 	Process     *Process // this process's part of the job; nil if it is the only one
 	First, Done int      // the number of steps before this run, and so far
-	Passed      error    // why newer checkpoints than the one that is resumed were skipped
+	Passed      error    // why checkpoints newer than the resumed one were skipped
 
 	built   atomic.Bool
 	trainer Trainer
@@ -149,7 +147,7 @@ func (s *Session) prepare(ctx context.Context, stop *func()) error {
 	return s.CheckCheckpoint(ctx, s.Process)
 }
 
-// facts returns what all processes must agree on, apart from the facts of the Trainer.
+// facts returns the facts on which all processes must agree, apart from those of the Trainer.
 func (s *Session) facts() []tcp.Fact {
 	return append(s.Facts(slices.Concat(Deciding, s.Deciding)...),
 		tcp.Fact{Name: "a folder of -checkpoint", Value: fmt.Sprint(s.Checkpoint != "")},

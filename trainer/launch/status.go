@@ -80,9 +80,9 @@ type Status struct {
 	Ranks   json.RawMessage `json:",omitempty"` // a []transport.RankStatus for weir hang; may be absent
 }
 
-// Statuses queries this user's processes on this host, concurrently: the given ones, or, if none
-// are given, all that serve their status. If a process does not answer within ten seconds with a
-// status of at most 1 MiB, Statuses returns an error if it was given, and omits it otherwise.
+// Statuses queries this user's processes on this host, concurrently: the given ones, or, if none are given, all
+// that serve their status. If a process does not answer within ten seconds with a status of at most 1 MiB,
+// Statuses returns an error if the process was given, and omits the process otherwise.
 func Statuses(processes ...int) (all []Status, err error) {
 	removeLeft()
 	given := len(processes) > 0

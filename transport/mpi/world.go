@@ -69,9 +69,8 @@ type operation struct {
 	done bool
 }
 
-// Start starts MPI in this process. It blocks until all processes of the job have called it. If ctx
-// ends first, Start leaves MPI as it is, and the process should then exit. A process can start only
-// one World.
+// Start starts MPI in this process. It blocks until all processes of the job have called it. If ctx ends first,
+// Start returns without stopping MPI, and the process should exit. A process can start only one World.
 func Start(ctx context.Context, cfg Config) (*World, error) {
 	if ctx == nil {
 		return nil, errors.New("mpi: the context of Start is nil: pass context.Background() if there is no other")

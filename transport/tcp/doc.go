@@ -32,9 +32,9 @@
 //   - A rank is lost if its control connection ends or is silent for too long. This ends the job:
 //     every current and later call, on all ranks, returns a [LostError]. A job is restarted as a
 //     whole.
-//   - A rank that waits for another one on their own connection gets [ErrSilent] if that connection
-//     is silent for too long. Both ends of a link send beats. The owner of exposed memory sends beats
-//     until it answers a read; after that, the bytes of the answer arrive.
+//   - A rank that waits for another rank gets [ErrSilent] if the connection between the two is silent for too
+//     long. Both ends of a link send beats. The owner of exposed memory sends beats until it answers a read;
+//     after that, the bytes of the answer arrive.
 //   - Until a connection has sent the job's token, the endpoint stores only a header of fixed size
 //     from it. A frame begins with its length, and a length over the limit ends the connection.
 //
@@ -56,9 +56,9 @@
 //   - When the hub closes an epoch, it queues the result for every rank, before any later abort of
 //     the same epoch. A rank that waits looks first at whether the result has arrived, and then at
 //     the cause of an abort, so it returns the result in either case.
-//   - In a closed epoch, Exchange ignores its context and no rank sends cancel. Thus the epoch is
-//     aborted only for a rank that calls Abort since it cannot complete its update, that begins
-//     another step while others exchange, or that does not answer: never because a context has ended.
+//   - In a closed epoch, Exchange ignores its context and no rank sends cancel. Thus the epoch is aborted only
+//     for a rank that calls Abort because it cannot complete its update, that begins another step while others
+//     exchange, or that does not answer: never because a context has ended.
 //
 // Begin is similar: a rank whose context ends sends withdraw, and has begun the step if and only if the
 // hub had the hellos of all ranks by then.

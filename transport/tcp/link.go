@@ -146,7 +146,8 @@ type recvEnd struct {
 	bytes [messageHeader]byte
 }
 
-// linkFault returns an error for a connection of this rank to another one that has failed with err.
+// linkFault returns the error for a failed connection between this rank and another one. err is the
+// connection's error.
 func (c *Config) linkFault(other int, err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("%w: rank %d has received nothing from rank %d for %v: check the network between their hosts", ErrSilent, c.Rank, other, c.Silence)

@@ -49,7 +49,7 @@ func (e *Endpoint[T]) Status() transport.RankStatus {
 }
 
 // Statuses returns the statuses of the job's ranks. On rank 0 they include every other rank that has sent a
-// heartbeat, as of its last one. On other ranks Statuses returns only this rank's status.
+// heartbeat, as of its last heartbeat. On other ranks Statuses returns only this rank's status.
 func (e *Endpoint[T]) Statuses() []transport.RankStatus {
 	all := []transport.RankStatus{e.Status()}
 	if e.hub == nil {

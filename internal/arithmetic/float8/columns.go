@@ -80,7 +80,7 @@ func (s Set) QuantizeColumns(m *Matrix, x []float32, rule *Rule, from, to int) (
 	return t
 }
 
-// strip quantizes n rows of k columns of x, which begin at column col and row row, as rows of m.
+// strip quantizes n×k elements of x, which begin at the given row and column, as k rows of m.
 func (s Set) strip(m *Matrix, x []float32, random []uint32, n, k int, rule *Rule, scale float32, col, row int) (t Tally) {
 	var piece [lanes * strip]float32
 	cols := m.Rows

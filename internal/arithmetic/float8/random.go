@@ -25,8 +25,8 @@ func (s Set) fill(dst []uint32, draws *vector.Philox, from int) {
 	}
 }
 
-// fillRows sets n rows of dst, of lanes numbers each, to the random numbers of the first k
-// columns of a part of a matrix that begins at element from and has stride columns.
+// fillRows sets n rows of dst, which are lanes numbers apart, to the random numbers of n rows of k elements of
+// a matrix. The first element has the index from, and the rows are stride elements apart.
 func (s Set) fillRows(dst []uint32, n, k int, draws *vector.Philox, from, stride int) {
 	if from%4 == 0 && stride%4 == 0 {
 		vector.Set(s).Draws(dst[:n*lanes], *draws, uint64(from/4), uint64(stride/4))

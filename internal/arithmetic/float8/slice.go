@@ -159,9 +159,9 @@ func (f *Format) overflows(x float32) bool {
 	return a >= infinity || f.round(a) > uint32(f.Max)
 }
 
-// saturated returns value times scale. If both are finite and the product is not, it returns
-// the greatest float32 of that sign: the code nearest to a number may have a greater value, and
-// finite numbers have to stay finite.
+// saturated returns value times scale. If both are finite and the product is not, it returns the greatest
+// float32 with the sign of the product: the code nearest to a number may have a greater value, and finite
+// numbers have to stay finite.
 func saturated(value, scale float32) float32 {
 	x := float32(value * scale)
 	if x-x != 0 && value-value == 0 && scale-scale == 0 {

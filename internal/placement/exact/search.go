@@ -21,10 +21,10 @@ const (
 // most budget nodes of about a microsecond each, and returns the number spent. Unless ctx ends, its
 // result depends only on its arguments, not on time or on the number of processors.
 //
-// A run searches all layouts depth first, and how soon it finds one depends on its preference.
-// So a run is aborted after some work, and another one is started with a different preference. The limits
-// increase as Luby, Sinclair and Zuckerman propose. Runs are independent of each other, so they run in
-// parallel, and the lowest-numbered run that decides counts.
+// A run searches all layouts depth first, and how soon it finds one depends on its preference. So a run is
+// aborted after some work, and another one is started with a different preference. The limits increase as Luby,
+// Sinclair and Zuckerman propose. Runs are independent of each other, so they run in parallel. Of the runs that
+// decide, the one with the lowest number counts.
 func (f *field) search(ctx context.Context, capacity, budget int64, seed uint64) (offsets []int64, o outcome, nodes int64) {
 	t := &tries{ctx: ctx, seed: seed, left: min(budget, noLimit/cellsPerNode) * cellsPerNode}
 	t.first.Store(undecided)

@@ -27,9 +27,8 @@ func (w *Waiter) Wake() {
 	}
 }
 
-// Sleep sleeps until over returns true, or until the context ends, and then returns the context's
-// cause. The caller holds the lock. Sleep releases it while sleeping, and holds it during calls of
-// over.
+// Sleep sleeps until over returns true or the context ends. In the latter case it returns the context's cause.
+// The caller holds the lock. Sleep releases it while sleeping, and holds it during calls of over.
 func (w *Waiter) Sleep(ctx context.Context, over func() bool) error {
 	select {
 	case <-w.wake: // left over from an earlier wait

@@ -64,8 +64,8 @@ type trial struct {
 	busiest int64 // time of the slowest stage in a step, times the stages of a rank
 }
 
-// Best returns the Pareto front of simulated time and peak, fastest first, with the number of combinations
-// that it tried and the number that there are. Every option is checked and laid out. Errors about the
+// Best returns the Pareto front of simulated time and peak, fastest first. It also returns how many
+// combinations it has tried, and how many there are. Every option is checked and laid out. Errors about the
 // arguments wrap ErrModel or ErrSetup. An empty front means that no option fits.
 func Best(ctx context.Context, s Search) (front []Option, tried, all int, err error) {
 	if s.Pieces != nil {
@@ -115,7 +115,7 @@ func paretoFront[E any](list []E, peak func(E) int64) (front []E) {
 }
 
 // trials returns the combinations in the order in which they are tried: by the time of the slowest stage,
-// alternating between the kinds of recompute, since only one kind may fit.
+// alternating between the kinds of recompute, because perhaps only one kind fits.
 func (s *Search) trials() (list []trial, err error) {
 	kinds := []Recompute{{}, {Groups: []string{"norm", "activation"}}, {All: true}}
 	switch {
@@ -270,7 +270,7 @@ func (m *Model) active(p Module, s *Setup) (n int64) {
 // cutLayers divides the layers among the stages so that the slowest stage is as fast as possible, by
 // dynamic programming over the layers. Among equal cuts, it takes the one with the smallest sum of squares.
 func cutLayers(parts []simulate.StageCosts, layers, stages int) []int {
-	sum := make([]float64, len(parts)+1) // of the times of the parts before each one
+	sum := make([]float64, len(parts)+1) // the sum of the times of the parts before each part
 	for i, c := range parts {
 		sum[i+1] = sum[i] + float64(c.F+c.I+c.W)
 	}
@@ -367,8 +367,8 @@ func (s *Search) offloaded(from *simulate.Costs, shape *layout.ShapeProfile, awa
 	return &costs
 }
 
-// slotsOf replaces the slots in a plan of choose.Choose, which names slot 0 for every stage that it
-// offloads, with those of a profile. It returns nil if an offloaded stage has no slots.
+// slotsOf replaces the slots in a plan of choose.Choose, which names slot 0 for every stage that it offloads,
+// with the slots of a profile. It returns nil if an offloaded stage has no slots.
 func slotsOf(plan schedule.Plan, profile *layout.Profile, share float64) *schedule.Plan {
 	away := profile.OffloadSlots(&plan.Placement, share)
 	for stage, set := range plan.OffloadSlots {

@@ -22,13 +22,12 @@
 //     layout through a simulation of PyTorch's allocator.
 //   - best.go searches schedules, cuts of the layers, recompute and microbatch sizes together.
 //
-// Four results are exact: the number of parameters, the bytes of weights, gradients and optimizer
-// state under the stated precision, the order of a plan's allocations and releases, and the peak
-// of a given list of tensors. The rest is a model: the lists of tensors, which follow the code of
-// Megatron-LM as it was read and measured (docs/fit.md); an even load of experts; the
-// times of the search; and the allowance for memory outside of tensors, such as the device's
-// context, NCCL's buffers and workspaces of libraries. Weights that ZeRO 3 gathers for use are
-// counted if the setup says for how many stages.
+// Four results are exact: the number of parameters, the bytes of weights, gradients and optimizer state under
+// the stated precision, the order of a plan's allocations and releases, and the peak of a given list of
+// tensors. The rest is a model: the lists of tensors, which follow the code of Megatron-LM and measurements of
+// it (docs/fit.md); an even load of experts; the times of the search; and the allowance for memory outside of
+// tensors, such as the device's context, NCCL's buffers and workspaces of libraries. Weights that ZeRO 3
+// gathers for use are counted if the setup says for how many stages.
 //
 // Invariants: every parameter belongs to exactly one layer; the parameters of a stage are the
 // union of its layers' parameters; the plan decides whether a backward is whole or split, and

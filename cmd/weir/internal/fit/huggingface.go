@@ -142,9 +142,9 @@ func (v *values) object(text []byte, outer bool) *jsonfile.Error {
 	return fault
 }
 
-// tied reports whether the head shares the table of the embedding. In a multimodal config, it depends on
-// the model's class whether its own key counts or that of the language model. Therefore the two must agree,
-// and if the config's own key is absent, the value is listed as assumed.
+// tied reports whether the head shares the table of the embedding. In a multimodal config, the model's class
+// determines whether the config's own key or the key of the language model counts. Therefore the two must
+// agree, and if the config's own key is absent, the value is listed as assumed.
 func (v *values) tied() bool {
 	const key = "tie_word_embeddings"
 	inner, given := v.raw[key]

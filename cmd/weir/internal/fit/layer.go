@@ -27,7 +27,7 @@ type Tensor struct {
 	Only        Only
 }
 
-// Only restricts a tensor to plans with split backwards or to plans with whole ones.
+// Only restricts a tensor to plans with split backwards or to plans with whole backwards.
 type Only uint8
 
 // The backwards. The zero value is both.
@@ -42,7 +42,7 @@ type Moment struct {
 	Step   int
 }
 
-// actionEnd is the step after those of all layers.
+// actionEnd is a step after the steps of all layers.
 const actionEnd = 1 << 20
 
 // Action is a computation of a stage for a microbatch.

@@ -35,7 +35,7 @@ func (v *values) megatron(text string, set []string) (*Config, error) {
 		var given []string
 		for _, values := range uses {
 			value := strings.Join(values, " ")
-			if name != "recompute-modules" && len(values) > 0 { // the only one that is read with several values
+			if name != "recompute-modules" && len(values) > 0 { // no other flag is read with several values
 				value = values[0]
 			}
 			given = append(slices.DeleteFunc(given, func(one string) bool { return one == value }), value)

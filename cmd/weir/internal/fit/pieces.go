@@ -153,7 +153,7 @@ func ReadPieces(r io.Reader) (*Pieces, error) {
 	return p, errors.Join(f.list...)
 }
 
-// Layers returns the number of layers: the number of pieces without the first and the last one.
+// Layers returns the number of layers: all pieces except the first and the last.
 func (p *Pieces) Layers() int { return len(p.Pieces) - 2 }
 
 // Typical returns the length for which the profile was requested.

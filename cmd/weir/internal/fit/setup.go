@@ -49,7 +49,7 @@ const (
 	FP32 Precision = "fp32" // all float32
 	AMP  Precision = "amp"  // weights, gradients and moments float32; activations bfloat16
 	// FP8 is BF16 with the products of the layers between embedding and head in FP8, as TransformerEngine computes
-	// them with a scale for each tensor: the input of a product is kept in one byte an element, and two copies of
+	// them with a scale for each tensor: the input of a product is kept in one byte per element, and two copies of
 	// its weights are kept in one byte each, by rows and by columns. Gradients of activations are assumed to be
 	// bfloat16.
 	FP8 Precision = "fp8"

@@ -64,7 +64,7 @@ type values struct {
 	raw      map[string]string
 	outer    map[string]string   // the keys outside of the language model of a multimodal config; nil for other configs
 	defaults map[string]string   // values of absent keys
-	several  map[string][]string // the values of flags that are given more than once, the last one taken
+	several  map[string][]string // the values of flags that are given more than once; the last value counts
 	read     map[string]bool
 	assumed  []string
 	faults

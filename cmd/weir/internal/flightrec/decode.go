@@ -123,7 +123,7 @@ const Cut = "batch (its operations are not in the dump)"
 // newest is the last known version, 2.10.
 const newest = 10
 
-const entryBytes = 40 + 88 // for an entry of the dump, and one of the file
+const entryBytes = 40 + 88 // bytes for an entry of the dump and for an entry of the file
 
 // closeBatches gives the parts of each batch the state of the entry that closes it, and drops the closing entries.
 // PyTorch 2.4 to 2.6 records no parts of a batch of collectives; the entry that closes it stands
@@ -226,8 +226,7 @@ func (d *decoder) count() {
 	d.entries = nil
 }
 
-// ranks reads a list of ranks, or a string that contains a list. It returns nil if one of them cannot
-// be a rank.
+// ranks reads a list of ranks, or a string that contains a list. It returns nil if an element cannot be a rank.
 func (d *decoder) ranks(v pickle.Value) (ranks []int) {
 	if v.Kind == pickle.Text {
 		for word := range strings.FieldsFuncSeq(d.Text(v), func(r rune) bool { return r < '0' || r > '9' }) {
@@ -301,8 +300,8 @@ func (d *decoder) entry(v pickle.Value) {
 	if call.Type == "" || call.Name == "all_gather" { // members of an all_gather may give inputs of their own sizes
 		call.Sizes, call.Type = output.Sizes, cmp.Or(call.Type, output.Type)
 	}
-	// A retired operation of NCCL that has not completed has timed out. Gloo retires each one at its end, or at
-	// its failure. In backends that do not report ends, operations are retired when they are issued, and nccl2
+	// A retired operation of NCCL that has not completed has timed out. Gloo retires each operation at its end, or
+	// at its failure. In backends that do not report ends, operations are retired when they are issued, and nccl2
 	// reports transfers of batches as completed when they are issued.
 	native := backend == "nccl" || backend == "xccl" || backend == "gloo"
 	d.dump.Hooked = d.dump.Hooked || !native

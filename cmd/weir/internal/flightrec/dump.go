@@ -9,14 +9,14 @@ type Dump struct {
 	// Unjoined contains the status of each group without entries, by the process's own number for
 	// the group.
 	Unjoined map[int64]Status
-	// Complete means that the dump contains all operations from its first one on. A dump of pending
-	// operations alone does not.
+	// Complete means that the dump contains all operations from its first one on. A dump of only the pending
+	// operations does not.
 	Complete bool
 	// Hooked means that FlightRecorderHook wrote the dump, so PyTorch is 2.15 or newer.
 	Hooked bool
 	// Unclosed means that operations were taken as completed because the dump lacks the end of their batch.
 	Unclosed bool
-	// Backend names a backend that does not tell when operations end, or when transfers in batches do; "" if
+	// Backend names a backend that does not report when operations end, or when transfers in batches do; "" if
 	// there is none.
 	Backend string
 	Newer   string // the version of the dump, if it is newer than those that are known; else ""

@@ -1,18 +1,18 @@
 // Package hang finds out why a job hangs: which ranks stopped, which ranks wait for them, and the
 // position of each rank in the schedule.
 //
-// A [Wait] says that one rank cannot continue before another one does something. [Dumps] finds the
-// waits in the dumps of PyTorch's flight recorder, and [Live] takes them from what the ranks of a
-// running Weir job report. One rule judges both: a rank is to blame if others wait for it, directly
-// or through others, and it waits for none itself. Ranks that wait for each other in a cycle are to
-// blame together, unless a mismatch or the plan shows which of them is at fault.
+// A [Wait] says that one rank cannot continue before another one does something. [Dumps] finds the waits in the
+// dumps of PyTorch's flight recorder, and [Live] takes them from the statuses of the ranks of a running Weir
+// job. One rule judges both: a rank is to blame if others wait for it, directly or through others, and it waits
+// for none itself. Ranks that wait for each other in a cycle are to blame together, unless a mismatch or the
+// plan shows which of them is at fault.
 //
-// In a dump, a rank waits in the first-issued of its pending operations that can hold it up. A transfer waits
-// for its peer, unless the peer has issued the other end. A batch waits for the peers of all its transfers
-// whose other end has not been issued. A receive from any rank waits for all members, and so does a batch of
-// which the dump has only the end. A collective waits for the members that have not issued it: those whose
-// first pending number in the group is lower, and those that have none pending but have not completed it. If
-// others have completed a member's pending collective, the member waits for none.
+// In a dump, a rank waits in its earliest pending operation that can hold it up. A transfer waits for its peer,
+// unless the peer has issued the other end. A batch waits for the peers of all its transfers whose other end
+// has not been issued. A receive from any rank waits for all members, and so does a batch if the dump contains
+// only its end. A collective waits for the members that have not issued it: those whose first pending number in
+// the group is lower, and those that have none pending but have not completed it. If others have completed a
+// member's pending collective, the member waits for none.
 //
 // A finding is certain if the dumps prove it: the awaited rank left a dump, and the awaited operation
 // is not in it. It is likely if it depends on a missing or empty dump, on clocks, on a send, which

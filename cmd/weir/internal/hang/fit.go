@@ -24,8 +24,8 @@ type Fit struct {
 // Position is the progress of a rank in the program of its place in a pipeline.
 type Position struct {
 	Pipeline, Rank int
-	// Before lists the actions that may be the rank's next, the likeliest first. It contains more
-	// than one if the dumps do not show which.
+	// Before lists the actions that may be the rank's next, the likeliest first. It contains several actions if
+	// the dumps do not show which one is next.
 	Before []schedule.Action
 	After  schedule.Action // the last action that it is known to have completed, or 0 if none is known
 	// For is the transfer that Before[0] waits for, or 0 if it waits for none.

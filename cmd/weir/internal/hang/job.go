@@ -16,7 +16,8 @@ type job struct {
 	ranks  []*rank // in ascending order: those with a dump, the members of groups, and the peers of transfers
 	byID   map[int]*rank
 	groups []*group
-	// activations means that floating-point numbers are transferred, so transfers of integers are not a plan's.
+	// activations means that floating-point numbers are transferred. Transfers of integers are then not part of
+	// the plan.
 	activations bool
 }
 
@@ -224,8 +225,8 @@ func (m *member) lacks(number int64) bool {
 	return m.proven || m.status.Enqueued >= 0 && m.status.Enqueued < number && !m.guessed
 }
 
-// early reports whether an operation whose end was not seen cannot have ended, since another end of it has not
-// been issued.
+// early reports whether an operation whose end was not seen cannot have ended, because another end of it has
+// not been issued.
 func (j *job) early(r *rank, e *flightrec.Operation) bool {
 	g := r.group(e)
 	switch {

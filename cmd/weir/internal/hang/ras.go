@@ -93,8 +93,8 @@ type RASReport struct {
 	Timeouts      int      `json:"timeouts,omitempty"`
 }
 
-// Report interprets the output. It names a process only for what the output says of it: that it does not
-// answer, or that it has started fewer collectives than others.
+// Report interprets the output. It names the processes that do not answer, report an error, have left their
+// communicator, or have started fewer collectives than others.
 func (r *RAS) Report() *RASReport {
 	out := &RASReport{NCCL: r.NCCL, Time: r.Time, Communicators: len(r.Communicators), Timeouts: r.Collection.Timeouts}
 	behind, ahead := map[string]bool{}, map[string]bool{}

@@ -59,11 +59,10 @@ func (h *history) cut(microbatches int) ([]int, *Site, []Candidate, error) {
 	return cuts, nil, candidates, nil
 }
 
-// even reports whether calls recur as microbatches do: over more than three fifths of the
-// trace, and with less than three tenths of that time in pauses longer than twice the usual
-// one. The end of a step is such a pause, but it is short. A call for every layer is not even:
-// it comes in bursts, with pauses as long as a whole backward pass. Nor is a call for every parameter: it
-// comes in only one part of the step.
+// even reports whether calls recur as microbatches do: over more than three fifths of the trace, and with less
+// than three tenths of that time in pauses longer than twice the usual pause. The end of a step is such a
+// pause, but it is short. A call for every layer is not even: it comes in bursts, with pauses as long as a
+// whole backward pass. A call for every parameter is not even either: it comes in only one part of the step.
 func (h *history) even(at []int) bool {
 	var pauses int
 	gaps := make([]int, len(at)-1)

@@ -447,8 +447,8 @@ func longest(times, usual []typicalTime) iter.Seq2[int, float64] {
 	}
 }
 
-// ratio returns the ratio of a part of the time with an index to the median of the others' usual times. It
-// is infinite if these are 0.
+// ratio returns the ratio of a part of times[i] to the median of the others' usual times. It is infinite if the
+// median is 0.
 func ratio(times, usual []typicalTime, i, part int) float64 {
 	var others []int64
 	for j := range usual {

@@ -10,11 +10,10 @@ import (
 	"github.com/weir-ml/weir/schedule/format"
 )
 
-// The trainers below load PyTorch's compute-only CSV. They are given the name of a schedule as well, which
-// decides how many stages a rank has and which ones, whatever the file says: torchtitan 0.3.0 in
-// distributed/pipeline_parallel.py (_get_pipeline_metadata, _get_pp_rank_to_stage_indices_mapping), and
-// nemo-automodel 0.7.0 in components/distributed/pipelining/functional.py (calculate_virtual_stages,
-// split_model_into_stages).
+// The trainers below load PyTorch's compute-only CSV. They are also given the name of a schedule. This name,
+// not the file, decides which stages each rank has: see torchtitan 0.3.0 in distributed/pipeline_parallel.py
+// (_get_pipeline_metadata, _get_pp_rank_to_stage_indices_mapping), and nemo-automodel 0.7.0 in
+// components/distributed/pipelining/functional.py (calculate_virtual_stages, split_model_into_stages).
 
 // inV lists, by trainer, the schedules for which it places two stages on each rank in a V.
 var inV = map[string][]string{
