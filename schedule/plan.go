@@ -89,7 +89,7 @@ func (r Runtime) Queue() Queue {
 func (r Runtime) Posts() bool { return r != Weir }
 
 // Keeps reports whether the receive buffers of all microbatches exist for the whole step, and sent tensors until its
-// end. This is so for the runtimes PyTorch29 to PyTorch214Direction.
+// end. This holds for the runtimes PyTorch29 to PyTorch214Direction.
 func (r Runtime) Keeps() bool { return r >= PyTorch29 && r <= PyTorch214Direction }
 
 // Segment is a part of a rank's program: a body that runs Repeat times. Each repeat adds Stride to

@@ -48,7 +48,7 @@ func (t *trace) boundByPadding() bool { return t.peaks().lines-line >= t.peaks()
 
 // alignments returns the alignment functions for the last, longer searches: first unpaddedAlign, unless
 // it was already used or changes nothing; then the program's own, if every allocation is a group of its
-// own. (Otherwise no longer search uses the same alignments.)
+// own. (Otherwise the same alignments are not searched again.)
 func (a *attempt) alignments() (list []func(int64) int64) {
 	if !a.boundByPadding() && a.needsPadding(naturalAlign) {
 		list = append(list, unpaddedAlign)

@@ -109,7 +109,7 @@ func (p *ports) handed(shape, stage int, forward bool) ([]port, error) {
 	return list, nil
 }
 
-// size returns the size of a buffer that a stage refers to, including buffers that were handed to the stage.
+// size returns the size of a buffer that a stage refers to, whether the stage owns the buffer or was handed it.
 func (p *ports) size(shape, stage int, ref Ref) (port, error) {
 	t := p.profile.stage(shape, stage)
 	switch ref.Kind {

@@ -49,7 +49,7 @@ func (s profile) weights(k int) []float64 {
 	return list
 }
 
-// kept is the number of shapes that survey returns.
+// kept is the largest number of shapes that survey returns.
 const kept = 4
 
 // survey returns the best shapes for some sequences, the best first.

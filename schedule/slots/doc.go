@@ -1,6 +1,6 @@
-// Package slots assigns the tensors that a rank holds for its microbatches to slots, which are buffers that are reused,
-// and proves that no slot is written while its tensor is alive. It serves runtimes whose buffers have fixed addresses,
-// such as pools of receive buffers and captured graphs.
+// Package slots assigns the tensors that a rank holds for its microbatches to slots, which are reused buffers, and
+// proves that no slot is written while its tensor is alive. It serves runtimes whose buffers have fixed addresses, such
+// as pools of receive buffers and captured graphs.
 //
 // [Make] assigns the slots of plans, and [Verify] proves an assignment from any source.
 //

@@ -70,7 +70,7 @@ func Make(cfg Config, plans ...*schedule.Plan) (*Table, error) {
 	return t, nil
 }
 
-// poolKey identifies a pool of a pooling.
+// poolKey identifies a pool under one pooling.
 type poolKey struct {
 	rank    int
 	pooling Pooling
