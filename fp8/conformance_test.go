@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/fp8"
 )
 
-// Delayed scaling as TransformerEngine tests it: tests/pytorch/test_recipe.py. If this package
-// made a different choice, the test says so.
+// Delayed scaling is tested as in TransformerEngine's tests/pytorch/test_recipe.py. If this package made a different
+// choice, the test says so.
 
 // delayed returns a state of one tensor, a forward one in E4M3 or a gradient in E5M2.
 func delayed(t *testing.T, recipe fp8.DelayedScaling, f fp8.Format) *fp8.State {
@@ -82,8 +82,8 @@ func TestRollAsTransformerEngine(t *testing.T) {
 	}
 }
 
-// test_fp8_scale_update_with_linear_fuser_op: input, weight and gradient with an amax of their
-// own in each of four steps, a history of 1,024, no margin.
+// test_fp8_scale_update_with_linear_fuser_op: input, weight and gradient with separate amaxes in each of four steps, a
+// history of 1,024 and no margin.
 func TestStepsAsTransformerEngine(t *testing.T) {
 	s, err := fp8.NewState(fp8.DelayedScaling{Format: fp8.Hybrid, History: 1024},
 		[]fp8.Slot{{"x", fp8.Input}, {"w", fp8.Weight}, {"dy", fp8.GradOutput}})

@@ -27,7 +27,7 @@ func TestFormat(t *testing.T) {
 	require.Equal(t, byte(0x39), fp8.E4M3.EncodeStochastic(1.0624, math.MaxUint32))
 }
 
-// The cases in which implementations disagree, with the choice of this package.
+// TestScaleOf covers the cases in which implementations disagree, with the choice of this package.
 func TestScaleOf(t *testing.T) {
 	for _, c := range []struct {
 		amax, max, epsilon float32
@@ -253,7 +253,7 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// Encodings and operations by recipe and role.
+// TestEncoding checks the encoding and the operation for each recipe and role.
 func TestEncoding(t *testing.T) {
 	both := fp8.Pair{Forward: fp8.E4M3, Backward: fp8.E4M3}
 	const e4m3, e5m2, e2m1 = fp8.E4M3, fp8.E5M2, fp8.E2M1

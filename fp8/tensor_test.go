@@ -52,7 +52,7 @@ func (p *place) tensor(t *testing.T, usage fp8.Usage) fp8.Tensor {
 	return fp8.NewTensor(shape, halves[0], halves[1])
 }
 
-// Keep releases the other half at once.
+// Keep releases the other half immediately.
 func TestKeep(t *testing.T) {
 	p := newPlace(t)
 	mb := p.in(frames.InForward)
@@ -174,7 +174,7 @@ func TestSlab(t *testing.T) {
 	require.NoError(t, slab.Close())
 }
 
-// unwritten is a device to which every write fails.
+// unwritten is a device on which every write fails.
 type unwritten struct{ *kernels.Host }
 
 var errPlanted = errors.New("planted")

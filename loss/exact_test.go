@@ -145,7 +145,7 @@ func TestExactRandom(t *testing.T) {
 		}
 		requireBits(t, want, whole.Float64(), "merged")
 
-		// The words too are the same, however the sum was computed.
+		// The words are also the same, regardless of how the sum was computed.
 		direct.Merge(first)
 		require.Equal(t, direct, whole)
 	}

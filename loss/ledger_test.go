@@ -167,8 +167,7 @@ func TestReduceWithoutObjective(t *testing.T) {
 	require.Zero(t, got.Divisor)
 }
 
-// TestReduceSumObjective checks that the total weight is the divisor, whichever reduction the
-// objective has.
+// TestReduceSumObjective checks that the total weight is the divisor, regardless of the objective's reduction.
 func TestReduceSumObjective(t *testing.T) {
 	l := ledger(t, []loss.Def{{Name: "acc", Metric: true}, {Name: "nll", Reduction: loss.Sum, Objective: true}})
 	record(t, l, rec{1, 0, 6, 2}, rec{1, 1, 4, 3})

@@ -18,7 +18,7 @@ func listed(program []schedule.Segment) []schedule.Action {
 	return slices.Collect(p.All(0))
 }
 
-// built returns the program of a list.
+// built returns the program that a Builder makes of a list.
 func built(list []schedule.Action) []schedule.Segment {
 	var b schedule.Builder
 	for _, a := range list {
@@ -27,7 +27,7 @@ func built(list []schedule.Action) []schedule.Segment {
 	return b.Program()
 }
 
-// lines returns the segments of a program as the text form has them.
+// lines returns the segments of a program in the text form.
 func lines(t *testing.T, program []schedule.Segment) []string {
 	p := &schedule.Plan{Placement: schedule.Looped(1, 1), Programs: [][]schedule.Segment{program}}
 	_, text, _ := strings.Cut(plantest.Text(t, p), "rank 0:\n")
@@ -119,8 +119,8 @@ func TestBuilder(t *testing.T) {
 	}
 }
 
-// TestBuilderKeepsTheList builds programs of lists of random pieces and repetitions, and demands
-// the same list, and that a period that repeats often enough is found.
+// TestBuilderKeepsTheList builds programs from lists of random pieces and repetitions. The programs must have the same
+// actions, and the builder must find a period that repeats often enough.
 func TestBuilderKeepsTheList(t *testing.T) {
 	action := rapid.Custom(func(t *rapid.T) schedule.Action {
 		return schedule.NewAction(schedule.Kind(rapid.IntRange(1, 2).Draw(t, "kind")), rapid.IntRange(0, 1).Draw(t, "stage"),
@@ -128,7 +128,7 @@ func TestBuilderKeepsTheList(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		var list []schedule.Action
-		most := 0 // that may be written out
+		most := 0 // the most actions that may be written out
 		for range rapid.IntRange(0, 5).Draw(t, "pieces") {
 			body := rapid.SliceOfN(action, 0, 6).Draw(t, "body")
 			repeat := rapid.SampledFrom([]int{1, 2, 3, 40, 500}).Draw(t, "repeat")
@@ -140,7 +140,7 @@ func TestBuilderKeepsTheList(t *testing.T) {
 			}
 			most += 100 + 8*len(body)
 		}
-		for i := range list { // a joined action has one behind it that is not
+		for i := range list { // a joined action must be followed by one that is not joined
 			list[i] = list[i].WithJoin(list[i].Joined() && i+1 < len(list) && (i == 0 || !list[i-1].Joined()))
 		}
 		before := slices.Clone(list)
@@ -177,7 +177,7 @@ func TestBuilderRepeats(t *testing.T) {
 				since = rapid.IntRange(0, len(list)).Draw(t, "since")
 			}
 			n, stride := rapid.IntRange(0, 30).Draw(t, "n"), rapid.IntRange(0, 40).Draw(t, "stride")
-			n = min(n, 10_000/(len(list)+1)) // or it grows too long
+			n = min(n, 10_000/(len(list)+1)) // otherwise the list grows too long
 			b.Repeat(int64(since), n, stride)
 			last := list[since:]
 			for i := 1; i <= n; i++ {

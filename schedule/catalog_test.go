@@ -28,7 +28,7 @@ func TestSchedulesAreThese(t *testing.T) {
 		strings.Join(names, " "))
 }
 
-// A schedule by name, on the placement that it is made for.
+// Find a schedule by its name, and use the placement for which it is made.
 func ExampleFind() {
 	s, _ := schedule.Find("1f1b")
 	placement, _ := s.Place(2, 2)
@@ -44,7 +44,8 @@ func ExampleFind() {
 	// schedule: invalid parameters: 1f1b does not run 1 stages on 2 ranks: use 2 stages, one a rank, or more
 }
 
-// The names that PyTorch 2.15 accepts (get_schedule_class), the names of its classes, and other spellings.
+// TestFindKnowsTheNamesOfTheField finds schedules by the names that PyTorch 2.15 accepts (get_schedule_class), by the
+// names of its classes, and by other spellings.
 func TestFindKnowsTheNamesOfTheField(t *testing.T) {
 	for name, want := range map[string]string{
 		"1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved", "LoopedBFS": "breadth-first", "InterleavedZeroBubble": "zb1p", "ZBVZeroBubble": "zb-v", "DualPipeV": "dualpipev",
@@ -59,7 +60,7 @@ func TestFindKnowsTheNamesOfTheField(t *testing.T) {
 	require.NoError(t, err)
 	plan, err := found.Rule(schedule.Params{Placement: placement, Microbatches: 4})
 	require.NoError(t, err)
-	// What _dump_csv of PyTorch 2.9.1 writes for ScheduleLoopedBFS on two ranks.
+	// _dump_csv of PyTorch 2.9.1 writes this for ScheduleLoopedBFS on two ranks.
 	require.Equal(t, "[0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3 2B3 2B2 2B1 2B0 0B3 0B2 0B1 0B0]", fmt.Sprint(slices.Collect(plan.All(0))))
 	require.False(t, found.AscendingBackward)
 	for _, none := range []string{"", "schedule"} {
@@ -87,7 +88,7 @@ func TestFindSuggestsTheNearest(t *testing.T) {
 	require.ErrorIs(t, err, schedule.ErrParams)
 }
 
-// Place says of every number of stages whether it works, and the rule agrees.
+// Place accepts exactly the numbers of stages that the rule supports.
 func TestPlacements(t *testing.T) {
 	works := map[string]func(ranks, stages int) bool{
 		"a stage or more on every rank": func(ranks, stages int) bool { return stages >= ranks },
@@ -183,13 +184,13 @@ func TestEverySchedule(t *testing.T) {
 	}
 }
 
-// hasSplit reports whether a plan runs a weight gradient apart.
+// hasSplit reports whether a plan runs a weight gradient as a separate action.
 func hasSplit(p *schedule.Plan) bool {
 	return slices.ContainsFunc(slices.Concat(plantest.Lists(p)...), func(a schedule.Action) bool { return a.Kind() == schedule.W })
 }
 
 // hasAscent reports whether the gradients of every stage of the model are added in
-// ascending order of microbatches. Copies add theirs apart.
+// ascending order of microbatches. Copies of the model add theirs separately.
 func hasAscent(p *schedule.Plan) bool {
 	if p.Placement.Copies > 1 {
 		return false

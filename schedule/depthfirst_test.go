@@ -12,7 +12,7 @@ import (
 )
 
 func TestDepthFirstOnSeveralRanks(t *testing.T) {
-	// On ranks of one stage it is 1F1B.
+	// With one stage per rank, depth-first is 1F1B.
 	p := schedule.Params{Placement: schedule.Looped(3, 3), Microbatches: 1_000_000}
 	plan, err := schedule.DepthFirst(p)
 	require.NoError(t, err)
@@ -31,7 +31,7 @@ func TestDepthFirstOnSeveralRanks(t *testing.T) {
 		"x 1000000 +1: 1F0 3F0 3B0 1B0", segmented(t, plan))
 }
 
-// On ranks of one stage, with P-r in flight on rank r, the rule comes to 1F1B.
+// With one stage per rank and P-r microbatches in flight on rank r, the rule is equal to 1F1B.
 func TestDepthFirstIsOneFOneB(t *testing.T) {
 	for ranks := 2; ranks <= 8; ranks++ {
 		for _, microbatches := range []int{1, 2, ranks - 1, ranks, 2*ranks + 1, 25} {
@@ -54,7 +54,7 @@ func TestDepthFirstIsItsRule(t *testing.T) {
 	})
 }
 
-// A plan of many microbatches is the one that comes about without a leap.
+// A plan of many microbatches is equal to the plan that results without skipping repeats.
 func TestDepthFirstLeaps(t *testing.T) {
 	for _, test := range []struct {
 		placement schedule.Placement

@@ -59,8 +59,8 @@ func TestDualPipeIsItsRule(t *testing.T) {
 	})
 }
 
-// The published figures, with F = I = W and pairs that save no time: P+1 microbatches
-// in flight on every rank, and a bubble of (P/2-1)(F&B+B-3W).
+// TestDualPipeFigures checks the published figures, with F = I = W and pairs that save no time: P+1 microbatches in
+// flight on every rank, and a bubble of (P/2-1)(F&B+B-3W).
 func TestDualPipeFigures(t *testing.T) {
 	for _, ranks := range []int{2, 4, 6, 8, 16} {
 		for _, microbatches := range []int{2 * ranks, 2*ranks + 2, 4 * ranks} {
@@ -74,7 +74,7 @@ func TestDualPipeFigures(t *testing.T) {
 			require.Equal(t, 3*microbatches+(ranks/2-1)*(f+b+b-3*w), makespan)
 		}
 	}
-	// An odd number of ranks has the figures of one more.
+	// An odd number of ranks has the figures of the next even number.
 	for _, ranks := range []int{1, 3, 5, 7} {
 		plan, err := schedule.DualPipe(schedule.Params{Placement: schedule.Bidirectional(ranks), Microbatches: 4*ranks + 4})
 		require.NoError(t, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// The orders that PyTorch's tests expect, test/distributed/pipelining/artifacts/
-// dualpipev_4rank_10mb.csv.
+// pyTorchDualPipeV holds the orders that PyTorch's tests expect
+// (test/distributed/pipelining/artifacts/dualpipev_4rank_10mb.csv).
 var pyTorchDualPipeV = []string{
 	"0F0 0F1 0F2 0F3 0F4 0F5 0F6 7F0 7I0 7W0 7F1 7I1 7W1 7F2 7I2 7W2 7F3 (0F7;7B3) (7F4;0B0) (0F8;7B4) (7F5;0B1) (0F9;7B5) " +
 		"(7F6;0B2) 7B6 (7F7;0B3) 7B7 (7F8;0B4) 7B8 (7F9;0B5) 7B9 0I6 0W6 0I7 0W7 0I8 0W8 0I9 0W9",
@@ -56,9 +56,8 @@ func TestDualPipeVIsItsRule(t *testing.T) {
 	})
 }
 
-// dualPipe writes the actions of a rank as DeepSeek's step does: chunks run through
-// two phases, and the weight gradients that wait are a queue. The microbatches of a
-// phase are numbered from its first one, and those from its end on are taken out.
+// dualPipe writes the actions of a rank as DeepSeek's step does: chunks run through two phases, and pending weight
+// gradients wait in a queue. The microbatches of a phase are numbered from first, and those from end on are removed.
 func dualPipe(rank, ranks, chunks int, stage, first, end [2]int) []schedule.Action {
 	var list []schedule.Action
 	var forwards, backwards [2]int
@@ -143,9 +142,8 @@ func dualPipe(rank, ranks, chunks int, stage, first, end [2]int) []schedule.Acti
 	return there
 }
 
-// The published figures, with F = I = W and pairs that save no time: PP+1 stages of a
-// microbatch in flight on every rank, and a bubble of (PP/2-1)(F&B+B-3W), where PP is
-// the number of stages.
+// TestDualPipeVFigures checks the published figures, with F = I = W and pairs that save no time: PP+1 stages of a
+// microbatch in flight on every rank, and a bubble of (PP/2-1)(F&B+B-3W), where PP is the number of stages.
 func TestDualPipeVFigures(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 4, 5, 8, 16} {
 		for _, microbatches := range []int{2 * ranks, 2*ranks + 1, 4 * ranks} {

@@ -16,7 +16,7 @@ func TestGPipe(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "rank 0:\nx 1000000 +1: 0F0\nx 1000000 +1: 0B0\nrank 1:\nx 1000000 +1: 1F0\nx 1000000 +1: 1B0", segmented(t, plan))
 
-	// Stages in a row on one rank are run through at once.
+	// A microbatch runs through consecutive stages of a rank in a row.
 	plan, err = schedule.GPipe(schedule.Params{Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1, 0}}, Microbatches: 2})
 	require.NoError(t, err)
 	require.Equal(t, "rank 0:\nx 2 +1: 0F0 1F0\nx 2 +1: 3F0\nx 2 +1: 3B0\nx 2 +1: 1B0 0B0\nrank 1:\nx 2 +1: 2F0\nx 2 +1: 2B0", segmented(t, plan))
@@ -29,8 +29,8 @@ func TestGPipeIsItsRule(t *testing.T) {
 	})
 }
 
-// gpipe writes the actions of a rank: of a row of stages microbatch after microbatch,
-// row after row.
+// gpipe writes the actions of a rank: one block of consecutive stages after another, and within a block one microbatch
+// after another.
 func gpipe(p schedule.Params, rank int) (list []schedule.Action) {
 	var back []schedule.Action // from the last action to the first, microbatches still ascending
 	stages := p.Placement.Stages()

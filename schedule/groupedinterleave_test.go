@@ -41,9 +41,8 @@ func TestGroupedInterleaveIsItsRule(t *testing.T) {
 	})
 }
 
-// groupedInterleave writes the actions of a rank group by group, each at its slot, as
-// sail-sg/zero-bubble places them in group_interleaved_1f1b.py, and reads them off in
-// the order of the slots.
+// groupedInterleave places the actions of a rank in slots, group by group, as group_interleaved_1f1b.py of
+// sail-sg/zero-bubble does, and returns them in the order of the slots.
 func groupedInterleave(t require.TestingT, p schedule.Params, rank int) (list []schedule.Action) {
 	ranks, depth := p.Placement.Ranks, p.Placement.Stages()/p.Placement.Ranks
 	group := p.Group
@@ -90,9 +89,9 @@ func groupedInterleave(t require.TestingT, p schedule.Params, rank int) (list []
 	return list
 }
 
-// The published figures: with groups of P as many whole microbatches in flight, where
-// Interleaved has 11.5 on 8 ranks; with groups of P/2 three quarters of that. At P = 8
-// whole ranks wait 7 and 9 forwards.
+// TestGroupedInterleaveFigures checks the published figures. With groups of P, there are P whole microbatches in
+// flight, whereas Interleaved has 11.5 on 8 ranks; with groups of P/2, there are three quarters of that. For P = 8, the
+// bubbles are 7 and 9 forwards of a rank.
 func TestGroupedInterleaveFigures(t *testing.T) {
 	for _, test := range []struct{ ranks, depth, group, stages, bubble int }{
 		{8, 2, 8, 16, 14},

@@ -2,8 +2,8 @@ package schedule_test
 
 import "github.com/weir-ml/weir/schedule"
 
-// inFlight returns by rank how many microbatches are in flight at most, counted stage
-// by stage: from the forward to the full backward or the weight gradient.
+// inFlight returns, by rank, the maximum number of microbatches in flight, counting each stage separately. A microbatch
+// is in flight from the forward to the full backward or the weight gradient.
 func inFlight(p *schedule.Plan) []int {
 	peaks := make([]int, len(p.Programs))
 	for rank := range peaks {

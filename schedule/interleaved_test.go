@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// signed returns the actions of a rank as Megatron's order list: the place of the
-// stage on the rank from 1, negative for a backward.
+// signed returns the actions of a rank as Megatron's order list: the number of the stage on the rank, from 1, and
+// negative for a backward.
 func signed(p *schedule.Plan, rank int) (order []int) {
 	for a := range p.All(rank) {
 		chunk := a.Stage()/p.Placement.Ranks + 1
@@ -23,8 +23,8 @@ func signed(p *schedule.Plan, rank int) (order []int) {
 	return order
 }
 
-// TestMegatronsTable is the example in Megatron's documentation: two ranks of two
-// stages, five microbatches in groups of three.
+// TestMegatronsTable checks the example in Megatron's documentation: two ranks of two stages, five microbatches in
+// groups of three.
 func TestMegatronsTable(t *testing.T) {
 	plan, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 5, Group: 3})
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func TestMegatronsTable(t *testing.T) {
 		"x 1 +0: 1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1F3 1B0 1F4 1B1 3F3 1B2 3F4 3B3 3B4 1B3 1B4", segmented(t, plan))
 }
 
-// The forwards alone are one segment, groups after groups.
+// A forward-only plan repeats group by group.
 func TestInterleavedForwardOnly(t *testing.T) {
 	plan, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 1_000_000, Mode: schedule.ForwardOnly})
 	require.NoError(t, err)
@@ -134,8 +134,8 @@ func interleaved(p schedule.Params, rank int) (list []schedule.Action) {
 	return list
 }
 
-// The published figures of the rule, if groups divide the microbatches: the number in
-// flight, stage by stage, and a bubble of (P-1)(F+B)/V.
+// TestInterleavedFigures checks the published figures of the rule, if groups divide the microbatches: the number in
+// flight, counting each stage separately, and a bubble of (P-1)(F+B)/V.
 func TestInterleavedFigures(t *testing.T) {
 	for ranks := 1; ranks <= 8; ranks++ {
 		for depth := 1; depth <= 4; depth++ {
@@ -154,7 +154,7 @@ func TestInterleavedFigures(t *testing.T) {
 			}
 		}
 	}
-	// As others have measured it: 23, 21, ..., 9.
+	// Others have measured the same numbers.
 	plan, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(8, 16), Microbatches: 64})
 	require.NoError(t, err)
 	require.Equal(t, []int{23, 21, 19, 17, 15, 13, 11, 9}, inFlight(plan))

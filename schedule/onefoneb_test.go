@@ -17,14 +17,14 @@ func TestOneFOneB(t *testing.T) {
 		"rank 1:\nx 1 +0: 1F0\nx 999999 +1: 1F1 1B0\nx 1 +0: 1B999999\n"+
 		"rank 2:\nx 1000000 +1: 2F0 2B0", segmented(t, plan))
 
-	// The second stage is frozen behind one that trains, and two stages are on a rank.
+	// The second stage is frozen after one that trains, and the first rank has two stages.
 	plan, err = schedule.OneFOneB(schedule.Params{
 		Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1}}, Microbatches: 4, Frozen: []bool{false, true, false},
 	})
 	require.NoError(t, err)
 	require.Equal(t, "rank 0:\nx 1 +0: 0F0 1F0\nx 3 +1: 0F1 1F1 1I0 0B0\nx 1 +0: 1I3 0B3\nrank 1:\nx 4 +1: 2F0 2B0", segmented(t, plan))
 
-	// What is left without a backward is one segment.
+	// A rank without a backward has one segment.
 	plan, err = schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 9, Frozen: []bool{true, false}})
 	require.NoError(t, err)
 	require.Equal(t, "rank 0:\nx 9 +1: 0F0\nrank 1:\nx 9 +1: 1F0 1B0", segmented(t, plan))

@@ -52,7 +52,7 @@ func TestRulesValidate(t *testing.T) {
 	require.ErrorContains(t, err, "breadth-first has no groups: make Group 0, not 2")
 }
 
-// Every rule says which of Group, Cap and Slices it has no use for.
+// Every rule rejects those of Group, Cap and Slices that it does not support.
 func TestRulesRefuseWhatTheyDoNotUse(t *testing.T) {
 	uses := map[string]string{
 		"interleaved": "group", "zb1p": "group", "grouped-interleave": "group", "depth-first": "cap", "zb-h2": "cap", "seq1f1b": "slices",

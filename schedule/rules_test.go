@@ -116,7 +116,7 @@ func all(kind schedule.Kind, stage, lo, hi int) (list []schedule.Action) {
 	return list
 }
 
-// segmented returns the programs as the text form has them, without empty lines.
+// segmented returns the programs in the text form, without empty lines.
 func segmented(t require.TestingT, p *schedule.Plan) string {
 	_, programs, _ := strings.Cut(plantest.Text(t, p), "\n\n")
 	return strings.ReplaceAll(strings.TrimSuffix(programs, "\n"), "\n\n", "\n")
@@ -226,7 +226,7 @@ func TestStageInfoMustFit(t *testing.T) {
 	plantest.RequireCodes(t, err, check.Malformed)
 }
 
-// The pass reads a plan and makes another one.
+// Lifetimes does not modify the given plan.
 func TestLifetimesLeaveThePlanAlone(t *testing.T) {
 	plan, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: 9, Group: 4})
 	require.NoError(t, err)

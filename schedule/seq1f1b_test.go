@@ -20,7 +20,7 @@ func TestSeq1F1B(t *testing.T) {
 		"rank 1:\n"+
 		"x 2 +1: 1F0\nx 99999 +3: 1F2 1B2 1F3 1B1 1F4 1B0\nx 1 +0: 1F299999 1B299999 1F300000 1B299998 1B299997 1B300000", segmented(t, plan))
 
-	// Of one slice it is 1F1B.
+	// With one slice per sequence, it is 1F1B.
 	p := schedule.Params{Placement: schedule.Looped(3, 3), Microbatches: 9}
 	plan, err = schedule.Seq1F1B(p)
 	require.NoError(t, err)

@@ -74,7 +74,7 @@ func TestNames(t *testing.T) {
 	require.Empty(t, schedule.Drop(0).String())
 }
 
-// TestTextIsExact demands that text and plan are reverses of each other.
+// TestTextIsExact demands that a plan's text is read as the same plan and written as the same text.
 func TestTextIsExact(t *testing.T) {
 	draws := []func(*rapid.T) (*schedule.Plan, []bool){plantest.DrawPipelined, plantest.DrawChunks, plantest.DrawList}
 	rapid.Check(t, func(t *rapid.T) {
@@ -221,7 +221,7 @@ func TestTextErrors(t *testing.T) {
 	require.ErrorContains(t, err, `line 15:1: found "more", expected a segment`)
 }
 
-// Every action is told with its place in the text, and so is a fault.
+// ParseTextAt calls its function with the offset of every action, and a fault has its line and column.
 func TestTextPlaces(t *testing.T) {
 	const written = "weir plan 1 name \"n\" mode training ranks 2 stages 2 microbatches 3 placement 0 1 frozen none\n" +
 		"rank 0:\nx 3 +1: (\nx 1 +0: 0F0~r\n  # a comment 0F1\n 0B0 )\nrank 1:\nx 1 +0: 1F0& 1B0\n"
@@ -285,8 +285,7 @@ func TestTextStreams(t *testing.T) {
 	}
 }
 
-// FuzzParseText demands that whatever is read is written and read again as the
-// same, and that Check ends.
+// FuzzParseText demands that every plan that is read is written and read again as the same plan, and that Check ends.
 func FuzzParseText(f *testing.F) {
 	paths, err := filepath.Glob("testdata/*.txt")
 	require.NoError(f, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Patterns of the V: the starts of the first F0, F1, I1 and I0 of a rank, as in zbv_greedy.py
-// of sail-sg/zero-bubble, and the maximum number of microbatches in flight.
+// halfPattern and minPattern return the starts of the first F0, F1, I1 and I0 of a rank of the V, as in zbv_greedy.py
+// of sail-sg/zero-bubble, and the maximum number of microbatches in flight, counted by stage.
 func halfPattern(ranks, rank int) (starts [4]int, inFlight int) {
 	d := 0
 	if ranks%2 == 0 {
@@ -38,9 +38,8 @@ func steps(ranks, rank int) [6]schedule.Action {
 	}
 }
 
-// slots writes the pattern of a rank out, slot by slot: the four steps of every
-// microbatch, and each W in the first free slot behind its I. A slot without a step
-// holds None. It fails where two steps are in one slot.
+// slots returns the pattern of a rank, slot by slot: the four steps of every microbatch, and each W in the first free
+// slot after its I. A slot without a step holds None. It fails if two steps are in one slot.
 func slots(t require.TestingT, ranks, rank, microbatches int, starts [4]int) []schedule.Action {
 	steps := steps(ranks, rank)
 	list := make([]schedule.Action, starts[3]+6*microbatches+12)
@@ -96,12 +95,13 @@ func TestPatternsWork(t *testing.T) {
 	}
 }
 
-// follow lets the ranks of a V follow a pattern: slot by slot, each runs the first of
-// its actions that is ready and that it has room for.
+// follow returns the actions of the ranks of a V that follow a pattern: in every slot, each rank runs the first of its
+// actions that is ready and for which it has room. After the last forward of its first stage, a rank runs a W only if
+// nothing else can run.
 func follow(t require.TestingT, p schedule.Params, pattern func(ranks, rank int) ([4]int, int)) [][]schedule.Action {
 	ranks := p.Placement.Ranks
 	rest, run := make([][]schedule.Action, ranks), make([][]schedule.Action, ranks)
-	forwards := make([]int, ranks) // of the first stage that are left
+	forwards := make([]int, ranks) // that the rank's first stage has left
 	for rank := range rest {
 		starts, _ := pattern(ranks, rank)
 		rest[rank] = slices.DeleteFunc(slots(t, ranks, rank, p.Microbatches, starts), func(a schedule.Action) bool {
@@ -169,7 +169,7 @@ func requireFollows(t *testing.T, rule schedule.Rule, pattern func(ranks, rank i
 		naive := follow(t, p, pattern)
 		requireRule(t, rule, p, func(rank int) []schedule.Action { return naive[rank] })
 	})
-	// Long enough for the leap.
+	// Enough microbatches for the rule to skip repeats.
 	for _, ranks := range []int{1, 2, 3, 4, 5, 6, 7, 8} {
 		p := schedule.Params{Placement: schedule.Wave(ranks, 2*ranks), Microbatches: 5*ranks + 20}
 		naive := follow(t, p, pattern)
@@ -209,9 +209,9 @@ func TestVMin(t *testing.T) {
 	}, spelled(plan))
 }
 
-// The published figures, in stages: of microbatches in flight on the worst rank, and
-// of the bubble where F, I and W take equally long. At P = 4, 8 and 16 whole ranks
-// wait 2.5, 8.5 and 20.5 forwards under v-half, 5.5, 13.5 and 29.5 under v-min.
+// The published figures, in stages: the microbatches in flight on the worst rank, and the bubble if F, I and W take
+// equally long. At P = 4, 8 and 16 whole ranks wait 2.5, 8.5 and 20.5 forwards under v-half, 5.5, 13.5 and 29.5 under
+// v-min.
 func TestVFigures(t *testing.T) {
 	halfBubble := func(ranks int) int {
 		if ranks%2 == 0 {
@@ -246,8 +246,7 @@ func TestVFigures(t *testing.T) {
 	}
 }
 
-// One microbatch waits for nobody but itself: two ways through the ranks, forward and
-// back, and a W.
+// The makespan of one microbatch is that of its own actions: both stages of every rank, forward and back, and a W.
 func TestVOfOneMicrobatch(t *testing.T) {
 	for _, rule := range []schedule.Rule{schedule.VHalf, schedule.VMin} {
 		for ranks := 1; ranks <= 16; ranks++ {

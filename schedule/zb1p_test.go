@@ -13,8 +13,7 @@ import (
 )
 
 // The orders that PyTorch's tests expect, test/distributed/pipelining/artifacts/
-// zb1p_2rank_2stagep_compute.csv, with I where that file has the B of its time, and
-// without the cells that are empty.
+// zb1p_2rank_2stagep_compute.csv, with I instead of that file's B, and without empty cells.
 var pyTorchZB1P = []string{
 	"0F0 0F1 2F0 2F1 2I0 2W0 0F2 2I1 2W1 0F3 0I0 0W0 2F2 0I1 0W1 2F3 2I2 2W2 0F4 2I3 2W3 0F5 0I2 0W2 2F4 0I3 0W3 2F5 " +
 		"2I4 2W4 0F6 2I5 2W5 0F7 0I4 0W4 2F6 0I5 0W5 2F7 2I6 2W6 2I7 2W7 0I6 0W6 0I7 0W7",
@@ -28,8 +27,7 @@ func TestZB1PIsPyTorchs(t *testing.T) {
 	require.Equal(t, pyTorchZB1P, spelled(plan))
 }
 
-// spelled returns the actions of each rank as PyTorch writes them, a pair that
-// overlaps in brackets.
+// spelled returns the actions of each rank as PyTorch writes them, with overlapping pairs in brackets.
 func spelled(p *schedule.Plan) (ranks []string) {
 	for _, list := range plantest.Lists(p) {
 		var b strings.Builder
@@ -103,7 +101,7 @@ func zb1p(p schedule.Params, rank int) (list []schedule.Action) {
 		}
 		next[step]++
 	}
-	var chunks []int // of each forward
+	var chunks []int // of the forwards
 	for first := 0; first < padded; first += group {
 		for chunk := range depth {
 			chunks = append(chunks, slices.Repeat([]int{chunk}, min(group, padded-first))...)

@@ -36,9 +36,8 @@ func TestZBH1IsItsRule(t *testing.T) {
 	})
 }
 
-// zeroBubble writes the actions of a rank in slots of a forward, an I and a W, any of which
-// may be missing. warmup forwards run before the first slot, and the first putOff slots have
-// no W.
+// zeroBubble returns the actions of a rank in slots of a forward, an I and a W, any of which may be missing. warmup
+// forwards run before the first slot, and the first putOff slots have no W.
 func zeroBubble(p schedule.Params, rank, warmup, putOff int) (list []schedule.Action) {
 	on := p.Placement.On(rank)
 	back := slices.Clone(on)
@@ -61,10 +60,10 @@ func zeroBubble(p schedule.Params, rank, warmup, putOff int) (list []schedule.Ac
 	return list
 }
 
-// profiles are costs of F, I and W: all the same, and two that were measured.
+// profiles are costs of F, I and W: equal ones, and two measured profiles.
 var profiles = [][3]int{{1, 1, 1}, {18_522, 18_086, 9_337}, {29_718, 29_444, 19_927}}
 
-// costs returns the cost of actions of a profile.
+// costs returns the function that gives the cost of an action in a profile.
 func costs(profile [3]int) func(schedule.Action) int {
 	return func(a schedule.Action) int {
 		switch a.Kind() {

@@ -57,8 +57,8 @@ func TestZBH2AtPIsZBH1(t *testing.T) {
 }
 
 // The published figures: every rank has at most the cap in flight, and with a cap of
-// 2P-1 no rank waits between its first and its last action. Each decrement of the cap
-// costs a rank the time of one forward.
+// 2P-1 no rank waits between its first and its last action. Each decrement of the cap below 2P-1 costs a rank the time
+// of one forward.
 func TestZBH2Figures(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 4, 5, 8, 16} {
 		for most := 1; most <= 2*ranks+2; most++ {

@@ -19,9 +19,9 @@ func same(n int64) check.Sizes {
 	return check.Sizes{Of: func(schedule.Action) int64 { return n }}
 }
 
-// TestBytesOfTwoStages has the exchange of meta-pytorch/torchrec#4472: two ranks send to each other before
-// they receive. The study measured it with NCCL on two GPUs, whose connection held 64 MiB: it
-// passes with 20, 32 and 64 MiB and hangs with 65 MiB.
+// TestBytesOfTwoStages proves the exchange of meta-pytorch/torchrec#4472: two ranks send to each other before they
+// receive. The study measured it with NCCL on two GPUs, whose connection held 64 MiB: the exchange passes with messages
+// of 20, 32 and 64 MiB, and hangs with 65 MiB.
 func TestBytesOfTwoStages(t *testing.T) {
 	const connection = 64 << 20
 	p := plantest.FromText(t, "0 1", 2, firstSends, secondSends)
@@ -59,8 +59,8 @@ func TestBytesOfTwoStages(t *testing.T) {
 }
 
 // TestBytesOnChannels compares the verdict on random plans and sizes with their execution by a goroutine for
-// each rank. A link is a channel that holds as many bytes as its capacity, and a message is so many
-// sends on it.
+// each rank. A link is a channel that holds as many bytes as its capacity, and a message of n bytes is n sends on the
+// channel.
 func TestBytesOnChannels(t *testing.T) {
 	rng := rand.New(rand.NewPCG(plantest.Seed(), 3))
 	verdicts := map[bool]int{}
@@ -134,7 +134,7 @@ func finishes(t *testing.T, p *schedule.Plan, size func(send schedule.Action) in
 			}
 			return links[l]
 		}
-		send := func(a schedule.Action) schedule.Action { // of a receive or a wait
+		send := func(a schedule.Action) schedule.Action { // returns the send of a receive or a wait
 			switch a.Kind() {
 			case schedule.RecvF:
 				return schedule.NewAction(schedule.SendF, a.Stage()-1, a.Microbatch())
@@ -201,7 +201,7 @@ func finishes(t *testing.T, p *schedule.Plan, size func(send schedule.Action) in
 }
 
 // TestBytesOfRepeats requires that the proof over all repeats of a plan in segments, with sizes that differ by
-// stage, agrees with that of its list, and that its cost does not grow with the microbatches.
+// stage, agrees with the proof of its list, and that its cost does not grow with the number of microbatches.
 func TestBytesOfRepeats(t *testing.T) {
 	rng := rand.New(rand.NewPCG(plantest.Seed(), 4))
 	deadlocks := 0

@@ -256,8 +256,8 @@ func TestForwardOnlyOfFrozenFacts(t *testing.T) {
 	require.NoError(t, check.Plan(p))
 }
 
-// A joined pair depends on each other in the same way in every repeat, however far apart its
-// microbatches are.
+// The actions of a joined pair depend on each other in the same way in every repeat, even if their microbatches are far
+// apart.
 func TestJoinsInRepeats(t *testing.T) {
 	p := plantest.FromText(t, "0", 6, "")
 	f, b := schedule.F, schedule.B

@@ -30,7 +30,7 @@ func TestCheckOfCoprimeBodies(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20))
 }
 
-// Nor must a check of nested loops, one line of which expands to thousands of actions.
+// A check of nested loops must not need gigabytes either, although one line of a loop expands to thousands of actions.
 func TestCheckOfNestedBodies(t *testing.T) {
 	plan := &schedule.Plan{Name: "nested", Mode: schedule.ForwardOnly, Placement: schedule.Looped(2, 2), Microbatches: 2896 * 2887}
 	for rank, n := range []int{2896, 2887} {
@@ -66,7 +66,7 @@ func TestCheckOfNestedBodies(t *testing.T) {
 	}
 }
 
-// Nor must a check of every other microbatch, each of which is a run of its own.
+// A check of every other microbatch must not need gigabytes either, although each is a separate run.
 func TestCheckOfScattered(t *testing.T) {
 	plan := &schedule.Plan{Name: "scattered", Mode: schedule.ForwardOnly, Placement: schedule.Looped(1, 1), Microbatches: schedule.MaxMicrobatches, Programs: [][]schedule.Segment{
 		{{Body: []schedule.Action{schedule.NewAction(schedule.F, 0, 0)}, Repeat: schedule.MaxMicrobatches / 2, Stride: 2}},
@@ -98,7 +98,7 @@ func TestCheckOfManyWaiting(t *testing.T) {
 	require.ErrorContains(t, check.Plan(plan), "rank 0 is at action 0, 2F0, and waits for 1F0 of rank 1; rank 1 is at action 0")
 }
 
-// Nor must the simulation of a rank that runs far ahead of another one in nested loops.
+// The simulation of a rank that runs far ahead of another one in nested loops must not need gigabytes either.
 func TestSimulateOfNestedBodies(t *testing.T) {
 	const m = 1 << 24
 	plan := &schedule.Plan{Name: "ahead", Mode: schedule.ForwardOnly, Placement: schedule.Looped(2, 2), Microbatches: 16 * m}

@@ -132,7 +132,7 @@ func TestShardsInRepeats(t *testing.T) {
 	require.ErrorContains(t, err, "Rank 0, action 1: 0REDUCE_GRAD reduces gradients that have not changed")
 }
 
-// TestReplicas: plans of replicas reduce the gradients of a rank in one order, each once.
+// TestReplicas: plans of replicas reduce the gradients of a rank in the same order, each once.
 func TestReplicas(t *testing.T) {
 	plan := func(list string) *schedule.Plan { return plantest.FromText(t, "0 0", 2, list) }
 	down := plan("0F0 0F1 1F0 1B0 1F1 1B1 1REDUCE_GRAD 0B0 0B1 0REDUCE_GRAD")

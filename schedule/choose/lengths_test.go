@@ -11,7 +11,7 @@ import (
 )
 
 // The candidates for microbatches of different lengths are simulated with these lengths, and nothing is
-// searched. If the lengths are equal, the choice is that for costs without lengths.
+// searched. If the lengths are equal, the choice is the same as for costs without lengths.
 func TestLengths(t *testing.T) {
 	costs := &simulate.Costs{Latency: 5, Stages: []simulate.StageCosts{{
 		F: 7, Saved: 1, PerToken: simulate.Rates{F: 2, I: 2, W: 1.5, Output: 4, Saved: 8}, PerSquare: simulate.Rates{F: 0.25, I: 0.5},

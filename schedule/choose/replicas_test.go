@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// Choose tries several numbers of gathered stages, also different numbers on different ranks. More
-// memory allows more of them.
+// Choose tries several numbers of gathered stages, including different numbers on different ranks. More memory allows
+// more of them.
 func TestGathered(t *testing.T) {
 	const gib = 1 << 30
 	request := choose.Request{Ranks: 4, Stages: 16, Microbatches: 16, Capacity: 1, Costs: &simulate.Costs{

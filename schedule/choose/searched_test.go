@@ -186,7 +186,7 @@ func TestSearchedReaches(t *testing.T) {
 	}
 }
 
-// The search is not behind the heuristic of zero bubble's authors for a wave, which needs 77 and 61 here.
+// The search is at least as good as the heuristic of zero bubble's authors for a wave, which needs 77 and 61 here.
 // tests/zerobubble compares the two in random settings.
 func TestSearchedReachesTheRounds(t *testing.T) {
 	for _, c := range []struct {

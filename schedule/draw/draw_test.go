@@ -73,8 +73,8 @@ func trace(t *testing.T, s *draw.Step) string {
 	return b.String()
 }
 
-// TestGoldens holds the bytes of two small pictures and of their traces. Look at the output
-// of -update before you keep it.
+// TestGoldens compares two small pictures and their traces with stored bytes. Look at the output of -update before you
+// keep it.
 func TestGoldens(t *testing.T) {
 	for name, made := range map[string]struct {
 		rule  schedule.Rule
@@ -456,7 +456,7 @@ func TestFront(t *testing.T) {
 	require.ErrorIs(t, own.SVG(io.Discard), draw.ErrStep)
 }
 
-// TestCompare draws the ranks of two steps above each other, both from their start on.
+// TestCompare draws the ranks of two steps above each other, aligned at their starts.
 func TestCompare(t *testing.T) {
 	all := steps(t)
 	first := all["1f1b"]

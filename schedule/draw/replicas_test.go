@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// TestExchangesHaveARow draws gathers and reductions of replicas, also those before the first
-// computation and after the last one.
+// TestExchangesHaveARow draws gathers and reductions of replicas, including those before the first computation and
+// after the last one.
 func TestExchangesHaveARow(t *testing.T) {
 	plan, err := schedule.GPipe(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 2})
 	require.NoError(t, err)

@@ -63,7 +63,7 @@ func TestDerived(t *testing.T) {
 	require.Zero(t, read(t, copies, format.Options{Microbatches: 6}).Plan.Placement.Copies)
 }
 
-// TestNoTransfers: a file with communication has transfers if neighbours are on two ranks.
+// TestNoTransfers: a file with communication must have transfers if neighbouring stages are on different ranks.
 func TestNoTransfers(t *testing.T) {
 	for text, want := range map[string]string{
 		"0F0,0B0\n1F0,1B0\n":                 "found no SEND and no RECV, expected some, as stages 0 and 1 are on ranks 0 and 1: this is a compute-only plan: read it as compute, and lower.Transfers adds them",
@@ -78,15 +78,14 @@ func TestNoTransfers(t *testing.T) {
 	}
 	for _, text := range []string{
 		"0F0,1F0,1B0,0B0\n",           // one rank
-		"0F0,0B0,1RECV_F0\n1F0,1B0\n", // too few of them: check.Plan says which are missing
+		"0F0,0B0,1RECV_F0\n1F0,1B0\n", // too few transfers: check.Plan reports those that are missing
 	} {
 		read(t, text, format.Options{Format: format.Comms})
 	}
 	read(t, "0F0\n1F1", format.Options{Format: format.Comms}) // two copies of one stage
 }
 
-// TestOutlier: the file has the location of an action that alone determines the size of the
-// plan.
+// TestOutlier: Outlier returns the location of an action that alone determines the size of the plan.
 func TestOutlier(t *testing.T) {
 	for text, want := range map[string]string{
 		"0F0,0F1,0F2,0B0,0B1,0B2":            "",
@@ -122,9 +121,9 @@ rank 1: x 1 +0: 1RECV_F0 1F0 1B0 1SEND_B0 1WAIT_B0`
 	require.Equal(t, "0UNSHARD,0QUANTIZE,0F0,0SEND_F0,0RECV_B0,0B0,0RESHARD,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0\n", written(t, p, format.Comms26))
 }
 
-// TestWaitsOfPyTorch: from 2.15 on PyTorch refuses a send or a reduction without a wait. Write adds the
-// waits that a plan lacks where older versions waited, at the end, and one for a reduction before the
-// next one, as a rank may have one at a time.
+// TestWaitsOfPyTorch: from 2.15 on PyTorch refuses a send or a reduction without a wait. Write adds the waits that a
+// plan lacks: at the end, where older versions waited, and for a reduction before the next reduction, because a rank
+// may have only one at a time.
 func TestWaitsOfPyTorch(t *testing.T) {
 	const older = "0F0,0SEND_F0,0RECV_B0,2RECV_F0,2F0,2B0,2SEND_B0,2REDUCE_GRAD,0B0,0REDUCE_GRAD\n1RECV_F0,1F0,1SEND_F0,1RECV_B0,1B0,1SEND_B0,1REDUCE_GRAD\n"
 	const now = "0F0,0SEND_F0,0RECV_B0,2RECV_F0,2F0,2B0,2SEND_B0,2REDUCE_GRAD,0B0,2WAIT_REDUCE_GRAD,0REDUCE_GRAD,0WAIT_SEND_F0,2WAIT_SEND_B0,0WAIT_REDUCE_GRAD\n" +

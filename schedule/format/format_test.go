@@ -165,9 +165,8 @@ func TestTransfersComeBack(t *testing.T) {
 	})
 }
 
-// TestCommsKeepOneQueue: PyTorch matches the messages between two ranks by their order
-// alone, outputs with gradients. A plan that needs a queue for each would silently train
-// with the wrong tensors.
+// TestCommsKeepOneQueue: PyTorch matches the messages between two ranks only by their order, outputs and gradients
+// together. A plan that needs a queue for each would silently train with the wrong tensors.
 func TestCommsKeepOneQueue(t *testing.T) {
 	p, err := schedule.ZB1P(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 8})
 	require.NoError(t, err)

@@ -13,8 +13,9 @@ import (
 	"github.com/weir-ml/weir/schedule/format"
 )
 
-// What PyTorch 2.9.1 prints (_format_pipeline_order) and dumps (_dump_csv) of ScheduleDualPipeV with 4
-// microbatches on two ranks, and what its runtime dumps of ScheduleInterleaved1F1B with transfers.
+// The output of PyTorch 2.9.1: the table that it prints (_format_pipeline_order) and the file that it dumps (_dump_csv)
+// for ScheduleDualPipeV with 4 microbatches on two ranks, and the file that its runtime dumps for
+// ScheduleInterleaved1F1B with transfers.
 const (
 	printed = `         Rank 0               Rank 1              
 Step 00: 0F0                  1F0                 

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// TestPaddingIsNoGap lays out buffers that are not whole cache lines. If their padding alone
-// exceeds the room, they are adjacent.
+// TestPaddingIsNoGap lays out buffers that are not whole cache lines. If padding would make the layout too high, the
+// buffers are adjacent.
 func TestPaddingIsNoGap(t *testing.T) {
 	plan := planned(t, "1f1b", 2, 64, schedule.Training)
 	made := laid(t, plan, model(2, 1, 50, 33), layout.Config{Search: placement.Options{Nodes: 20_000}})

@@ -12,8 +12,8 @@ import (
 )
 
 // TestAlternatives lists alternatives with fewer microbatches in flight and smaller
-// microbatches, none smaller than a quarter, and weighs them without a layout: their bounds
-// are those of their layouts.
+// microbatches, none smaller than a quarter, and weighs them without a layout: their bounds are equal to those of their
+// layouts.
 func TestAlternatives(t *testing.T) {
 	placement := schedule.Looped(4, 4)
 	params := schedule.Params{Placement: placement, Microbatches: 20}

@@ -187,8 +187,7 @@ func TestReservedIsPeak(t *testing.T) {
 	}
 }
 
-// TestOffsetsComeBack compares layouts whose cycles were found in them with the whole
-// program.
+// TestOffsetsComeBack compares layouts that have cycles of several lengths with the whole program.
 func TestOffsetsComeBack(t *testing.T) {
 	cycles := map[int]bool{}
 	for _, name := range []string{"1f1b", "zb-h1"} {
@@ -309,7 +308,7 @@ func TestTooMuchAtOnce(t *testing.T) {
 	require.ErrorContains(t, err, "1f1b")
 }
 
-// TestFarTooMuchAtOnce expects the error before a million allocations are played.
+// TestFarTooMuchAtOnce expects the error before a million allocations are traced.
 func TestFarTooMuchAtOnce(t *testing.T) {
 	plan := planned(t, "gpipe", 4, schedule.MaxMicrobatches, schedule.Training)
 	var before, after runtime.MemStats
@@ -379,7 +378,7 @@ func TestConfig(t *testing.T) {
 	require.ErrorContains(t, err, "lower.Lifetimes")
 }
 
-// TestNamesOfEntryParts: each part of an entry has its name, whatever other ranks want.
+// TestNamesOfEntryParts: each part of an entry has its name, regardless of the parts that other ranks want.
 func TestNamesOfEntryParts(t *testing.T) {
 	made := laid(t, planned(t, "1f1b", 2, 1, schedule.Training), model(2, 1, 16, 3), layout.Config{Search: quick})
 	var names []string

@@ -12,7 +12,7 @@ import (
 )
 
 // The model of the tests: an embedding, blocks and a head, cut into stages. A block
-// allocates the buffers of a transformer block; n is the bytes of its hidden states.
+// allocates the buffers of a transformer block; n is the number of bytes of its hidden states.
 
 // writer writes the profile of one stage.
 type writer struct {

@@ -54,9 +54,8 @@ func farPeak(plan *schedule.Plan, rank int) (peak int64) {
 	return peak
 }
 
-// TestOffload lays out both memories of every schedule at several shares. The near one is compared
-// with the whole program, and never needs more than without offloading. The far one has the peak
-// of its own definition.
+// TestOffload lays out both memories of every schedule at several shares. The near layout is compared with the whole
+// program, and never needs more than without offloading. The far layout has the peak that farPeak computes.
 func TestOffload(t *testing.T) {
 	moved := 0
 	for _, s := range schedule.Schedules() {
@@ -137,7 +136,7 @@ func TestAway(t *testing.T) {
 		require.Equal(t, []uint64{want, want, want}, away(share, plain, plain, plain), "share %v", share)
 	}
 	require.Equal(t, []uint64{0b11, 0b11, 0b11}, away(1,
-		stage(own(2), keepsOutput, own(0), own(1), own(2), own(3)), // the output and a table are others' too
+		stage(own(2), keepsOutput, own(0), own(1), own(2), own(3)), // others also hold the output and a table
 		stage(own(2), keepsOutput, own(0), own(1), own(2)),
 		stage(own(2), keepsOutput, own(0), own(1), own(2))))
 	takesInput := append(slices.Clone(output), retainInput)
@@ -146,7 +145,7 @@ func TestAway(t *testing.T) {
 		stage(own(2), takesInput, own(0), own(1), in(0))), "an input that was received, or handed over")
 	require.Equal(t, []uint64{0b11, 0b11, 0b11}, away(1,
 		stage(own(2), keepsOutput, own(0), own(1), own(2)),
-		stage(in(0), append(slices.Clone(takesInput), retainInput), own(0), own(1), in(0)), // hands it on
+		stage(in(0), append(slices.Clone(takesInput), retainInput), own(0), own(1), in(0)), // the stage hands its input on
 		stage(own(2), append(slices.Clone(takesInput), retainInput), own(0), own(1), in(0), in(0))), "held twice")
 }
 

@@ -30,7 +30,7 @@ func copied(t *testing.T, p schedule.Params) (*schedule.Plan, *layout.Profile) {
 }
 
 // TestCopiesAreLaidOut: copies live while an action reads them. Those for the forward end
-// before those for the backward, and an evaluation has no others.
+// before those for the backward, and an evaluation has only copies for the forward.
 func TestCopiesAreLaidOut(t *testing.T) {
 	for _, m := range []int{1, 8, 1_000_000} {
 		plan, profile := copied(t, schedule.Params{Microbatches: m})

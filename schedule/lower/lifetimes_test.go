@@ -66,7 +66,7 @@ func TestLifetimesOfChunks(t *testing.T) {
 // everyStage returns a slice that is true for every stage of the plan.
 func everyStage(p *schedule.Plan) []bool { return slices.Repeat([]bool{true}, p.Placement.Stages()) }
 
-// Plans with transfers, several copies of a model, slices, and sharded weights.
+// TestLifetimesOfLowered draws plans with transfers, several copies of a model, slices, and sharded weights.
 func TestLifetimesOfLowered(t *testing.T) {
 	testkit.Slow(t)
 	for _, s := range schedule.Schedules() {

@@ -14,8 +14,8 @@ import (
 )
 
 // TestRuleFromPlanOfOtherNumbers requests other numbers of microbatches from the plan of every schedule.
-// Fixed rejects the number or returns a valid plan. If the steady state of a schedule is one loop,
-// the plan equals the plan of its rule.
+// RuleFromPlan rejects the number or returns a valid plan. If the steady state of a schedule is one loop, the plan
+// equals the plan of its rule.
 func TestRuleFromPlanOfOtherNumbers(t *testing.T) {
 	const m = 64
 	served := map[string]int{}

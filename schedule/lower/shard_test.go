@@ -35,7 +35,7 @@ func gathered(t require.TestingT, list []schedule.Action) (sets [][]int) {
 	return sets
 }
 
-// coming returns up to active stages of the next computations of a list, beginning at index i.
+// coming returns the stages of the next computations of a list, beginning at index i, but at most active stages.
 func coming(list []schedule.Action, i, active int) (stages []int) {
 	for _, a := range list[i:] {
 		if !slices.Contains(stages, a.Stage()) && len(stages) < active {
@@ -176,8 +176,8 @@ func TestCommsOfSharded(t *testing.T) {
 	})
 }
 
-// TestReplicasReduceInOneOrder: replicas that share the microbatches of a batch unevenly reduce
-// gradients in one order under every schedule, at every level, if each copy of the model has one.
+// TestReplicasReduceInOneOrder: replicas that share the microbatches of a batch unevenly reduce gradients in the same
+// order under every schedule, at every level, if each copy of the model has a microbatch.
 func TestReplicasReduceInOneOrder(t *testing.T) {
 	microbatches := func(ranks int) []int { return []int{1, ranks, 2 * ranks, 23} }
 	everySchedule(t, []int{1, 2, 4}, []int{1, 2, 4}, microbatches, func(t *testing.T, p *schedule.Plan) {

@@ -296,8 +296,8 @@ func TestCommsOfVariants(t *testing.T) {
 }
 
 // The size of a lowered plan does not grow with the number of microbatches: it consists of a period
-// and the actions before and after the steady state. If ranks with unequal backwards run all
-// microbatches of a stage at once, they drift apart.
+// and the actions before and after the steady state. If ranks with unequal backwards run all microbatches of a stage in
+// a row, they drift apart.
 func TestCommsSize(t *testing.T) {
 	size := func(p *schedule.Plan, capacity int) (actions int) {
 		lowered, err := lower.Transfers(p, capacity)

@@ -59,15 +59,15 @@ func model(constant int64) *simulate.Costs {
 	}}}
 }
 
-// judge simulates packings by anybody, for 1F1B with links of one message.
+// judge simulates packings from any source, for 1F1B with links of one message.
 type judge struct {
 	ranks      int
 	costs      *simulate.Costs
 	evaluators map[int]*simulate.Evaluator
 }
 
-// makespan returns that of the slowest replica, and requires that the packs hold each sequence once and no
-// more tokens than the budget.
+// makespan returns the makespan of the slowest replica, and requires that the packs hold each sequence once and no more
+// tokens than the budget.
 func (j *judge) makespan(t *testing.T, sequences []int64, budget int64, replicas [][][]int) (slowest int64) {
 	var all []int
 	for _, packs := range replicas {

@@ -101,8 +101,8 @@ func requirePacking(t require.TestingT, cfg *pack.Config, sequences []int64, p *
 	require.Len(t, slices.Compact(numbers), len(packs))
 }
 
-// Every packing of random batches, schedules and limits keeps the promises, and a second packer, or the
-// same one later, finds the same.
+// For random batches, schedules and limits, every packing keeps the invariants of the package, and a second packer, or
+// the same packer later, finds the same packing.
 func TestPromises(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
@@ -145,8 +145,8 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// A sequence that is too long for the memory of a rank is refused with its place, and one that is a token
-// shorter is not. The other batches fit.
+// A sequence that is too long for the memory of a rank is refused with its index, and one that is a token shorter is
+// not. The other batches fit.
 func TestTooLongForTheMemory(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
@@ -269,7 +269,8 @@ func TestConfigFaults(t *testing.T) {
 	}
 }
 
-// A step of 512 rollouts on 4 replicas of 8 ranks, and the first step of a packer.
+// BenchmarkPack plans a step of 512 rollouts on 4 replicas of 8 ranks, with a packer that has planned it before and
+// with a new packer.
 func BenchmarkPack(b *testing.B) {
 	cfg := pack.Config{
 		Rule: schedule.OneFOneB, Params: schedule.Params{Placement: schedule.Looped(8, 8)}, Costs: model(0), Capacity: 1, Replicas: 4,

@@ -24,8 +24,8 @@ import (
 // flipBit flips a bit of a number.
 func flipBit(x *float32, bit int) { *x = math.Float32frombits(math.Float32bits(*x) ^ 1<<bit) }
 
-// TestAuditFindsFlips flips a bit of what a stage computes, in one of the computations of the microbatch that an
-// audited step repeats, and requires that the error names the rank, the stage and the microbatch.
+// TestAuditFindsFlips flips a bit of a stage's result, in one of the computations of the microbatch that an audited
+// step repeats, and requires that the error names the rank, the stage and the microbatch.
 func TestAuditFindsFlips(t *testing.T) {
 	testkit.Slow(t)
 	const stage, author = 2, 1 // the stage is on rank 1 of 2
@@ -116,7 +116,8 @@ func TestAuditFindsWeights(t *testing.T) {
 	}
 }
 
-// TestAuditChangesNoNumber trains with and without audits, with shards and without, evenly and not.
+// TestAuditChangesNoNumber trains with and without audits, with and without shards, and with even and uneven shares of
+// the batch.
 func TestAuditChangesNoNumber(t *testing.T) {
 	testkit.Slow(t)
 	for _, of := range []struct{ replicas, shard int }{{1, 0}, {2, 0}, {2, 2}, {3, 3}} {
@@ -132,8 +133,8 @@ func TestAuditChangesNoNumber(t *testing.T) {
 	}
 }
 
-// TestAuditInIdleTime shares three microbatches between two replicas: the second one, which has only one, repeats that
-// of the first one, and no rank has more actions than without an audit.
+// TestAuditInIdleTime shares three microbatches between two replicas: the second replica, which has only one of them,
+// repeats one of the first replica, and no rank has more actions than without an audit.
 func TestAuditInIdleTime(t *testing.T) {
 	actions := func(m, every int) (all []int64) {
 		r := &replicated{replicas: 2, ranks: 1, change: func(cfg *runner.Config[buffer]) { cfg.Audit = every }}
@@ -150,7 +151,7 @@ func TestAuditInIdleTime(t *testing.T) {
 	require.Equal(t, actions(4, 0), audited)
 }
 
-// rounding is a host that rounds in a way of its own.
+// rounding is a host with another name, which stands for another way of rounding.
 type rounding struct {
 	*kernels.Host
 	name string
@@ -158,7 +159,8 @@ type rounding struct {
 
 func (r rounding) Name() string { return r.name }
 
-// TestAuditOfOtherRounding: replicas with other roundings are not compared, but each with itself.
+// TestAuditOfOtherRounding: replicas that round differently are not compared with each other, but each is compared with
+// itself.
 func TestAuditOfOtherRounding(t *testing.T) {
 	for _, names := range [][2]string{{"a", "a"}, {"a", "b"}} {
 		r := &replicated{replicas: 2, ranks: 1}
@@ -186,7 +188,8 @@ func TestAuditOfOtherRounding(t *testing.T) {
 	}
 }
 
-// TestAuditWithoutComparison: of three microbatches, only the second replica repeats that of the first one.
+// TestAuditWithoutComparison: with three microbatches, only the second replica repeats a microbatch, and it is one of
+// the first replica's.
 func TestAuditWithoutComparison(t *testing.T) {
 	for _, of := range []struct {
 		name string
@@ -205,12 +208,12 @@ func TestAuditWithoutComparison(t *testing.T) {
 	}
 }
 
-// sealed is a space whose buffers cannot be encoded, as those of a host with HostConfig.Alone.
+// sealed is a space whose buffers cannot be encoded, like those of a host with HostConfig.Alone.
 type sealed struct{ *kernels.Host }
 
 func (sealed) Encode(io.Writer, buffer) error { return kernels.ErrNoLender }
 
-// TestAuditRefuses: what an audited step needs is checked as early as possible.
+// TestAuditRefuses: the requirements of an audited step are checked as early as possible.
 func TestAuditRefuses(t *testing.T) {
 	fails := func(text string, change func(cfg *runner.Config[buffer])) {
 		t.Helper()

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// A stage still owns a buffer that it may not save because of its class: its deferred calls
-// release the buffer at once.
+// A stage still owns a buffer that it may not save because of its class: its deferred calls release the buffer
+// immediately.
 func TestARefusedBufferIsTheStages(t *testing.T) {
 	dev, err := kernels.NewHost(kernels.HostConfig{})
 	require.NoError(t, err)

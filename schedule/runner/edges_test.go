@@ -232,8 +232,8 @@ func TestFrozenStagesRunTheirWholeBackward(t *testing.T) {
 	}
 }
 
-// TestThePeakOfOneBook has a first entry of 100 bytes: the step's peak is in its microbatch, and
-// each record has the peak of its own.
+// TestThePeakOfOneBook has a first entry of 100 bytes: the step's peak is in its microbatch, and each record has the
+// peak of its own microbatch.
 func TestThePeakOfOneBook(t *testing.T) {
 	cfg := config(chain())
 	cfg.Spaces[0] = memory.NewGCSpace(nil, func(h number) int64 {

@@ -466,7 +466,7 @@ func TestRanksRunOneStepAtATime(t *testing.T) {
 }
 
 // TestRanksThatBeginOtherStepsAreRefused starts two runners that differ, as in two processes:
-// both name both values, and no rank runs an action.
+// both errors name both values, and no rank runs an action.
 func TestRanksThatBeginOtherStepsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(cfg *runner.Config[number])
@@ -518,7 +518,7 @@ func TestTheModeIsCompared(t *testing.T) {
 }
 
 // TestProcessesEndTogether fails on one of two ranks that only their links join, as in two
-// processes: before its first action, and by a panic. The other one ends at once (L8).
+// processes: before its first action, and by a panic. The other rank ends immediately (L8).
 func TestProcessesEndTogether(t *testing.T) {
 	cause := errors.New("planted")
 	for name, fail := range map[string]func(cfg *runner.Config[number], row *times){

@@ -92,8 +92,7 @@ func TestEveryRankReturnsTheSameResult(t *testing.T) {
 	}
 }
 
-// The output of an evaluation has the number of its entry, also if two copies of the model
-// alternate.
+// The output of an evaluation has the number of its entry, even if two copies of the model alternate.
 func TestEvaluateOnSeveralRanks(t *testing.T) {
 	for _, r := range []*ranksOf{chained(3), {placement: schedule.Bidirectional(3), rule: schedule.DualPipe, capacity: 1, stall: time.Minute}} {
 		rows := rowsOf(r.placement)

@@ -24,7 +24,7 @@ func indexes(seen *[]int) runner.Source[number] {
 	})
 }
 
-// The entries of a step come in its order. The order of one step does not affect the next.
+// The entries of a step come in the order of that step. The order of one step does not affect the next.
 func TestInOrder(t *testing.T) {
 	r := newRunner(t, config(rowsOf(schedule.Looped(1, 2))))
 	order := []int{3, 0, 4, 1, 2}

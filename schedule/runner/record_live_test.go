@@ -200,7 +200,7 @@ func TestRecordReleasesAfterErrors(t *testing.T) {
 	}
 }
 
-// A view ends with its call, also in a dry run.
+// A view ends with its call, even in a dry run.
 func TestRecordEndsViews(t *testing.T) {
 	d, asked := newDuo(t), 0
 	var kept batchctx.Microbatch[buffer]

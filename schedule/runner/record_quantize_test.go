@@ -87,7 +87,7 @@ func TestRecordQuantize(t *testing.T) {
 	require.EqualValues(t, 4, d.dev.Live())
 }
 
-// Copies made by QUANTIZE end with a dry run, also if it fails.
+// Copies made by QUANTIZE end with a dry run, even if it fails.
 func TestRecordEndsCopies(t *testing.T) {
 	for name, fails := range map[string]func(d *deviced){
 		"not at all": func(*deviced) {},

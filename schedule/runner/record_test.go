@@ -415,7 +415,7 @@ type spoken struct {
 
 func (s *spoken) Profile(string) (layout.StageProfile, error) { return s.profile, nil }
 
-// The Profile of a stage that allocates elsewhere is used as it is.
+// The Profile of a stage that allocates elsewhere is used unchanged.
 func TestProfiled(t *testing.T) {
 	d := newDeviced(device(t, true))
 	cfg := d.config()
@@ -533,8 +533,8 @@ type lengths struct{ *deviced }
 func (lengths) Shape(microbatch int) int { return microbatch % 8 }
 
 // TestAPlanForShapesTakesMilliseconds plans the memory of microbatches of eight shapes. By default the
-// search places each buffer a few times, and the layout is within 1 % of the peak. For many microbatches it
-// is that of the envelope.
+// search places each buffer a few times, and the layout is within 1 % of the peak. For many microbatches, the layout is
+// that of the envelope.
 func TestAPlanForShapesTakesMilliseconds(t *testing.T) {
 	build := func(dev kernels.Device) *deviced {
 		d := newDeviced(dev)

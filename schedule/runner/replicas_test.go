@@ -261,7 +261,7 @@ func (r *replicated) build(t testing.TB) *runner.Runner[buffer] {
 	return run
 }
 
-// param adds a parameter to a stage: what the level leaves of it.
+// param adds a parameter to a stage, or the part that the level leaves to the replica.
 func (a *affine) param(t testing.TB, r *replicated, replica int, name string, n int) {
 	first, count := runner.ShardRange[buffer](a.dev.(runner.Sharded[buffer]), name, n, replica, r.replicas)
 	of := func(level int) (int, int) {
@@ -407,8 +407,8 @@ func TestCloseReleasesChunks(t *testing.T) {
 }
 
 // TestReplicasTrainOneModel trains one model with 1, 2 and 3 replicas on one and two ranks, at every
-// level. The weights of all levels are equal bit by bit, and those of all numbers of replicas nearly,
-// also if the replicas have different numbers of microbatches, and with tied parameters (L5, L9).
+// level. The weights of all levels are equal bit by bit, and those of all numbers of replicas nearly, even if the
+// replicas have different numbers of microbatches, and with tied parameters (L5, L9).
 func TestReplicasTrainOneModel(t *testing.T) {
 	testkit.Slow(t)
 	batches := []int{5, 4}
@@ -479,7 +479,7 @@ func TestReplicasArePlanned(t *testing.T) {
 			for rank, got := range result.Ranks {
 				require.Equal(t, got.PeakPlanned, got.Peak, "level %d, rank %d", shard, rank)
 			}
-			// Replica 0 has most microbatches, which Prepare planned for.
+			// Replica 0 has the most microbatches, for which Prepare has planned.
 			for rank := range ranks {
 				require.EqualValues(t, planned.Ranks[rank].Height, result.Ranks[rank].Height)
 				classes := result.Ranks[rank].PeakClasses
@@ -500,8 +500,8 @@ func TestReplicasArePlanned(t *testing.T) {
 	}
 }
 
-// TestJoinedPairsGatherTwoStages trains at level 3 with a plan that joins pairs, whose two stages
-// are gathered at once unless the configuration says another number.
+// TestJoinedPairsGatherTwoStages trains at level 3 with a plan that joins pairs, whose two stages are gathered at the
+// same time unless the configuration sets another number.
 func TestJoinedPairsGatherTwoStages(t *testing.T) {
 	v := schedule.Wave(2, 4)
 	want, _ := (&replicated{replicas: 2, ranks: 2, rule: schedule.DualPipeV, place: v}).train(t, 9)
@@ -545,7 +545,7 @@ func (w *windowed) Get(ctx context.Context, from int, tag transport.Tag, offset 
 	return w.Endpoint.Get(ctx, from, tag, offset, dst)
 }
 
-// through links the ranks with a function that is called before every read of a window.
+// through links the ranks by windows that call a function before every read.
 func (r *replicated) through(t testing.TB, before func(ctx context.Context, rank int, tag transport.Tag) error) {
 	r.change = func(cfg *runner.Config[buffer]) {
 		links, err := local.New(local.Config[buffer]{Ranks: r.replicas * r.ranks, Capacity: 2, Stall: -1, Copy: func(from, to int, h buffer) (buffer, error) {
@@ -699,8 +699,8 @@ func TestNothingIsAddedAfterTheReduction(t *testing.T) {
 
 // TestSumsAreOfFloat32InOrder compares the gradients of three replicas with the float32 sum, in the
 // order of the replicas, of the gradients that one replica has of each share alone. A sum that was
-// rounded before, taken in another order, or of a buffer that was cleared too early differs. The shares are
-// those without an order and of a planned one (L9).
+// rounded before, taken in another order, or of a buffer that was cleared too early differs. The shares are those of a
+// step without an order and of a step with one (L9).
 func TestSumsAreOfFloat32InOrder(t *testing.T) {
 	const replicas = 3
 	var losses []loss.Value
@@ -866,8 +866,8 @@ func TestGradientsLiveUntilTheyAreRead(t *testing.T) { // L4
 
 // TestReplicasReadAsInARing counts the bytes that all ranks read of each other in a step of 4
 // replicas. To reduce or to gather n elements, a rank of a ring sends (R-1)/R·n, all of them
-// ·n. The replicas have two microbatches each, and gather both stages for each forward and
-// each backward, where one that the rank has just computed is there.
+// ·n. The replicas have two microbatches each, and gather both stages for each forward and each backward, except a
+// stage that the rank has just computed, whose weights are still gathered.
 func TestReplicasReadAsInARing(t *testing.T) {
 	const replicas, parameters = 4, 3*width + 2*short
 	const uses = parameters + width // t has two, whose weights are gathered one by one

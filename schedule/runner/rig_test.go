@@ -33,7 +33,7 @@ func (calculator) SumSquares(g number) (float64, error) { return *g * *g, nil }
 
 var wire = []stages.Port{{Name: "x"}}
 
-// times is a stage that multiplies by a weight. Its parts are its chain's.
+// times is a stage of a chain. It multiplies by a weight.
 type times struct {
 	name        string
 	first, last bool

@@ -31,9 +31,8 @@ func frozenReplicas(count, ranks int) runner.Config[number] {
 	return cfg
 }
 
-// TestReplicasShareABatch checks that replica r gets the microbatches r, r+R, and so on, also of a
-// batch that R does not divide, from every kind of source, and that all ranks have the losses of
-// the whole batch.
+// TestReplicasShareABatch checks that replica r gets the microbatches r, r+R, and so on, even of a batch that R does
+// not divide, from every kind of source, and that all ranks have the losses of the whole batch.
 func TestReplicasShareABatch(t *testing.T) { // L9
 	for _, streamed := range []bool{false, true} {
 		cfg := frozenReplicas(3, 2)

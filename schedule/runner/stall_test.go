@@ -71,8 +71,8 @@ func planted(ranks [][]schedule.Action) {
 	move(ranks[0], index(ranks[0], schedule.RecvB, 0, 0), index(ranks[0], schedule.F, 0, 0))
 }
 
-// TestADeadlockIsReportedAsTheCheckDoes runs a plan with a deadlock without the check: the step
-// ends at once, with the same cycle.
+// TestADeadlockIsReportedAsTheCheckDoes runs a plan with a deadlock without the check: the step ends immediately, with
+// the same cycle.
 func TestADeadlockIsReportedAsTheCheckDoes(t *testing.T) {
 	for _, ranks := range []int{2, 3, 4} {
 		synctest.Test(t, func(t *testing.T) {

@@ -28,8 +28,8 @@ func tiedElements(name string) int {
 	return 1 << 17
 }
 
-// contribution returns what a microbatch adds to an element of a use's gradient. Sums of contributions
-// round differently in different orders.
+// contribution returns the number that a microbatch adds to an element of a use's gradient. Sums of contributions round
+// differently in different orders.
 func contribution(stage, microbatch, element int) float32 {
 	return 1 / float32(3+(stage*31+microbatch*17+element*7)%1013)
 }
@@ -66,8 +66,8 @@ func tiedTotals(replicas, microbatches int) map[string][]float32 {
 	return totals
 }
 
-// tiedStage returns a stage that adds contributions to the gradients of its uses. Every use has a weight
-// and a gradient of its own, or the part of them that the level leaves to the replica.
+// tiedStage returns a stage that adds contributions to the gradients of its uses. Every use has its own weight and
+// gradient, or the part of them that the replica has at its level.
 func tiedStage(t *testing.T, dev *kernels.Host, s, replica int, replicas runner.Replicas) (stages.Stage[buffer], []batchctx.Use[buffer]) {
 	var d stages.Decl[buffer]
 	if s > 0 {

@@ -10,8 +10,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// The excess of a step continues that of the tolerated leaks before it, and a record names the call after
-// which the excess grew.
+// The excess of a step includes the tolerated leaks before it, and a record names the call after which the excess grew.
 func TestToleratedLeaksAddUp(t *testing.T) { // L6, L7
 	chain := chain()
 	cfg := config(chain)

@@ -27,8 +27,8 @@ func (d *delayed) Get(ctx context.Context, from int, tag transport.Tag, offset i
 	return d.Endpoint.Get(ctx, from, tag, offset, dst)
 }
 
-// processes builds two replicas of one rank, at a level each, as two processes have them. The second
-// one reads weights when until is closed.
+// processes builds two replicas of one rank as in two processes, with a level for each. The second replica reads
+// weights only after until is closed.
 func processes(t *testing.T, levels [2]int, until <-chan struct{}) (both [2]*replicated, runs [2]*runner.Runner[buffer]) {
 	t.Helper()
 	links, err := local.New(local.Config[buffer]{Ranks: 2, Capacity: 1, Copy: func(int, int, buffer) (buffer, error) { return buffer{}, errors.New("not called") }})
@@ -95,7 +95,7 @@ func TestUpdateEndsWithAllReads(t *testing.T) { // L8
 	})
 }
 
-// TestFailedUpdateEndsTheOthers: replicas whose weights an update does not complete are not waited for.
+// TestFailedUpdateEndsTheOthers: if the update of a replica fails, Update of the other replica returns an error, too.
 func TestFailedUpdateEndsTheOthers(t *testing.T) { // L8
 	synctest.Test(t, func(t *testing.T) {
 		both, runs := processes(t, [2]int{2, 2}, nil)

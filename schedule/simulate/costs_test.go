@@ -195,7 +195,7 @@ func FuzzReadCosts(f *testing.F) {
 	})
 }
 
-// FitLengths finds the costs from measurements at several sizes, bytes exactly.
+// FitLengths finds the costs from measurements at several sizes, and the bytes exactly.
 func TestFitLengths(t *testing.T) {
 	want := &simulate.Costs{Unit: "ns", Latency: 7, Stages: []simulate.StageCosts{{
 		F: 900, I: 800, Saved: 4096, Resident: 5,

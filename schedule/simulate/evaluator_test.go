@@ -71,8 +71,7 @@ func TestEvaluator(t *testing.T) {
 	})
 }
 
-// Nothing that skips repeats is used for microbatches of different lengths, and repeats of microbatches of
-// equal lengths are skipped.
+// Repeats are skipped if the microbatches have equal lengths, and not if they have different ones.
 func TestLengthsSkipNothing(t *testing.T) {
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 400})
 	require.NoError(t, err)

@@ -86,8 +86,8 @@ func TestLeaps(t *testing.T) {
 	requireSaved(t, saved)
 }
 
-// TestLeapsEndAtAReload runs a plan in which a single backward takes a copy from far memory, far behind the
-// first repeats. The copy arrives after the backward could start.
+// TestLeapsEndAtAReload runs a plan in which a single backward takes a copy from far memory, long after the first
+// repeats. The copy arrives after the backward could start.
 func TestLeapsEndAtAReload(t *testing.T) {
 	const microbatches, away = 3000, 2000
 	act := func(kind schedule.Kind, mb int) schedule.Action { return schedule.NewAction(kind, 0, mb) }

@@ -232,7 +232,7 @@ type naiveEnd struct {
 	key [3]int
 }
 
-// queue returns the key of the queue that an end of a transfer waits in.
+// queue returns the key of the queue in which an end of a transfer waits.
 func (n *naive) queue(e naiveEnd) [3]int {
 	p, back := n.plan.Placement, 0
 	own, peer := p.Rank[e.key[e.end]], p.Rank[e.key[1-e.end]]

@@ -13,8 +13,8 @@ import (
 )
 
 // A stage of the tables of docs/dev/measurements.md has half a billion parameters, in bfloat16 with float32
-// gradients, a float32 copy and AdamW's moments; a third of a microbatch takes 11 ms on it. A link
-// between ranks is free, and 8 replicas are connected at one of two rates.
+// gradients, a float32 copy and AdamW's moments. F, I and W of a microbatch take 11 ms each. A link between ranks is
+// free, and 8 replicas are connected at one of two rates.
 var documented = simulate.Costs{
 	Unit: "ms", Scale: 1_000_000, Replicas: 8, ReplicaLatency: 20_000,
 	Stages: []simulate.StageCosts{{

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ml/weir/schedule/slots"
 )
 
-// A rank of 1F1B receives a million gradients in one buffer, and keeps the saved state of the microbatches in
-// flight in as many.
+// A rank of 1F1B receives a million gradients in one buffer, and keeps the saved state in as many buffers as
+// microbatches are in flight.
 func Example() {
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 1_000_000})
 	if err != nil {

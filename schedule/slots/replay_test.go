@@ -20,7 +20,7 @@ import (
 // actions of a plan one by one, and fails if a slot is written while its tensor is alive. It shares no code
 // with package slots.
 
-// file is what the replayer reads of the JSON.
+// file holds the fields of the JSON that the replayer reads.
 type file struct {
 	Hold, Pooling string
 	Pools         []struct {
@@ -111,13 +111,13 @@ func replay(plan *schedule.Plan, text []byte, variant int) error {
 				moment++
 			}
 		}
-		death := func(of computed, direction int) int { // of what a stage was given
+		death := func(of computed, direction int) int { // of an input or gradient of a stage
 			if f.Hold == "last" {
 				return last[of]
 			}
 			return taken[direction][of]
 		}
-		sent := func(of computed, direction, next int) int { // of what it gives to the next stage
+		sent := func(of computed, direction, next int) int { // of a result for the next stage
 			if plan.Placement.Rank[next] == rank {
 				return death(computed{next, of.mb}, direction)
 			}
@@ -171,8 +171,8 @@ func replay(plan *schedule.Plan, text []byte, variant int) error {
 	return nil
 }
 
-// TestForeignReplay replays random plans, and schedules with random numbers of microbatches, and requires
-// that a slot moved to one in use is found. -long replays 100,000.
+// TestForeignReplay replays random plans, and schedules with random numbers of microbatches, and requires that the
+// replay finds a slot that was changed to one in use. -long replays 100,000.
 func TestForeignReplay(t *testing.T) {
 	rng := rand.New(rand.NewPCG(plantest.Seed(), 47))
 	count, planted := 600, 0

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-ml/weir/schedule/slots"
 )
 
-// made returns the plan of a schedule for PyTorch, with its transfers, and nil if it does not run so many
-// stages or microbatches.
+// made returns the plan of a schedule for PyTorch, with its transfers, or nil if the schedule does not support these
+// numbers of stages or microbatches.
 func made(t require.TestingT, s schedule.Schedule, ranks, perRank, microbatches int) *schedule.Plan {
 	place, err := s.Place(ranks, ranks*perRank)
 	if err != nil {
@@ -33,8 +33,8 @@ func made(t require.TestingT, s schedule.Schedule, ranks, perRank, microbatches 
 	return plan
 }
 
-// TestMake verifies the slots of all schedules action by action, also those of the repeats that Make
-// skips, and compares the number of slots with the largest number of live tensors.
+// TestMake verifies the slots of all schedules action by action, including those of the repeats that Make skips, and
+// compares the number of slots with the largest number of live tensors.
 func TestMake(t *testing.T) {
 	for _, s := range schedule.Schedules() {
 		for _, ranks := range []int{2, 4} {
@@ -100,8 +100,8 @@ func TestRandom(t *testing.T) {
 	require.Greater(t, planted, 100)
 }
 
-// plant puts two tensors that are alive at once into one slot: at the moment at which all slots of a pool
-// are full, it exchanges one of them for another. It returns false for a table of pools of one slot.
+// plant puts two tensors that are alive at the same time into one slot: at the moment at which all slots of a pool are
+// full, it exchanges one of them for another. It returns false if no pool has two slots.
 func plant(rng *rand.Rand, table *slots.Table) bool {
 	full := slices.DeleteFunc(slices.Clone(table.Variants[0].Assignments), func(a *slots.Assignment) bool { return a.Slots < 2 })
 	if len(full) == 0 {
@@ -182,8 +182,7 @@ func TestVariants(t *testing.T) {
 	require.ErrorIs(t, err, slots.ErrPlan, "without transfers")
 }
 
-// TestLeastSends compares the least number of unreleased sends with the makespans below and at it, and
-// requires more for a slow link.
+// TestLeastSends requires one unreleased send with a free link, and more with a slow link.
 func TestLeastSends(t *testing.T) {
 	s, err := schedule.Find("1f1b")
 	require.NoError(t, err)
@@ -200,7 +199,7 @@ func TestLeastSends(t *testing.T) {
 	require.Greater(t, slow, fast)
 }
 
-// TestRead requires errors for files that hold no slots.
+// TestRead requires errors for files that do not hold slots.
 func TestRead(t *testing.T) {
 	for _, file := range []string{"", "{}", `{"schema":2}`, `{"schema":1,"slot":[]}`, "[1]"} {
 		_, err := slots.Read(bytes.NewReader([]byte(file)))

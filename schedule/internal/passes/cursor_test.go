@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// TestCursor advances through programs with nested loops, sometimes by several repeats at once, and
-// compares the actions with the list.
+// TestCursor advances through programs with nested loops, sometimes by several repeats in one step, and compares the
+// actions with the list.
 func TestCursor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
