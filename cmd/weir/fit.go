@@ -520,6 +520,7 @@ func (c *fitCmd) notes(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 		{r.Offload > 0, "Far is the peak of far memory, which is not in the total. Only the 64 largest saved tensors of a stage can go there."},
 		{r.Model == nil && r.Pieces == nil, "All else is as it was measured."},
 		{r.Pieces != nil, exact + "from the model's own code: docs/profile.md."},
+		{r.Pieces != nil, "Gradients are those at the peak: they appear with the first B or W of their stage, as in PyTorch if they are none before."},
 		{r.Model != nil && r.Profile != nil, exact + "as they were measured."},
 		{r.Model != nil && r.Profile == nil, exact + "modelled. docs/fit.md has how far off they were in ten published runs."},
 		{r.Model != nil && r.Profile == nil && r.Model.Family != "megatron", "For a model in PyTorch, python -m weir.profile writes a profile from the model's own code, which fit reads in place of the config: docs/profile.md."},

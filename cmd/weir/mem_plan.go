@@ -8,6 +8,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"github.com/weir-ml/weir/cmd/weir/internal/fit"
 	"github.com/weir-ml/weir/internal/placement/minimalloc"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
@@ -69,6 +70,8 @@ type step struct {
 	times   *simulate.Costs // costs, or the costs given by flags
 	cfg     layout.Config
 	near    []layout.NearSlots // of the stages that the flags offload
+
+	gradients []fit.Gradients // of the stages of costs, or nil if the plan makes them
 }
 
 // prepare reads the files that the flags name.
@@ -123,6 +126,7 @@ func (c *layoutFlags) prepare(s *streams) (*step, error) {
 			return nil, err
 		}
 	}
+	out.gradients = c.gradients(out)
 	passes, err := c.passes(plan.Placement, out.profile)
 	if err != nil {
 		return nil, err
@@ -184,6 +188,20 @@ func (c *layoutFlags) prepare(s *streams) (*step, error) {
 		}
 	}
 	return out, nil
+}
+
+// gradients returns the gradients of a step's costs, by stage of the costs, or nil if the plan makes them.
+func (c *layoutFlags) gradients(step *step) (all []fit.Gradients) {
+	if step.costs == nil || step.costs.Shard >= schedule.ShardGradients {
+		return nil
+	}
+	if p := c.profiled; p != nil && c.Profile == "" && c.Lengths == "" {
+		return p.pieces.Gradients(p.setup, p.cut, step.profile)
+	}
+	for i := range step.costs.Stages {
+		all = append(all, fit.Gradients{Parts: []int64{step.costs.Stages[i].Gradients}})
+	}
+	return all
 }
 
 // sharded returns an error if the plan makes whole gradients or gathers weights, but the profile does not
@@ -349,7 +367,7 @@ func newCertificates(step *step, made *layout.Memory) *certificates {
 		if step.cfg.Resident != nil {
 			one.Resident = step.cfg.Resident(p.Placement, i)
 		}
-		one.Total, one.AtOnce = one.Height+one.Resident, step.atOnce(i, r, one.Resident)
+		one.Total, one.AtOnce = one.Height+one.Resident, step.atOnce(made, i, one.Resident)
 		for _, o := range r.Peak.Owners {
 			who := owner{Name: o.Name, Class: o.Class.String(), Count: o.Count, Bytes: o.Bytes}
 			if o.First >= 0 {
@@ -363,27 +381,15 @@ func newCertificates(step *step, made *layout.Memory) *certificates {
 }
 
 // atOnce returns the maximum number of live bytes of a rank, including resident ones, if the gradients of a
-// stage are allocated at its first B or W, as in PyTorch.
-func (s *step) atOnce(rank int, r *layout.RankLayout, resident int64) (most int64) {
-	missing := map[int]int64{}                                     // gradients by stage
-	if s.costs != nil && s.costs.Shard < schedule.ShardGradients { // from this level on, the plan makes them
-		for _, stage := range s.plan.Placement.On(rank) {
-			missing[stage] = s.costs.Of(stage).Gradients
-			resident -= missing[stage]
+// stage appear with its first B or W, as in PyTorch.
+func (s *step) atOnce(made *layout.Memory, rank int, resident int64) int64 {
+	for _, stage := range s.plan.Placement.On(rank) {
+		if s.gradients != nil {
+			resident -= s.costs.Of(stage).Gradients
 		}
 	}
-	levels := r.Layout.Levels
-	for i, segment := range s.plan.Flat().Programs[rank] {
-		places := r.Layout.Segments[i]
-		for n := range (places.Lead + places.Cycle + places.Tail) * places.Body {
-			if a := segment.Body[n%places.Body]; a.Kind() == schedule.B || a.Kind() == schedule.W {
-				resident += missing[a.Stage()]
-				delete(missing, a.Stage())
-			}
-			most = max(most, resident+levels[places.First+n].Peak)
-		}
-	}
-	return max(most, resident+levels[r.Layout.StepEnd()].Peak)
+	peak := fit.PeakWith(s.gradients, s.plan, made, rank)
+	return resident + peak.Classes.Total()
 }
 
 // maxOwners is the largest number of owners at the peak of a rank that are printed.

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -114,4 +116,29 @@ func TestTemplatesThatRecompute(t *testing.T) {
 	stderr, status = whatIf(wrong)
 	require.Equal(t, wrong+`: shape class "2048 tokens": stage 0 (bottom): F and B: event 3 releases buffer 8 once more than it is retained`+"\n", stderr)
 	require.Equal(t, misused, status)
+}
+
+// For a model's profile, fit and mem plan state the same bytes for the same plan, whose gradients appear with
+// the first B or W of their stage.
+func TestFitAndMemPlanAgreeOnProfiles(t *testing.T) {
+	const profile = "../../docs/profile/llama-profile.json"
+	for _, plan := range []string{"1f1b", "gpipe", "interleaved", "zb-h1", "zb-v", "dualpipev"} {
+		cut := "10,8,8,6"
+		if slices.Contains([]string{"interleaved", "zb-v", "dualpipev"}, plan) { // with two stages on a rank
+			cut = "3,5,4,4,4,4,4,4"
+		}
+		run := func(into any, args ...string) {
+			stdout, stderr, status := weir("", append(args, "--json", "--ranks", "4", "--microbatches", "8", "--seq", "8192", "--layers", cut)...)
+			require.Equal(t, good, status, stderr)
+			require.NoError(t, json.Unmarshal([]byte(stdout), into))
+		}
+		var predicted fitted
+		var planned certificates
+		run(&predicted, "fit", profile, "--schedule", plan, "--no-reserved", "--allowance", "1")
+		run(&planned, "mem", "plan", plan, "--costs", profile)
+		for rank, r := range planned.PerRank {
+			require.Equal(t, r.AtOnce, predicted.Ranks[rank].Total-1, "%s, rank %d", plan, rank)
+			require.LessOrEqual(t, r.AtOnce, r.Total)
+		}
+	}
 }

@@ -15,6 +15,7 @@ type Change struct {
 	Place      int   // place of the change in the layout
 	Offset     int64 // in the layout
 	Stage      int   // the owner; -1 for an entry
+	Buffer     int   // index into the buffers of the owner's profile, or the port of a transfer
 	Microbatch int   // -1 if it belongs to none
 
 	origin origin
@@ -63,7 +64,7 @@ func (p *Memory) changes(rank int, share float64) iter.Seq[Change] {
 				}
 				c := Change{
 					Alloc: change >= 0, Serial: int(serial), Bytes: it.bytes, Class: it.class,
-					Place: place, Offset: offsets[serial], Stage: int(it.origin.stage), Microbatch: int(it.origin.microbatch), origin: it.origin,
+					Place: place, Offset: offsets[serial], Stage: int(it.origin.stage), Buffer: int(it.origin.index), Microbatch: int(it.origin.microbatch), origin: it.origin,
 				}
 				if it.origin.kind == ofEntry {
 					c.Stage = -1

@@ -79,7 +79,7 @@ func composeStage(layers []Layer, v Sizes, first, last bool) (*layout.StageProfi
 			}
 			if bytes > 0 {
 				refs[i][k] = layout.Ref{Kind: layout.Own, Index: len(s.Buffers)}
-				s.Buffers = append(s.Buffers, layout.Buffer{Name: fmt.Sprintf("%s %d, %s", l.Name, i, t.Name), Bytes: bytes, Class: t.Class})
+				s.Buffers = append(s.Buffers, layout.Buffer{Name: bufferName(l.Name, i, t.Name), Bytes: bytes, Class: t.Class})
 			}
 			if t.Role == Output {
 				own = refs[i][k]
@@ -109,6 +109,11 @@ func composeStage(layers []Layer, v Sizes, first, last bool) (*layout.StageProfi
 	}
 	setSlots(s)
 	return s, nil
+}
+
+// bufferName returns the name of the buffer of a tensor of layer i of a stage.
+func bufferName(layer string, i int, tensor string) string {
+	return fmt.Sprintf("%s %d, %s", layer, i, tensor)
 }
 
 // call returns the events of an action of a stage. If whole is set, I is the whole backward. The events are

@@ -284,12 +284,12 @@ func (p *Pieces) layers(s *Setup, first, end int) (list []Layer) {
 			kept("saved", literal(saved-freed), 1, atW(), 3), kept("saved for I", literal(freed), 1, atI(actionEnd), 3), // with the graph, which W needs
 			Tensor{Name: "output", Bytes: literal(k.Border.bytes(s)), Class: memory.Activation, Role: Output, Born: Moment{F, 1}},
 			scratch("temporary in F", literal(most(k, "F")), F, 1, 2), scratch("cached", literal(k.Cached.bytes(s)), F, 1, 3),
-			scratch("temporary in B", literal(most(k, "B")-back+held), I, 1, 2).only(InWhole))
+			scratch(temporaryInB, literal(most(k, "B")-back+held), I, 1, 2).only(InWhole))
 		if first == 0 {
-			l.Tensors = append(l.Tensors, scratch("temporary in W", literal(most(k, "B")+held), W, 0, 0))
+			l.Tensors = append(l.Tensors, scratch(temporaryInW, literal(most(k, "B")+held), W, 0, 0))
 		} else {
 			l.Tensors = append(l.Tensors, carried("carry", literal(k.Carry.bytes(s)), 1, 3).only(InSplit),
-				scratch("temporary in I", literal(most(k, "I")-back+held), I, 1, 2).only(InSplit), scratch("temporary in W", literal(most(k, "W")), W, 0, 0))
+				scratch("temporary in I", literal(most(k, "I")-back+held), I, 1, 2).only(InSplit), scratch(temporaryInW, literal(most(k, "W")), W, 0, 0))
 		}
 		list = append(list, l)
 	}
@@ -306,6 +306,44 @@ func (p *Pieces) Profile(setup Setup, cut []int) (*layout.Profile, error) {
 	}
 	batch := max(p.Batch.bytes(s), 1)
 	return Compose(stages, batch, batch, nil)
+}
+
+// The names of tensors that mark where gradients of weights appear.
+const temporaryInB, temporaryInW = "temporary in B", "temporary in W"
+
+// Gradients returns the gradients of the stages of a cut, whose profile must be that of [Pieces.Profile]. In
+// a B, and in the W of the first stage, which is its whole backward, the gradients of a piece appear when
+// the backward of the piece begins. In another W, whose order the runtime chooses, all appear when the W
+// begins.
+func (p *Pieces) Gradients(setup Setup, cut []int, profile *layout.Profile) []Gradients {
+	s := new(setup.withDefaults())
+	all := make([]Gradients, len(cut))
+	spans := p.spans(cut)
+	for stage := range all {
+		first, end, above := spans[stage], spans[stage+1], int64(0)
+		marks := map[string]map[string]int{temporaryInB: {}, temporaryInW: {}} // parts by name of the buffer
+		g := &all[stage]
+		for i := end - 1; i >= first; i-- {
+			for tensor, parts := range marks {
+				parts[bufferName(p.Pieces[i].Name, i-first, tensor)] = len(g.Parts)
+			}
+			bytes := p.static(s, [][2]int{{i, end}}).Gradients
+			g.Parts, above = append(g.Parts, bytes-above), bytes
+		}
+		with := func(tensor string) map[int]int {
+			buffers := map[int]int{}
+			for n, buffer := range profile.Shapes[0].Stages[stage].Buffers {
+				if part, ok := marks[tensor][buffer.Name]; ok {
+					buffers[n] = part
+				}
+			}
+			return buffers
+		}
+		if g.With = map[schedule.Kind]map[int]int{schedule.B: with(temporaryInB)}; first == 0 {
+			g.With[schedule.W] = with(temporaryInW)
+		}
+	}
+	return all
 }
 
 // static returns the memory between steps of a rank. Each of its stages is a range of pieces.

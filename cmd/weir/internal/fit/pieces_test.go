@@ -32,19 +32,12 @@ func readPieces(t *testing.T, replace ...string) (*fit.Pieces, error) {
 
 // TestPiecesPredict compares the predicted memory of a stage with a calculation by hand.
 func TestPiecesPredict(t *testing.T) {
-	pieces, err := readPieces(t, `"several": {"token": 44}}, "border"`, `"several": {"token": 44}}, "freed": {"token": 30}, "border"`)
+	frozen, err := readPieces(t, `"several": {"token": 44}}, "border"`, `"several": {"token": 44}}, "freed": {"token": 30}, "border"`,
+		`"trained": 1000`, `"trained": 0`, `"trained": 500`, `"trained": 0`) // without gradients of weights
 	require.NoError(t, err)
-	require.EqualValues(t, 2001, pieces.Parameters())
+	require.EqualValues(t, 2001, frozen.Parameters())
 	predict := func(rule string, ranks, sequences int) *fit.Prediction {
-		named, err := schedule.Find(rule)
-		require.NoError(t, err)
-		place, err := named.Place(ranks, ranks)
-		require.NoError(t, err)
-		plan, err := named.Rule(schedule.Params{Placement: place, Microbatches: 1})
-		require.NoError(t, err)
-		out, err := fit.Predict(context.Background(), fit.Request{Pieces: pieces, Plan: plan, Setup: fit.Setup{Sequence: 10, Microbatch: sequences}})
-		require.NoError(t, err)
-		return out
+		return predictPieces(t, frozen, rule, ranks, sequences)
 	}
 	// One stage and 10 tokens. F saves 100 bytes a token for each layer, and the shared table. The peak is in the
 	// backward of the last layer, which also has 8 bytes a token for its gradient and 70 temporary ones. Tokens and
@@ -53,8 +46,6 @@ func TestPiecesPredict(t *testing.T) {
 	out := predict("1f1b", 1, 1)
 	require.Equal(t, max(saved+10*40, saved+10*(8+70))+2*20, out.Ranks[0].Activations)
 	require.EqualValues(t, 4*2001, out.Ranks[0].Weights)
-	require.EqualValues(t, 4*2000, out.Ranks[0].Gradients)
-	require.EqualValues(t, 8*2000, out.Ranks[0].Optimizer)
 	// With two sequences, the table is shared, and the last piece has a different amount.
 	out = predict("1f1b", 1, 2)
 	require.EqualValues(t, max(20*(100+100+44)+10*4, 20*(200+8+70)+10*4)+2*40, out.Ranks[0].Activations)
@@ -71,6 +62,43 @@ func TestPiecesPredict(t *testing.T) {
 	// layer before, all saved bytes are alive, and so are the carry and the gradient of the layer's output.
 	out = predict("zb-h1", 2, 1)
 	require.EqualValues(t, 10*(100+40+4)-10*8+10*(60+30+8)+20, out.Ranks[1].Activations)
+}
+
+func predictPieces(t *testing.T, pieces *fit.Pieces, rule string, ranks, sequences int) *fit.Prediction {
+	t.Helper()
+	named, err := schedule.Find(rule)
+	require.NoError(t, err)
+	place, err := named.Place(ranks, ranks)
+	require.NoError(t, err)
+	plan, err := named.Rule(schedule.Params{Placement: place, Microbatches: 1})
+	require.NoError(t, err)
+	out, err := fit.Predict(context.Background(), fit.Request{Pieces: pieces, Plan: plan, Setup: fit.Setup{Sequence: 10, Microbatch: sequences}})
+	require.NoError(t, err)
+	return out
+}
+
+// TestPiecesGradients counts gradients from the backward of their piece in the first B, and from the
+// beginning of the first W if the runtime chooses the order of the weights.
+func TestPiecesGradients(t *testing.T) {
+	small, err := readPieces(t, `"count": 500, "trained": 500, "experts": 400`, `"count": 5, "trained": 5`)
+	require.NoError(t, err)
+	// The copy of the tied parameter is counted with the last piece, and the gradients of the layers are so small
+	// that the peak is in the backward of the last layer, before the gradients of the first one.
+	one := predictPieces(t, small, "1f1b", 1, 1).Ranks[0]
+	require.EqualValues(t, []int64{4 * (1000 + 5), 8 * 1010}, []int64{one.Gradients, one.Optimizer})
+	require.EqualValues(t, 10*(100+100+4)+10*(8+70)+2*20, one.Activations)
+	// If they are large, the peak is in the backward of the first layer, with all gradients. The saved bytes of the
+	// last layer are gone.
+	large, err := readPieces(t)
+	require.NoError(t, err)
+	one = predictPieces(t, large, "1f1b", 1, 1).Ranks[0]
+	require.EqualValues(t, []int64{4 * 2000, 8 * 2000}, []int64{one.Gradients, one.Optimizer})
+	require.EqualValues(t, 10*(100+4)+10*(8+70)+2*20, one.Activations)
+	// W begins with what F and I have kept, and with the gradients of the layer and of the tied parameter.
+	one = predictPieces(t, large, "zb-h1", 2, 1).Ranks[1]
+	require.Equal(t, "1W0", one.Peak)
+	require.EqualValues(t, 4*1500, one.Gradients)
+	require.EqualValues(t, 10*(100+40+4)-10*8+10*30+20+10*8, one.Activations)
 }
 
 // TestPiecesCosts checks that costs as functions of length agree with the costs for each length, and that a

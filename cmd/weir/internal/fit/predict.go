@@ -45,6 +45,8 @@ type Prediction struct {
 	Plan   *schedule.Plan // the lowered plan
 	Cut    []int          // layers by stage of the model; nil with a measured profile
 	Memory *layout.Memory
+	// Gradients says when gradients appear, by stage of the model; nil if they are there from the beginning.
+	Gradients []Gradients
 	// Partial reports that the reserved bytes come from a replay of only a part of the step. The replay
 	// leaves out repeats that equal those before them and allocate the same bytes.
 	Partial bool
@@ -91,7 +93,9 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 			out.Cut, err = cutOf(r.Pieces.Layers(), r.Cut, r.Plan.Placement.Depth(), 0)
 		}
 		if err == nil {
-			profile, err = r.Pieces.Profile(r.Setup, out.Cut)
+			if profile, err = r.Pieces.Profile(r.Setup, out.Cut); err == nil {
+				out.Gradients = r.Pieces.Gradients(r.Setup, out.Cut, profile)
+			}
 		}
 	case r.Model != nil:
 		if err = errors.Join(r.Model.Validate(), r.Setup.Validate(r.Model)); err == nil {
@@ -126,9 +130,9 @@ func Predict(ctx context.Context, r Request) (*Prediction, error) {
 	}
 	programs := out.Plan.Flat().Programs
 	for rank := range out.Memory.Ranks {
-		one := r.rank(out, parts, rank)
+		one, place := r.rank(out, parts, rank)
 		one.Peak = "step end"
-		if a, ok := out.Memory.Ranks[rank].Action(programs[rank], out.Memory.Ranks[rank].Peak.Place); ok {
+		if a, ok := out.Memory.Ranks[rank].Action(programs[rank], place); ok {
 			one.Peak = a.WithDrop(0).WithJoin(false).String()
 		}
 		out.Ranks = append(out.Ranks, one)
@@ -209,8 +213,9 @@ func (m *Model) stages(cut []int, s *Setup) [][]Module {
 	return stages
 }
 
-// rank returns the memory of a rank, without Peak. The modules are by stage of the model.
-func (r *Request) rank(out *Prediction, parts [][]Module, number int) RankMemory {
+// rank returns the memory of a rank, without Peak, and the place of its peak. The modules are by stage of
+// the model.
+func (r *Request) rank(out *Prediction, parts [][]Module, number int) (RankMemory, int) {
 	made, place := &out.Memory.Ranks[number], out.Plan.Placement
 	one := RankMemory{Allowance: r.Setup.Allowance}
 	var own [][]Module
@@ -237,6 +242,12 @@ func (r *Request) rank(out *Prediction, parts [][]Module, number int) RankMemory
 	if made.Far != nil {
 		one.Far = made.Far.Peak.Bytes
 	}
+	if out.Gradients != nil {
+		peak := PeakWith(out.Gradients, out.Plan, out.Memory, number)
+		one.Gradients, one.Transfers = peak.Classes[memory.Resident], peak.Classes[memory.Transfer]
+		one.Activations = peak.Classes.Total() - one.Gradients - one.Transfers
+		return one, peak.Place
+	}
 	for _, owner := range made.Peak.Owners {
 		switch {
 		case strings.Contains(owner.Name, "logits"):
@@ -247,5 +258,5 @@ func (r *Request) rank(out *Prediction, parts [][]Module, number int) RankMemory
 			one.Activations += owner.Bytes
 		}
 	}
-	return one
+	return one, made.Peak.Place
 }

@@ -12,7 +12,8 @@ const maxReplayed = 1 << 21
 
 // reserve sets the bytes that PyTorch's allocator would reserve on each rank of a device without a limit.
 // The weights, gradients, optimizer state and other resident bytes take one buffer each, and the
-// allocations of the step follow in the plan's order. If a step has more than maxReplayed events, reserve
+// allocations of the step follow in the plan's order; for a model as PyTorch runs it, gradients are among
+// them. If a step has more than maxReplayed events, reserve
 // leaves out equal repeats and sets Partial.
 func (p *Prediction) reserve(ctx context.Context) error {
 	for rank := range p.Ranks {
@@ -22,7 +23,11 @@ func (p *Prediction) reserve(ctx context.Context) error {
 				return err
 			}
 			a := cachingsim.New(cachingsim.Config{Expandable: expandable})
-			for _, bytes := range []int64{one.Weights, one.Gradients, one.Optimizer, one.Other} {
+			before := one.Gradients
+			if p.Gradients != nil { // They appear in the step.
+				before = 0
+			}
+			for _, bytes := range []int64{one.Weights, before, one.Optimizer, one.Other} {
 				if bytes == 0 {
 					continue
 				}
@@ -30,7 +35,7 @@ func (p *Prediction) reserve(ctx context.Context) error {
 					return err
 				}
 			}
-			changes, complete := p.Memory.AtMost(rank, int64(maxReplayed/len(p.Ranks)))
+			changes, complete := withGradients(p.Gradients, p.Plan, p.Memory, rank)
 			p.Partial = p.Partial || !complete
 			live := map[int]int64{}
 			for change := range changes {
