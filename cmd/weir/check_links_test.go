@@ -39,7 +39,7 @@ func TestCheckLinkBytes(t *testing.T) {
 		{"--link-bytes 64MiB --message-bytes 65MiB --against " + exchange, "no worse than " + exchange, 1},
 		{"--link-bytes 64MiB --message-bytes 20MiB --against " + ordered, "worse: link from rank 0 to rank 1, outputs: 0 B -> 20.0 MiB (20,971,520 bytes)\nworse: link from rank 1 to rank 0, gradients: 0 B -> 20.0 MiB", 1},
 		{"--against " + ordered, "worse: link from rank 0 to rank 1, outputs: 0 messages -> 1 message\n", 1},
-		{"--ranks 2 --microbatches 2 --against 1f1b", "no worse than 1f1b", 0},                 // whose receives are as late as possible
+		{"--ranks 2 --microbatches 2 --against 1f1b", "no worse than 1f1b", 0},                 // 1f1b receives as late as possible
 		{"--link-bytes 1MiB --costs " + costs, "links must hold 1.0 MiB (1,048,576 bytes)", 0}, // the gradient is enough
 		{"--link-bytes 1 --costs " + costs, "deadlock", 1},
 		{"--link-bytes 64MiB --costs " + byLength + " --lengths " + lengths, "links must hold 62.5 MiB (65,536,000 bytes)", 0}, // the gradient of microbatch 0

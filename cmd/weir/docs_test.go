@@ -24,12 +24,11 @@ var (
 	prompt    = regexp.MustCompile(`(?m)^\$ `)
 )
 
-// TestDocumented runs the console blocks of README.md and of the pages in docs, in a folder that
-// has the files of docs and of its folders, and compares the pages with the output. A line that
-// begins with $ is a command. Commands may be piped into each other with | and written to a file
-// with >. A line of three dots in an output stands for any lines. A block marked "not run" is
-// counted and not run; every line of a block marked "in FILE" must be in the file. -update
-// rewrites the pages.
+// TestDocumented runs the console blocks of README.md, CONTRIBUTING.md and the pages in docs, and compares the
+// pages with the output. The blocks run in a folder with copies of docs and of the files in its folders. A line
+// that begins with $ is a command. Commands may be piped into each other with | and written to a file with >. A
+// line of three dots in an output stands for any lines. A block marked "not run" is counted but not run. The
+// text of a block marked "in FILE" must be in the file. -update rewrites the pages.
 func TestDocumented(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
@@ -130,7 +129,8 @@ func TestEveryScheduleIsListed(t *testing.T) {
 	}
 }
 
-// TestJSONKeysAreDocumented wants every key of the output of --json in the section of docs/cli.md about the command.
+// TestJSONKeysAreDocumented requires that the section of docs/cli.md about a command names every key of its --json
+// output.
 func TestJSONKeysAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/cli.md")
 	require.NoError(t, err)
@@ -142,7 +142,7 @@ func TestJSONKeysAreDocumented(t *testing.T) {
 		}
 	}
 	t.Chdir("../../docs")
-	free := []string{"peak_by_class", "classes", "peak_classes", "others"} // whose keys are names
+	free := []string{"peak_by_class", "classes", "peak_classes", "others"} // the keys in these objects are names
 	missing := map[string]bool{}
 	for _, line := range []string{
 		"check zb-v --runtime pytorch", "check hang/front.svg", "sim zb-v --latency 0.1", "sim zb-v --replicas 2 --shard 3 --costs offload/interleaved.json",

@@ -15,8 +15,9 @@ import (
 	"github.com/weir-ml/weir/cmd/weir/internal/explain"
 )
 
-// TestEveryErrorIsExplained finds every exported sentinel in its source. errors.txt has a paragraph for
-// each one of the public packages, and none for one that does not exist, with its package and its text.
+// TestEveryErrorIsExplained finds every exported sentinel error in the sources. errors.txt must have a
+// paragraph, with package and text, for each sentinel of a public package, and no paragraph for a sentinel that
+// does not exist.
 func TestEveryErrorIsExplained(t *testing.T) {
 	sentinels := map[string]ast.Expr{} // by package and name, internal ones included
 	folders := map[string]string{}
@@ -77,8 +78,8 @@ func TestEveryErrorIsExplained(t *testing.T) {
 	require.Contains(t, explain.Error("runner: rank 0 action 0B0: batchctx: leak: 64 bytes"), "batchctx.ErrLeak")
 }
 
-// TestExcerptsOfErrorsAreExplained looks errors up by a part of their text: by words from its middle, with
-// the text that follows the sentinel, without the package, and in other case.
+// TestExcerptsOfErrorsAreExplained looks errors up by a part of their text: words from its middle, the sentinel
+// with the text after it, text without the package, and text in another case.
 func TestExcerptsOfErrorsAreExplained(t *testing.T) {
 	for excerpt, names := range map[string]string{
 		"nothing was saved":                          "batchctx.ErrEmpty",

@@ -106,8 +106,8 @@ func TestFitJSON(t *testing.T) {
 	require.Equal(t, "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n", out)
 }
 
-// TestFitReserved checks the verdict about a run whose tensors fit, but for which PyTorch's allocator would
-// reserve more than the memory: with both kinds of segments, with those of cudaMalloc alone, with neither.
+// TestFitReserved checks the verdicts about runs whose tensors fit. PyTorch's allocator would reserve more than
+// the memory with both kinds of segments, only with those of cudaMalloc, or with neither kind.
 func TestFitReserved(t *testing.T) {
 	run := func(memory string, args ...string) (text string, one fitted) {
 		args = append([]string{"fit", "../../docs/fit/llama-3-8b.json", "--ranks", "8", "--seq", "16384", "--recompute", "full", "--memory", memory}, args...)
@@ -164,7 +164,7 @@ func TestFitOptimizerOfFlags(t *testing.T) {
 	require.Equal(t, 3*sgd, optimizer("--optimizer", "adamw"))
 }
 
-// TestFitFollowsAdvice follows the advice of errors and reports, and expects it to work.
+// TestFitFollowsAdvice follows the advice of errors and reports, which must work.
 func TestFitFollowsAdvice(t *testing.T) {
 	const script = "GPT_ARGS=\"\n --num-layers 36 \\\n --hidden-size 1280 \\\n --num-attention-heads 20 \\\n --seq-length 1024 \\\n --max-position-embeddings 1024 --micro-batch-size $MB --global-batch-size 16 --fp16 --swiglu --use-distributed-optimizer\n\"\n"
 	status, _, errs := fitRun(t, script, "--no-reserved")

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The help of every command begins with examples. The examples that end by themselves on any machine succeed.
+// The help of every command begins with examples. The examples that end on their own on any machine succeed.
 func TestExamples(t *testing.T) {
 	parser, err := kong.New(&commands{}, kong.Vars{"schedules": "", "version": "", "offload": ""})
 	require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestCommandFor(t *testing.T) {
 	require.Contains(t, stderr, "unexpected argument nothing")
 }
 
-// The name of an output decides its form, or is refused with the forms that exist.
+// The name of an output decides its form. For an unknown form, the error lists the forms.
 func TestOutputForms(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, c := range []struct{ args, begins string }{
@@ -155,10 +155,11 @@ func TestIdleFlags(t *testing.T) {
 	}
 }
 
-// A key of JSON is a number in all commands, or a list in all of them: ranks is how many there are.
+// A key of JSON is a number in all commands, or a list in all commands. For example, ranks is always the number
+// of ranks.
 func TestKeysOfJSON(t *testing.T) {
 	t.Chdir("../../docs")
-	numbers, lists := map[string]string{}, map[string]string{} // by key: a command that prints it so
+	numbers, lists := map[string]string{}, map[string]string{} // by key: a command that prints a number or a list
 	var walk func(command string, value any)
 	walk = func(command string, value any) {
 		switch value := value.(type) {

@@ -17,8 +17,7 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// weir launch passes on the output and the exit status, and flags after -- belong to the
-// command.
+// weir launch passes on the output and the exit status. Flags after -- belong to the command.
 func TestLaunch(t *testing.T) {
 	var out, errs bytes.Buffer
 	status := run([]string{"launch", "-n", "2", "--", "echo", "-n", "-help", "a"}, strings.NewReader(""), &out, &errs)

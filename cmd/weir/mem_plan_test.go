@@ -149,9 +149,9 @@ func TestMemPlanShapesOfVeryMany(t *testing.T) {
 	require.Equal(t, "weir: --shapes for a step of 268435456 microbatches: at most 8388608 are allowed; give fewer microbatches, or leave out --shapes and plan for any shape\n", stderr)
 }
 
-// Gradients count from the first B or W of their stage. Rank 0 of the V has stages 0 and 3: stage 3 makes
-// its gradients when all four microbatches are saved, and stage 0 makes its own last, when some
-// microbatches have ended.
+// Gradients count from the first B or W of their stage. Rank 0 of the V has stages 0 and 3: stage 3 makes its
+// gradients when all four microbatches are saved, and stage 0 makes its gradients last, when some microbatches
+// have ended.
 func TestMemPlanCountsGradientsFromTheirFirstBackward(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "costs.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"schema":1,"scale":1,"stages":[{"f":1,"i":1,"w":1,"saved":100,"resident":1000,"gradients":5},{"f":1,"i":1,"w":1,"saved":100,"gradients":70}]}`), 0o600))

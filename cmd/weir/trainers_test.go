@@ -10,9 +10,9 @@ import (
 
 // TestTrainers checks the files that torchtitan 0.3.0, nemo-automodel 0.7.0 and PyTorch 2.15 refuse, or run on
 // the wrong ranks. torchtitan gives a rank two stages in a V for ZBVZeroBubble and DualPipeV
-// (distributed/pipeline_parallel.py:559-576), Automodel for ZBVZeroBubble alone
-// (components/distributed/pipelining/functional.py:822), and both call _load_csv for compute-only files
-// (:356 and :912).
+// (distributed/pipeline_parallel.py:559-576), Automodel does so only for ZBVZeroBubble
+// (components/distributed/pipelining/functional.py:822), and both call _load_csv for compute-only files (:356
+// and :912).
 func TestTrainers(t *testing.T) {
 	plan := func(args string) string {
 		stdout, stderr, status := weir("", strings.Fields("plan --ranks 2 --microbatches 4 --to "+args)...)

@@ -42,7 +42,7 @@ Elements in FP8, by role:
 	require.Contains(t, page, "1024 to 4096")
 }
 
-// The number of roles in a log is not limited.
+// A log may have any number of roles. The summary keeps a limited number, and adds up the others.
 func TestRolesAreBounded(t *testing.T) {
 	log := &memreport.Log{}
 	for i := range 1000 {

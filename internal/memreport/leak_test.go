@@ -45,8 +45,8 @@ func leaking(t *testing.T, every int, leak int64, continues bool) *memreport.Log
 	return report
 }
 
-// A thinned log shows the same growth as a whole one, although it lacks the records before the leak and has
-// all of those after it, and a leak of a few bytes is not 0. A later step's excess may continue that of the
+// A thinned log shows the same growth as a whole one, although it lacks records before the leak and has all
+// records after it. A leak of a few bytes is not shown as 0. A later step's excess may continue that of the
 // step before, or restart at 0.
 func TestThinnedLogShowsWholeGrowth(t *testing.T) {
 	for _, leak := range []int64{4, 4096} {
@@ -80,8 +80,8 @@ func TestCallOfLeak(t *testing.T) {
 	require.Contains(t, textOf(t, log), `found after I of stage 0 (stage\x1b0)`)
 }
 
-// In a log of few steps, a last step that ends higher than the one before is inconclusive, whatever the
-// warm-up in front of it: only a level that has come to rest is not growing.
+// In a log of few steps, the result is inconclusive if the last step ends higher than the one before, whatever
+// the warm-up was. Only a level that no longer rises counts as not growing.
 func TestFewStepsAreInconclusive(t *testing.T) {
 	for _, c := range []struct {
 		lows []int64

@@ -185,8 +185,7 @@ func TestLateGrowthThroughNoise(t *testing.T) {
 	require.False(t, log.Summary().Growth.Grows())
 }
 
-// For a log with more steps than cells, the begin of growth is a range of at most a thirty-second
-// of the log.
+// For a log with more steps than cells, the start of growth is a range of at most a thirty-second of the log.
 func TestLateGrowthOfALongLog(t *testing.T) {
 	log := minimals(t, 20_000, 16, func(step, mb int) int64 { return 1<<30 + 240*int64(max((step-15_000)*16+mb, 0)) })
 	g := log.Summary().Growth
@@ -198,8 +197,7 @@ func TestLateGrowthOfALongLog(t *testing.T) {
 	require.Contains(t, out, fmt.Sprintf("from one of steps %d to %d on", g.First.Step, g.First.LastStep))
 }
 
-// A log with one record of eight gives the same rate, and a range of microbatches for the begin
-// of growth.
+// A log with one record of eight gives the same rate, and a range of microbatches for the start of growth.
 func TestThinnedLog(t *testing.T) {
 	var out bytes.Buffer
 	writer, log := memlog.New(&out), &memreport.Log{}

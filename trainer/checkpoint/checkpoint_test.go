@@ -135,19 +135,19 @@ func of(name string, first, count int) checkpoint.Tensor {
 	return checkpoint.Tensor{Name: name, DType: "F32", Shape: []int{2, 5}, First: first, Count: count}
 }
 
-// pieced returns two shards as if they had these tensors.
+// pieced returns two shards that claim to have these tensors.
 func pieced(shards []checkpoint.Shard, first, second checkpoint.Tensor) []checkpoint.Shard {
 	shards = slices.Clone(shards)
 	shards[0].Tensors, shards[1].Tensors = []checkpoint.Tensor{first}, []checkpoint.Tensor{second}
 	return shards
 }
 
-// Ranks may share a tensor: whatever the pieces are, the whole tensor and each range of it are
-// read from the shards that have them, and from no other.
+// Ranks may share a tensor in any pieces. The whole tensor and each range of it are read only from the shards
+// that have them.
 func TestPieces(t *testing.T) {
 	dir := t.TempDir()
 	values := bytesOf(1, 10)
-	cuts := []int{0, 1, 4, 4, 9, 10} // by rank; rank 2 has nothing of it
+	cuts := []int{0, 1, 4, 4, 9, 10} // by rank; rank 2 has none of the elements
 	var written []checkpoint.Shard
 	for rank := range len(cuts) - 1 {
 		pieces := checkpoint.Whole(safetensors.Of(fmt.Sprint("own", rank), []int{0}, []float32(nil)))

@@ -51,7 +51,7 @@ func TestReadEnds(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// A file that is named directly is read whatever its contents, if want is nil.
+// A file that is named directly is read with any contents if want is nil.
 func TestReadFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "binary")
 	require.NoError(t, os.WriteFile(path, []byte("a\x00b"), 0o666))

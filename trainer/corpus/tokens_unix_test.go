@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
-// TestTokensCut reads a file that was truncated after it was mapped: behind the last page,
-// where the system raises a signal, and within it, where the system returns zeros.
+// TestTokensCut reads a file that was truncated after it was mapped. Beyond the last page the system raises a
+// signal. On the last page it returns zeros.
 func TestTokensCut(t *testing.T) {
 	ids, want := counted(0, 200_000)
 	path := tokenFile(t, 4, nil, ids)

@@ -126,8 +126,8 @@ func (i interrupting) Start(context.Context) error {
 	return nil
 }
 
-// An interrupt before the first step does not hide an error: only if the preparation ended because of the
-// interrupt, and before Begin, does Run report that nothing was written.
+// An interrupt before the first step does not hide an error. Run reports that nothing was written only if the
+// preparation ended because of the interrupt, and before Begin.
 func TestInterruptedPreparation(t *testing.T) {
 	const written = "interrupted before the first step: nothing was written"
 	for name, test := range map[string]struct {

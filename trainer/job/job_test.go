@@ -116,7 +116,7 @@ type nowhere struct{}
 func (nowhere) Listen(string) (net.Listener, error)            { return nil, os.ErrNotExist }
 func (nowhere) Dial(context.Context, string) (net.Conn, error) { return nil, os.ErrNotExist }
 
-// A rank that cannot join ends the wait of the process's other ranks.
+// If a rank cannot join, the other ranks of the process stop waiting.
 func TestJoinEndsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dev, err := kernels.NewHost(kernels.HostConfig{})

@@ -103,7 +103,7 @@ func join(t *testing.T, all []*Process, instructions ...kernels.Instructions) []
 	})
 }
 
-// Plain Go has other bits than assembly, so a job that has both would keep no promise about bits.
+// Plain Go and assembly give different bits, so a job with both could not keep the promises about bits.
 func TestPlainGoDoesNotJoinAssembly(t *testing.T) {
 	if !slices.ContainsFunc([]kernels.Instructions{kernels.AVX2, kernels.NEON}, kernels.Instructions.Available) {
 		t.Skip("there is plain Go alone")
@@ -114,7 +114,7 @@ func TestPlainGoDoesNotJoinAssembly(t *testing.T) {
 	}
 }
 
-// each calls f for all processes at once.
+// each calls f for all processes concurrently.
 func each(all []*Process, f func(w *Process) error) []error {
 	errs := make([]error, len(all))
 	var done sync.WaitGroup
@@ -153,8 +153,8 @@ func steps(t *testing.T, all []*Process, runs []*metrics.Recorder, number int64,
 	}
 }
 
-// The samples of a failed step are dropped with it, and a process keeps a bounded number of them
-// whatever the number of microbatches is (L7). Fewer samples cover all microbatches.
+// The samples of a failed step are dropped with it. A process keeps a bounded number of samples for any number
+// of microbatches (L7). The remaining samples cover all microbatches.
 func TestSamples(t *testing.T) {
 	all := worlds(t, 2)
 	var log strings.Builder
@@ -210,8 +210,8 @@ func saving(t *testing.T, dir string) *Options {
 	return o
 }
 
-// A checkpoint that fails in one process, or when it is committed, leaves no file of any process. One
-// that was committed before stays, also if it is of the same step.
+// A checkpoint that fails in one process, or when it is committed, leaves no file of any process. An earlier
+// committed checkpoint stays, even one of the same step.
 func TestFailedCheckpointLeavesNothing(t *testing.T) {
 	const processes = 3
 	all := worlds(t, processes)
@@ -278,8 +278,7 @@ func TestSaveLeavesTheMetadata(t *testing.T) {
 	}
 }
 
-// When one process ends the run, all end it in the same way, whatever the others do at that time, and
-// within seconds.
+// When one process ends the run, all processes end it in the same way within seconds, whatever they are doing.
 func TestAgreeOnEnd(t *testing.T) {
 	step := func(w *Process) error {
 		if err := w.ends[0].Begin(context.Background(), []byte("a step")); err != nil {

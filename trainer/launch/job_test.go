@@ -24,8 +24,8 @@ type writer func(line []byte) (int, error)
 
 func (w writer) Write(line []byte) (int, error) { return w(line) }
 
-// shell returns a job that runs a shell script. Its grace is longer than processes on a busy
-// machine take to end by themselves.
+// shell returns a job that runs a shell script. Its grace is longer than processes on a busy machine take to
+// end on their own.
 func shell(processes int, script string) (*launch.Job, *bytes.Buffer) {
 	var out bytes.Buffer
 	return &launch.Job{Processes: processes, Command: []string{"sh", "-c", script}, Stdout: &out, Stderr: &out, Grace: time.Minute}, &out
@@ -58,12 +58,12 @@ func TestJob(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// meet waits for all processes, so that none starts so late that it is asked to end
-			// first. gone waits for the end of a process, and until the job has surely noticed it.
+			// meet waits until all processes have started, so that none is asked to end before that. gone waits until a
+			// process has ended and the job has surely noticed it.
 			job, out := shell(3, `gone() { while kill -0 $(cat "$0.$1") 2>/dev/null; do sleep 0.02; done; sleep 0.5; }; meet() { touch "$0/$1.$WEIR_RANK"; while [ $(ls "$0" | wc -l) -lt 3 ]; do sleep 0.02; done; }; `+test.script)
 			job.Command = append(job.Command, t.TempDir())
 			if strings.Contains(test.script, "sleep 1000") || strings.HasPrefix(name, "one hangs") {
-				job.Grace = 3 * time.Second // expires, because some do not end by themselves
+				job.Grace = 3 * time.Second // expires, because some processes do not end on their own
 			}
 			status, err := job.Run(t.Context())
 			require.Equal(t, test.status, status, "%v: %s", err, out)
@@ -83,7 +83,7 @@ func TestJob(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// A line that is too long is broken, and the last line needs no end.
+// A line that is too long is broken, and the last line needs no line end.
 func TestLongLines(t *testing.T) {
 	job, out := shell(1, "head -c 70000 /dev/zero | tr '\\0' x")
 	_, err := job.Run(t.Context())

@@ -28,8 +28,7 @@ func (nothing) Stats(*memory.Stats)        {}
 func (nothing) ResetPeak()                 {}
 func (nothing) All() iter.Seq[memory.Info] { return func(func(memory.Info) bool) {} }
 
-// An action ends when its call returns, even the last one of a step: step end does not belong to
-// it.
+// An action ends when its call returns. Even for the last action of a step, step end is not included.
 func TestTheLastActionEnds(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -23,8 +23,7 @@ func flat(name string, mark report.Mark, y float64) report.Series {
 	return s
 }
 
-// moving is a band that is not constant and within the range of the others, so that there is a
-// plot.
+// moving is a band that varies within the range of the others, so that there is a plot.
 func moving() report.Series {
 	s := report.Series{Mark: report.Band}
 	for x := range 3 {

@@ -47,8 +47,7 @@ type event struct {
 	values  map[string]float32
 }
 
-// decode reads records and events by other code than wrote them, and refuses what it does
-// not know.
+// decode reads records and events with different code from the writer's, and refuses unknown ones.
 func decode(t *testing.T, data []byte) (events []event) {
 	t.Helper()
 	unmask := func(b []byte) uint32 {

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/trainer/terminal"
 )
 
-// Where the output is no terminal, there are at most 16 lines.
+// If the output is not a terminal, there are at most 16 lines.
 func ExampleProgress() {
 	line := terminal.NewProgress(os.Stdout, terminal.Columns(os.Stdout), 0, 8000)
 	for step := 1; step <= 8000; step++ {

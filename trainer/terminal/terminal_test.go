@@ -12,13 +12,13 @@ import (
 	"github.com/weir-ml/weir/trainer/terminal"
 )
 
-// A file's name is shown, not obeyed.
+// Control characters in a file's name are shown and not sent to the terminal.
 func Example() {
 	fmt.Println("reading", terminal.Quote("plan\x1b[31m.csv"))
 	// Output: reading plan\x1b[31m.csv
 }
 
-// A text is quoted alike, in whatever pieces it is written.
+// A text is quoted in the same way, in whatever pieces it is written.
 func TestWriter(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                 "",

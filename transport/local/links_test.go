@@ -81,7 +81,7 @@ func TestLinksRefuse(t *testing.T) {
 	require.ErrorIs(t, err, transport.ErrClosed)
 }
 
-// TestSums: a copy, or a read of exposed memory, that differs from its original is an error.
+// TestSums requires an error for a copy, or a read of exposed memory, that differs from its original.
 func TestSums(t *testing.T) {
 	sum := func(_ int, h number) (uint32, error) { return math.Float32bits(float32(*h)), nil }
 	for _, change := range []float64{0, 1} {
@@ -192,8 +192,8 @@ func TestAbortWaitsForReaders(t *testing.T) {
 	}
 }
 
-// TestAnExchangeIsForAllOrNone has a rank leave an Exchange because its context ends: a rank that
-// enters later waits for it.
+// TestAnExchangeIsForAllOrNone lets a rank leave an Exchange because its context ends. A rank that enters later
+// still waits for it.
 func TestAnExchangeIsForAllOrNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cause := errors.New("planted")
@@ -217,8 +217,8 @@ func TestAnExchangeIsForAllOrNone(t *testing.T) {
 	})
 }
 
-// TestWhoLeftAnExchangeMayComeAgain: a rank that returns while the others wait is not counted
-// twice.
+// TestWhoLeftAnExchangeMayComeAgain requires that a rank that leaves and returns while the others wait is not
+// counted twice.
 func TestWhoLeftAnExchangeMayComeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		links := newLinks(t, 3, 1, time.Minute)

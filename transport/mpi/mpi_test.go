@@ -1,8 +1,7 @@
 //go:build mpi
 
-// The suite needs all ranks in one process, and bytes that cross processes. The first process
-// therefore hosts the ranks, and if there is a second one, every connection goes through it and
-// back.
+// The suite needs all ranks in one process, but its bytes must cross processes. Therefore the first process
+// hosts the ranks. If there is a second process, every connection goes through it and back.
 package mpi_test
 
 import (

@@ -19,9 +19,9 @@ import (
 
 var pings = flag.String("pingpong", "", "`folder` for a socket: measure two processes in place of the tests")
 
-// pingpong prints half of a round trip over MPI, Unix sockets and TCP, the least mean of five
-// rounds, and the processor time of a process
-// that waits in Recv for five seconds; that of the goroutine that asks MPI is in all of them.
+// pingpong prints half of a round trip over MPI, Unix sockets and TCP, as the least mean of five rounds. It
+// also prints the processor time of a process that waits in Recv for five seconds. For each network, this time
+// includes the goroutine that polls MPI.
 func pingpong(process int) error {
 	ctx := context.Background()
 	dev, err := kernels.NewHost(kernels.HostConfig{})

@@ -30,7 +30,7 @@ func Ended(conn net.Conn) string {
 	return reason(err, time.Minute)
 }
 
-// WriteFrame writes a frame with a number of bytes of data and one that ends the connection, as an endpoint does.
+// WriteFrame writes a frame with n bytes of data, and a frame that ends the connection, as an endpoint does.
 func WriteFrame(conn net.Conn, silence time.Duration, n int) {
 	p := &peer{conn: conn, pauses: &pauses{silence: silence}, beat: time.Hour, out: make(chan frame, 2)}
 	p.out <- frame{kind: exchange, data: make([]byte, n)}
@@ -83,7 +83,7 @@ func Parse(data []byte, token string) {
 	_ = reader.Close()
 }
 
-// Greeting is the first message of a rank, with another version of the protocol.
+// Greeting is the first message of a rank with the given version of the protocol.
 func Greeting(version byte, token string) []byte {
 	sum := digest(token)
 	b := append([]byte{'W', 'E', 'I', 'R', version, purposeJoin}, sum[:]...)

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// TestFixtures compares what processes say to each other with what they said in earlier versions: the greetings
-// of each kind of connection, the answers, a frame of each kind, and the headers of a message and of a read.
+// TestFixtures compares the bytes that processes exchange with those of earlier versions: the greetings of each
+// kind of connection, the answers, a frame of each kind, and the headers of a message and of a read.
 func TestFixtures(t *testing.T) {
 	testkit.Format{
 		Name: "protocol-%d.bin", Mark: "WEIR%c\x01", Number: protocol, Remedy: "run the same build everywhere",

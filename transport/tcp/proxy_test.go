@@ -17,15 +17,15 @@ import (
 	"github.com/weir-ml/weir/transport/transporttest"
 )
 
-// proxy forwards the connections of a listener in pieces of a byte to 4 KiB with delays, so that
-// links overtake each other. It can hold all data, or close the connections.
+// proxy forwards the connections of a listener in pieces of a byte to 4 KiB with delays, so that links overtake
+// each other. It can hold back all data, or close the connections.
 type proxy struct {
 	listener net.Listener
 	all      sync.WaitGroup
 	mu       sync.Mutex
 	conns    []net.Conn
 	held     sync.RWMutex // write-locked: no data passes
-	drops    atomic.Int64 // number of further connections that are closed at once
+	drops    atomic.Int64 // number of further connections that are closed immediately
 }
 
 // newProxy listens at near, "" for any port, and connects to far.
@@ -80,7 +80,7 @@ func (p *proxy) pipe(from, to net.Conn) {
 	}
 }
 
-// closeNow closes all connections.
+// cut closes all connections.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -118,7 +118,7 @@ func TestAnotherProtocol(t *testing.T) {
 	})
 }
 
-// TestALateRankIsToldWhy joins a rank after another one has contradicted rank 0.
+// TestALateRankIsToldWhy lets a rank join after another rank has contradicted rank 0.
 func TestALateRankIsToldWhy(t *testing.T) {
 	why := fmt.Errorf("%w: -seed is 2 on rank 1 and 1 on rank 0", tcp.ErrRefused)
 	require.Equal(t, why.Error(), tcp.LateAnswer(why))
@@ -215,7 +215,7 @@ func FuzzBytes(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, data []byte) { tcp.Parse(data, "t") })
 }
 
-// certificates returns those of a new job.
+// certificates returns the certificates of a new job.
 func certificates(t *testing.T) *tls.Config {
 	folder := filepath.Join(t.TempDir(), "certs")
 	require.NoError(t, tcp.WriteCerts(folder, time.Hour))

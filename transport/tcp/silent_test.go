@@ -54,9 +54,9 @@ func (c cuttable) Read(b []byte) (int, error) {
 	}
 }
 
-// When the network between two ranks fails, a rank that waits for the other one notices after
-// Config.Silence, whatever it waits for, although rank 0 hears from both. All ranks get an error that
-// names the pair. While the network is whole, a rank may wait for longer.
+// When the network between two ranks fails, a rank that waits for the other one notices after Config.Silence,
+// although rank 0 hears from both. This holds for every kind of wait. All ranks get an error that names the
+// pair. While the network works, a rank may wait for longer.
 func TestSilentLink(t *testing.T) {
 	sums := transport.Tag{Stage: 1, Content: transport.Sums}
 	use := func(t *testing.T, end *tcp.Endpoint[number], rank, m int) { // makes the connections
@@ -131,7 +131,7 @@ func TestSilentLink(t *testing.T) {
 							use(t, end, rank, 0)
 							read(t, end, rank, 1)
 							if rank == 1 {
-								time.Sleep(2 * time.Minute) // the network is whole
+								time.Sleep(2 * time.Minute) // the network works
 							}
 							use(t, end, rank, 1)
 							if rank == 1 {

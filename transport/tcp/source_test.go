@@ -67,7 +67,8 @@ func evaluated(ctx context.Context, rank int, address string, add int) (err erro
 	return err
 }
 
-// CheckSource compares the parts of ranks in different processes: both fail, and name the part.
+// CheckSource compares the parts that ranks in different processes make. If a part differs, both ranks fail and
+// name it.
 func TestSourcesOfTwoProcesses(t *testing.T) {
 	for network, address := range addresses {
 		for _, apart := range []int{0, 1} {

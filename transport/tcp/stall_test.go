@@ -114,8 +114,8 @@ func stalls(t *testing.T, config tcp.Config, do func(ctx context.Context, end *t
 	return errs
 }
 
-// When no rank has made progress for the stall timeout, every rank gets the activity of all,
-// independently of the silence timeout; so does the rank that caused the stall, in its next call.
+// When no rank has made progress for the stall timeout, every rank gets the activity of all ranks,
+// independently of the silence timeout. The rank that caused the stall gets it in its next call.
 func TestStall(t *testing.T) {
 	for _, config := range []tcp.Config{{}, {Stall: time.Minute}, {Stall: 4 * time.Second, Silence: -1}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestLostInStep(t *testing.T) {
 	})
 }
 
-// A connection that the other side has closed before a read ends like one that is closed during it.
+// A connection that the other side closes before a read ends like one that is closed during a read.
 func TestClosedBeforeTheRead(t *testing.T) {
 	near, far := net.Pipe()
 	require.NoError(t, far.Close())
@@ -275,7 +275,7 @@ func (c slowConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p[:min(len(p), 1)])
 }
 
-// A read of exposed memory that takes longer than the stall timeout is no stall while bytes arrive.
+// A read of exposed memory that takes longer than the stall timeout is not a stall while bytes arrive.
 func TestSlowReadIsNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := &slowReads{}

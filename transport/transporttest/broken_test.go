@@ -17,8 +17,7 @@ import (
 	"github.com/weir-ml/weir/transport/transporttest"
 )
 
-// cell is a handle that two ranks may share without a data race, so that a transport can be
-// broken that way.
+// cell is a handle that two ranks may share without a data race, so that a broken transport can share it.
 type cell = *atomic.Uint64
 
 func newCell(value float64) cell {

@@ -43,8 +43,8 @@ func TestScaleMX(t *testing.T) {
 	}
 }
 
-// Slices round stochastically just as single numbers do, in every set, for every scale, and
-// also at the boundaries.
+// Slices round stochastically just as single numbers do, in every set, for every scale, and at the boundaries
+// too.
 func TestStochasticSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	draws := &vector.Philox{Seed: 7, Stream: 7}

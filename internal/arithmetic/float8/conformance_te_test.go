@@ -79,7 +79,7 @@ func manyScales(r *rand.Rand, rows, cols, high, wide int) []float32 {
 	return x
 }
 
-// Shapes with whole tiles only, and with remainders at the edges.
+// shapes have only whole tiles, or remainders at the edges.
 var shapes = []struct{ rows, cols int }{{128, 128}, {256, 272}, {303, 300}}
 
 // Float8BlockScaling, 1x128 and 128x128, of a matrix and of its transpose; float32 and

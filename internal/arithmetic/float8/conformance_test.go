@@ -9,9 +9,9 @@ import (
 	"github.com/weir-ml/weir/internal/arithmetic/float8"
 )
 
-// The conformance tests check this package against the test data of other projects, which each
-// test names. The data is theirs, the test code is not. Where this package made a different
-// choice, the test says so.
+// The conformance tests check this package against the test data of other projects. Each test names its
+// project. Only the data comes from the project, not the test code. If this package differs on purpose, the
+// test says so.
 
 // bfloat16 returns the value whose bits are the upper half of a float32.
 func bfloat16(code uint16) float32 { return math.Float32frombits(uint32(code) << 16) }

@@ -47,8 +47,8 @@ func TestNothingOutsideIsTouched(t *testing.T) {
 	}
 }
 
-// The same for matrices that are too large for the caches: reading ahead and streaming writes
-// stay inside too.
+// TestNothingOutsideOfLargeMatrices does the same for matrices that are too large for the caches. Reading ahead
+// and streaming writes must stay inside too.
 func TestNothingOutsideOfLargeMatrices(t *testing.T) {
 	const rows, cols = 2176, 1024
 	x := testkit.Guarded[float32](t, rows*cols, true)

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/internal/arithmetic/fmapeak"
 )
 
-// A figure is there where the instructions are.
+// GFLOPS is positive if the processor has the instructions, and otherwise 0.
 func TestGFLOPS(t *testing.T) {
 	for lanes, have := range map[int]bool{16: cpufeature.AVX512, 8: cpufeature.AVX2FMA, 5: false} {
 		if have {

@@ -12,10 +12,9 @@ import (
 	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
-// TestBits compares every function with its bits on amd64, on every architecture: plain Go,
-// which would change if a compiler fused a product and a sum, and assembly, whose bits do not
-// depend on the width of registers. The inputs have all
-// magnitudes, infinities and NaN. All NaNs count as equal.
+// TestBits compares every function, on every architecture, with its bits on amd64. The bits of plain Go would
+// change if a compiler fused a product and a sum. The bits of assembly do not depend on the width of registers.
+// The inputs have all magnitudes, infinities and NaN. All NaNs count as equal.
 func TestBits(t *testing.T) {
 	each(t, func(t *testing.T, s vector.Set) {
 		want := "2163bbb9230dc655d8114088a5727759a0d827d66fc18de528c7fbb2a1574759"

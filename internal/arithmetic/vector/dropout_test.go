@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
-// Every set drops the same elements and keeps the same bits, also in place, at every length,
-// and if the number of a block exceeds 2^32.
+// Every set drops the same elements and keeps the same bits: at every length, in place too, and even if the
+// number of a block exceeds 2^32.
 func TestDropoutIsTheSameInEverySet(t *testing.T) {
 	r := random(t)
 	x := draws(r, 300, 1)

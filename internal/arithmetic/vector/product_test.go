@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
-// Every form, stride and edge against float64. Elements that do not take part are NaN.
+// TestMulAdd compares every form, stride and edge with float64. Elements that do not take part are NaN.
 func TestMulAdd(t *testing.T) {
 	r := random(t)
 	each(t, func(t *testing.T, s vector.Set) {

@@ -9,8 +9,7 @@ import (
 	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
-// elementwise are all elementwise functions: over slices of one length, of which the first are
-// results.
+// elementwise lists the elementwise functions. All slices have equal length; results come first.
 var elementwise = []struct {
 	name            string
 	slices, results int
@@ -37,7 +36,7 @@ var update = vector.AdamW{
 	Correct1: 2, Correct2: 3, Epsilon: 1e-8, Rate: 0.01, Decay: 0.1,
 }
 
-// reductions are all functions that reduce slices to numbers.
+// reductions lists the functions that reduce slices to numbers.
 var reductions = []struct {
 	name string
 	run  func(s vector.Set, x, y []float32) float64
@@ -109,7 +108,7 @@ func TestElementsStandAlone(t *testing.T) {
 	})
 }
 
-// A reduction is a function of the elements, regardless of their address.
+// A reduction depends only on the elements, not on their address.
 func TestReductionsDoNotFeelWhatLiesBeside(t *testing.T) {
 	r := random(t)
 	x, y := draws(r, longest, 1), draws(r, longest, 1)

@@ -15,9 +15,9 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// rig holds frames over an arena with two stages. Stage 0 reads part 0 and returns one tensor.
-// Stage 1 takes it, reads part 1 in forward and backward, saves in three slots, records one loss
-// and has two parameters.
+// rig holds frames over an arena with two stages. Stage 0 reads part 0 and returns one tensor. Stage 1 takes
+// this tensor and reads part 1 in forward and backward. It saves in three slots, records one loss and has two
+// parameters.
 type rig struct {
 	*frames.Frames[memory.Handle]
 	t      *testing.T
@@ -543,8 +543,8 @@ func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 	c.UpdateExcess()
 	require.EqualValues(t, 8, c.Live())
 
-	// A tensor that a discarding access releases at once may have another owner within the call:
-	// that is no leak.
+	// A discarding access releases a saved tensor at once. If the tensor has another owner within the call, it
+	// does not count as a leak.
 	mb = viewOf(c, 0, 0, frames.InForward)
 	mb.SetAccess(batchctx.Access{Slots: frames.Range{Count: 1}, Discard: true})
 	passing := new(int)
@@ -644,8 +644,8 @@ func TestEvaluationWithALargerWindow(t *testing.T) {
 	}
 }
 
-// TestErrorsNameTheIndexInTheBatch wants the microbatch's index in the batch of all replicas in errors, not
-// its number in the plan.
+// TestErrorsNameTheIndexInTheBatch requires that errors have the microbatch's index in the batch of all
+// replicas, not its number in the plan.
 func TestErrorsNameTheIndexInTheBatch(t *testing.T) {
 	space := memory.NewGCSpace[*int](func(*int) memory.Class { return memory.Activation }, func(*int) int64 { return 8 })
 	c := frames.New(frames.Config[*int]{

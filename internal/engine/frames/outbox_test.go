@@ -151,8 +151,8 @@ func TestKeptTransfersAreBlamed(t *testing.T) { // L6
 	require.ErrorContains(t, r.Audit(frames.Counts{}), "rank 3 at step end: 43 bytes")
 }
 
-// Whole weights and gradients of a stage are held by parameter, once, and the calls of the stage see
-// them instead of its own.
+// The whole weights and gradients of a stage are held once for each parameter. The calls of the stage see them
+// instead of its own.
 func TestWholeParametersEndOnce(t *testing.T) {
 	r := newSender(t)
 	for _, place := range []effects.BufferKind{effects.Gathered, effects.Accumulator} {

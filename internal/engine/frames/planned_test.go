@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// The live bytes must equal the memory plan's, or be at most as many if the plan is for several
-// shapes (L6).
+// The live bytes must equal those of the memory plan. If the plan is for several shapes, they must not exceed
+// it (L6).
 func TestAuditPlan(t *testing.T) {
 	r := newRig(t)
 	require.EqualValues(t, 128, r.Baseline())
@@ -46,7 +46,7 @@ func TestLost(t *testing.T) {
 	require.Equal(t, "bottom", leak.Name)
 }
 
-// In a dry run a size that depends on values is its upper bound; otherwise it is the given size.
+// In a dry run, a size that depends on values is replaced by its upper bound. Otherwise it is the given size.
 func TestAtMost(t *testing.T) {
 	r := newRig(t)
 	bounds := 0

@@ -15,9 +15,9 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// TestFullDisk fills real file systems of 4 MiB: with fallocate (tmpfs), and without it (ext2). A
-// layout that is too large is refused by name and leaves no reservation behind. One that fits keeps
-// its space although others fill the disk.
+// TestFullDisk fills real file systems of 4 MiB: with fallocate (tmpfs), and without it (ext2). A layout that
+// is too large is refused with the name of the folder, and leaves no reservation behind. A layout that fits
+// keeps its space even if other files fill the disk.
 func TestFullDisk(t *testing.T) {
 	image := filepath.Join(t.TempDir(), "image")
 	require.NoError(t, os.WriteFile(image, make([]byte, 4<<20), 0o600))

@@ -41,7 +41,7 @@ func requireAsJSON(t *testing.T, text string) {
 	}
 }
 
-// texts are things, and things with every fault of syntax.
+// texts has things, and things with every fault of syntax.
 var texts = []string{
 	`{}`, ` { "word" : "a" , "whole":-12,"flag":true,"deep":[{},{}] } `,
 	`{"word":"\"\\\/\b\f\n\r\tä\u00e4\ud83d\ude00\ud800` + "ä\xff\x7f" + `"}`, `{"\u0077ord":"x"}`,
@@ -69,7 +69,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(requireAsJSON)
 }
 
-// TestFaults: faults name the value found and the value expected.
+// TestFaults requires that faults name the value found and the value expected.
 func TestFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		`[]`:                               "line 1:1: found [, expected an object, {",
@@ -126,7 +126,7 @@ var (
 	form     = jsonfile.Form{Kind: errThing, Content: "a thing", Bytes: 100, Values: 4}
 )
 
-// Members gives the fault that its function returns the offset of the value.
+// Members moves the fault that its function returns to the offset of the value.
 func TestMembers(t *testing.T) {
 	var names []string
 	fault := jsonfile.Members([]byte(` {"a": 1, "b" : [{"c": 7}], "d": 3}`), "a thing", func(name string, _ int, value []byte) *jsonfile.Error {
@@ -144,8 +144,8 @@ func TestMembers(t *testing.T) {
 	require.Equal(t, "found \"\ufffd\", expected a whole number", jsonfile.Unmarshal([]byte("{\"A\": \"\xff\"}"), "a thing", 1, &n).Text)
 }
 
-// A repeated field is found among any number of fields, and each is looked up once: to compare
-// a quarter of a million with each other would take minutes.
+// A repeated field is found among any number of fields. Each field is looked up only once, because comparing a
+// quarter of a million fields with each other would take minutes.
 func TestManyFields(t *testing.T) {
 	const count = 1 << 18
 	var text strings.Builder
@@ -163,7 +163,7 @@ func TestManyFields(t *testing.T) {
 	}
 }
 
-// Nesting has a limit, and the fault is at the value that exceeds it.
+// Nesting is limited. The fault is at the value that exceeds the limit.
 func TestDeep(t *testing.T) {
 	fault := jsonfile.Members([]byte("{\"a\":"+strings.Repeat("[", 1<<20)), "a thing", func(string, int, []byte) *jsonfile.Error { return nil })
 	require.Equal(t, &jsonfile.Error{Offset: 5 + 9999, Text: `found "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[...", expected values that are less deep inside of others`}, fault)

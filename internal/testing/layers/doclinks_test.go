@@ -19,7 +19,7 @@ import (
 // unresolved matches text that was meant as a link to a name but is none, such as [Runnner.Step].
 var unresolved = regexp.MustCompile(`(?:^|[\s(*])\[\*?(?:\w+\.)?[A-Z]\w*(?:\.\w+)?\]`)
 
-// TestDocLinks wants every link in a doc comment to lead to a name that exists.
+// TestDocLinks requires that every link in a doc comment leads to a name that exists.
 func TestDocLinks(t *testing.T) {
 	list := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,IgnoredGoFiles", "./...")
 	list.Dir = "../../.."
@@ -42,7 +42,7 @@ func TestDocLinks(t *testing.T) {
 				trees = append(trees, tree)
 			}
 		}
-		if len(trees) > 0 { // or it has tests alone
+		if len(trees) > 0 { // otherwise it has only tests
 			all[one.ImportPath], err = doc.NewFromFiles(files, trees, one.ImportPath, doc.PreserveAST|doc.AllDecls)
 			require.NoError(t, err)
 		}

@@ -79,7 +79,7 @@ func TestOtherPlatforms(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, list.Start())
 			all := map[string]*types.Package{"unsafe": types.Unsafe}
-			for packages := json.NewDecoder(out); ; { // each after those that it imports
+			for packages := json.NewDecoder(out); ; { // each package comes after the packages that it imports
 				var c checked
 				err := packages.Decode(&c)
 				if errors.Is(err, io.EOF) {

@@ -19,8 +19,8 @@ import (
 // for tests may have one type more, because a test double such as stagetest.Exact embeds a real type.
 const deepest = 2
 
-// TestEmbedding checks that a struct embeds one type at most, and that the chains of embedded types are
-// short. Command weir may embed groups of flags, and tests may embed what they like.
+// TestEmbedding checks that a struct embeds one type at most, and that the chains of embedded types are short.
+// Command weir may embed groups of flags, and tests may embed anything.
 func TestEmbedding(t *testing.T) {
 	const root = "../../.."
 	embeds := map[string]string{} // by type: the type that it embeds

@@ -13,8 +13,8 @@ import (
 
 var numbered = regexp.MustCompile("(?m)^\\s*(?:const )?(?:\\w*[sS]chema|\\w*[vV]ersion|protocol)\\s*= \\d+|json:\"schema\"|json:\"version\"|\\bSchema: +\\d")
 
-// TestFormatsHaveFixtures wants fixtures, which testkit.Format keeps, in every package with a format that has
-// a number.
+// TestFormatsHaveFixtures requires fixtures, which testkit.Format keeps, in every package with a numbered
+// format.
 func TestFormatsHaveFixtures(t *testing.T) {
 	const root = "../../.."
 	without := map[string]string{

@@ -12,8 +12,8 @@ import (
 
 const module = "github.com/weir-ml/weir/"
 
-// rooms gives every folder its layer, and what it may import from outside of the
-// standard library. The longest matching prefix counts.
+// rooms gives every folder its layer, and the packages outside of the standard library that it may import. The
+// longest matching prefix counts.
 var rooms = []struct {
 	path    string
 	layer   int

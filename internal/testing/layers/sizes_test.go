@@ -55,7 +55,7 @@ func TestTheCoreStaysSmall(t *testing.T) {
 	require.LessOrEqual(t, codeLines(t, []string{"cmd", "kernels/cuda"}, "./..."), 75_500, "lines of the module without cmd and kernels/cuda")
 }
 
-// TestDependenciesAreUsed finds the parts of two modules in the programs for which they were chosen.
+// TestDependenciesAreUsed requires that two packages still depend on the modules that were chosen for them.
 func TestDependenciesAreUsed(t *testing.T) {
 	require.Contains(t, goList(t, "-deps", "./trainer/corpus"), "golang.org/x/exp/mmap")
 	require.Contains(t, goList(t, "-deps", "-tags", "cuda", "./kernels/cuda/libcuda"), "gorgonia.org/cu")

@@ -86,7 +86,7 @@ func TestBest(t *testing.T) {
 		require.Less(t, o.Cut[len(o.Cut)-1], slices.Max(o.Cut), "%v", o.Cut)
 	}
 	far := search
-	far.Deadline = time.Unix(0, 0) // the first trial alone
+	far.Deadline = time.Unix(0, 0) // only the first trial
 	near, _, _, err := fit.Best(t.Context(), far)
 	require.NoError(t, err)
 	far.FarRate = 5e10
@@ -132,7 +132,8 @@ func TestBest(t *testing.T) {
 	}
 }
 
-// TestBestKeepsTheFront checks that a search without a limit finds what one with a limit finds, or better.
+// TestBestKeepsTheFront checks that a search without a limit finds the options of a search with a limit, or
+// better ones.
 func TestBestKeepsTheFront(t *testing.T) {
 	c, err := fit.Read(strings.NewReader(configs["Llama-3-8B"]), nil)
 	require.NoError(t, err)
@@ -148,7 +149,7 @@ func TestBestKeepsTheFront(t *testing.T) {
 	}
 }
 
-// TestBestFixed checks that the search keeps to the recompute and to the microbatch size that it is given.
+// TestBestFixed checks that the search keeps to a given recompute and microbatch size.
 func TestBestFixed(t *testing.T) {
 	c, err := fit.Read(strings.NewReader(configs["Llama-3-8B"]), nil)
 	require.NoError(t, err)

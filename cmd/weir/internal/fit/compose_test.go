@@ -64,7 +64,7 @@ func ownLayers() (embedding, block, head fit.Layer) {
 }
 
 // TestComposedIsRecorded composes this repository's transformer from its layers, in every cut under several
-// schedules and with several shares of saved state in far memory, and expects the near and far peaks of the
+// schedules and with several shares of saved state in far memory. The near and far peaks must be those of the
 // profile that a dry run recorded.
 func TestComposedIsRecorded(t *testing.T) {
 	embedding, block, head := ownLayers()

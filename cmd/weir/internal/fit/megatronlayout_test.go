@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/cmd/weir/internal/fit"
 )
 
-// TestReadMegatronLayout reads layouts as parse_str_to_list of megatron-core 0.20.0 does; the first three are from its
+// TestReadMegatronLayout reads layouts as parse_str_to_list of megatron-core 0.20.0 does. The first three are from its
 // docs/user-guide/features/pipeline_parallel_layout.md and its docstring, and the faults are those of
 // validate_layer_layout.
 func TestReadMegatronLayout(t *testing.T) {

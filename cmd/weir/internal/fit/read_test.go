@@ -190,7 +190,7 @@ func TestCostFollowsTheText(t *testing.T) {
 	require.Less(t, most, 4000)
 }
 
-// TestDeadline requires that a prediction and the search stop at a deadline or refuse work that takes longer.
+// TestDeadline requires that predictions and searches stop at a deadline, or refuse work that takes longer.
 func TestDeadline(t *testing.T) {
 	read, err := fit.Read(strings.NewReader(plain+"--micro-batch-size 1 --num-layers 4096"), nil)
 	require.NoError(t, err)

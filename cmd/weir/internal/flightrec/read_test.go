@@ -29,7 +29,7 @@ var (
 	pending []byte
 )
 
-// wanted are its entries.
+// wanted lists the entries of this dump.
 var wanted = []flightrec.Operation{
 	{Record: 0, Number: 1, Peer: -1, Completed: true, Call: &flightrec.Call{Name: "all_reduce", Sizes: "16", Type: "Float"}},
 	{Record: 1, Number: 1, Group: 1, Peer: 12, Completed: true, Call: &flightrec.Call{Name: "send", Sizes: "4096x1x5120", Type: "BFloat16", Kind: flightrec.Send}},
@@ -92,8 +92,8 @@ func TestPending(t *testing.T) {
 	require.Equal(t, map[int64]flightrec.Status{0: {Enqueued: 1, Completed: 1}}, s.Dumps[0].Unjoined)
 }
 
-// TestSpellings reads what other versions write: batches, texts for numbers, names with other
-// prefixes, peers counted from the end, groups that no pg_config has.
+// TestSpellings reads the forms of other versions: batches, texts for numbers, names with other prefixes, peers
+// counted from the end, and groups without a pg_config.
 func TestSpellings(t *testing.T) {
 	const dump = `{"version": "2.4", "pg_config": {"7": {"name": "7", "desc": "", "ranks": "[2, 3, 5]"}}, "pg_status": {"1": {"last_enqueued_collective": "9", "last_completed_collective": "8"}},
 		"entries": [
@@ -115,9 +115,8 @@ func TestSpellings(t *testing.T) {
 	require.Equal(t, "other", d.Groups[1].Name)
 }
 
-// TestStates reads what the recorders of several backends say of an operation that is retired but not completed, as
-// ProcessGroupGloo.cpp, ProcessGroupNCCL.cpp and FlightRecorderHook.cpp of PyTorch 2.15 use the word, and of one
-// that nccl2 calls completed.
+// TestStates reads retired operations in the states that the backends of PyTorch 2.15 record (ProcessGroupGloo.cpp,
+// ProcessGroupNCCL.cpp, FlightRecorderHook.cpp). What a state means depends on the backend.
 func TestStates(t *testing.T) {
 	for name, want := range map[string]struct {
 		state             string
@@ -141,7 +140,7 @@ func TestStates(t *testing.T) {
 }
 
 // TestReceives reads a receive of FlightRecorderHook, whose size is that of its output, and one from any rank. The
-// status of its dumps has an op_id, from 0.
+// status in its dumps is an op_id, counted from 0.
 func TestReceives(t *testing.T) {
 	const dump = `{"version": "2.10", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}, "pg_status": {"0": {"last_enqueued_collective": 1, "last_completed_collective": -1}},
 		"entries": [
@@ -158,8 +157,8 @@ func TestReceives(t *testing.T) {
 	require.Equal(t, flightrec.Status{Enqueued: 2, Completed: 0}, d.Groups[0].Status)
 }
 
-// TestFolders reads the dumps in a folder for each node, and takes no file for a rank that is named unlike the
-// dumps.
+// TestFolders reads the dumps in a folder for each node. A file belongs to no rank if its name differs from
+// those of the dumps.
 func TestFolders(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name string, b []byte) {
@@ -197,7 +196,7 @@ func TestRanks(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// TestBroken reads files that are no dumps, which are named and keep no other from being read.
+// TestBroken reads files that are no dumps. They are reported by name, and the other files are read.
 func TestBroken(t *testing.T) {
 	whole := pickled
 	bomb := packed(t, append([]byte("\x80\x02"), bytes.Repeat([]byte("\x95\x00\x00\x00\x00\x00\x00\x00\x00"), 3<<20)...))
@@ -234,7 +233,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded reads files that hold little and describe much.
+// TestMemoryIsBounded reads small files that describe large data.
 func TestMemoryIsBounded(t *testing.T) {
 	testkit.Slow(t)
 	lists := strings.Repeat("[],", 4<<20)
@@ -267,7 +266,7 @@ func FuzzAdd(f *testing.F) {
 	})
 }
 
-// TestTorn passes an error of the disk on.
+// TestTorn checks that an error of the disk is passed on.
 func TestTorn(t *testing.T) {
 	var s flightrec.Set
 	require.ErrorIs(t, s.Add("d_1", io.MultiReader(bytes.NewReader(pickled[:300]), broken{})), io.ErrNoProgress)

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
-// TestDocumentedDumps holds the dumps that docs/hang.md reads to the simulation that makes them:
-// two pipelines of 1F1B, in which rank 5 stops before 2F7 of its third step. -update writes them anew.
+// TestDocumentedDumps compares the dumps that docs/hang.md reads with the simulation that makes them: two
+// pipelines of 1F1B, in which rank 5 stops before 2F7 of its third step. -update rewrites them.
 func TestDocumentedDumps(t *testing.T) {
 	m := makeJob(planNamed(t, "1f1b", 4), 2, 3, false)
 	r := m.ranks[5]

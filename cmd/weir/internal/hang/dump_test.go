@@ -23,8 +23,8 @@ type dumpOp struct {
 	Sizes              []int64
 	Type               string
 	p2p                bool
-	closing            *dumpOp   // that closes the batch of this part
-	parts              []*dumpOp // of the batch that this one closes
+	closing            *dumpOp   // closes the batch of this part
+	parts              []*dumpOp // of the batch that this operation closes
 	collective, batch  int64
 	op, record         int64
 }
@@ -32,16 +32,16 @@ type dumpOp struct {
 // dumpRank records the operations of one rank of a job.
 type dumpRank struct {
 	Rank    int
-	Groups  []*dumpGroup // those that it is a member of, in the order of their creation
+	Groups  []*dumpGroup // the groups with this rank, in the order of their creation
 	Ops     []*dumpOp
 	Version string
-	// Pending leaves completed operations out of the dump, Ring all but the last ones, and
-	// Empty everything.
+	// Pending leaves completed operations out of the dump. Ring keeps only the last operations, and Empty keeps
+	// none.
 	Pending bool
 	Ring    int
 	Empty   bool
-	// Batches is the version of PyTorch whose numbers batches of transfers have, 2.4 or 2.6; transfers are in none
-	// if it is "".
+	// Batches is the version of PyTorch that numbers the batches of transfers, 2.4 or 2.6. If it is "", transfers
+	// are in no batch.
 	Batches string
 	open    *dumpOp                  // closes the batch that is being issued
 	counts  map[*dumpGroup]*[3]int64 // collectives, transfers, both
@@ -71,7 +71,8 @@ func (r *dumpRank) Collective(g *dumpGroup, name string, now int64, sizes ...int
 	return r.add(&dumpOp{Group: g, Name: "nccl:" + name, Created: now, Sizes: sizes, Type: "Float", collective: n[0], batch: n[1], op: n[2]})
 }
 
-// Transfer records a send to a rank of the job, or a receive from one, or from any if it is -1.
+// Transfer records a send to a rank of the job or a receive from it. If peer is -1, the receive is from any
+// rank.
 func (r *dumpRank) Transfer(g *dumpGroup, send bool, peer int, now int64, sizes ...int64) *dumpOp {
 	n := r.count(g)
 	switch {
@@ -109,7 +110,7 @@ func (r *dumpRank) Close() {
 	}
 }
 
-// ended returns the time at which an operation completed as the recorder saw it, 0 if it did not.
+// ended returns the time at which the recorder saw the operation complete, or 0 if it did not.
 func (op *dumpOp) ended() (last int64) {
 	if op.closing != nil {
 		return 0
@@ -122,7 +123,7 @@ func (op *dumpOp) ended() (last int64) {
 	return max(last, op.Completed)
 }
 
-// dump returns the dump as Python has it.
+// dump returns the dump as a Python object.
 func (r *dumpRank) dump(asText bool) map[string]any {
 	config, status := map[string]any{}, map[string]any{}
 	number := func(n int64) any {

@@ -40,7 +40,7 @@ func read(t *testing.T, ranks []*dumpRank) *flightrec.Set {
 // TestVerdicts judges small jobs.
 func TestVerdicts(t *testing.T) {
 	for name, c := range map[string]struct {
-		issue   func(g *dumpGroup, ranks []*dumpRank) // what is pending, behind one collective of all
+		issue   func(g *dumpGroup, ranks []*dumpRank) // issues the pending operations, after one collective of all ranks
 		blamed  []int
 		certain bool
 		text    string
@@ -268,7 +268,7 @@ func TestLive(t *testing.T) {
 			[]transport.RankStatus{waits(0, -1, ""), waits(1, -1, ""), runs(2), outside}, []int{2, 3}, true,
 			"ranks 2 and 3 wait for none; 2 others wait for them, directly or through others (certain)\nrank 2 (step 9) runs 2F7; rank 1 has waited 5s for it; rank 3 (step 0) is outside of its program",
 		},
-		"silence": { // its wait is over for long, or it would have said more
+		"silence": { // its wait ended long ago; otherwise it would have reported again
 			[]transport.RankStatus{waits(0, 1, "1RECV_F0"), aged(waits(1, 0, "0SEND_F3"), 4*time.Second)}, []int{1}, false,
 			"rank 1 waits for none; 1 other waits for it (likely)\nrank 1 (step 9) sent its last heartbeat 4s ago: runs 2F7, has waited 5s for 0SEND_F3 of rank 0; rank 0 has waited 5s for it",
 		},

@@ -18,7 +18,7 @@ import (
 type made struct {
 	plan      *schedule.Plan
 	pipelines int
-	posts     bool // transfers are posted, as PyTorch's runtime does; else each one is waited for
+	posts     bool // transfers are posted, as PyTorch's runtime does; otherwise each one is waited for
 	faults    []*planted
 	ranks     []*madeRank
 	queues    map[[3]int][]*dumpOp // transfers that are not matched yet, by from, to and direction
@@ -31,10 +31,10 @@ type planted struct {
 	kind string // stopped, killed, swapped
 	rank int
 	item int
-	with int // the item that it is swapped with
+	with int // the item that takes its place
 }
 
-// item is an action of the plan, or a collective behind a step.
+// item is an action of the plan, or a collective after a step.
 type item struct {
 	action schedule.Action
 	group  *dumpGroup
@@ -48,7 +48,7 @@ type madeRank struct {
 	at              int
 	busy            int64 // until then it computes
 	posted          map[item]*dumpOp
-	waits           *dumpOp // that the rank is in
+	waits           *dumpOp // the operation that the rank waits in
 	sends           []*dumpOp
 	dead            bool
 }
@@ -116,7 +116,7 @@ func transfers(i item) bool {
 	return i.action.Kind() >= schedule.SendF && i.action.Kind() <= schedule.RecvB
 }
 
-// run lets all ranks go until none can, and reports whether all came to their end.
+// run runs all ranks until none can continue, and reports whether all finished.
 func (m *made) run() (done bool) {
 	for idle := 0; idle < 64; idle++ {
 		m.now++
@@ -137,7 +137,7 @@ func (m *made) run() (done bool) {
 	return false
 }
 
-// step runs an item of a rank, and returns false if it cannot.
+// step runs an item of a rank, and returns false if the rank cannot continue.
 func (m *made) step(r *madeRank) bool {
 	if r.at == len(r.items) || r.busy > m.now || r.dead || r.waits != nil && !m.over(r.waits) {
 		return false
@@ -195,7 +195,7 @@ func (m *made) time() int64 { return 1e15 + m.now*1e6 }
 // over reports whether an operation has completed.
 func (m *made) over(op *dumpOp) bool { return op.Completed > 0 && op.Completed <= m.time() }
 
-// needs are the receives that a computation waits for.
+// needs returns the receives that a computation waits for.
 func (m *made) needs(i item) []item {
 	a := i.action
 	switch a.Kind() {
@@ -271,7 +271,7 @@ func (m *made) dumps(t testing.TB, pending bool) *flightrec.Set {
 	return s
 }
 
-// planFor returns the plan of a schedule with transfers, nil if it has none for these numbers.
+// planFor returns the plan of a schedule with transfers, or nil if the schedule has none for these numbers.
 func planFor(t testing.TB, s schedule.Schedule, ranks int, posts bool) *schedule.Plan {
 	placement, err := s.Place(ranks, ranks*s.PerRank)
 	require.NoError(t, err)
@@ -291,7 +291,7 @@ func planFor(t testing.TB, s schedule.Schedule, ranks int, posts bool) *schedule
 	return plan
 }
 
-// planNamed is planFor of a name, for ranks that wait at transfers.
+// planNamed is planFor for the name of a schedule and ranks that wait at transfers.
 func planNamed(t testing.TB, name string, ranks int) *schedule.Plan {
 	named, err := schedule.Find(name)
 	require.NoError(t, err)

@@ -29,8 +29,8 @@ func ras(communicators ...string) string {
 `, len(communicators), strings.Join(communicators, ",\n"))
 }
 
-// communicator has a rank for each number of all-reduces, on the process of the same number plus first; -1 is a rank
-// that does not answer.
+// communicator has a rank for each number of started all-reduces. Rank i is on process first plus i. A rank with -1
+// does not answer.
 func communicator(hash string, first int, started ...int) string {
 	var ranks, missing []string
 	for rank, n := range started {
@@ -76,7 +76,7 @@ func TestRAS(t *testing.T) {
 	require.False(t, hang.IsRAS([]byte(`{"version": "2.10"}`)))
 }
 
-// What has no communicators, or other numbers of them than it says, is no answer.
+// An answer without communicators, or whose number of communicators is not the stated one, is an error.
 func TestRASWithoutCommunicators(t *testing.T) {
 	for text, want := range map[string]string{
 		ras(): "found no communicator",

@@ -14,9 +14,9 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// TestRecordedJobs judges dumps that PyTorch 2.15.0 wrote of jobs of four ranks on gloo (tests/hang/jobs.py):
-// FlightRecorderHook for most, gloo itself for collective-sleeps and halves-sleep. Those of other-tags are of two
-// ranks whose transfer has two tags.
+// TestRecordedJobs judges dumps of jobs of four ranks on gloo, which PyTorch 2.15.0 wrote (tests/hang/jobs.py).
+// FlightRecorderHook wrote most of them, and gloo itself wrote collective-sleeps and halves-sleep. In other-tags,
+// two ranks have different tags for the same transfer.
 func TestRecordedJobs(t *testing.T) {
 	plan := func(rule schedule.Rule, ranks int) *schedule.Plan {
 		base, err := rule(schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: 8})
@@ -78,13 +78,13 @@ func TestRecordedJobs(t *testing.T) {
 	}
 }
 
-// TestBatches judges batches of transfers in the numbers of ProcessGroupNCCL.cpp in PyTorch 2.4, and in 2.6 to 2.10.
-// The dumps are built after its source.
+// TestBatches judges batches of transfers that are numbered as in PyTorch 2.4, and as in 2.6 to 2.10. The dumps are
+// modelled on the source of ProcessGroupNCCL.cpp.
 func TestBatches(t *testing.T) {
 	for _, version := range []string{"2.4", "2.6"} {
 		for _, pending := range []bool{false, true} {
 			for name, c := range map[string]struct {
-				end     func(g *dumpGroup, ranks []*dumpRank) // behind a step that ended
+				end     func(g *dumpGroup, ranks []*dumpRank) // what follows a step that ended
 				blamed  []int
 				certain bool // with all of the history
 				text    string
@@ -159,8 +159,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// TestFirstBatchIsCutOff judges a dump that begins behind the parts of a batch: the operation that closes the batch is
-// no collective, and nothing shows which ranks it waits for.
+// TestFirstBatchIsCutOff judges a dump that begins after the parts of a batch. The operation that closes the batch
+// must not count as a collective, and nothing shows which ranks it waits for.
 func TestFirstBatchIsCutOff(t *testing.T) {
 	for _, completed := range []int64{0, 3} {
 		g, ranks := small(3)
@@ -190,9 +190,9 @@ func TestFirstBatchIsCutOff(t *testing.T) {
 	}
 }
 
-// TestCoalescedCollectives judges batches of collectives, built after ProcessGroupNCCL.cpp: up to PyTorch 2.6 only the
-// operation that closes the batch is recorded, and since 2.7 each one, under one number. Since 2.9 the closing one
-// may be named after the operation that was asked for.
+// TestCoalescedCollectives judges batches of collectives, modelled on ProcessGroupNCCL.cpp. Up to PyTorch 2.6 only the
+// operation that closes the batch is recorded. Since 2.7 each collective is recorded, under the same number. Since 2.9
+// the closing operation may have the name of the requested operation.
 func TestCoalescedCollectives(t *testing.T) {
 	for _, c := range []struct{ name, closing string }{{"", "coalesced"}, {"_broadcast_oop", "coalesced"}, {"_broadcast_oop", "ALLGATHER_coalesced"}} {
 		for _, issue := range []int{3, 4} {

@@ -16,8 +16,8 @@ import (
 // score counts the verdicts on the hangs of one kind.
 type score struct{ hung, right, certain, planned, first, listed, actions int }
 
-// TestFaultsAreNamed plants faults in jobs of every schedule and counts how often the ranks, and
-// with a plan the action, are named. The numbers are those of docs/hang.md, with -long.
+// TestFaultsAreNamed plants faults in jobs of every schedule, and counts how often the ranks are named, and
+// with a plan the action. With -long, the numbers are those of docs/hang.md.
 func TestFaultsAreNamed(t *testing.T) {
 	scores := map[string]*score{}
 	kinds := []string{"nothing", "stopped", "two stopped", "killed", "swapped"}

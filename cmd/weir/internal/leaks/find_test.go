@@ -155,7 +155,7 @@ func TestVariableLengths(t *testing.T) {
 	}
 }
 
-// The total is what grew by the microbatches in which it did, not the sum of what one of them adds.
+// The total is the growth per microbatch over all microbatches, not the size of one leaked block.
 func TestRateOfRareLeak(t *testing.T) {
 	d := find(t, lengths(t, func(int) int64 { return 8 << 10 }, 24, func(mb int) bool { return mb%4 == 0 }).a.Snapshot(), leaks.Options{})
 	require.Len(t, d.Growing, 1)
@@ -165,8 +165,8 @@ func TestRateOfRareLeak(t *testing.T) {
 	require.Equal(t, g.Rate, d.Total())
 }
 
-// Sizes of one stack that are far apart, and all sizes without a stack, are groups of their own: one that is
-// freed late does not hide that another grows.
+// Sizes of one stack that are far apart form separate groups, and so do all sizes without a stack. A group that
+// is freed late does not hide the growth of another.
 func TestSizeClasses(t *testing.T) {
 	s := newTraining(t, false)
 	var late []int64

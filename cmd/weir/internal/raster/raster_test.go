@@ -60,7 +60,7 @@ func TestPNG(t *testing.T) {
 	require.Equal(t, "#ffffff", hex(picture.At(0, 0)))
 }
 
-// The front fades what has not run, and marks the rank to blame.
+// The actions after the front, which have not run, are faded, and the rank to blame is marked.
 func TestFront(t *testing.T) {
 	pixels := func(picture image.Image, of string) (n int) {
 		for y := range picture.Bounds().Dy() {

@@ -173,8 +173,8 @@ func equalStages(stages int) *simulate.Costs {
 	return &simulate.Costs{Unit: "ns", Latency: 2 * ms, Stages: slices.Repeat([]simulate.StageCosts{{F: 10 * ms, I: 11 * ms, W: 7 * ms, B: 18 * ms}}, stages)}
 }
 
-// A long step of one rank does not make it the slow one: its medians, or half of its times, are those
-// of the others. A rank that is slow in every step is named beside it.
+// A rank with one long step is not reported as slow, because its medians, or half of its times, equal those of
+// the others. A rank that is slow in every step is still reported.
 func TestLongStepIsNotSlowRank(t *testing.T) {
 	p := plan(t, "1f1b", 4, 4, 8)
 	for _, slow := range []bool{false, true} {
@@ -213,8 +213,8 @@ func TestLongStepIsNotSlowRank(t *testing.T) {
 	}
 }
 
-// A rank that takes 6 % longer on a machine whose times vary, and a link that would save about 1 %, are
-// no findings.
+// A rank that takes 6 % longer on a machine whose times vary is not reported. Neither is a link that would save
+// about 1 %.
 func TestSmallDifferencesAreNoFindings(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for _, name := range []string{"1f1b", "zb-h1", "interleaved", "zb-v"} {
@@ -475,7 +475,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// Spans that time launches are no times of computations: the error says which, and what to do.
+// Spans of launches do not give the times of computations. The error names them and says what to do.
 func TestLaunchesAreNotTimed(t *testing.T) {
 	p := plan(t, "1f1b", 2, 2, 4)
 	for _, c := range []struct {

@@ -58,7 +58,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The device's annotations count if there are some, of several streams together.
+// If the device has annotations, only those count, from all streams together.
 func TestDeviceBeforeHost(t *testing.T) {
 	got := one(t, `{"ph":"X","cat":"user_annotation","name":"PP:2F7","ts":1,"dur":1,"pid":1},
 		{"ph":"X","cat":"gpu_user_annotation","name":"PP:2F7","ts":10,"dur":5,"pid":0,"tid":7},
@@ -71,7 +71,7 @@ func TestDeviceBeforeHost(t *testing.T) {
 }
 
 // Ascend's profiler (torch_npu 2.14, create_x_event in _trace_event_manager.py) writes ts as a string. A time
-// that cannot be read is an error: the action must not be missing in silence.
+// that cannot be read is an error, because an action must not be left out silently.
 func TestTimesAsStrings(t *testing.T) {
 	got := one(t, `{"ph":"X","name":"PP:2F7","pid":81,"tid":81,"ts":"2493828094901.425","dur":10000.5,"cat":"cpu_op","args":{}}`)
 	require.Equal(t, []traces.Span{{Kind: schedule.F, Stage: 2, Microbatch: 7, Start: 2493828094901425, End: 2493828104901925}}, got)
@@ -85,8 +85,8 @@ func TestTimesAsStrings(t *testing.T) {
 	require.ErrorContains(t, err, `found "NaN}}" in an event, which is not JSON`, "Python's json writes NaN")
 }
 
-// An action counts once if several streams have an annotation of it: FSDP reduces gradients on a stream of
-// its own behind the computation.
+// An action counts once even if several streams have annotations of it. For example, FSDP reduces gradients on
+// a separate stream after the computation.
 func TestStreamsOfOneAction(t *testing.T) {
 	event := func(stream int, name string, start, length float64) string {
 		return fmt.Sprintf(`{"ph":"X","cat":"gpu_user_annotation","name":%q,"pid":0,"tid":%d,"ts":%v,"dur":%v}`, name, stream, start, length)
@@ -187,7 +187,7 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, []string{"1F0", "1B0", "1F1", "1B1"}, names)
 }
 
-// A file of strangers cannot make the reader hold much more than its actions.
+// A hostile file cannot make the reader hold much more than its actions.
 func TestHostile(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader(`{"traceEvents":[{"ph":"X","name":"`), io.LimitReader(letters{}, 64<<20))
 	deep := strings.NewReader(`{"traceEvents":[` + strings.Repeat(`{"args":[`, 1<<20))
@@ -284,7 +284,7 @@ func samples(tb testing.TB) [][]byte {
 	return [][]byte{s.Kineto(0, "user_annotation"), s.Kineto(1, "gpu_user_annotation"), s.OTLP(1), weir}
 }
 
-// FuzzRead holds the readers of Chrome traces and of OpenTelemetry to their errors.
+// FuzzRead requires that the readers of Chrome traces and of OpenTelemetry succeed or return their own errors.
 func FuzzRead(f *testing.F) {
 	for _, text := range samples(f) {
 		f.Add(text)
