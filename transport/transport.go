@@ -11,9 +11,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Transport moves tensors between one rank and the others. Only the goroutine that runs the rank's
-// steps calls it. Handles never cross ranks: the receiver gets copies in buffers of its own space
-// (L4).
+// Transport moves tensors between one rank and the others. Only the goroutine that runs the rank's steps calls
+// it. Handles never cross ranks: the receiver gets copies in buffers of its space (L4).
 //
 // There is one link for each ordered pair of ranks and each direction of tags, forward or backward. A
 // link delivers messages in the order in which they were sent. Once a call has returned an error, the

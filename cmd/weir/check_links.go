@@ -33,7 +33,7 @@ type against struct {
 	Worse []worseLink `json:"worse"`
 }
 
-// worseLink is a link that needs more capacity than in the other plan.
+// worseLink is a link that needs more capacity than in the plan that --against names.
 type worseLink struct {
 	check.LinkCapacity
 	Before int64 `json:"before"`

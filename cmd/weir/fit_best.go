@@ -15,8 +15,8 @@ import (
 	"github.com/weir-ml/weir/schedule/units"
 )
 
-// best searches for the fastest options and prints the Pareto front. With the name of a schedule, it searches
-// that schedule alone.
+// best searches for the fastest options and prints the Pareto front. If name is not empty, it searches only
+// that schedule.
 func (c *fitCmd) best(s *streams, r *fit.Request, name string) error {
 	var only []string
 	if c.To == "layout" { // only schedules that Megatron-LM runs

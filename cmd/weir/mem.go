@@ -1,6 +1,6 @@
 package main
 
-// memCmd groups the commands about the memory of a run, as its log shows it, and of a plan.
+// memCmd groups the commands about the memory of a plan, and of a run with a log.
 type memCmd struct {
 	Log    memLogCmd    `cmd:"" default:"withargs" help:"Show a memory log: its ranks, levels, peaks, and growth."`
 	Plan   memPlanCmd   `cmd:"" help:"Lay out the memory of a plan before it runs, and print the certificate."`

@@ -121,8 +121,8 @@ func (r *rankTotals) findGrowth() (g Growth) {
 }
 
 // inconclusiveSteps reports whether the lowest levels of the steps end higher than they began, though chance
-// may explain this. In a log of few steps in the minimal form, a rise of the last step alone may be a leak
-// after a warm-up, whatever the earlier rise; the rate is then that of the last half.
+// may explain this. In a log of few steps in the minimal form, a rise in only the last step may be a leak after
+// a warm-up, whatever the earlier rise was. The rate is then that of the last half.
 func (r *rankTotals) inconclusiveSteps(x, y []float64) (rate float64, ok bool) {
 	end := len(y) - 1
 	half := end / 2

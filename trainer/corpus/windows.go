@@ -11,10 +11,10 @@ type Windows interface {
 	Window(i int) (begin, end int)
 }
 
-// Drawn are the windows of a training step. A window begins anywhere. Its maximum length is drawn from half
-// of Longest to Longest; it ends earlier, at the end of a paragraph, if there is one in the second half of
-// that length. Thus the lengths differ. Windows depend on seed, step and number alone, so that a resumed
-// run and any plan use the same microbatches (L9).
+// Drawn are the windows of a training step. A window begins anywhere. Its maximum length is drawn from half of
+// Longest to Longest; it ends earlier, at the end of a paragraph, if there is one in the second half of that
+// length. Thus the lengths differ. Windows depend only on seed, step and number, so a resumed run and any plan
+// use the same microbatches (L9).
 type Drawn struct {
 	Text    []byte // longer than Longest; nil if windows do not end at paragraphs, as with tokens
 	Size    int    // size of the sequence if Text is nil
@@ -53,9 +53,9 @@ func draw(n int, keys ...uint64) int {
 	return int(high)
 }
 
-// Documents are the windows of a training step over whole documents, each drawn by seed, step and number alone
-// (L9). A document that is longer than a limit is cut into pieces. The last token of a document is in no
-// window, because no token follows it.
+// Documents are the windows of a training step over whole documents. The choice of a document depends only on
+// seed, step and number (L9). A document that is longer than a limit is cut into pieces. The last token of a
+// document is in no window, because no token follows it.
 type Documents struct {
 	Seed   uint64
 	Step   int64

@@ -35,8 +35,8 @@ func (w *Process) Hooks(run *metrics.Recorder) runner.Hooks {
 	return hooks
 }
 
-// maxSamples is the maximum number of samples that a process keeps of a step (L7). If there are
-// more, each sample that it keeps covers several microbatches.
+// maxSamples is the maximum number of samples that a process keeps of a step (L7). If a step has more samples,
+// each sample that is kept covers several microbatches.
 const maxSamples = 4096
 
 // halve replaces every two consecutive samples of a rank by one that covers both.

@@ -49,9 +49,9 @@ func Listen(address string) (*Server, error) {
 	return s, nil
 }
 
-// Serve answers requests with handler until ctx ends, and closes the listener. Requests whose Host may
-// be the name of another site are refused. The time of a request and the number of connections are
-// limited: a further connection ends the oldest one.
+// Serve answers requests with handler until ctx ends, and closes the listener. Requests whose Host may be the
+// name of another site are refused. The duration of a request and the number of connections are limited. A
+// further connection ends the oldest one.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	name, _ := os.Hostname() // without a name, only addresses are served
 	at := listener.Addr().(*net.TCPAddr)

@@ -89,8 +89,8 @@ func (m *Metrics) Microbatch(s *memory.Sample) {
 	r.excess.Set(float64(s.Excess))
 }
 
-// Step adds the result of a step, and how long it took, including the update. It ignores a nil result, which a
-// failed step has.
+// Step adds the result of a step, and the time that it took, including the update. It ignores a nil result,
+// which a failed step has.
 func (m *Metrics) Step(result *runner.Result, took time.Duration) {
 	if result == nil {
 		return

@@ -80,10 +80,10 @@ func WriteFile(path string, metadata map[string]string, tensors ...Tensor) error
 	return err
 }
 
-// Write writes a complete file. The order of the tensors does not matter: the bytes are a
-// function of their names, types, shapes and values and of the metadata alone. Every tensor is
-// converted twice through one small buffer, once for the digest and once for w. Names and
-// metadata must be valid UTF-8, and metadata must not contain DigestKey.
+// Write writes a complete file. The order of the tensors does not matter: the bytes depend only on their names,
+// types, shapes and values, and on the metadata. Every tensor is converted twice through one small buffer, once
+// for the digest and once for w. Names and metadata must be valid UTF-8, and metadata must not contain
+// DigestKey.
 //
 // If the arguments are invalid, Write writes nothing and returns an error that wraps ErrInput.
 func Write(w io.Writer, metadata map[string]string, tensors ...Tensor) error {

@@ -11,10 +11,10 @@
 //     which is the same for all ranks.
 //   - A link, which is one direction between two ranks, has its own connection. The sender dials it
 //     when it first sends. Pairs of ranks that exchange no messages in the plan have no connection.
-//   - A send lends its tensors to the goroutine of the link until the goroutine has written them and
-//     the receiver has confirmed them (L4). The receiver reads them from the socket into new buffers
-//     of its own space. Between the two spaces there are only the socket's buffers and [LinkBuffer]
-//     bytes on each side, which no book counts.
+//   - A send lends its tensors to the goroutine of the link until the goroutine has written them and the
+//     receiver has confirmed them (L4). The receiver reads them from the socket into new buffers in its space.
+//     Between the two spaces there are only the socket's buffers and [LinkBuffer] bytes on each side, which no
+//     book counts.
 //   - Memory that a rank exposes ([transport.Windows]) is read over separate connections, which the
 //     reader dials and keeps for later reads. For each connection, the owner has a goroutine that
 //     answers requests by writing the owner's memory to the socket.

@@ -102,8 +102,8 @@ func (f *Format) countAbove(src []float32, scale float32) (n int) {
 	return n
 }
 
-// encodeEach applies Format.Encode or Format.Stochastic to each element. It computes everything
-// that depends on the format alone only once, and has no branch that depends on ordinary numbers.
+// encodeEach applies Format.Encode or Format.Stochastic to each element. It computes the values that depend
+// only on the format once, and its branches do not depend on ordinary numbers.
 func encodeEach(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally) {
 	if random != nil {
 		return encodeEachRandom(dst, src, random, f, scale)

@@ -14,9 +14,9 @@ func (p *Multiplier) shouldTranspose(m, k int, b Matrix) bool {
 	return b.Trans && few <= m && m <= transposedRows && k >= shallow && p.Set == vector.AVX512
 }
 
-// multiplyTransposed implements Multiply by computing the transpose, which consists of the same
-// sums. A is packed, all of its rows at once, and B is read in place, in tiles of its columns.
-// The columns of C that correspond to a tile are computed as rows in scratch memory.
+// multiplyTransposed implements Multiply by computing the transpose, which consists of the same sums. All rows
+// of A are packed together, and B is read in place, in tiles of its columns. The columns of C that correspond
+// to a tile are computed as rows in scratch memory.
 func (p *Multiplier) multiplyTransposed(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
 	a.Trans, b.Trans = !a.Trans, !b.Trans
 	shape := shapes[p.Set]

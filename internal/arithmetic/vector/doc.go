@@ -4,8 +4,8 @@
 //
 // Every function accesses only its slices and allocates nothing. The bits of an element do not depend on the
 // length of the slice or on the element's position, whether at the beginning or in the tail. The order of a sum
-// depends on the length alone: elements i, i+8, i+16, ... are added to partial sum i of eight, and the eight
-// are then added pairwise by halves.
+// depends only on the length: elements i, i+8, i+16, ... are added to partial sum i of eight, and the eight
+// sums are then added pairwise by halves.
 //
 // AVX2, AVX512 and NEON give the same bits. Portable gives the same bits on every architecture,
 // but different ones, because the assembly rounds a product and a sum once and plain Go rounds

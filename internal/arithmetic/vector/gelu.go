@@ -10,9 +10,9 @@ const (
 	gelu3 = gelu1 * 0.044715
 )
 
-// GELU sets y to gelu(x), with an error of at most 2^-21·|x|; y may be x. It computes max(x, 0) -
-// |x|·σ(-|2u|), which equals x·σ(2u) but needs no branch on the sign, which would be hard to
-// predict. The result for an infinity is NaN.
+// GELU sets y to gelu(x), with an error of at most 2^-21·|x|; y may be x. It computes max(x, 0) - |x|·σ(-|2u|).
+// This equals x·σ(2u), but needs no branch on the sign, which would be hard to predict. The result for an
+// infinity is NaN.
 func (s Set) GELU(y, x []float32) {
 	x = x[:len(y)]
 	if s != Portable {

@@ -139,9 +139,9 @@ func (c *StageCall[T]) Drop(cell *Cell[T], place effects.BufferKind) error {
 	return c.Frames.drop(cell, c.Frames.account.running.stage, place)
 }
 
-// DropEarly empties a slot before its action ends. If the buffer is not freed, it records no suspect,
-// because the stage may release its own reference later in the call: UpdateExcess finds the leak. Without an
-// allocator's book UpdateExcess cannot find it, so the suspect stays.
+// DropEarly empties a slot before its action ends. If the buffer is not freed, it records no suspect, because
+// the stage may release its own reference later in the call: UpdateExcess finds the leak. Without an
+// allocator's book, UpdateExcess cannot find the leak, so the suspect stays.
 func (c *StageCall[T]) DropEarly(slot *Cell[T]) error {
 	noticed := c.Frames.account.suspect
 	err := c.Drop(slot, effects.Saved)

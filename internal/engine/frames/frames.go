@@ -313,8 +313,8 @@ func (c *Frames[T]) Written(stage, param int) bool { return c.stages[stage].uses
 // zero.
 func (c *Frames[T]) SetWritten(stage, param int) { c.stages[stage].uses[param].Written = true }
 
-// DiscardGradients forgets the contributions of the first microbatch to the gradients of a stage's parameters: the
-// next microbatch writes the gradients anew.
+// DiscardGradients forgets the contributions of the first microbatch to the gradients of a stage's parameters. The
+// next microbatch overwrites the gradients.
 func (c *Frames[T]) DiscardGradients(stage int) {
 	for i := range c.stages[stage].uses {
 		use := &c.stages[stage].uses[i]

@@ -79,9 +79,9 @@ func (c *Frames[T]) CheckWeights(stage int) error {
 	return nil
 }
 
-// checkLent hashes the tensors that the step lends to the running call and the stage's weights, and
-// returns ErrChanged for one that has changed since it was hashed last. A stage may write to a tensor that
-// it saves until its call ends, and to one that it takes, so saved tensors are hashed anew after a call.
+// checkLent hashes the tensors that the step lends to the running call and the stage's weights, and returns
+// ErrChanged for one that has changed since it was hashed last. A stage may write to a tensor that it saves
+// until its call ends, and to a tensor that it takes, so saved tensors are hashed again after a call.
 func (c *Frames[T]) checkLent(after bool) error {
 	call, w := &c.call, &c.witness
 	if w.hasher == nil {

@@ -22,7 +22,7 @@ const (
 	unpackedByByte = 200
 )
 
-// Buffer is the size of a bufio.Reader that Open reads from without a buffer of its own.
+// Buffer is the size of a bufio.Reader from which Open reads without another buffer.
 const Buffer = 1 << 16
 
 // Open returns the content of a file. It unpacks a gzip file as long as the content is in proportion

@@ -40,8 +40,8 @@ func (s *searcher) fits(c int32) bool {
 		s.slack[c] = slack
 	}
 
-	// The lowest buffer must start so low that all others fit above it. A buffer that cannot start so low
-	// is above one that can.
+	// The lowest buffer must start so low that all others fit above it. A buffer that cannot start so low lies
+	// above a buffer that can.
 	latest := s.capacity - s.rest[c]
 	above := int64(placed)
 	for _, x := range row {

@@ -27,7 +27,7 @@ func newMemory(buffers, columns int) *memory {
 	return &memory{columns: make([]hash, columns), parts: make([]part, size)}
 }
 
-// toggle adds a buffer in its current state to the unplaced ones, or removes it.
+// toggle adds a buffer in its current state to the unplaced buffers, or removes it.
 func (s *searcher) toggle(x int32) {
 	h := uint64(x+1)*0x9e3779b97f4a7c15 ^ uint64(s.low[x])*0xbf58476d1ce4e5b9 ^ (uint64(s.least[x])+1)*0x94d049bb133111eb
 	h = (h ^ h>>29) * 0xbf58476d1ce4e5b9

@@ -13,8 +13,8 @@
 //   - formula.go evaluates the sizes of tensors, such as "e*s*b*h/q".
 //   - layer.go defines a layer: a list of tensors, each with a formula, a memory class and a
 //     lifetime. tables.go has the layers of Megatron-LM.
-//   - pieces.go reads a profile by weir.profile, which says what a model's own code keeps, in place of a
-//     description and its lists.
+//   - pieces.go reads a profile that weir.profile has made. It contains what a model's own code keeps, and
+//     replaces a description and its lists.
 //   - compose.go makes a layout.Profile of the layers of every stage: the forward runs them in
 //     order, the backward in reverse. lower.Prepare and layout.Make take this profile like a
 //     recorded one.

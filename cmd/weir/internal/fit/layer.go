@@ -30,7 +30,7 @@ type Tensor struct {
 // Only restricts a tensor to plans with split backwards or to plans with whole backwards.
 type Only uint8
 
-// The backwards. The zero value is both.
+// The backwards. The zero value stands for both.
 const (
 	InSplit Only = 1 + iota // I and W
 	InWhole                 // B

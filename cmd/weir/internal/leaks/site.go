@@ -60,8 +60,8 @@ func line(f snapshot.Frame) string {
 	}, fmt.Sprintf("%s:%d %s", file, f.Line, name))
 }
 
-// own returns the Python frames that are not part of PyTorch; if there are none, all Python frames; and
-// if there are none of those either, all frames.
+// own returns the Python frames that are not part of PyTorch. If there are none, it returns all Python frames,
+// and without Python frames it returns all frames.
 func (s Site) own() []snapshot.Frame {
 	var python, own []snapshot.Frame
 	for _, f := range s.Frames {
@@ -119,8 +119,8 @@ func containsAny(text string, parts []string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) })
 }
 
-// stacker numbers call stacks by their contents, starting from 1 in the order in which it sees them; an
-// empty one is 0. It recognizes a list of frames that it has seen before by its address.
+// stacker numbers call stacks by their contents, starting from 1 in the order in which it sees them; an empty
+// stack is 0. It recognizes a list of frames that it has seen before by its address.
 type stacker struct {
 	places map[stackKey]int
 	texts  map[string]int

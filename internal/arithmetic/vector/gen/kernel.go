@@ -25,9 +25,9 @@ import (
 // and [name] is a constant. V14 and V15 are reserved in AVX2 in kernels with tails.
 //
 // An elementwise kernel computes the same result for an element in a full register and in the tail. A reduction
-// adds elements i, i+8, i+16, ... to number i of eight partial sums, and adds those in halves: an order that
-// depends on the length alone, and is the same for every instruction set. It processes eight elements at a
-// time, or full registers with count.
+// adds elements i, i+8, i+16, ... to number i of eight partial sums, and adds these sums in halves. The order
+// depends only on the length, and is the same for every instruction set. It processes eight elements at a time,
+// or full registers with count.
 type kernel struct {
 	name, doc, args, results string
 	begin, body, end         string
