@@ -58,8 +58,8 @@ func TestTemplatesAtFault(t *testing.T) {
 	}
 }
 
-// A profile whose number of stages is not that of the plan is rejected. The error suggests parameters that
-// fit.
+// A profile whose number of stages differs from that of the plan is rejected. The error suggests parameters
+// that fit.
 func TestTemplatesOfOtherStages(t *testing.T) {
 	file := profileFile(t)
 	fits := func(stderr string) {

@@ -86,7 +86,7 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// A profile's rise begins at the right position, with any values before it.
+// A profile's rise begins at the right position, whatever values precede it.
 func TestRise(t *testing.T) {
 	for _, n := range []int{20, 300, 2000, 10_000} {
 		var p profile

@@ -65,7 +65,7 @@ func TestReplicas(t *testing.T) {
 	require.Contains(t, pageOf(t, log), ">replica<")
 }
 
-// Logs with and without growth, and their findings.
+// TestGrowthByLevel has logs with and without growth, and the findings about them.
 func TestGrowthByLevel(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	noise := func() int64 { return random.Int64N(200 * mib) }

@@ -109,7 +109,7 @@ func modes(t *testing.T) map[string]map[string]rgb {
 	return all
 }
 
-// All text has the contrast that WCAG 2.2 demands (AA), on pages and on every shade of every colour.
+// All text has the contrast that WCAG 2.2 requires at level AA, on pages and on every shade of every colour.
 func TestContrast(t *testing.T) {
 	const least = 4.5
 	for mode, colors := range modes(t) {

@@ -22,8 +22,8 @@ type whole struct{ stages.Stage[kernels.Buffer] }
 
 func (w whole) Unwrap() stages.Stage[kernels.Buffer] { return w.Stage }
 
-// A stage that does not split its backward has only a time for B, and a frozen stage only one for I. Their
-// sizes equal those of a stage that splits its backward.
+// A stage that does not split its backward has only a time for B, and a frozen stage has only a time for I.
+// Their sizes equal those of a stage that splits its backward.
 func TestMeasureWhole(t *testing.T) {
 	measure := func(change func([]stages.Stage[kernels.Buffer])) ([]simulate.StageCosts, error) {
 		dev, err := kernels.NewHost(kernels.HostConfig{})

@@ -45,8 +45,8 @@ func TestMeet(t *testing.T) {
 	}
 }
 
-// Ranks are dealt to processes in order, replica after replica, so that a process may have ranks of
-// several replicas.
+// Ranks are assigned to processes in order, replica after replica, so a process may have ranks of several
+// replicas.
 func TestMeetInReplicas(t *testing.T) {
 	for _, test := range []struct {
 		replicas, ranks, processes string

@@ -256,7 +256,7 @@ func TestReadErrorsAreNotCorruption(t *testing.T) {
 	}
 }
 
-// FuzzReader: every accepted file has a valid JSON header whose tensors tile the data, and a
+// FuzzReader requires that every accepted file has a valid JSON header whose tensors tile the data, and that a
 // change to a file with a valid digest is detected.
 func FuzzReader(f *testing.F) {
 	metadata, tensors := sample()

@@ -240,7 +240,7 @@ func TestOtherCertificates(t *testing.T) {
 	}
 }
 
-// With certificates a job conforms.
+// A job with certificates conforms too.
 func TestCertificates(t *testing.T) {
 	ours := certificates(t)
 	near, far := net.Pipe()

@@ -14,8 +14,8 @@ import (
 
 var formats = []*float8.Format{&float8.E4M3, &float8.E5M2, &float8.E2M1}
 
-// Values from the tables of the formats: the OCP specifications as given in ml_dtypes, PyTorch
-// and ONNX.
+// TestSpecialValues has values from the tables of the formats: the OCP specifications as given in ml_dtypes,
+// PyTorch and ONNX.
 func TestSpecialValues(t *testing.T) {
 	inf := float32(math.Inf(1))
 	for _, c := range []struct {

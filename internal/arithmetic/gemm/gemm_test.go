@@ -248,7 +248,7 @@ func FuzzMultiply(f *testing.F) {
 	})
 }
 
-// A part of C has the same bits as in the whole, for any rows and columns.
+// A part of C has the same bits as in the whole product, for any rows and columns.
 func TestPartsAreTheWhole(t *testing.T) {
 	for name, set := range available() {
 		p := gemm.New(set)
@@ -272,7 +272,8 @@ func TestPartsAreTheWhole(t *testing.T) {
 	}
 }
 
-// The halves of many columns are read as streams whose rows are apart.
+// The halves of C have the same bits as in the whole product. With many columns, they are read as streams whose
+// rows are apart.
 func TestHalvesAreTheWhole(t *testing.T) {
 	const cut = 417
 	for name, set := range available() {

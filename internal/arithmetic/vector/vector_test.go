@@ -42,8 +42,8 @@ func draws(r *rand.Rand, n int, std float64) []float32 {
 	return x
 }
 
-// everywhere yields float32 of all signs and exponents: denormal numbers, zeros, infinities and
-// NaN, and many of each exponent. The slice is reused.
+// everywhere yields float32 values of all signs and exponents, many of each exponent, with denormal numbers,
+// zeros, infinities and NaN. The slice is reused.
 func everywhere(yield func([]float32) bool) {
 	step, last := uint64(104_729), uint64(1)<<32
 	if *testkit.Long {

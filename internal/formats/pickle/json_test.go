@@ -19,7 +19,7 @@ var errFile = errors.New("a file")
 
 var longNumber = regexp.MustCompile(`[-+.0-9eE]{65}`)
 
-// FuzzReadJSON reads valid JSON to the values of encoding/json.
+// FuzzReadJSON requires the values of encoding/json for valid JSON.
 func FuzzReadJSON(f *testing.F) {
 	f.Add([]byte(` {"a\"\\": [1, -2.5e3, "x", true, null], "b": {}, "\u00e9\\": 12345678901234567890} `))
 	f.Add([]byte(`[[], "", "\\", "\\\"", 0, false, 9223372036854775807]`))

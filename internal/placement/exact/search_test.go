@@ -168,7 +168,7 @@ func TestSearchGivesUp(t *testing.T) {
 	require.Zero(t, nodes)
 }
 
-// Instances of MiniMalloc that are known to be hard.
+// TestSearchPublished solves instances of MiniMalloc that are known to be hard.
 func TestSearchPublished(t *testing.T) {
 	const capacity = 1 << 20
 	for _, name := range []string{"B", "D", "F", "G", "J"} {

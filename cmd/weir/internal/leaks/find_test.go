@@ -210,8 +210,8 @@ func TestLayersAreNoMicrobatches(t *testing.T) {
 	}
 }
 
-// TestCandidates trains 24 microbatches of twelve layers, whose gradients already exist: layers
-// recur as evenly as microbatches, of which four leak.
+// TestCandidates trains 24 microbatches of twelve layers, whose gradients already exist: the layers recur as
+// evenly as the microbatches, and four microbatches leak.
 func TestCandidates(t *testing.T) {
 	s := newTraining(t, false)
 	for mb := range 24 {

@@ -154,7 +154,7 @@ func TestNamedTwice(t *testing.T) {
 	require.Equal(t, []traces.Span{{Kind: schedule.F, Stage: 2, Microbatch: 7, Start: 2000, End: 9000}}, got)
 }
 
-// Spans as Python's console exporter of OpenTelemetry prints them.
+// TestConsole reads spans as the console exporter of OpenTelemetry for Python prints them.
 func TestConsole(t *testing.T) {
 	var b strings.Builder
 	for mb := range 2 {
