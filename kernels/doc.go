@@ -6,15 +6,15 @@
 // memory behaviour is known before step 1. Package kerneltest is the test suite that every device must
 // pass.
 //
-// A [Device] is a small base (allocate, copy, account) plus groups of operations, each an
-// interface of its own ([Matrix], [Norm], [Attention], ...). Code asks for the groups that it
+// A [Device] is a small base (allocate, copy, account) plus groups of operations, each with a
+// separate interface ([Matrix], [Norm], [Attention], ...). Code asks for the groups that it
 // uses; [Compute] combines all of them.
 //
 // Ownership. A [Buffer] is a handle, not memory: it consists of a slot in the device's arena, a
 // generation that distinguishes stale handles from live ones, an element type and an element
 // count. A device is the memory.Space for its buffers. The caller of Alloc owns a plain
 // reference, and either releases it or passes it on. A device belongs to one goroutine; another
-// goroutine, with a device of its own, copies a buffer with [Transfer].
+// goroutine, with its own device, copies a buffer with [Transfer].
 //
 // Operations never allocate. If an operation needs scratch memory, its arguments include a
 // Workspace buffer, and a method of the same group returns the required number of elements as a

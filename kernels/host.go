@@ -65,7 +65,7 @@ func (c HostConfig) arena() memory.ArenaConfig {
 // Results are a function of the arguments and the instruction set alone, to the bit: sums run
 // in an order that depends on shapes, never on the number of threads or on addresses. AVX2,
 // AVX512 and NEON give the same bits, on amd64 and on arm64. Portable gives different bits,
-// because an FMA rounds once where two instructions round twice.
+// because an FMA rounds once, and a multiplication and an addition round twice.
 type Host struct {
 	host
 	config memory.ArenaConfig

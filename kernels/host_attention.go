@@ -13,7 +13,7 @@ const attentionTile = 64
 
 // diagonalStep is the number of keys that are scored together, from the same first query on, in a
 // tile on the diagonal, where queries and keys have the same positions. Most scores of keys that
-// follow their query are thus never computed.
+// follow their query are therefore never computed.
 const diagonalStep = 16
 
 // MaxHeadDim returns the target's limit for a Null. The host has no limit.

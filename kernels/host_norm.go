@@ -45,7 +45,7 @@ func (t *normTask) part(i, parts int, w *worker) {
 type normGrads struct{ dy, x, gamma, mean, rstd, dx, dgamma, dbeta []float32 }
 
 // LayerNormBackward works row by row; it sums DGamma and DBeta over rows in ascending order.
-// With n = (x - mean)·rstd and g = dy·gamma a row of DX is rstd·(g - mean(g) -
+// With n = (x - mean)·rstd and g = dy·gamma, a row of DX is rstd·(g - mean(g) -
 // n·mean(g·n)).
 func (h *host) LayerNormBackward(op LayerNormBackward) error {
 	c := h.call("LayerNormBackward")

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
-// Dropout drops element i if its draw (Key.Draw) is below p·2^32.
+// Dropout sets element i to 0 if its draw (Key.Draw) is below p·2^32.
 func (h *host) Dropout(y, x Buffer, p float32, key Key) error {
 	c := h.call("Dropout")
 	if !(p >= 0 && p < 1) {
@@ -40,7 +40,7 @@ func (t *dropoutTask) part(i, parts int, w *worker) {
 	w.vector.Dropout(t.out[begin:end], t.in[begin:end], t.draws, uint64(begin/4), t.limit, t.keep)
 }
 
-// Normal draws pairs by the Box–Muller method in float64.
+// Normal draws pairs of numbers by the Box–Muller method in float64.
 func (h *host) Normal(x Buffer, std float32, key Key) error {
 	c := h.call("Normal")
 	if !(std >= 0) || math.IsInf(float64(std), 0) {

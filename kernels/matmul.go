@@ -3,7 +3,7 @@ package kernels
 import "github.com/weir-ml/weir/internal/arithmetic/gemm"
 
 // multiplication is a matrix product on a device's threads: C is divided by rows or by columns,
-// and each part is a product of its own. Package gemm guarantees that this does not change a
+// and each part is a separate product. Package gemm guarantees that this does not change a
 // single bit.
 type multiplication struct {
 	crew *crew
@@ -34,7 +34,7 @@ func (x *multiplication) multiply(m, n, k int, a, b gemm.Matrix, c []float32, ld
 // far apart. Therefore C is divided by rows if it has more rows than columns, or if parts by
 // columns would be narrow, there are enough rows for every thread, and B is not read in place.
 // There are as many parts as threads, or a few times as many for a large product, so that the
-// others wait less for a delayed thread.
+// other threads wait less for a delayed one.
 func (x *multiplication) cut() {
 	const (
 		worth  = 1 << 19 // a part with fewer products costs more than it saves

@@ -15,10 +15,10 @@ import (
 const maxThreads = 256
 
 // Pool is a fixed number of threads for the operations of one or more devices. The caller of an
-// operation computes too: a pool of n threads starts n-1 goroutines when it is created, and none
-// during an operation. These helpers compute whenever fewer than n threads do. Thus devices that
-// share a pool, such as those of several ranks in a process, together keep n threads busy, no
-// matter how many of the devices compute at a time; a device never waits for a free thread.
+// operation computes too: a pool of n threads starts n-1 goroutines, its helpers, when it is
+// created, and none during an operation. A helper computes whenever fewer than n threads do. Devices
+// that share a pool, such as those of several ranks in a process, thus keep n threads busy
+// together, however many of the devices compute at a time; a device never waits for a free thread.
 //
 // No result depends on the number of threads: an operation is divided into disjoint parts, and
 // each element is computed as if there were only one part.
@@ -88,7 +88,7 @@ func (p *Pool) help(w *worker) {
 }
 
 // poll waits for a message without blocking, for about as long as the system takes to wake a
-// thread (some 100 microseconds), and lets other goroutines run meanwhile. The next operation, or
+// thread (about 100 microseconds), and lets other goroutines run meanwhile. The next operation, or
 // the end of the current one, usually comes sooner.
 func poll[T any](c <-chan T) (v T, ok bool) {
 	const looks = 1024
@@ -103,7 +103,8 @@ func poll[T any](c <-chan T) (v T, ok bool) {
 	return v, false
 }
 
-// recruit calls on a helper to work for c if fewer threads are running than the pool has.
+// recruit asks a helper to work for c if fewer threads are running than the pool has. It reports
+// whether it has asked one.
 func (p *Pool) recruit(c *crew) bool {
 	for {
 		n := p.running.Load()

@@ -117,9 +117,10 @@ type Quantize struct {
 	// Down rounds the MX32 scales down to a power of two instead of up.
 	Down bool
 	// Stochastic rounds stochastically. The element in row r and column c of X uses draw
-	// (Key.Draw) number r·Cols+c, in both orientations. Let f be how far the element is on the
-	// way to the next code away from zero, as a fraction of that distance in units of 2^-32,
-	// truncated. The element is rounded away from zero if its draw is at least 2^32 - f.
+	// (Key.Draw) number r·Cols+c, in both orientations. Let f be the distance of the element from
+	// the code below it in magnitude, as a fraction of the distance between this code and the next
+	// one, in units of 2^-32, truncated. The element is rounded away from zero if its draw is at
+	// least 2^32 - f.
 	Stochastic bool
 	Key        Key
 	// Tally is a cell of TallyWords elements of Int32 (cell i begins at element i·TallyWords)

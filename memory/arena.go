@@ -90,8 +90,8 @@ type Arena struct {
 	number uint32 // part of every handle; random, so that two arenas are unlikely to share it
 	free   spans
 
-	// The bytes below low and those at or above high have been touched at some time, those in between
-	// never. low <= high.
+	// The bytes below low and those at or above high have been touched at some time; those in between have
+	// never been touched. low <= high.
 	low, high int64
 
 	meter    Meter
@@ -277,8 +277,8 @@ func (a *Arena) enter(class Class, off, bytes int64) Handle {
 // touch moves a high-water mark past a new buffer that reaches into bytes never touched before.
 func (a *Arena) touch(class Class, off, size int64) error {
 	low, high := a.low, a.high
-	// The bytes between the marks are in one free span, so a buffer from the bottom that
-	// extends into them covers the lower mark, and one from the top the upper mark.
+	// The bytes between the marks are in one free span. A buffer that extends into them therefore covers the
+	// lower mark if it was placed from the bottom, and the upper mark if it was placed from the top.
 	if class == Resident {
 		high = max(off, low)
 	} else {

@@ -71,8 +71,7 @@ func (a *Arena) info(i uint32, s *slot) Info {
 }
 
 // peakWatch records the highest level of a period, so that AtPeak can list the buffers that
-// were live then. It costs each release a comparison or two; no release looks at other
-// buffers.
+// were live then. Each release makes a comparison or two, and never looks at other buffers.
 type peakWatch struct {
 	watched bool
 	level   int64        // the highest level at which a buffer was released
@@ -342,7 +341,7 @@ func (a *Arena) overrun(at int64) error {
 }
 
 // Touched returns the number of bytes that the last step with a layout touched in its part of the arena,
-// and the end of the highest one. A byte counts as touched if a buffer covered it or if it was written.
+// and the offset just past the highest of them. A byte counts as touched if a buffer covered it or if it was written.
 // known is false in a build without -tags invariants.
 func (a *Arena) Touched() (bytes, top int64, known bool) {
 	return a.laid.touched, a.laid.top, a.laid.surveyed

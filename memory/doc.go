@@ -37,8 +37,7 @@
 // Under -tags invariants, released memory is poisoned, every buffer is followed by canaries, regions have
 // guard pages, and a step reports the bytes that it has touched ([Arena.Touched]).
 //
-// [Meter] is an allocator's book as a value, for implementations of Book. It tracks the live bytes by
-// class, and those at the peak, at the cost of a branch. [Info] describes a live buffer in messages.
+// [Meter] counts the bytes for implementations of Book: the live bytes by class, and those at the peak. [Info] describes a live buffer in messages.
 // Package memorytest checks that an implementation of Space counts as it should.
 //
 // [Sample] is one record of the memory log and [Ring] keeps the last records in constant memory

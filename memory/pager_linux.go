@@ -12,8 +12,8 @@ const madvPopulateWrite = 23
 // hugePage is the size of a huge page on x86, and on ARM with 4 KiB pages.
 const hugePage = 2 << 20
 
-// Populate requests huge pages if the range is large enough for one: they are faster to allocate, access
-// and release. It does no harm if the system refuses them.
+// Populate requests huge pages if the range is large enough for one, because they are faster to allocate,
+// access and release. It ignores a refusal.
 func (System) Populate(mem []byte) error {
 	if len(mem) >= hugePage {
 		_ = syscall.Madvise(mem, syscall.MADV_HUGEPAGE)
@@ -33,8 +33,8 @@ func (System) Populate(mem []byte) error {
 	}
 }
 
-// renews reports whether the mmap system call takes its six arguments directly, which is not so on every
-// architecture.
+// renews reports whether the mmap system call takes its six arguments directly. Some architectures pass
+// them in another way.
 const renews = runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64"
 
 // Discard returns the pages. If the range is large enough for a huge page, Discard maps it anew, because

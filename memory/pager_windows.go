@@ -7,8 +7,8 @@ import (
 
 const memDecommit = 0x4000
 
-// Populate commits the pages and writes to each of them, because a committed page is only a promise by
-// the system.
+// Populate commits the pages and writes to each of them, because the system supplies a committed page only
+// at its first access.
 func (System) Populate(mem []byte) error {
 	kernel32 := syscall.NewLazyDLL("kernel32.dll")
 	addr, _, err := kernel32.NewProc("VirtualAlloc").Call(uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), memCommit, pageReadWrite)

@@ -16,7 +16,7 @@ type Sample struct {
 	Live       int64  // allocator's book, or the step's book if the space has none
 	Peak       int64  // highest Live since this rank's previous record
 	Reserved   int64
-	Excess     int64   // allocator's book minus the step's and the baseline, with what earlier steps leaked; 0 unless something leaks (L6)
+	Excess     int64   // allocator's book minus the step's and the baseline, including leaks of earlier steps; 0 if there are no leaks (L6)
 	Growth     int64   // change of Excess since this rank's previous record (L7)
 	Leak       Leak    // the call that Excess first grew in, if Growth is positive
 	Weight     float64 // objective weight recorded so far in the step; 0 if a device sums it
@@ -37,8 +37,8 @@ type Sample struct {
 	Far, FarPeak, FarPlanned int64
 }
 
-// Leak names a call of a stage after which memory was live that the step does not hold. The zero Leak means
-// that there is none, or that the call is unknown.
+// Leak names the call of a stage after which memory was live that the step did not hold. The zero Leak means
+// that there is no leak, or that its call is unknown.
 type Leak struct {
 	Stage int
 	Name  string // of the stage

@@ -79,7 +79,7 @@ type Movable[T any] interface {
 	Like(class Class, h T) (T, error)
 }
 
-// Offloader is implemented by a Space instead of Movable if its device copies to far memory by itself, on
+// Offloader is implemented by a Space instead of Movable if its device itself copies to far memory, on
 // its own queues.
 type Offloader[T any] interface {
 	// Bytes is the method of Space, and Like the method of Movable.
@@ -99,7 +99,7 @@ type FarMemory[T any] interface {
 	// a buffer. A copy runs after all work that the device was given before it.
 	Store(number int32, h T, offset int64) error
 	Load(number int32, h T, offset int64) error
-	// Await makes all work that the device is given after this call run after the last Store or Load with
+	// Await makes the device run all work that it is given after this call after the last Store or Load with
 	// this number. The caller does not wait.
 	Await(number int32) error
 }

@@ -16,8 +16,8 @@ type Call[T any] = func(ctx context.Context, mb batchctx.Microbatch[T], from, to
 // declare reads, slots, losses, parameters and copies return the keys with which the stage's calls access
 // them. Stage and Split make a stage from closures. A struct that embeds a Decl gets its Spec and Params.
 //
-// The zero value declares nothing. A Decl must be complete when a runner is built, or a decorator made, of
-// its stage.
+// The zero value declares nothing. A Decl must be complete when its stage is passed to a runner or to a
+// decorator.
 type Decl[T any] struct {
 	Name   string // name of the stage
 	Frozen bool   // the stage has no weight gradients
@@ -63,9 +63,10 @@ func (d *Decl[T]) Part(name string, at ...batchctx.At) batchctx.Part {
 	return batchctx.Part(len(d.reads))
 }
 
-// Slot declares a slot for saved tensors. by lists the actions that take what a forward saves in it:
-// ByBackward, the default, ByWeight, or both, if I and W read the same tensor. Then each takes it once, the
-// tensor is released after W, and a backward that the plan does not split takes it once.
+// Slot declares a slot for saved tensors. by lists the actions that take the tensor that a forward saves in
+// it: ByBackward, which is the default, ByWeight, or both, if I and W read the same tensor. With both, each of
+// I and W takes the tensor once, and it is released after W; if the plan does not split the backward, B takes
+// it once.
 func (d *Decl[T]) Slot(name string, by ...batchctx.Consumer) batchctx.Slot {
 	consumer := batchctx.ByBackward
 	for i, t := range by {
@@ -128,9 +129,9 @@ func (d *Decl[T]) Spec() Spec {
 // Params returns the declared uses of parameters.
 func (d *Decl[T]) Params() []batchctx.Use[T] { return d.uses }
 
-// Stage returns a stage of two closures that borrows this declaration, so that later declarations belong to
-// it as well. A stage with a nil backward has none, which is allowed in forward-only plans and frozen
-// prefixes.
+// Stage returns a stage of two closures that borrows this declaration, so later declarations belong to
+// it as well. A stage with a nil backward has no backward, which is allowed in forward-only plans and in
+// frozen stages at the start of the model.
 func (d *Decl[T]) Stage(name string, forward, backward Call[T]) Stage[T] {
 	d.Name = name
 	return &Func[T]{decl: d, Declares: Spec{Name: name}, ForwardFunc: forward, BackwardFunc: backward}

@@ -22,8 +22,8 @@
 //     about a microbatch in its fields.
 //   - A forward must not depend on the order of microbatches; a backward adds to
 //     gradients only through Grad (L5, L9).
-//   - In a Recompute pass a stage repeats exactly what it did in Train. In Eval
-//     saved tensors are released at once, because no action takes them.
+//   - In a Recompute pass a stage repeats exactly the operations of the Train pass. In Eval,
+//     saved tensors are released immediately, because no action takes them.
 //   - A workspace is allocated and released within the call.
 //   - QuantizeWeights makes low-precision copies of weights, once per step. A stage does not keep them: a
 //     call borrows them with Microbatch.WeightCopy (L14).

@@ -8,7 +8,7 @@ import (
 )
 
 // Func makes a stage from functions. A stage with a nil BackwardFunc has no backward, which is
-// allowed in forward-only plans and frozen prefixes.
+// allowed in forward-only plans and in frozen stages at the start of the model.
 type Func[T any] struct {
 	Declares     Spec
 	Parameters   []batchctx.Use[T]
@@ -17,10 +17,10 @@ type Func[T any] struct {
 	// QuantizeFunc makes the copies of weights that Declares lists.
 	QuantizeFunc func(ctx context.Context, call batchctx.Quantization[T]) error
 
-	decl *Decl[T] // declares in place of Declares, except for its name, and of Parameters; may be nil
+	decl *Decl[T] // used instead of Declares, except for its name, and instead of Parameters; may be nil
 }
 
-// Spec returns f.Declares, or what the Decl that made the stage declares.
+// Spec returns f.Declares or, if a Decl made the stage, the declaration of the Decl.
 func (f *Func[T]) Spec() Spec {
 	if f.decl == nil {
 		return f.Declares

@@ -7,9 +7,9 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// Identity returns a stage without parameters that passes its inputs on as outputs, and likewise the
-// gradients, without copying. Use it if a schedule has more stages than the model can be divided into. It can
-// split its backward; its W is empty.
+// Identity returns a stage without parameters that passes its inputs on as outputs, and the gradients of its
+// outputs on as gradients of its inputs, without copying. Use it if a schedule has more stages than the model
+// can be divided into. It can split its backward; its W is empty.
 func Identity[T any](name string, ports ...Port) Stage[T] {
 	return &identity[T]{Spec{Name: name, Inputs: ports, Outputs: ports}}
 }

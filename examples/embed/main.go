@@ -1,5 +1,5 @@
-// Embed trains y = 3x with one stage, made of two closures over buffers of an arena. The runner
-// compares two books of the memory after every microbatch.
+// Embed trains y = 3x with one stage, made of two closures over buffers of an arena. After every
+// microbatch the runner compares the live bytes that the arena counts with those that the step counts.
 package main
 
 import (

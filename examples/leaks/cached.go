@@ -11,9 +11,9 @@ import (
 // cached is the memory of a training framework on PyTorch's caching allocator: the allocations
 // of a step of Weir in the same order, but with the lifetimes of TransformerEngine. The
 // low-precision copies of a weight stay in the module that made them, for the next step. Each
-// scale, and the history from which it is computed, is a separate allocation. It lives as long
-// as its data; those of a weight's copy are never released. The largest workspace of a product
-// is kept.
+// scale, and the history from which it is computed, is a separate allocation, which lives as long
+// as its data; the scale and history of a weight's copy are never released. The largest workspace
+// of a product is kept.
 //
 // The allocator is simulated; the host executes its calls to its device.
 type cached struct {
@@ -51,7 +51,7 @@ func (c *cached) open(step *recording) (err error) {
 	return err
 }
 
-// round replays a step, lends memory and takes it back: the model is loaded again.
+// round replays a step, lends the memory, takes it back, and loads the model again.
 func (c *cached) round() error {
 	if err := errors.Join(c.step(), c.release()); err != nil {
 		return err

@@ -9,9 +9,9 @@
 // becomes. All printed figures are measured in the run.
 //
 // With -refit it reproduces a fourth case (NeMo-RL issue 2003): between two steps of training in
-// FP8 all memory is lent to another program. A framework keeps more than its model, and these
-// buffers pin the segments of its allocator; clearing its caches by hand frees most of the
-// allocated memory and little of the reserved memory. Weir's steps and the memory that it
+// FP8 all memory is lent to another program. A framework keeps more buffers than those of its model,
+// and they pin the segments of its allocator; clearing its caches by hand frees most of the
+// allocated memory but little of the reserved memory. Weir's steps and the memory that it
 // returns are real. The caching allocator is simulated: it gets the allocations of a step of
 // Weir, in the same order, with the lifetimes of TransformerEngine, and its calls to the device
 // are executed on the host and added to the time of the same step. Times are medians.

@@ -37,8 +37,8 @@ var guards = [...]guard{
 }
 
 // logged is a head whose losses are logged. The guard is that a loss is two numbers. Without
-// it, the log keeps for each loss the tensor from which it was computed, to be evaluated when
-// the log is read, like a tensor with its graph.
+// the guard, the log keeps for each loss a tensor from which the loss would be computed when the log
+// is read, as a logged tensor keeps its graph.
 type logged struct {
 	stage
 	removed bool
@@ -58,7 +58,7 @@ func (l *logged) Forward(ctx context.Context, mb microbatch, in, out []kernels.B
 func (l *logged) Unwrap() stage { return l.stage }
 
 // contextual is a device whose attention has a context object. The guard is that attention
-// saves tensors only in the step's slots. Without it, the context has the same tensors in a
+// saves tensors only in the step's slots. Without the guard, the context also keeps these tensors in a
 // list, which is not cleared after the backward.
 type contextual struct {
 	kernels.Compute
@@ -81,7 +81,7 @@ func (c *contextual) CausalAttention(op kernels.CausalAttention) error {
 }
 
 // operation is one of a fused group: x + gelu(x). It saves its input, which the group's
-// backward restores. The guard is that taken tensors are released with the action. Without it,
+// backward restores. The guard is that taken tensors are released with the action. Without the guard,
 // the operation keeps the restored tensor.
 type operation struct {
 	stages.Decl[kernels.Buffer]

@@ -1,7 +1,7 @@
 // Mlp is a complete trainer to copy from: a small network on four ranks under 1F1B, with a
 // frozen first stage, two losses, planned memory, a memory log, a checkpoint from which it
-// resumes, and Ctrl-C. Its tensors are in arenas, so the runner compares two books of the memory
-// after every microbatch.
+// resumes, and Ctrl-C. Its tensors are in arenas, so after every microbatch the runner compares the
+// live bytes that the arenas count with those that the step counts.
 package main
 
 import (
@@ -177,7 +177,7 @@ func fill(devs []kernels.Addressable) func(context.Context, batchctx.Entry[T]) e
 	}
 }
 
-// features computes random waves of a point (Rahimi and Recht 2007), which are not trained.
+// features computes random Fourier features of a point (Rahimi and Recht 2007), which are not trained.
 func features(w *weight) stages.Stage[T] {
 	d := stages.Decl[T]{Frozen: true}
 	d.Outputs("h")
@@ -257,7 +257,7 @@ func (w *weight) times(mb MB, class memory.Class, x T) T {
 	return y
 }
 
-// backward adds the gradient of w, and returns that of x if it is needed.
+// backward adds to the gradient of w, and returns the gradient of x in gradIn if it is needed.
 func (w *weight) backward(mb MB, param batchctx.Param, x, dy T, gradIn []T) {
 	if g, trains := mb.Grad(param); trains { // zero at first
 		mb.Check(w.MatMul(kernels.MatMul{A: x, B: dy, C: g, M: w.in, N: w.out, K: rows, TransA: true, Accumulate: true}))

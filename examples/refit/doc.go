@@ -7,8 +7,7 @@
 // read between steps, and pages of weights, moments and tables, whose contents it first writes
 // to a file. While the generator writes its text, the trainer has no live and no reserved
 // memory. One call restores everything at the same addresses. At the end the weights are
-// compared with the weights of a trainer that kept all of its memory: they are equal, bit for
-// bit.
+// compared with the weights of a trainer that kept all of its memory: they are bitwise equal.
 //
 //	go run ./examples/refit
 //	go run ./examples/refit -fp8 mxfp8 -as block

@@ -24,7 +24,7 @@ func newGenerator() (*generator, error) {
 	return &generator{dev: dev, weights: map[string]kernels.Buffer{}}, err
 }
 
-// receive copies a weight. The original belongs to the trainer, and may be released. Codes are
+// receive copies a weight. The original belongs to the trainer, and may be released afterwards. Codes are
 // decoded, because this engine computes in float32.
 func (g *generator) receive(w transformer.Weight) error {
 	from := w.Float32

@@ -18,8 +18,8 @@ import (
 func main() { os.Exit(run(untilSignal(), os.Args[1:], os.Stdout, os.Stderr)) }
 
 // untilSignal returns a context that a signal ends. After the first signal the default
-// behaviour is restored: a second one ends the process at once. Under nohup, the process ignores the
-// end of its terminal.
+// behaviour is restored, so a second one ends the process immediately. Under nohup, the process ignores
+// SIGHUP.
 func untilSignal() context.Context {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {

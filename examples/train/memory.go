@@ -74,7 +74,7 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 	return err
 }
 
-// nextAudit returns the number of the next step that -audit repeats a microbatch in, or 0 if the run has none.
+// nextAudit returns the number of the next step in which -audit repeats a microbatch, or 0 if the run has none.
 func (t *trainer) nextAudit() int64 {
 	done, every := t.session.Done, t.opts.Audit
 	if every == 0 || done+every-done%every > t.opts.steps {
@@ -83,8 +83,8 @@ func (t *trainer) nextAudit() int64 {
 	return int64(done + every - done%every - 1)
 }
 
-// planAudited plans the memory of an audited step, in which replicas have one microbatch more, and keeps its
-// layout if it is higher than that of the first step.
+// planAudited plans the memory of an audited step, in which replicas have one more microbatch, and keeps its
+// layout if this is higher than the layout of the first step.
 func (t *trainer) planAudited(ctx context.Context, cfg runner.Config[kernels.Buffer], step int64, microbatches int, source runner.Source[kernels.Buffer]) error {
 	cfg.FirstStep = step
 	run, err := runner.New(cfg)

@@ -123,7 +123,7 @@ func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runne
 		Topology: runner.Topology[kernels.Buffer]{
 			Capacity: o.Capacity,
 			Sums:     o.Sums,
-			Stall:    -1, // an action of a large model may take long; a deadlock ends at once
+			Stall:    -1, // an action of a large model may take long; a deadlock ends immediately
 		},
 	}
 	for _, dev := range devs {

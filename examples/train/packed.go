@@ -25,7 +25,7 @@ type packedStep struct {
 	packing *pack.Packing
 }
 
-// sequences returns the numbers of the sequences of a microbatch: its own, without packing.
+// sequences returns the numbers of the sequences of a microbatch. Without packing it is the microbatch's own number.
 func (s *packedStep) sequences(microbatch int) []int {
 	if s == nil || s.packs == nil {
 		return []int{microbatch}
@@ -33,7 +33,7 @@ func (s *packedStep) sequences(microbatch int) []int {
 	return s.packs[microbatch]
 }
 
-// ofModel is sequences for transformer.Model.
+// ofModel returns the sequences of a microbatch for transformer.Model.Sequences.
 func (s *packedStep) ofModel(microbatch int) (all []transformer.Sequence) {
 	for _, n := range s.packs[microbatch] {
 		all = append(all, transformer.Sequence{Number: n, Tokens: int(s.lengths[n])})
@@ -66,7 +66,7 @@ func (t *trainer) newPacking() (err error) {
 	return err
 }
 
-// packStep plans a step from the lengths of its documents. It may run beside another step.
+// packStep plans a step from the lengths of its documents. It may run while another step runs.
 func (t *trainer) packStep(step int) (s packedStep, err error) {
 	documents := *t.data.documents
 	documents.Step = int64(step)
@@ -88,7 +88,7 @@ func (t *trainer) packStep(step int) (s packedStep, err error) {
 	return s, nil
 }
 
-// stepPacked runs a step, and plans and prepares the next one beside it.
+// stepPacked runs a step, and plans and prepares the next step at the same time.
 func (t *trainer) stepPacked(ctx context.Context) (*runner.Result, error) {
 	p := &t.packing
 	p.current = p.next
@@ -117,7 +117,7 @@ func (t *trainer) stepPacked(ctx context.Context) (*runner.Result, error) {
 	return result, nil
 }
 
-// table prints what the packer has forecast for a number of steps, and what was measured.
+// table prints the predictions of the packer for a number of steps, and the measured values.
 func (p *packing) table(w io.Writer, steps int) {
 	if steps == 0 || p.packer == nil {
 		return

@@ -120,8 +120,8 @@ var (
 	}
 )
 
-// tensors returns the tensors of a kind on all ranks, by name: either all copies, or every element
-// once. For the latter it takes, from the first copy of each parameter in each replica, the
+// tensors returns the tensors of a kind on all ranks, in order of their names: either all copies, or every
+// element once. For the latter it takes, from the first copy of each parameter in each replica, the
 // elements that the replica owns.
 func (t *trainer) tensors(k kind, copies bool) (all []job.Tensor, err error) {
 	parameters := t.model.Parameters()

@@ -62,7 +62,7 @@ type Device struct {
 	compute, in, out driver.Stream
 	scratch          driver.Addr
 
-	leaving, returning driver.Stream // copies to and from far memory; 0 before Far
+	leaving, returning driver.Stream // copies to and from far memory; 0 before NewFarMemory
 
 	reading sync.Mutex   // guards staging.read, for copies from the device; locked before mu
 	mu      sync.Mutex   // guards the fields below

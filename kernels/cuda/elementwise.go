@@ -51,7 +51,7 @@ func (d *Device) GELUBackward(dx, dy, x kernels.Buffer) error {
 	return o.end()
 }
 
-// Dropout drops element i if its draw is below p·2^32, with the same bits as the host.
+// Dropout sets element i to 0 if its draw is below p·2^32, with the same bits as the host.
 func (d *Device) Dropout(y, x kernels.Buffer, p float32, key kernels.Key) error {
 	o := d.begin("Dropout", d.checks.Dropout(y, x, p, key))
 	if p == 0 {
@@ -65,7 +65,7 @@ func (d *Device) Dropout(y, x kernels.Buffer, p float32, key kernels.Key) error 
 	return o.end()
 }
 
-// Normal draws pairs by the Box–Muller method in float64.
+// Normal draws pairs of numbers by the Box–Muller method in float64.
 func (d *Device) Normal(x kernels.Buffer, std float32, key kernels.Key) error {
 	o := d.begin("Normal", d.checks.Normal(x, std, key))
 	o.each("normal", (x.N+3)/4, o.at(x), uint64(x.N), key.Seed, key.Stream(), word(std))

@@ -211,7 +211,7 @@ func (d *Device) forgetGraphs() (err error) {
 }
 
 // SetLayout starts or ends planned steps; see memory.Planned. In a planned step, an action's kernels
-// are queued when the action is over, because only then is their sequence known.
+// are queued when the action ends, because their sequence is not known before.
 func (d *Device) SetLayout(layout *memory.Layout) error {
 	d.mu.Lock()
 	flushed := d.flush()

@@ -28,7 +28,7 @@ const (
 // cuBLAS for Hopper.
 const libraryBytes = 32 << 20
 
-// openOperations loads the kernels and allocates scratch memory in pages of its own.
+// openOperations loads the kernels and allocates scratch memory in separate pages.
 func (d *Device) openOperations() error {
 	names, err := fs.Glob(ptx.Files, "*.ptx")
 	if err != nil {

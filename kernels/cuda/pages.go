@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda/driver"
 )
 
-// pages is a device's memory.Range: one reservation, in which every mapped page is an allocation
-// of its own, so that it can be unmapped separately.
+// pages is a device's memory.Range: one reservation, in which every mapped page is a separate
+// allocation, so that it can be unmapped alone.
 type pages struct {
 	device  *Device
 	page    int64

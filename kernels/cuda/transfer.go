@@ -80,8 +80,7 @@ func (d *Device) fill(b kernels.Buffer, r io.Reader) error {
 	return nil
 }
 
-// receive returns a new buffer of class Transfer, owned by the caller, which it has passed to
-// fill.
+// receive returns a new buffer of class Transfer, which fill has filled. The caller owns it.
 func (d *Device) receive(t kernels.DType, n int, fill func(kernels.Buffer) error) (kernels.Buffer, error) {
 	b, err := d.Alloc(memory.Transfer, t, n)
 	if err != nil {

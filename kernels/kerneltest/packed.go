@@ -28,9 +28,9 @@ type packed struct {
 	workspace                          kernels.Buffer
 }
 
-// packedSequences checks that the operations of a sequence have, on views of packed sequences and with the
-// workspace of all tokens, the bits that they have on buffers of their own. Sums over the rows of all
-// sequences at once have the bits of sums that are accumulated one sequence after another.
+// packedSequences checks that operations on views of packed sequences, with the workspace of all tokens, give
+// the same bits as on separate buffers. It also checks that one sum over the rows of all sequences has the same
+// bits as a sum that is accumulated one sequence after another.
 func packedSequences(l *lab) {
 	total := 0
 	for _, n := range packedTokens {

@@ -38,7 +38,7 @@ func otherKeys() map[string]kernels.Key {
 	return keys
 }
 
-// dropout compares with the draws that package kernels documents.
+// dropout compares the elements that are dropped with the draws that package kernels documents.
 func dropout(l *lab) {
 	for _, n := range lengths {
 		for _, p := range []float32{0, 0.1, 0.5, 0.999} {
@@ -115,8 +115,8 @@ func dropoutRate(l *lab) {
 	}
 }
 
-// normalDraws compares with the method that package kernels documents, and checks
-// the first four moments.
+// normalDraws compares the results with the method that package kernels documents, and checks
+// their first four moments.
 func normalDraws(l *lab) {
 	for _, n := range lengths {
 		title := fmt.Sprintf("Normal of %d", n)

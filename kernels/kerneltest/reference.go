@@ -2,7 +2,7 @@ package kerneltest
 
 import "math"
 
-// The references: the formulas of package kernels in float64.
+// The references are the formulas of package kernels, computed in float64.
 
 // matmul returns op(a)·op(b) and, for the bound, Σ|a|·|b|.
 func matmul(a, b []float64, m, n, k int, transA, transB bool) (c, magnitude []float64) {

@@ -87,8 +87,8 @@ func partSums(l *lab, d slicer) {
 	}
 }
 
-// slicedOperands checks that operations on the views of all parts have the bits of the operation
-// on the whole, and write nothing else.
+// slicedOperands checks that operations on the views of all parts give the same bits as the
+// operation on the whole, and write nothing else.
 func slicedOperands(l *lab, d slicer) {
 	for _, n := range sharded {
 		a, b := l.normal(n, 1), l.normal(n, 1)

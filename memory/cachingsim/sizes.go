@@ -6,7 +6,7 @@ const (
 	smallSize    = 1 << 20  // the largest size of the small pool
 	smallSegment = 2 << 20  // a segment of the small pool
 	largeSegment = 20 << 20 // a segment of the large pool, for sizes below ownSegment
-	ownSegment   = 10 << 20 // the smallest block size that gets a segment of its own
+	ownSegment   = 10 << 20 // the smallest block size that gets a separate segment
 	roundLarge   = 2 << 20  // the size of such a segment is a multiple of it
 )
 

@@ -13,7 +13,7 @@
 //	rank           counts the ranks of all replicas
 //	replica        the rank's replica                            if there are several replicas
 //	microbatch
-//	stage, action  of the action after which the line was made
+//	stage, action  of the last action before the line
 //	live           allocated bytes
 //	live_planned   planned live                                  if memory is planned
 //	peak           highest live since the rank's previous line
@@ -29,7 +29,7 @@
 //	leak_class     class of the bytes                            with leak_stage
 //	weight         objective weight recorded so far in the step
 //	wait_data      time spent waiting for the source since the previous line
-//	every          a line is written for one sample in every     if [Log.Every] is set
+//	every          n, if one line in n samples is written        if [Log.Every] is set
 //	classes        live by class, without classes of 0 bytes
 //	peak_classes   peak by class, without classes of 0 bytes     if the allocator reports it
 //

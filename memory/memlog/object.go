@@ -24,8 +24,8 @@ func short(raw []byte) string {
 	return strconv.Quote(string(cut)) + more
 }
 
-// begin returns at most the first most bytes of a text, cut between characters, and an ellipsis in more
-// if the text is longer.
+// begin returns the first bytes of a text, at most most of them, cut between characters. more is an
+// ellipsis if the text is longer, and otherwise empty.
 func begin(raw []byte, most int) (cut []byte, more string) {
 	if len(raw) <= most {
 		return raw, ""

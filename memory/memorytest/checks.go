@@ -318,7 +318,7 @@ func reclaim[T any](p *probe[T], r memory.Reclaimer) {
 	}
 }
 
-// reclaimed: handles to reclaimed buffers are stale, also after new buffers are allocated.
+// reclaimed: handles to reclaimed buffers are stale, even after new buffers are allocated.
 func reclaimed[T any](p *probe[T], r memory.Reclaimer) {
 	if p.Adopts {
 		return

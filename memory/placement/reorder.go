@@ -8,8 +8,8 @@ import (
 )
 
 // reordering improves a greedy layout by squeaky wheel optimization (Joslin and Clements 1999):
-// a buffer that ended too high is moved forward in the order, and all buffers are placed again. Thus a
-// buffer that is hard to place is placed early, whatever makes it hard.
+// a buffer that ended too high is moved forward in the order, and all buffers are placed again. Buffers
+// that are hard to place for any reason are thus placed early.
 type reordering struct {
 	grid    *grid
 	recipe  recipe

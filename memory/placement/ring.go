@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// ring lays out buffers in order of birth, each after (above) the one before, and wraps around at a
-// limit, like a queue in a ring buffer. The microbatches in flight are such a queue, whatever
-// their sizes. The search keeps a cursor at the end of the last buffer placed, and places the next buffer
+// ring lays out buffers in order of birth, each directly above the one before, and wraps around at a
+// limit, like a queue in a ring buffer. The microbatches in flight form such a queue, whatever
+// their sizes are. The search keeps a cursor at the end of the last buffer placed, and places the next buffer
 // in the first hole (free range that is large enough) after the cursor, wrapping around at the limit. It
 // wastes only the space that it passes over because the next buffer does not fit. If a buffer fits
 // nowhere, the search goes back to the last buffer that had another hole, and takes that hole.

@@ -7,5 +7,5 @@
 // numbers, strings, lists, tuples and dicts: it rejects a pickle that would call a function, and its
 // limits bound the memory that any file can use.
 //
-// The schema is defined by torch/csrc/cuda/memory_snapshot.cpp, PyTorch 2.1 and later.
+// The schema is defined in torch/csrc/cuda/memory_snapshot.cpp of PyTorch 2.1 and later.
 package snapshot

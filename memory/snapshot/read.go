@@ -26,7 +26,7 @@ type Limits struct {
 	Memory int64
 }
 
-// Read reads a snapshot, which may be compressed by gzip. It keeps trace entries with unknown actions, and
+// Read reads a snapshot, which may be compressed with gzip. It keeps trace entries with unknown actions, and
 // ignores unknown keys. It reads pickle protocols 2 to 5, as written by PyTorch 2.1 and later.
 func Read(r io.Reader, limits Limits) (*Snapshot, error) {
 	file := bufio.NewReaderSize(r, unzip.Buffer)

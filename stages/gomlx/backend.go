@@ -191,7 +191,7 @@ func onRaw[R any](b *Buffer, call func(compute.Buffer) (R, error)) (R, error) {
 
 // Device is the space of a rank, with the allocator's book: it accounts for buffers as the
 // backend creates and finalizes them. A backend has one device for each rank; with a single
-// rank, its book also contains the buffers that GoMLX creates by itself.
+// rank, its book also contains the buffers that GoMLX itself creates.
 type Device struct {
 	backend *Backend
 	mu      sync.Mutex // GoMLX may finalize on any goroutine
@@ -502,6 +502,6 @@ func (b *Buffer) host() (any, error) {
 // Backend returns the backend of the device, for the caller's own executions.
 func (d *Device) Backend() *Backend { return d.backend }
 
-// Model returns the book of the buffers that GoMLX creates by itself. With a single rank it is
+// Model returns the book of the buffers that GoMLX itself creates. With a single rank it is
 // the rank's book.
 func (b *Backend) Model() *Device { return b.model }

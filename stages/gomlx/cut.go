@@ -77,8 +77,8 @@ func (s *stage) refused(format string, args ...any) error {
 	return fmt.Errorf("%w: stage %q: "+format, append([]any{ErrRefused, s.def.Name}, args...)...)
 }
 
-// refuse returns an error for variables and operations that would train differently than the
-// model's author intends, and collects the variables of the stage.
+// refuse returns an error for variables and operations that would train differently from the intention
+// of the model's author, and collects the variables of the stage.
 func (s *stage) refuse(f *forward) error {
 	var changed []string
 	for v := range s.model.Store.IterVariables() {

@@ -1,5 +1,5 @@
-// Package gomlx trains a model of GoMLX (github.com/gomlx/gomlx) with Weir: cut into stages,
-// over thousands of microbatches per step, under any schedule, with flat memory.
+// Package gomlx trains a model of GoMLX (github.com/gomlx/gomlx) with Weir: it cuts the model into
+// stages and trains them on thousands of microbatches per step, under any schedule, with constant memory.
 //
 // A stage is a graph function of GoMLX. [New] cuts each into a forward, a backward, and a
 // backward in two parts (I and W), which are separate executables:
@@ -15,8 +15,8 @@
 // forward that the gradients use are kept: the forward returns them in addition to its outputs,
 // and the backward takes them. The nodes of the gradients are created again in a separate
 // graph. The forward runs the stage's function again, which creates the same nodes with the
-// same ids, so that the kept nodes are found by id. Nodes that only copy or fill are recomputed,
-// as are the nodes selected by Config.Recompute. I passes the nodes that both need to W.
+// same ids, so the kept nodes are found by id. Nodes that only copy or fill are recomputed,
+// as are the nodes selected by Config.Recompute. I passes the nodes that both I and W need to W.
 //
 // # Ownership
 //
@@ -28,9 +28,9 @@
 // executions; the context's book is the runner's. A second Finalize, and any later use, returns
 // memory.ErrStale.
 //
-// The books contain the buffers between executions. [Model.Programs] has the memory that an
-// executable needs internally; the pool of "go" keeps that memory until the garbage collector
-// empties it.
+// The books contain the buffers between executions. [Model.Programs] returns the memory that an
+// executable needs internally; the pool of the backend "go" keeps that memory until the garbage
+// collector empties it.
 //
 // # Variables and losses
 //
@@ -62,5 +62,5 @@
 //
 // Config.First and Config.Count select the ranks of a process. Every process makes the whole
 // model, and trains the variables that its own stages use. A [Device] is the transport.Codec of
-// its rank: tensors cross as their shape and their bytes.
+// its rank: it sends a tensor as its shape and its bytes.
 package gomlx

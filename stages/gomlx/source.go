@@ -16,9 +16,9 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// ErrKept is returned, with several ranks, if buffers created through GoMLX in a step still
-// exist: for instance buffers of a data set, or of a loss kept as a tensor. No rank's book
-// contains them.
+// ErrKept is returned, with several ranks, if buffers that were created through GoMLX in a step still
+// exist, for instance buffers of a data set, or of a loss kept as a tensor. The books of the ranks do
+// not contain them.
 var ErrKept = errors.New("gomlx: buffers are kept")
 
 // part is a tensor of a batch on the host.
@@ -30,7 +30,7 @@ type part struct {
 
 // Dataset returns a source of the batches of ds, one per microbatch, epoch after epoch. The
 // inputs of a batch are the parts with the given names, and its labels the parts named by
-// Config.Labels. A batch is copied to the ranks that read it and finalized at once. Dataset
+// Config.Labels. A batch is copied to the ranks that read it and finalized immediately. Dataset
 // reads the first batch, because some data sets move their data to the backend when they are
 // first read.
 func (m *Model) Dataset(ds train.Dataset, inputs ...string) runner.Source[T] {

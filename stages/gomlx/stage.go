@@ -79,7 +79,7 @@ func (s *stage) newVariant(in []shapes.Shape) (*variant, error) {
 	return v, nil
 }
 
-// keeps reports whether an input node of a backward is kept from the forward; the others are
+// keeps reports whether an input node of a backward is kept from the forward; all other input nodes are
 // variables, random state, or inputs of the action.
 func keeps(n *graph.Node) bool {
 	return n.Type() != graph.NodeTypeParameter || strings.HasPrefix(n.GetParameterName(), "#in")

@@ -38,7 +38,7 @@ type suite[T any] struct {
 	one, several numbers
 }
 
-// With this many microbatches, their order matters and their lengths are uneven.
+// several is a number of microbatches with which their order matters and their lengths are uneven.
 const several = 5
 
 // check runs the checks in groups. Later groups compare with results that earlier groups have

@@ -55,7 +55,7 @@ type Subject[T any] struct {
 	// Weak returns a function that reports whether the tensor is still reachable, without
 	// keeping it reachable; for pointers it is [Weak]. With it the suite requires that no tensor
 	// of a microbatch is reachable once the microbatch has retired. It may be nil. Set it if
-	// memory belongs to a garbage collector, because no book contains such memory.
+	// memory belongs to a garbage collector, because neither book contains such memory.
 	Weak func(T) (reachable func() bool)
 	// Close closes the subject. It may be nil.
 	Close func() error

@@ -5,9 +5,9 @@
 // the stage has inputs or outputs, the suite puts it between two tiny stages. It runs the stage
 // in the real runner: depth first and breadth first, in training and evaluation, on one
 // microbatch and on several uneven ones, frozen, recomputed, with a split backward, cancelled at
-// every action, with failing calls of Save. It finds faults that a training run would show late
+// every action, and with failing calls of Save. It finds faults that a training run would show late
 // or never: references that are kept, arguments that are changed, gradients that are
-// overwritten, numbers that depend on the order of microbatches.
+// overwritten, and numbers that depend on the order of microbatches.
 //
 // [Check] is Run without package testing. Every [Fault] has a [Code] and one sentence with the
 // fault and its remedy. If the results of a stage depend on the order of microbatches, further

@@ -16,7 +16,7 @@ var (
 	BadSpec = Code{"bad spec", "correct the Spec"}
 	// Spec or Params change between calls.
 	SpecChanges = Code{"spec changes", "make Spec and Params return the same every time"}
-	// The stage returns an error of its own.
+	// The stage itself returns an error.
 	Fails = Code{"fails", "find out why; every error comes with its action"}
 	// The stage panics.
 	Panics = Code{"panics", "return an error if something is wrong"}
@@ -76,23 +76,23 @@ var (
 	ContributesNever = Code{"contributes never", "contribute in every microbatch, or declare the parameter Sometimes or Frozen"}
 	// The stage trains a loss without asking for its seed.
 	LacksSeed = Code{"lacks seed", "call LossSeed for every loss that trains, and declare the others with Metric"}
-	// The stage gives other numbers if the same step is repeated.
+	// The stage computes different numbers if the same step is repeated.
 	NotRepeatable = Code{"not repeatable", "key random draws by Seed, Step and Global, do not depend on the clock or on the order of a map, and let Config.New give the same weights"}
-	// The stage gives other numbers, or fails, in another order of microbatches.
+	// The stage computes different numbers, or fails, in a different order of microbatches.
 	OrderMatters = Code{"order matters", "keep nothing of a microbatch in fields, and key random draws by Global"}
 	// The stage adds to a gradient that it must overwrite.
 	IgnoresFirst = Code{"ignores first", "overwrite the whole gradient if Grad returns First"}
 	// The stage overwrites a gradient that it must add to.
 	IgnoresAdd = Code{"ignores add", "add to the gradient if Grad returns Add"}
-	// The stage gives other numbers, or fails, under Recompute (L13).
+	// The stage computes different numbers, or fails, under Recompute (L13).
 	RecomputeDiffers = Code{"recompute differs", "repeat in a Recompute pass exactly the operations of Train, with the same draws"}
-	// The stage gives other numbers in Eval, or Eval changes the numbers of Train.
+	// The stage computes different numbers in Eval, or Eval changes the numbers of Train.
 	EvalDiffers = Code{"eval differs", "let Eval and Train share nothing that changes, or set Config.EvalDiffers if the outputs differ intentionally"}
-	// The stage fails, or gives another gradIn, if its parameters are frozen.
+	// The stage fails, or computes a different gradIn, if its parameters are frozen.
 	FrozenDiffers = Code{"frozen differs", "if Frozen is true, save nothing for W, and write nothing if Grad returns Skip"}
 	// The stage writes the gradient of a frozen parameter.
 	WritesFrozen = Code{"writes frozen", "access gradients only through Grad"}
-	// The stage gives other numbers, or fails, with I and W apart.
+	// The stage computes different numbers, or fails, if its backward is split into I and W.
 	SplitDiffers = Code{"split differs", "let BackwardInput and BackwardWeight together do what Backward does, in the same order"}
 	// The stage computes gradients that are not the derivatives of its outputs and losses.
 	GradientDiffers = Code{"gradient differs", "let the backward compute the derivative of the forward, every loss times its own seed, or set Config.GradientDiffers if another gradient is intended"}

@@ -29,7 +29,7 @@ const (
 	outputs placeKind = 1 << iota
 	gradIns
 	gradients
-	lossValues // only in a set of kinds
+	lossValues // the losses; only in a set of kinds, not in a tensorKey
 
 	allNumbers = outputs | gradIns | gradients | lossValues
 )

@@ -137,8 +137,8 @@ func (s *suite[T]) first() {
 	})
 }
 
-// add zeroes the gradients before the last microbatch. If this does not change the result, the result lacks
-// the contributions of earlier microbatches.
+// add zeroes the gradients before the last microbatch. If this does not change the result, the stage
+// overwrites the contributions of earlier microbatches.
 func (s *suite[T]) add() {
 	var t *trial[T]
 	var emptied []int // the gradients that were not zero

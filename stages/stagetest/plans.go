@@ -7,7 +7,7 @@ import (
 )
 
 // descending runs the forwards of a stage in descending order of microbatches, and the
-// backwards ascending, as breadth first does (L9).
+// backwards in ascending order, as breadth first does (L9).
 func descending(p schedule.Params) (*schedule.Plan, error) {
 	plan, err := schedule.BreadthFirst(p)
 	if err != nil {
@@ -27,8 +27,8 @@ func descending(p schedule.Params) (*schedule.Plan, error) {
 }
 
 // SplitRule returns a rule for one rank that replaces every B of another rule, or only those of
-// the given stages, by I and W. The W of a stage follows lag further I's of the stage after its
-// own I; the remaining W's follow at the end.
+// the given stages, by I and W. A W runs after its own I and lag further I's of the stage;
+// the remaining W's run at the end.
 func SplitRule(rule schedule.Rule, lag int, stages ...int) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		plan, err := rule(p)

@@ -26,10 +26,10 @@ const (
 	slotQKV                     // queries, keys and values
 	slotAttention               // the output of attention
 	slotLSE                     // the logarithm of each attention row's sum of exponentials
-	slotMiddle                  // the input plus the result of attention
+	slotMiddle                  // the middle of the block: its input plus the result of attention
 	slotUp                      // the input of GELU
 
-	// Slots of the float32 gradients that I leaves for W: the gradient of
+	// Slots of the float32 gradients that I leaves for W. Each is the gradient of:
 	slotGradOut    // the output
 	slotGradUp     // the input of GELU
 	slotGradNorm2  // the output of norm2

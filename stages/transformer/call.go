@@ -80,7 +80,7 @@ func (c *call) allocOf(class memory.Class, t kernels.DType, n int) kernels.Buffe
 	return c.own(c.mb.Must(c.dev.Alloc(class, t, n)))
 }
 
-// workspace returns a buffer that the call must free.
+// workspace returns a float32 buffer of n elements that the call must free.
 func (c *call) workspace(n int) kernels.Buffer { return c.alloc(memory.Workspace, n) }
 
 // scratch returns a workspace of n elements for an operation, or the zero Buffer if n is 0.
@@ -91,7 +91,7 @@ func (c *call) scratch(n int) kernels.Buffer {
 	return c.workspace(n)
 }
 
-// saved returns a buffer to be passed to save.
+// saved returns a float32 buffer of n elements, to be passed to save.
 func (c *call) saved(n int) kernels.Buffer { return c.alloc(memory.Saved, n) }
 
 // free releases a buffer that the call owns.

@@ -40,10 +40,9 @@ type Config struct {
 	Untied bool
 	// KeepLogits is the maximum number of bytes of logits that a microbatch of Context tokens
 	// keeps from its forward to its backward, in float32; a longer, packed microbatch may keep more
-	// in proportion. To keep all of them takes 4 bytes for
-	// each token and word of the vocabulary. NoLogits keeps none, and the backward recomputes
-	// them, which is a quarter of the head's products. 0 leaves the choice to Model.Record;
-	// without Record none are kept. The numbers do not change.
+	// in proportion. All logits take 4 bytes for each token and word of the vocabulary. NoLogits
+	// keeps none, and the backward recomputes them, which is a quarter of the head's products. 0
+	// leaves the choice to Model.Record; without Record none are kept. The numbers do not change.
 	KeepLogits int64
 	// Seed is the seed of the initial weights.
 	Seed uint64

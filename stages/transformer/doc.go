@@ -1,5 +1,5 @@
 // Package transformer trains a GPT without user-written stages: it provides the stages of a
-// GPT-2-layout language model, embedding, pre-norm blocks, and a head with fused cross-entropy.
+// language model with the layout of GPT-2: an embedding, pre-norm blocks, and a head with fused cross-entropy.
 //
 // [New] makes the parameters on a device and splits the model's parts over any number of stages,
 // even if there are more stages than parts; [NewOn] puts each stage on its own device. The entry
@@ -26,16 +26,16 @@
 //
 // Linear layers, norms and GELU process all tokens of a microbatch at once, and their gradients are
 // sums over tokens in ascending order. Embedding, attention, dropout and the loss process each
-// sequence by itself, on views of the same buffers. Every number is therefore the one that a
-// microbatch of this sequence has. Memory depends on the number of tokens alone, not on how many
-// sequences they are.
+// sequence separately, on views of the same buffers. Every number is therefore the same as in a
+// microbatch with only this sequence. Memory depends only on the number of tokens, not on the number of
+// sequences.
 //
 // # Memory of a microbatch
 //
 // From its forward to its backward a microbatch keeps the following numbers of 4-byte elements
 // per token, where W is the width and H the number of heads:
 //
-//	embedding   nothing; the backward reads the tokens of the entry again
+//	embedding   nothing; the backward reads the tokens from the entry again
 //	block       10·W + H
 //	              W    the input, shared with the stage that returned it
 //	              3·W  queries, keys and values
@@ -49,7 +49,7 @@
 //	            as many logits as Config.KeepLogits allows
 //
 // Normalised inputs, their means and deviations, and the output of GELU are recomputed from
-// these, and so are the logits, in tiles. The head keeps none of the logits, the first tiles or
+// these, and so are, in tiles, the logits that are not kept. The head keeps none of the logits, the first tiles or
 // all of them, according to Config.KeepLogits or to the choice that Model.Record makes from the
 // memory plan. A backward releases each kept tensor as soon as its call no longer reads it:
 // during a block's backward, memory use rises by at most 4·W, by 5·W with dropout, or by the

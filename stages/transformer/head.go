@@ -109,8 +109,8 @@ func (h *head) record(c *call, rows int, all kernels.HeadLoss) {
 	}
 }
 
-// logitsOf returns the part of the kept logits that is for a sequence. If not all logits are kept,
-// the first sequences have room for all of theirs.
+// logitsOf returns the part of the buffer of kept logits that a sequence uses. If not all logits are kept,
+// the buffer has room for all logits of the first sequences only.
 func (h *head) logitsOf(c *call, logits kernels.Buffer, s span) kernels.Buffer {
 	first := s.first * h.vocabulary
 	if first >= logits.N {

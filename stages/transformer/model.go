@@ -23,9 +23,9 @@ type Model struct {
 	// its first step.
 	KeepLogits int64
 	// Sequences, if it is not nil, returns the sequences of a microbatch (Microbatch.Index), which
-	// lie one after another in its Parts. Each attends to itself alone, its positions begin at 0, and
-	// its random draws are keyed by its number. The parameters' gradients are, bit for bit, those of
-	// microbatches of one sequence each in the same order, except with Config.FP8. Set it only
+	// lie one after another in its Parts. Each sequence attends only to itself, its positions begin at 0,
+	// and its random draws are keyed by its number. Except with Config.FP8, the gradients of the parameters
+	// have the same bits as with one sequence per microbatch in the same order. Set Sequences only
 	// between steps. The stages of all ranks call it, on their goroutines.
 	Sequences func(microbatch int) []Sequence
 
@@ -39,7 +39,7 @@ type Model struct {
 // New makes a model on a device and splits it over stageCount stages. The parts of the model are
 // the embedding, the blocks and the head, in this order. Every stage gets the same number of
 // consecutive parts; if they do not divide evenly, the first stages get one more. If there are
-// more stages than parts, each part is a stage of its own: the embedding is the first stage, the
+// more stages than parts, each part is a separate stage: the embedding is the first stage, the
 // head is the last, the blocks are evenly spaced, and the stages in between are identities. The
 // initial weights do not depend on the split.
 //

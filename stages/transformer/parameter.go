@@ -62,7 +62,7 @@ func (c *Copy) Own(b kernels.Buffer) (kernels.Buffer, error) {
 	return dev.Slice(b, c.First, c.Count)
 }
 
-// All iterates over the copies of the parameter, beginning with the embedded one.
+// All iterates over the copies of the parameter, beginning with the embedded Copy.
 func (p *Parameter) All() iter.Seq[Copy] {
 	return func(yield func(Copy) bool) {
 		if !yield(p.Copy) {

@@ -28,8 +28,8 @@ type Weight struct {
 	Quantized kernels.Quantized
 }
 
-// Weights iterates over the weights in the order of Parameters, one at a time. They belong to
-// the model: nothing is copied. They are valid until the next Update, Release or Close.
+// Weights iterates over the weights in the order of Parameters. Their buffers belong to the model
+// and are not copied. They are valid until the next Update, Release or Close.
 func (m *Model) Weights() iter.Seq[Weight] {
 	return func(yield func(Weight) bool) {
 		for _, p := range m.parameters {

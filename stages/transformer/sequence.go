@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// ErrSequences is returned for a microbatch whose number of tokens is not that of its sequences
+// ErrSequences is returned if the number of tokens of a microbatch differs from that of its sequences
 // (Model.Sequences).
 var ErrSequences = errors.New("transformer: the sequences are not those of the microbatch")
 
@@ -45,8 +45,9 @@ func (c *call) spans(tokens int) []span {
 	return c.places
 }
 
-// rows returns the elements of a sequence in a buffer that has as many for each token: the whole
-// buffer, if the microbatch is this sequence, or a view. The rows of the zero Buffer are zero.
+// rows returns the elements of a sequence in a buffer that has the given number of elements for each token:
+// the whole buffer if the microbatch has only this sequence, and otherwise a view. For the zero Buffer it
+// returns the zero Buffer.
 func (c *call) rows(b kernels.Buffer, s span, elements int) kernels.Buffer {
 	return c.slice(b, s.first*elements, s.tokens*elements)
 }

@@ -6,10 +6,9 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// A stage computes B and I by the same code. B also computes the gradients of the weights, so
-// nothing is left over. I does not: it leaves their operands for W, each layer's input in the
-// slot in which the forward saved it and each layer's output gradient in a separate slot. I
-// releases everything else, as B does.
+// A stage computes B and I with the same code. B also computes the gradients of the weights. I does
+// not: it leaves their operands for W, each layer's input in the slot in which the forward saved it
+// and each layer's output gradient in a separate slot. I releases everything else, as B does.
 
 // split describes how a call relates to W.
 type split struct {

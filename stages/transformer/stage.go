@@ -26,8 +26,8 @@ type layers interface {
 	backward(c *call, gradOut, gradIn []kernels.Buffer)
 	// weights computes W.
 	weights(c *call)
-	// forWeight returns the slots that I leaves for W, those of gradients as well as those of
-	// tensors from the forward.
+	// forWeight returns the slots that I leaves for W: slots of gradients and slots of tensors from
+	// the forward.
 	forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots
 }
 

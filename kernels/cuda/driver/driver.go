@@ -55,7 +55,7 @@ type Driver interface {
 	Unmap(at Addr, bytes, page int64) error
 	// HostAlloc returns page-locked host memory, which queued copies require.
 	HostAlloc(bytes int) ([]byte, error)
-	// HostFree releases it.
+	// HostFree releases memory from HostAlloc.
 	HostFree(mem []byte) error
 
 	// CopyIn, CopyOut and Copy queue a copy to, from and within the device. Host memory must
@@ -66,7 +66,7 @@ type Driver interface {
 	// Peer reports whether CopyPeer can copy from the memory of another device of the process,
 	// and enables it.
 	Peer(from Driver) (bool, error)
-	// CopyPeer queues a copy from the memory of such a device.
+	// CopyPeer queues a copy from the memory of a device that Peer has enabled.
 	CopyPeer(s Stream, to Addr, from Driver, at Addr, bytes int64) error
 	// Fill queues a fill of memory with a byte value.
 	Fill(s Stream, to Addr, value byte, bytes int64) error

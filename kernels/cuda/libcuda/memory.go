@@ -161,7 +161,7 @@ func (d *Driver) HostAlloc(bytes int) (mem []byte, err error) {
 	return unsafe.Slice((*byte)(at), bytes), nil
 }
 
-// HostFree releases it.
+// HostFree releases page-locked memory.
 func (d *Driver) HostFree(mem []byte) error {
 	return d.do("HostFree", func() error {
 		return answer(purego.SyscallN(d.library.hostFree, uintptr(unsafe.Pointer(unsafe.SliceData(mem)))))

@@ -89,8 +89,8 @@ func (d *Driver) Launches() int {
 // share the coverage.
 func (d *Driver) Modules() []*ptx.Module { return d.modules }
 
-// Plant makes the nth call of a name from now on fail; 1 is the next one. kind is one of the errors
-// of package driver; driver.ErrLost loses the device.
+// Plant makes the nth call of the given name from now on fail; 1 is the next call. kind is one of the errors
+// of package driver; with driver.ErrLost, the device is lost.
 func (d *Driver) Plant(call string, nth int, kind error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,7 +105,7 @@ func refuse(call string, kind error, format string, args ...any) error {
 	return &driver.Error{Call: call, Text: fmt.Sprintf(format, args...), Kind: kind}
 }
 
-// call counts a call, and runs it with mu held unless it fails at once.
+// call counts a call, and runs it with mu held unless the call is refused.
 func (d *Driver) call(name string, run func() error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,7 +135,7 @@ func (d *Driver) lose(call, format string, args ...any) {
 // Properties returns the properties of the simulated device.
 func (d *Driver) Properties() driver.Properties { return d.facts }
 
-// MemInfo returns the number of bytes that are not mapped, and the number of all bytes.
+// MemInfo returns the number of bytes that are not mapped, and the total number of bytes.
 func (d *Driver) MemInfo() (free, total int64, err error) {
 	err = d.call("MemInfo", func() error {
 		free, total = d.facts.Total-d.used, d.facts.Total

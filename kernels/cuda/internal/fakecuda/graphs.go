@@ -12,8 +12,8 @@ type capture struct {
 	invalid bool // after a call that a capture forbids
 }
 
-// enqueue makes a call that queues work on a stream: now, or, while a graph is being captured there,
-// whenever that graph is launched.
+// enqueue calls queue, which queues work on the stream. While a graph is being captured on the stream, it
+// adds queue to the graph instead, and every launch of the graph calls it.
 func (d *Driver) enqueue(s driver.Stream, queue func() error) error {
 	if d.captured == nil || d.captured.stream != s {
 		return queue()

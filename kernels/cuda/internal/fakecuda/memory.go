@@ -16,7 +16,7 @@ type area struct {
 	mapped  []bool // by page
 }
 
-// find returns the reserved range with an address.
+// find returns the reserved range that contains an address, or nil.
 func (d *Driver) find(at driver.Addr) *area {
 	for _, a := range d.ranges {
 		if at >= a.base && at-a.base < driver.Addr(len(a.mem)) {
@@ -110,7 +110,7 @@ func (d *Driver) HostAlloc(bytes int) (mem []byte, err error) {
 	return mem, err
 }
 
-// HostFree releases it.
+// HostFree releases host memory.
 func (d *Driver) HostFree(mem []byte) error {
 	return d.call("HostFree", func() error {
 		for i, h := range d.host {

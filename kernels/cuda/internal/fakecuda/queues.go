@@ -225,7 +225,7 @@ func (d *Driver) touch(s driver.Stream, call string, at []driver.Addr, bytes int
 	}})
 }
 
-// part returns n bytes of a region from an address on.
+// part returns the n bytes of a region from an address on, and their marks in Region.Written.
 func part(r *ptx.Region, at driver.Addr, n int64) (data, written []byte) {
 	off := int64(uint64(at) - r.Base)
 	return r.Data[off : off+n], r.Written[off : off+n]
@@ -392,7 +392,7 @@ func (d *Driver) Function(m driver.Module, name string) (f driver.Function, err 
 // launchMemory is the memory that a launch may access: the buffers whose addresses are its arguments.
 type launchMemory []*ptx.Region
 
-// Region returns the buffer with an address.
+// Region returns the buffer that contains an address.
 func (g launchMemory) Region(address uint64) (*ptx.Region, error) {
 	for _, r := range g {
 		if address-r.Base < uint64(len(r.Data)) {

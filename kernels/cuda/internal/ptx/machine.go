@@ -119,7 +119,7 @@ func (m *machine) newWarps() []*warp {
 // thread returns the coordinates of a thread in its block.
 func (m *machine) thread(n int) [3]int { return coordinates(n, m.block) }
 
-// coordinates returns the coordinates of a number in a box.
+// coordinates converts the number of a thread or block to its coordinates in a box.
 func coordinates(n int, box [3]int) [3]int {
 	return [3]int{n % box[0], n / box[0] % box[1], n / box[0] / box[1]}
 }
@@ -192,7 +192,7 @@ func (m *machine) fault(w *warp, pc, lane int, format string, args ...any) error
 	}
 }
 
-// converge selects the threads that run next: those that are furthest behind, so that threads
+// converge selects the threads that run next: those at the earliest instruction, so that threads
 // that took another branch catch up. Threads at a barrier wait for all others.
 func (m *machine) converge(w *warp) error {
 	pc, barred := -1, -1

@@ -17,7 +17,7 @@ type Module struct {
 	Kernels []*Kernel
 }
 
-// Kernel returns the kernel with a name, or nil.
+// Kernel returns the kernel with the given name, or nil.
 func (m *Module) Kernel(name string) *Kernel {
 	for _, k := range m.Kernels {
 		if k.Name == name {
