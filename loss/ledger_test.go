@@ -265,8 +265,8 @@ func TestLedgerFixedSize(t *testing.T) {
 }
 
 // TestMeanOfMeans shows why sums and weights are kept separate: lengths are lognormal, a longer
-// text is easier per token, and the mean of the microbatches' means deviates by a tenth,
-// however many there are.
+// text is easier per token, and the mean of the microbatches' means deviates by about a tenth, regardless of their
+// number.
 func TestMeanOfMeans(t *testing.T) {
 	r := random(t)
 	for _, c := range []struct {

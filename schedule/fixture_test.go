@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// TestFixtures compares the text form with what earlier versions wrote.
+// TestFixtures compares the text form with the output of earlier versions.
 func TestFixtures(t *testing.T) {
 	testkit.Format{
 		Name: "plan-%d.txt", Mark: "weir plan %d\n", Number: 1, Remedy: "the version of Weir that wrote it",

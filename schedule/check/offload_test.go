@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// offloaded returns a plan with drops that offloads as much as possible, as plain lists.
+// offloaded returns a plan, as plain lists with drops, that offloads as much as possible.
 func offloaded(t *testing.T, name string, ranks, microbatches int) *schedule.Plan {
 	s, err := schedule.Find(name)
 	require.NoError(t, err)

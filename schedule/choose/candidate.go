@@ -21,8 +21,8 @@ type Candidate struct {
 	// the candidate was refused.
 	Plan   *schedule.Plan
 	Report *simulate.Report
-	// Gathered is the number of stages whose gathered weights a rank holds at once, or 0 if weights are
-	// not sharded.
+	// Gathered is the number of stages whose gathered weights a rank holds at the same time, or 0 if weights are not
+	// sharded.
 	Gathered int
 	// GatheredBy is the number of these stages for each rank, or nil if it is the same on all ranks.
 	GatheredBy []int

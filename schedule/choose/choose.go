@@ -22,10 +22,10 @@ type Choice struct {
 }
 
 // Choose returns the fastest proven plan that fits; of equally fast plans, the one that needs the least
-// memory. Its result depends on the request alone. An error for an invalid request wraps
-// schedule.ErrParams or simulate.ErrCosts. If the costs of microbatches differ, only the named schedules are
-// candidates, because a search repeats the order of a few microbatches. If no plan fits, the error wraps ErrNone and
-// the choice contains all candidates.
+// memory. Its result depends only on the request. An error for an invalid request wraps schedule.ErrParams or
+// simulate.ErrCosts. If the costs of microbatches differ, only the named schedules are candidates, because a search
+// repeats the order of a few microbatches. If no plan fits, the error wraps ErrNone and the choice contains all
+// candidates.
 func Choose(r Request) (*Choice, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err

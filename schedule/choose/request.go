@@ -18,8 +18,8 @@ type Request struct {
 	Memory int64
 	// Far is the far memory of a rank in bytes; if it is 0, nothing is offloaded.
 	Far int64
-	// Gathered is the number of stages whose gathered weights a rank holds at once if the costs shard
-	// weights; if it is 0, Choose tries several numbers.
+	// Gathered is the number of stages whose gathered weights a rank holds at the same time if the costs shard weights;
+	// if it is 0, Choose tries several numbers.
 	Gathered int
 	// Clock is the time to minimize.
 	Clock Clock
@@ -52,8 +52,8 @@ const (
 	maxSize   = 1 << 14 // ranks times stages
 )
 
-// Validate reports every fault of the request at once. Each of the joined errors wraps
-// schedule.ErrParams, or simulate.ErrCosts for a fault of the costs.
+// Validate reports all faults of the request together. Each of the joined errors wraps schedule.ErrParams, or
+// simulate.ErrCosts for a fault of the costs.
 func (r *Request) Validate() error {
 	var faults []error
 	fault := func(format string, args ...any) {

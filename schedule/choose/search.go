@@ -10,8 +10,8 @@ import (
 )
 
 // search finds orders for one partition of the model: the orders of named schedules and, for each
-// memory limit, orders from policies. It improves the best of them. Random choices use a fixed seed, so
-// the result depends on the request alone.
+// memory limit, orders from policies. It improves the best of them. Random choices use a fixed seed, so the result
+// depends only on the request.
 type search struct {
 	*jobShop
 	evaluator  *evaluator

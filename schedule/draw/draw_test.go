@@ -103,7 +103,7 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// TestLegendFits: a picture is wide enough for its legend, however short the step is.
+// TestLegendFits: a picture is wide enough for its legend, even if the step is short.
 func TestLegendFits(t *testing.T) {
 	plan, err := schedule.DualPipe(schedule.Params{Placement: schedule.Bidirectional(2), Microbatches: 4})
 	require.NoError(t, err)

@@ -6,9 +6,9 @@
 // Its input is a plan, which lists the actions of every rank, and a [Profile], which lists what a call
 // of every stage allocates, retains and releases for one microbatch. Its output is, for every rank, a
 // [memory.Layout]: an offset for every allocation of the step, so that the rank's arena never searches
-// for free memory. The height of a layout is the highest end of a buffer. The peak, which is the largest
-// number of bytes alive at once, is a lower bound on the height of every layout. A layout that meets the
-// bound is optimal.
+// for free memory. The height of a layout is the highest end of a buffer. The peak, which is the largest number of
+// bytes alive at the same time, is a lower bound on the height of every layout. A layout that meets the bound is
+// optimal.
 //
 // # From a plan to offsets
 //
@@ -104,7 +104,7 @@
 // Attempts 1 and 2 are given little work: enough for package placement to place all buffers about once,
 // greedily. Attempt 3 is given more, because it is the only one that can place every allocation freely.
 // Only the best attempt is worth a longer search. Work is counted in placements of buffers, not
-// in time, so that the results depend on the arguments alone.
+// in time, so that the results depend only on the arguments.
 //
 // A proof by package placement that no layout is lower holds only for the groups of one attempt. It is
 // reported as a proof for the program ([Certificate].Optimal) only if every allocation was a group of its

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// TestGaps bounds the excess of the layouts of every schedule with little work, on the worst
-// of four ranks. Schedules that are not listed meet the bound.
+// TestGaps bounds the excess of every schedule's layout after a short search, on the worst of four ranks. Schedules
+// that are not listed meet the bound.
 func TestGaps(t *testing.T) {
 	testkit.Slow(t)
 	most := map[string]float64{

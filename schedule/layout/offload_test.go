@@ -106,8 +106,7 @@ func TestOffloadIsFlat(t *testing.T) {
 	}
 }
 
-// TestAway: the largest slots that fit the share are taken, and only those that hold a buffer
-// alone.
+// TestAway: the largest slots that fit the share are taken, and only those with the only reference to a buffer.
 func TestAway(t *testing.T) {
 	placement := schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1}}
 	buffers := []layout.Buffer{

@@ -23,7 +23,7 @@
 //   - Every sequence is in exactly one microbatch of one replica, and no microbatch is empty.
 //   - No microbatch has more than Limits.Tokens tokens, and no rank holds more than Limits.Memory live
 //     bytes. If Pack finds no such packing, it returns an error.
-//   - The result depends on the configuration and the lengths alone.
+//   - The result depends only on the configuration and the lengths.
 //   - No packing, dealing or order of these sequences has a makespan less than Packing.Bound.
 //
 // The package is pure: it reads no clock, starts no goroutine and performs no I/O.

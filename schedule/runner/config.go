@@ -167,7 +167,7 @@ type Topology[T any] struct {
 	Stall    time.Duration
 	// Sums adds a checksum to each tensor, gradient and weight that a rank of this process receives from
 	// another rank. If the checksums before and after a transfer differ, the step fails with an error that
-	// wraps transport.ErrSum. The spaces must implement transport.Codec. A Transport has a setting of its own.
+	// wraps transport.ErrSum. The spaces must implement transport.Codec. A Transport has its own setting.
 	Sums bool
 }
 
@@ -182,8 +182,8 @@ type Replicas struct {
 	// Shard selects the state that is sharded over the replicas: none (0), the optimizer's state (1),
 	// gradients as well (2), weights as well (3). The results are bit-identical at every level.
 	Shard int
-	// Gathered is the number of stages whose whole weights a rank holds at once at Shard 3, unless
-	// the plan decides it; 0 means 1, or 2 if the plan joins pairs.
+	// Gathered is the number of stages whose whole weights a rank holds at the same time at Shard 3, unless the plan
+	// decides it; 0 means 1, or 2 if the plan joins pairs.
 	Gathered int
 }
 

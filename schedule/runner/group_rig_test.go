@@ -132,7 +132,7 @@ func (r *ranksOf) released(t testing.TB) {
 	}
 }
 
-// only returns the configuration of one rank of a chain, as if the rank had a process of its own.
+// only returns the configuration of one rank of a chain, as if the rank had its own process.
 func only(rows []*times, rank int, links *local.Links[number]) runner.Config[number] {
 	cfg := config(rows)
 	cfg.Schedule = "1f1b"

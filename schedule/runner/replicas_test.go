@@ -43,7 +43,7 @@ type affine struct {
 	number      int
 	first, last bool
 	frozen      bool
-	ignores     bool                                           // it computes with weights of its own
+	ignores     bool                                           // it asks for no weights, and computes with zeros
 	sometimes   bool                                           // only microbatches of the first of two replicas contribute
 	flip        func(what string, microbatch int, x []float32) // changes a tensor, if it is not nil
 	params      []batchctx.Use[buffer]
@@ -774,7 +774,7 @@ func TestFrozenStagesAreNotReduced(t *testing.T) {
 		r.change = func(cfg *runner.Config[buffer]) {
 			for _, a := range r.stages {
 				if a.first {
-					a.params = a.params[:2] // the last stage alone has t
+					a.params = a.params[:2] // only the last stage has t
 					for p := range a.params {
 						a.params[p].Contributes = batchctx.Frozen
 					}
@@ -902,7 +902,7 @@ func TestReplicasReadAsInARing(t *testing.T) {
 	}
 }
 
-// TestShardedWeightsAreAskedFor has a stage that closes over weights of its own.
+// TestShardedWeightsAreAskedFor has a stage that computes without asking for its weights.
 func TestShardedWeightsAreAskedFor(t *testing.T) {
 	r := &replicated{replicas: 2, ranks: 1, shard: 3}
 	run := r.build(t)

@@ -130,7 +130,7 @@ func TestCostsStreams(t *testing.T) {
 	require.ErrorIs(t, simulate.WriteCosts(io.Discard, &simulate.Costs{}), simulate.ErrCosts)
 }
 
-// Validate reports all faults at once.
+// Validate reports all faults together.
 func TestCostsValidate(t *testing.T) {
 	c := &simulate.Costs{
 		Unit: strings.Repeat("m", 33), Scale: -1, Latency: -2, PerMiB: 1<<48 + 1,

@@ -23,7 +23,7 @@ func simulated(t *testing.T, rule schedule.Rule, ranks, microbatches int, costs 
 
 // TestZeroBubbleTable reproduces the bubble rates of 1F1B and ZB-1p that "Zero Bubble Pipeline
 // Parallelism" (Qi et al., 2023) gives, to all four digits, from its profiled times in
-// milliseconds. The rates are of the span, because its optimizer does not wait for other ranks.
+// milliseconds. The rates are fractions of the span, because the paper's optimizer does not wait for other ranks.
 func TestZeroBubbleTable(t *testing.T) {
 	for _, test := range []struct {
 		model         string

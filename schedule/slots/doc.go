@@ -34,7 +34,7 @@
 //
 // A pool is a set of slots of one rank and one kind of tensor. There is one pool for each stage and
 // direction, or for each direction, or for the whole rank ([Pooling]). The slots of a plan are the sum
-// over all ranks and pools; a tensor counts as one slot, whatever its size.
+// over all ranks and pools; a tensor counts as one slot, regardless of its size.
 //
 // # The least number of slots
 //

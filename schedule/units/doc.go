@@ -2,5 +2,5 @@
 // the same way throughout a program.
 //
 // [Size] is for bytes, [Seconds] for times, [Count] and [Number] for whole numbers, [Percent] for
-// fractions, and [ParseSize] reads what a user typed.
+// fractions, and [ParseSize] reads a size that a user has typed.
 package units
