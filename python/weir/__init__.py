@@ -1,12 +1,12 @@
-"""Lifetimes in PyTorch: nothing of a microbatch outlives it.
+"""Tools for PyTorch training loops in which no tensor of a microbatch outlives the microbatch.
 
-    guard = weir.Guard(model)            # names what does, for any training loop
-    loss_fn = weir.detached(loss_fn)     # a loss that is kept keeps no graph
+    guard = weir.Guard(model)            # names the tensors that do, in any training loop
+    loss_fn = weir.detached(loss_fn)     # makes losses that can be kept without their graph
     runner = weir.Runner(plan, modules)  # trains with a plan and its lifetimes
-    weir.profile(build, batch, loss)     # what each layer keeps and computes, without a GPU
+    weir.profile(build, batch, loss)     # returns what each layer keeps and computes, without a GPU
 
-The package needs PyTorch 2.9 or later and nothing else. Plans and proofs come from the command
-`weir`, which the same wheel installs.
+The package needs PyTorch 2.9 or later and nothing else. The command `weir`, which the same wheel
+installs, makes and checks plans.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""A stage's backward in two parts, with public autograd alone: the gradients of its inputs, and later those of its weights."""
+"""Splits a stage's backward into the gradients of its inputs and, later, those of its weights, with only public autograd."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class _Group(NamedTuple):
     """Leaves of a graph, and the edges at which the gradients of these leaves branch off those of the inputs."""
 
     leaves: list[Any]  # AccumulateGrad nodes
-    nodes: list[Any]  # which also lie on a way to an input
-    roots: list[int]  # which do not
+    nodes: list[Any]  # nodes of these edges that also lie on a path to an input
+    roots: list[int]  # indices of roots that do not
 
 
 class Carry(NamedTuple):
-    """What I leaves to W: groups of leaves, the gradients that came to their nodes, and the roots with theirs."""
+    """The data that I leaves for W: groups of leaves, the gradients that arrived at their nodes, and the roots with their gradients."""
 
     groups: list[_Group]
     arrived: dict[Any, Sequence[Tensor | None]]
@@ -34,10 +34,10 @@ class Carry(NamedTuple):
 
 
 def input_gradients(roots: Sequence[GradientEdge], seeds: Sequence[Tensor], inputs: Sequence[Tensor]) -> tuple[list[Tensor | None], Carry]:
-    """Returns the gradients of the inputs, None for one that is not used, and what weight_gradients needs.
+    """Returns the gradients of the inputs, None for an input that is not used, and the Carry that weight_gradients needs.
 
-    roots are the edges where gradients come in, and seeds these gradients. inputs are leaves that
-    need gradients. Only what lies on a way to an input is computed. No .grad is written.
+    roots are the edges at which the backward starts, and seeds their gradients. inputs are leaves that
+    need gradients. Only nodes on a path to an input are computed. No .grad is written.
     """
     carry = Carry(*_groups(roots, inputs), roots, seeds)
     arrived = carry.arrived
@@ -83,9 +83,9 @@ def weight_gradients(carry: Carry) -> None:
 
 
 def _groups(roots: Sequence[GradientEdge], inputs: Sequence[Tensor]) -> tuple[list[_Group], dict[Any, Any]]:
-    """Groups the leaves of a graph other than the inputs, so that leaves with a node in common are in one group.
+    """Groups the leaves of a graph other than the inputs, so that leaves that share a node are in one group.
 
-    Groups come in the order of a backward, so that W computes one checkpoint again after another.
+    Groups are in the order of a backward, so that W recomputes one checkpoint after another.
     """
     users: dict[Any, list[Any]] = {root.node: [] for root in roots}
     waiting = collections.deque(users)
@@ -129,7 +129,7 @@ def _groups(roots: Sequence[GradientEdge], inputs: Sequence[Tensor]) -> tuple[li
 
 
 def _above(start: set[Any], users: dict[Any, list[Any]], border: set[Any]) -> tuple[set[Any], set[Any]]:
-    """Returns the nodes from start up to a border, and those of the border that were reached."""
+    """Returns the nodes from start up to a border, and the nodes of the border that were reached."""
     passed, reached, waiting = set(start), set(), list(start)
     while waiting:
         for user in users[waiting.pop()]:

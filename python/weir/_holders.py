@@ -1,4 +1,4 @@
-"""Which names in a Python program lead to an object."""
+"""Finds the names in a Python program that lead to an object."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEPTH, _WIDTH = 12, 1 << 12  # objects between an object and the name that lead
 
 
 def frame_locals(frame: types.FrameType) -> dict[str, Any]:
-    """Returns the local variables of a frame. Before Python 3.13, f_locals itself would go on holding them."""
+    """Returns the local variables of a frame. Before Python 3.13, f_locals itself would keep holding them."""
     variables = frame.f_locals
     copied = dict(variables)
     if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
@@ -27,7 +27,7 @@ def frame_locals(frame: types.FrameType) -> dict[str, Any]:
 
 
 class Name(NamedTuple):
-    """A name that holds an object, and the most objects that a container on the way can have, or 0."""
+    """A name that holds an object, and the most objects that a bounded container on the path can have, or 0."""
 
     text: str
     limit: int
@@ -36,7 +36,7 @@ class Name(NamedTuple):
 def names(targets: list[Any], known: dict[int, str]) -> list[Name | None]:
     """Returns for each target the nearest names that hold it, at most two, such as "LOG[]" or "Trainer.losses[]".
 
-    known has the names of nn.Modules and of buffers by id.
+    known maps ids of nn.Modules and buffers to their names.
     """
     variables, ours = _variables()
     ours.add(id(targets))
@@ -112,10 +112,10 @@ def _owned(dictionaries: list[dict[Any, Any]]) -> set[int]:
 
 
 def _steps(holder: Any, keys: Container[int], known: dict[int, str], owned: Container[int]) -> Iterator[tuple[int, str, str]]:
-    """Yields for each object with its id in keys that the holder has: its id, the step to it, and what names the holder.
+    """Yields for each object in the holder whose id is in keys: its id, the step to it, and the name of the holder.
 
-    In a name, = stands for the steps that follow. It is "" if what holds the holder has to name it, and
-    begins with ~ if that would be better.
+    In a name, = stands for the steps that follow. The name is "" if an object that holds the holder has to name
+    it, and begins with ~ if a name from such an object would be better.
     """
     if isinstance(holder, dict):
         for k, value in list(holder.items()):
@@ -155,7 +155,7 @@ def _steps(holder: Any, keys: Container[int], known: dict[int, str], owned: Cont
 
 
 def _attributes(o: Any) -> Any:
-    """Returns the dictionary of an instance or a function, without calling what the instance may define."""
+    """Returns the dictionary of an instance or a function, without calling methods that the instance may define."""
     try:
         return object.__getattribute__(o, "__dict__")
     except AttributeError:

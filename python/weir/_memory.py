@@ -1,4 +1,4 @@
-"""What a process can say of its memory without being slowed down."""
+"""Reads counters of a process's memory that do not slow it down."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Memory", "Reading", "blocks", "user_line"]
 
 
 class Reading(NamedTuple):
-    """Bytes that are allocated, reserved from the system, and the most allocated since the peak was last reset."""
+    """The bytes that are allocated, those reserved from the system, and the most allocated since the peak was last reset."""
 
     allocated: int
     reserved: int
@@ -28,9 +28,9 @@ class _Mallinfo2(ctypes.Structure):
 class Memory:
     """Reads the counters of one device.
 
-    Those of an accelerator are its caching allocator's (torch.cuda.memory_stats). On a CPU they are
-    glibc's counters of malloc, which holds tensors and graphs but few of Python's own objects. If
-    tensors come from another malloc, the counter is the most resident pages, which can only rise.
+    On an accelerator, they are the counters of its caching allocator (torch.cuda.memory_stats). On a CPU,
+    they are glibc's malloc counters, which include tensors and graphs but few of Python's own objects. If
+    tensors come from another malloc, the counter is the peak resident memory, which can only rise.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -45,7 +45,7 @@ class Memory:
             self.source = "malloc" if self._malloc()[0] - before >= probe.numel() else "most resident pages"
 
     def read(self, reset_peak: bool) -> Reading:
-        """Returns the counters. The peak is since the last reset; on a CPU it is the largest reading."""
+        """Returns the counters. The peak is the highest since the last reset; on a CPU it is the largest reading."""
         if self.source.startswith("torch"):
             stats: dict[str, int] = self._module.memory_stats(self._device)
             if reset_peak:
@@ -57,7 +57,7 @@ class Memory:
         return reading
 
     def host(self) -> int:
-        """Returns the bytes that malloc has given out in the host's memory, if the device has memory of its own, and 0 otherwise."""
+        """Returns the bytes that malloc has allocated in the host's memory, if the device has separate memory, and 0 otherwise."""
         return self._malloc()[0] if self.source.startswith("torch") else 0
 
     def _malloc(self) -> tuple[int, int]:
@@ -74,7 +74,7 @@ def _resident() -> int:
 
 
 def blocks(device: torch.device) -> dict[int, tuple[str, int]]:
-    """Returns line and bytes of the live blocks that CUDA's allocator has recorded, by address."""
+    """Returns, by address, the line and the bytes of the live blocks that CUDA's allocator has recorded."""
     found = {}
     for segment in torch.cuda.memory._snapshot(device)["segments"]:
         address = segment["address"]
@@ -90,7 +90,7 @@ _LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 def user_line(stack: Iterable[tuple[str, int, str]]) -> str:
-    """Returns the first place in a stack that is not of PyTorch, generated, of this package or of the standard library, or ""."""
+    """Returns the first line in a stack that is not generated and not in PyTorch, this package or the standard library, or ""."""
     for filename, line, function in stack:
         if not filename.startswith(_OURS) and "torchinductor_" not in filename and ("site-packages" in filename or not filename.startswith(_LIBRARY)):
             return f"{os.path.basename(filename)}:{line} {function}"

@@ -1,4 +1,4 @@
-"""What outlives its microbatch: the tensors that autograd saves, and those that Python holds."""
+"""Finds tensors that outlive their microbatch: those that autograd saves, and those that Python holds."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _Kind = Tuple[Any, ...]
 
 @dataclass
 class Leak:
-    """What outlives its microbatch, of one place and one holder.
+    """Tensors from one line, with one holder, that outlive their microbatches.
 
-    module: name and class of the module whose forward saved it, such as "layers.0 (Linear)", or "".
-    line: file, line and function where autograd saved it, or where it was allocated, or "".
-    what: "tensor" (Python holds it), "saved by autograd" (a graph holds it), "graph" (nothing but the nodes
-        of a graph) or "allocation" (memory of a GPU that no tensor known to Python has).
-    holder: the names that hold it, such as "LOG[]", or those that hold its graph.
-    microbatches: number of microbatches of which something is alive; of allocations, their number.
-    bytes: bytes of their storages; of a graph without tensors, 0.
+    module: name and class of the module whose forward saved them, such as "layers.0 (Linear)", or "".
+    line: file, line and function where autograd saved them, or where they were allocated, or "".
+    what: "tensor" (Python holds them), "saved by autograd" (a graph holds them), "graph" (nodes of a graph that
+        holds no tensors) or "allocation" (GPU memory that belongs to no tensor known to Python).
+    holder: the names that hold them, such as "LOG[]", or the names that hold their graph.
+    microbatches: number of microbatches of which something is alive; for allocations, their number.
+    bytes: bytes of their storages; 0 for a graph without tensors.
     """
 
     module: str
@@ -64,7 +64,7 @@ class _Entry(NamedTuple):
 
 
 class Nets:
-    """Watches the microbatches from number first on. Nets hold no tensor and collect no garbage."""
+    """Watches the microbatches from number first on. It holds no tensor and collects no garbage."""
 
     def __init__(self, modules: dict[int, str], first: int, device: torch.device) -> None:
         self.known, self.first, self.now, self.device = modules, first, first, device
@@ -86,7 +86,7 @@ class Nets:
             torch.cuda.memory._record_memory_history(None)
 
     def hooks(self) -> saved_tensors_hooks:
-        """Returns a context in which what autograd saves is entered."""
+        """Returns a context in which the tensors that autograd saves are entered."""
         return saved_tensors_hooks(self.pack, self.unpack)
 
     def mark(self, output: Tensor) -> None:
@@ -99,7 +99,7 @@ class Nets:
             self._marked.add(type(node))
 
     def end(self, sweep: bool) -> None:
-        """Ends a microbatch. A sweep enters what Python holds and is new."""
+        """Ends a microbatch. A sweep enters the new tensors that Python holds."""
         if sweep:
             self._sweep(self.now)
         self.now += 1
@@ -155,12 +155,12 @@ class Nets:
         self._aged = aged
 
     def verdict(self, grace: int, exempt: set[int], least: int, most: int = 0) -> list[Leak]:
-        """Returns what is alive of microbatches that ended long ago: grace others have begun since.
+        """Returns the leaks: tensors that are alive of microbatches that ended long ago, when grace others have begun since.
 
-        Of one kind there must be three, from the first to the last quarter of the watch: a table that is
-        made once and a queue are none. Nor is a full cache, where something older of about the same size
-        is released for each. exempt has storages by id. What has fewer than least bytes a microbatch
-        is left out, and what is in a deque or an lru_cache that takes fewer than most bytes when it is full.
+        A leak has at least three tensors of one kind, from the first to the last quarter of the watch, so a table that
+        is made once and a queue are no leaks. Neither is a full cache, in which an older tensor of about the same size
+        is released for each new one. exempt has the ids of storages to ignore. Leaks of fewer than least bytes a
+        microbatch are left out, and so are tensors in a deque or an lru_cache that takes fewer than most bytes when full.
         """
         end = self.now - grace
         quarter = max(1, (end - self.first) // 4)
@@ -243,7 +243,7 @@ class Nets:
         return sorted(found, key=lambda leak: -leak.bytes)
 
     def _graph(self, root: Any, seen: set[Any], most: int) -> set[int]:
-        """Returns the microbatches that are marked in a graph. Visits about as many nodes as most, and adds them to seen, which it leaves out."""
+        """Returns the microbatches that are marked in a graph. It visits about most nodes, skips those in seen, and adds the others to it."""
         marks = set()
         most += len(seen)
         todo = collections.deque({root} - seen)
@@ -264,7 +264,7 @@ def _spread(samples: list[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
 
 
 def _tensors(young: bool = False) -> list[Tensor]:
-    """Returns the tensors that Python's collector knows, or those that have not come through two collections."""
+    """Returns the tensors that Python's collector knows, or only those that have not survived two collections."""
     classes, kinds = [Tensor], set()
     while classes:
         kinds.add(one := classes.pop())

@@ -1,4 +1,4 @@
-"""The private names of torch.distributed.pipelining that this package uses, all of them, and the probe that they still work."""
+"""All uses of private names of torch.distributed.pipelining in this package, and the probe that checks that they still work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = {"WAIT_F": "WAIT_SEND_F", "WAIT_B": "WAIT_SEND_B", "WAIT_REDUCE": "WAIT_
 
 
 class Program:
-    """The actions of a rank in PyTorch's form. They are made as they are read, so that a long step takes no more memory than a short one."""
+    """The actions of a rank in PyTorch's form. Each is made when it is read, so a long step takes no more memory than a short one."""
 
     def __init__(self, actions: Callable[[int], Iterator[Action]], rank: int, forwards: bool):
         self.actions, self.rank, self.forwards = actions, rank, forwards
@@ -59,7 +59,7 @@ class Runtime(schedules._PipelineScheduleRuntime):
         self._unchecked = check and any(plan.split[1:])  # PyTorch runs stage 0's backward whole, in W
 
     def step(self, *args: Any, return_outputs: bool | None = None, **kwargs: Any) -> Any:
-        """Runs a step, as PyTorch's schedules do. Outputs are returned, and kept, only if asked for, and in eval."""
+        """Runs a step, as PyTorch's schedules do. It returns and keeps outputs only with return_outputs=True, and in eval."""
         self._internal_losses, self._numbers = [], None  # a step may have failed
         self.pipeline_order_with_comms = cast(Any, {rank: Program(self._actions, rank, not self._has_backward) for rank in range(self.plan.ranks)})
         checking = self._unchecked and self._has_backward
@@ -73,7 +73,7 @@ class Runtime(schedules._PipelineScheduleRuntime):
         return outputs
 
     def _maybe_get_loss(self, stage: Any, mb_index: int) -> torch.Tensor | None:
-        """Hands the loss to its backward, and keeps its number alone."""
+        """Passes the loss to its backward, and keeps only its number."""
         loss = super()._maybe_get_loss(stage, mb_index)  # type: ignore[no-untyped-call]
         if loss is not None:
             self._numbers = loss.new_empty((self._n_microbatches, *loss.shape)) if self._numbers is None else self._numbers
@@ -109,7 +109,7 @@ def _check(stage: Any) -> SplitCheck:
 
 
 def metadata(stage: Any) -> list[Any]:
-    """Returns what PyTorch knows of the input_args and the output_args of a stage, or None."""
+    """Returns the input and output metadata of a stage that PyTorch knows, or None for what it does not know."""
     return [getattr(getattr(stage, "_user_meta", None), name, None) for name in ("inputs", "outputs")]
 
 
@@ -134,7 +134,7 @@ def probe() -> None:
 def _train() -> None:
     """Trains two microbatches on two stages, one with a split backward, in 0.03 s on the CPU, without drawing random numbers.
 
-    Tested versions do so as well, since builds differ. The group is of this rank alone, so no other rank is asked.
+    Tested versions are probed as well, because builds differ. The process group has only this rank, so no other rank takes part.
     """
     group: Any = dist.new_group([dist.get_rank()], backend="gloo", use_local_synchronization=True)
     modules = [torch.nn.Linear(2, 2, device="meta").to_empty(device="cpu") for _ in range(2)]

@@ -26,14 +26,14 @@ class SplitCheck:
         with check.weights():                        # around W of the same microbatch
             ...                                      # which adds to the .grad of the module's parameters
 
-    Nothing is computed forward again: the whole backward runs through the graph that I and W run
-    through, which is retained, and it adds to no .grad. So no random numbers are drawn, and buffers,
-    gradients and hooks are as before; hooks on gradients run once more. Until W has run, the
-    stage's whole weight gradients are held as well.
+    No forward is repeated: the whole backward runs through the same graph as I and W, which is
+    retained, and it adds to no .grad. So no random numbers are drawn, and buffers, gradients and
+    hooks do not change, but hooks on gradients run once more. Until W has run, the check also
+    holds a second set of the stage's weight gradients.
 
-    faults are sentences that name parameters and autograd Functions; without any, the gradients are
-    the same. decided is False until W has run, and stays False if the gradients are not finite, as in
-    a step that a GradScaler will skip: check another microbatch then.
+    faults are sentences that name parameters and autograd Functions; if there are none, the gradients
+    are the same. decided is False until W has run, and stays False if the gradients are not finite, as in
+    a step that a GradScaler will skip; check another microbatch then.
     """
 
     def __init__(self, stage: int, module: torch.nn.Module):
@@ -45,9 +45,9 @@ class SplitCheck:
     def whole(self, roots: Sequence[Any], gradients: Sequence[Tensor | None] | None, inputs: Sequence[Any]) -> None:
         """Computes the gradients of the parameters and of the inputs in one backward.
 
-        roots are the stage's outputs, or their gradient edges, or the loss; those that need no
-        gradient are left out. gradients are those of the roots, None for a loss. inputs that are no
-        tensors, or need no gradient, are left out.
+        roots are the stage's outputs, their gradient edges, or the loss; roots that need no
+        gradient are ignored. gradients are the gradients of the roots, None for a loss. inputs that are not
+        tensors, or need no gradient, are ignored.
         """
         kept = [i for i, root in enumerate(roots) if root is not None and (not isinstance(root, Tensor) or root.requires_grad)]
         roots, gradients = [roots[i] for i in kept], None if gradients is None else [gradients[i] for i in kept]
@@ -69,14 +69,14 @@ class SplitCheck:
         self._inputs = dict(zip(tensors, found[len(parameters):]))
 
     def inputs(self, gradients: Sequence[Tensor | None]) -> None:
-        """Compares the gradients of the inputs, one for each given to whole, with those of I."""
+        """Compares the gradients that I computed, one for each input given to whole, with those of the whole backward."""
         for i, whole in self._inputs.items():
             self._compare(f"the gradient of its input {i}", whole, gradients[i])
         self._inputs = {}
 
     @contextmanager
     def weights(self) -> Iterator[None]:
-        """Compares what W adds to the gradients of the parameters."""
+        """Compares the amounts that W adds to the gradients of the parameters with those of the whole backward."""
         parameters = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         kept = {name: p.grad for name, p in parameters.items()}
         for p in parameters.values():
@@ -106,7 +106,7 @@ class SplitCheck:
             self.faults.append(f"{what}, is {'none' if split is None else f'of norm {other:.3g}'} in a split backward, and of norm {size:.3g} in a whole one")
 
     def _versions(self, parameters: dict[str, torch.nn.Parameter]) -> list[tuple[str, Tensor, int]]:
-        """Returns what a backward that runs twice must not write to: parameters, what hangs on them, and buffers."""
+        """Returns the tensors that a backward that runs twice must not write to: parameters, tensors attached to them, and buffers."""
         named = [(name if key == "" else f"{name}.{key}", x) for name, p in parameters.items() for key, x in {"": p, "grad": p.grad, **vars(p)}.items()]
         return [(name, x, x._version) for name, x in (*named, *self.module.named_buffers()) if isinstance(x, Tensor) and not x.is_inference()]
 

@@ -1,4 +1,4 @@
-"""Transfers between the ranks of a pipeline, and the end of a step on all of them when one fails."""
+"""Transfers tensors between the ranks of a pipeline, and ends a step on all of them when one fails."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _numbers = itertools.count()
 
 
 class Pending(NamedTuple):
-    """Tensors on their way, and the works of their transfers. The tensors are borrowed until wait has returned."""
+    """Tensors in flight, and the Work objects of their transfers. The tensors are borrowed until wait has returned."""
 
     works: list[Any]
     tensors: list[Tensor]
 
 
 class Cause(NamedTuple):
-    """Why a step has ended: the rank that failed, in its pipeline and in the default process group, what it was doing, and the error.
+    """The cause of a failed step: the rank that failed, in its pipeline and in the default process group, its action, and the error.
 
     action may be "".
     """
@@ -46,7 +46,7 @@ class Cause(NamedTuple):
 
 
 class LateError(RuntimeError):
-    """A process has not done within some seconds what all do together. behind says that this one came when the others had given up."""
+    """A process did not take part in time in a call that all processes make. behind is True if this one came after the others gave up."""
 
     def __init__(self, process: int, behind: bool, text: str) -> None:
         super().__init__(text)
@@ -54,7 +54,7 @@ class LateError(RuntimeError):
 
 
 class LostError(RuntimeError):
-    """A transfer with rank peer (-1 if any may be the one) has failed. late says that it did so by waiting too long."""
+    """A transfer with rank peer (-1 if it is unknown which) has failed. late is True if it timed out."""
 
     def __init__(self, peer: int, late: bool, text: str) -> None:
         super().__init__(re.sub(r"^\[\S+\] |\. This is typically .*|\n.*", "", text, flags=re.DOTALL))  # gloo's place in its source, its advice, and C++ frames
@@ -64,29 +64,29 @@ class LostError(RuntimeError):
 class Transfers:
     """The communicators of a pipeline, one for each queue of its plan, and two for the ends of steps.
 
-    A queue is what one rank sends to another in one direction of the computation: outputs, or
-    gradients. With a communicator for each, a queue waits for no other, as the proof of the plan
-    assumes, also over NCCL, where two directions on one communicator can block each other.
+    A queue carries the messages from one rank to another in one direction of the computation: outputs,
+    or gradients. With a communicator for each queue, no queue waits for another, as `weir check`
+    assumes, even over NCCL, where two directions on one communicator can block each other.
 
-    Ranks here are those of the pipeline, 0 to len(ranks)-1. All ranks of the default process group
-    make their Transfers together, and connect together: dist.new_group demands it.
+    Ranks are numbered within the pipeline, 0 to len(ranks)-1. All ranks of the default process group
+    make their Transfers together, and connect together, because dist.new_group requires it.
 
-    A rank that fails calls leave, which closes its communicators. The waits of its neighbours end
-    with an error at once, as they do if its process has ended, and they leave as well; so a step
-    ends on every rank. The cause travels through the store of the process group. A thread looks for
-    it there when a wait takes longer than a second, because the processes that a rank has forked,
-    such as a DataLoader's workers, keep its connections open.
+    A rank that fails calls leave, which closes its communicators. The waits of its neighbours then end
+    immediately with an error, as they do if its process ends, and the neighbours leave as well, so the
+    step ends on every rank. The ranks exchange the cause through the store of the process group. A
+    thread looks for it there when a wait takes longer than a second, because the processes that a rank
+    has forked, such as a DataLoader's workers, keep its connections open.
     """
 
     def __init__(self, ranks: Sequence[int], rank: int, queues: Sequence[Queue], links: dict[str, list[int]], replicas: Sequence[int], timeout: float,
                  device: torch.device, refusal: Exception | None, alike: Sequence[tuple[str, str]]) -> None:
-        """Finds out what all ranks need. Raises ValueError if another rank refuses, or if the ranks of a pipeline, or replicas,
-        were not given what is alike, and LateError.
+        """Exchanges the arguments with all ranks. Raises ValueError if another rank refuses or if a text in alike differs, and
+        LateError if a process does not take part in time.
 
-        ranks are the global ranks of the pipeline, replicas those that hold copies of this rank's
-        stages. links are names of further sets of ranks. timeout is in seconds, device that of the
-        tensors, and refusal an error of this rank, which the caller raises. alike has names, with
-        texts that are the same on all ranks of the pipeline and its replicas.
+        ranks are the global ranks of the pipeline, and replicas the ranks that hold copies of this rank's
+        stages. links maps names to further sets of ranks. timeout is in seconds, device is the device of
+        the tensors, and refusal is an error of this rank, which the caller raises. alike maps names to
+        texts that must be the same on all ranks of the pipeline and its replicas.
         """
         self.ranks, self.rank, self.size = list(ranks), rank, len(ranks)
         self.seconds, self._timeout = timeout, timedelta(seconds=timeout)
@@ -115,11 +115,11 @@ class Transfers:
         self._device, self._hosted = device, device.type == "cpu"  # gloo, whose waits block the host
 
     def connect(self) -> None:
-        """Makes the communicators, anew after a step that failed. Every rank takes part.
+        """Makes the communicators, and new ones after a step that failed. Every rank takes part.
 
-        Raises RuntimeError after the timeout, or a minute: LateError, on every rank, if one does not take
-        part. The calls of the ranks are one by their number. A rank that is behind fails at once, and ends
-        the call in which the others wait for it by now, so that the next call of all has one number.
+        Raises RuntimeError after the timeout or a minute, whichever is longer; it is a LateError, on every rank, if one does
+        not take part. The n-th calls of all ranks belong together. If a rank is behind, its call fails immediately, and so
+        does the call in which the others wait for it, so that the next calls of all ranks have the same number.
         """
         self.close()
         world: Any = dist.group.WORLD
@@ -146,13 +146,13 @@ class Transfers:
                       for key, group in self._groups.items() if not isinstance(key, str)}
 
     def close(self) -> None:
-        """Ends the communicators."""
+        """Closes the communicators."""
         self._stores = []
         while self._groups:
             dist.destroy_process_group(self._groups.popitem()[1])
 
     def send(self, queue: Queue, tensors: Sequence[Tensor]) -> Pending:
-        """Starts to send tensors, which the caller keeps unchanged until wait."""
+        """Starts to send tensors, which the caller must not change until wait has returned."""
         group, peer = self._groups[queue], self._peer[queue]
         tensors = [t.contiguous() for t in tensors]
         try:
@@ -161,7 +161,7 @@ class Transfers:
             raise LostError(queue[1], False, str(e)) from None
 
     def receive(self, queue: Queue, like: Sequence[Tensor]) -> Pending:
-        """Starts to receive into buffers that are born here, of the shapes and dtypes of like, which may be meta tensors."""
+        """Starts to receive into new buffers with the shapes and dtypes of like, which may be meta tensors."""
         group, peer = self._groups[queue], self._peer[queue]
         tensors = [torch.empty(t.shape, dtype=t.dtype, device=self._device) for t in like]
         try:
@@ -188,19 +188,19 @@ class Transfers:
             self._waiting = 0.0
 
     def reduce(self, numbers: Tensor, over: str, op: Any = dist.ReduceOp.SUM) -> Tensor:
-        """Reduces a tensor of the host in place, over the "pipeline", the "replicas" of its stages or a link, and returns it."""
+        """Reduces a host tensor in place, over the "pipeline", the "replicas" of its stages or a link, and returns it."""
         return self._collective(numbers, over, lambda group: dist.all_reduce(numbers, op, group=group, async_op=True))
 
     def broadcast(self, tensor: Tensor, over: str, source: int) -> Tensor:
-        """Gives a tensor of the host on one rank to all others of a link, in place, and returns it."""
+        """Broadcasts a host tensor of one rank to all other ranks of a link, in place, and returns it."""
         return self._collective(tensor, over, lambda group: dist.broadcast(tensor, self.ranks[source], group=group, async_op=True))
 
     def start_sum(self, tensor: Tensor) -> Any:
-        """Starts to add up a tensor in place over the replicas, and returns the work."""
+        """Starts to add up a tensor in place over the replicas, and returns the Work object."""
         return dist.all_reduce(tensor, group=self._groups["gradients"], async_op=True)
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns what each rank of the pipeline gives: picklable objects, by rank."""
+        """Returns the values that the ranks of the pipeline pass, by rank. They must be picklable."""
         found: list[Any] = [None] * self.size
         dist.all_gather_object(found, value, group=self._groups["pipeline"])
         return found
@@ -216,9 +216,9 @@ class Transfers:
         return tensor
 
     def leave(self, cause: Cause | None) -> Cause | None:
-        """Leaves a step that fails, and closes the communicators, so that the others leave it as well.
+        """Leaves a step that fails, and closes the communicators, so that the other ranks leave it as well.
 
-        Returns the first cause of the ranks. cause is None, and so is the result, on a rank that fails because a transfer has.
+        Returns the first cause that a rank posted. If this rank fails only because a transfer failed, cause and the result are None.
         """
         if cause is not None:
             cause = self._post(cause)
@@ -227,7 +227,7 @@ class Transfers:
         return cause
 
     def disconnect(self) -> None:
-        """Closes the communicators, so that what waits for them fails, here and on the ranks at their other ends."""
+        """Closes the communicators, so that waits for their transfers fail on this rank and on its peers."""
         for key, group in list(self._groups.items()):
             if group.size() == 1:
                 continue
@@ -241,10 +241,10 @@ class Transfers:
                 pass
 
     def find_cause(self, lost: LostError, action: str) -> Cause:
-        """Returns why the step has ended, on a rank that has left it because a transfer has failed.
+        """Returns the cause of a failed step, on a rank that has left it because a transfer failed.
 
-        That is what a rank has posted. Otherwise the ranks that have not left within a second have
-        ended or do not answer; if all have left, a connection was closed.
+        If a rank has posted a cause, it is this one. Otherwise the ranks that do not leave within a second have
+        ended or do not answer; if all leave, a connection was closed.
         """
         silent = [r for r in range(self.size) if r != self.rank]
         for _ in range(2):
@@ -268,12 +268,12 @@ class Transfers:
         return self._post(mine._replace(text=f"{mine.text}: {lost}"))
 
     def _post(self, cause: Cause) -> Cause:
-        """Posts a cause unless another was first, and returns the first."""
+        """Posts a cause unless another rank has posted one, and returns the first cause."""
         found = self._ask(lambda store: store.compare_set("cause", "", json.dumps(cause)), self._stores)
         return Cause(*json.loads(found[0])) if found else cause
 
     def _ask(self, question: Callable[[Any], Any], stores: Sequence[Any]) -> list[Any]:
-        """Returns the answers of stores. If their host has ended or stopped there are none, and no store is asked again."""
+        """Returns the answers of stores. If the process that hosts them has ended or stopped, there are none, and no store is asked again."""
         answers: list[Any] = []
 
         def ask() -> None:
@@ -292,9 +292,9 @@ class Transfers:
 
 
 def _together(name: str, value: Any, seconds: float, what: str) -> list[Any]:
-    """Returns what each process of the default group gives, as JSON, by process, when all have called this with a name.
+    """Returns the values that the processes of the default group pass, by process, once all have called it with this name. Values must be JSON.
 
-    Raises LateError on all of them if one has not after some seconds, or a minute: also on that one, when it does.
+    If a process does not call it within the given seconds or a minute, whichever is longer, all get a LateError, even the late one when it calls.
     """
     world: Any = dist.group.WORLD
     store, everybody, seconds = world.get_group_store(), range(dist.get_world_size()), max(seconds, _CONNECT)
@@ -314,7 +314,7 @@ def _together(name: str, value: Any, seconds: float, what: str) -> list[Any]:
 
 
 def _watch(ref: weakref.ref[Transfers], stores: list[Any]) -> None:
-    """Closes the communicators if a wait takes long and a rank has posted why it left. Ends when they are closed."""
+    """Closes the communicators if a wait takes long and a rank has posted a cause. Ends when they are closed."""
     while True:
         time.sleep(_GRACE)
         transfers = ref()

@@ -1,4 +1,4 @@
-"""A loss that is kept, in a list or by a pipeline's runtime, keeps no graph once its backward has run."""
+"""Makes losses that can be kept, in a list or by a pipeline's runtime, without their graphs once their backwards have run."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["detached"]
 
 
 def detached(loss_fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Returns loss_fn with a loss that loses its graph when its backward no longer needs it.
+    """Returns a function like loss_fn, whose losses drop their graph when their backward no longer needs it.
 
-    The loss has the value, shape, dtype, device and gradients of loss_fn's. It is a copy with a
-    storage of its own, so it also keeps nothing that loss_fn computed. The backward that frees the
-    graph detaches it in place; a backward that retains the graph (retain_graph, create_graph, the
-    input gradients of a split backward) does not, so a loss can be used in several. A loss that
-    needs no gradient is returned as it is.
+    A loss has the value, shape, dtype, device and gradients of loss_fn's loss. It is a copy with
+    separate storage, so it keeps no tensor that loss_fn computed. The backward that frees the
+    graph detaches the loss in place; a backward that retains the graph (retain_graph, create_graph, the
+    input gradients of a split backward) does not, so you can run several backwards from a loss. A loss
+    that needs no gradient is returned unchanged.
 
-    What you compute from the loss, such as `loss / n`, has a graph of its own: keep the loss, not
-    that. `loss /= n` is the loss. TypeError if loss_fn returns anything but one tensor, a tuple
-    for example: return the tensor that backward starts from.
+    A tensor that you compute from the loss, such as `loss / n`, has its own graph: keep the loss
+    instead. `loss /= n` changes the loss in place. Raises TypeError if loss_fn returns anything but one
+    tensor, such as a tuple: return the tensor from which the backward starts.
     """
 
     @functools.wraps(loss_fn, updated=())
@@ -46,7 +46,7 @@ def detached(loss_fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 class _Copy(torch.autograd.Function):
-    """Copies the loss. What it saves, an empty tensor, is freed together with the graph."""
+    """Copies the loss. It saves an empty tensor, which is freed together with the graph."""
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class _Copy(torch.autograd.Function):
 
 
 def _release(kept: weakref.ref[Tensor], node: weakref.ref[Any]) -> Callable[[Sequence[Tensor]], None]:
-    """Returns a hook that runs when the backward has left _Copy, and has freed it unless the graph is retained."""
+    """Returns a hook that runs after the backward of _Copy, when its saved tensor is freed unless the graph is retained."""
 
     def hook(grads: Sequence[Tensor]) -> None:
         loss, copy = kept(), node()

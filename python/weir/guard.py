@@ -1,4 +1,4 @@
-"""Watches any training loop for what outlives its microbatch."""
+"""Watches any training loop for tensors that outlive their microbatch."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _REST = 4  # watches' lengths that pass before the next
 
 
 class LeakWarning(UserWarning):
-    """Something outlives its microbatch."""
+    """Tensors outlive their microbatch."""
 
 
 class LeakError(RuntimeError):
-    """Something outlives its microbatch; leaks says what."""
+    """Tensors outlive their microbatch; leaks lists them."""
 
     def __init__(self, leaks: list[Leak]) -> None:
         super().__init__("; ".join(map(str, leaks)))
@@ -38,7 +38,7 @@ class LeakError(RuntimeError):
 
 
 class Guard:
-    """Names what outlives its microbatch in a training loop, with or without a pipeline.
+    """Names the tensors that outlive their microbatch in a training loop, with or without a pipeline.
 
         guard = weir.Guard(model)
         ...                         # the loop
@@ -46,24 +46,24 @@ class Guard:
 
     A microbatch begins with each forward of the model that needs gradients, or with begin() or
     microbatch() if the loop calls one of them. In each, the guard reads a counter of memory. After
-    three rises in a row it watches 16 microbatches, with hooks on what autograd saves and sweeps over
-    the tensors that Python holds; then it knows what has lasted, and rests. What a second watch finds
-    again is a leak, as is what one watch has found if the loop ends before a second. A watch that
-    finds nothing doubles the next. The guard never collects or freezes garbage. A copy of the model
-    has no guard.
+    three rises in a row it watches 16 microbatches, with hooks on the tensors that autograd saves and sweeps
+    over the tensors that Python holds; then it rests. Tensors that stay are a leak if a second watch finds
+    tensors of the same line or holder that stay, or if the loop ends before a second watch. After a watch
+    that finds nothing, the next one is twice as long. The guard never runs the garbage collector and
+    never freezes objects. A copy of the model has no guard.
 
     Args:
         model: the module whose forward is called, or the modules of a rank's stages in a pipeline. Give a
             compiled module as torch.compile returned it.
-        on_leak: "warn" (LeakWarning), "raise" (LeakError, where the next microbatch begins), a function
-            of the new leaks, or "off", which installs nothing.
-        log: path of a memory log, a line a microbatch, which `weir mem log` reads. The device's peak
-            counter is then reset in every microbatch.
+        on_leak: "warn" (LeakWarning), "raise" (LeakError, at the start of the next microbatch), a function
+            that is called with the new leaks, or "off", which installs nothing.
+        log: path of a memory log with a line for each microbatch, which `weir mem log` reads. The device's
+            peak counter is then reset in every microbatch.
         rank: the rank in the log and the table; by default torch.distributed's, or the variable RANK, or 0.
         device: where memory is counted; by default where the model's parameters are.
-        saved: False leaves out the hooks on what autograd saves. Under them a saved parameter comes
+        saved: False leaves out the hooks on the tensors that autograd saves. Under them a saved parameter comes
             back without the attributes that Python code gave it, and torch.func raises an error.
-        least: bytes; what leaks fewer a microbatch is left out, except the nodes of graphs.
+        least: bytes a microbatch; smaller leaks are not reported, except the nodes of graphs.
 
     Attributes: leaks (all found so far), microbatches, step, watched (numbers of each).
     """
@@ -100,12 +100,12 @@ class Guard:
         self._handles += [one.register_forward_hook(self._after_forward) for one in self._models]
 
     def __reduce__(self) -> Any:
-        """Returns a guard that is off for a copy of the model, whose hooks have it."""
+        """Returns a guard that is off, for the hooks of a copy of the model."""
         return Guard, ((), "off")
 
     @contextlib.contextmanager
     def microbatch(self) -> Iterator[None]:
-        """Runs a microbatch, or the part of it in which it makes tensors. Forwards begin none from then on."""
+        """Runs a microbatch, or the part of it that makes tensors. From then on, forwards begin no microbatches."""
         self.begin()
         try:
             yield
@@ -113,12 +113,12 @@ class Guard:
             self._unhook()
 
     def begin(self) -> None:
-        """Begins a microbatch and ends the one before. Forwards begin none from then on."""
+        """Begins a microbatch and ends the previous one. From then on, forwards begin no microbatches."""
         self._explicit = True
         self._begin()
 
     def close(self) -> None:
-        """Ends the last microbatch, removes all that the guard has installed, and closes the log."""
+        """Ends the last microbatch, removes all hooks that the guard has installed, and closes the log."""
         self._finish()
         for handle in self._handles:
             handle.remove()
@@ -131,7 +131,7 @@ class Guard:
             atexit.unregister(self._log.close)
 
     def table(self) -> str:
-        """Ends the last microbatch, and returns a table of what was seen: memory, and leaks with the largest first."""
+        """Ends the last microbatch, and returns a table of the memory and the leaks, the largest first."""
         self._finish()
         if self._memory is None:
             return "weir guard: no microbatch was seen; if model.compile() has compiled it in place, use guard.microbatch()"
@@ -149,7 +149,7 @@ class Guard:
         return "\n".join(lines + ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows])
 
     def _rise(self) -> int:
-        """Returns by how many bytes a microbatch the lowest level rose, quarter after quarter from the second to the last, or 0."""
+        """Returns the bytes by which the lowest level rose per microbatch if it rose in every quarter from the second on, or else 0."""
         n = len(self._levels) // 4
         lows = [min(self._levels[-k * n :][:n]) for k in (3, 2, 1)] if n >= 2 else [0, 0, 0]
         rise = (lows[2] - lows[0]) // (2 * n * self._stride or 1)
@@ -199,7 +199,7 @@ class Guard:
             self._hooks.__enter__()
 
     def _unhook(self) -> None:
-        """Ends the hooks on what autograd saves, unless others have been put over them."""
+        """Removes the hooks on the tensors that autograd saves, unless other hooks have been installed over them."""
         top = torch._C._autograd._top_saved_tensors_default_hooks(False)
         if self._hooks is not None and top is not None and top[0] == self._hooks.pack_hook:
             self._hooks.__exit__()
@@ -257,7 +257,7 @@ class Guard:
             warnings.warn(str(x), LeakWarning, stacklevel=next((i for i, line in enumerate(stack, 1) if line), 2))
 
     def _read(self) -> None:
-        """Reads the counter, which is what every microbatch costs."""
+        """Reads the counter. This is the cost of every microbatch."""
         if self._memory is None:
             self._memory = Memory(self._where())
         reading = self._memory.read(reset_peak=self._log is not None)
@@ -289,7 +289,7 @@ class Guard:
 
 
 class _Trend:
-    """Counts the rises of a level since it last fell. Changes of fewer bytes than least are neither."""
+    """Counts the rises of a level since it last fell. Changes of fewer than least bytes are ignored."""
 
     def __init__(self, least: int) -> None:
         self.least, self.rises, self.level = least, 0, -1
@@ -301,7 +301,7 @@ class _Trend:
 
 
 def _trains() -> bool:
-    """Reports whether a forward is one of training: no evaluation, none that a backward computes again, and not being traced."""
+    """Reports whether a forward is one of training: not of an evaluation, not recomputed by a backward, and not traced."""
     return not torch.compiler.is_compiling() and torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1
 
 

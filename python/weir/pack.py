@@ -1,4 +1,4 @@
-"""Steps planned from the lengths of their sequences, by the command `weir pack`."""
+"""Plans steps from the lengths of their sequences, with the command `weir pack`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["PackError", "Packer", "Packing", "pack"]
 class PackError(PlanError):
     """A batch cannot be packed.
 
-    If a sequence is too long by itself, sequence is its index, length and longest are its length and the
-    longest that fits, in tokens, and rank is the rank that lacks excess bytes; rank is None if the
-    sequence exceeds the tokens of a microbatch by excess. Otherwise all of these are None.
+    If one sequence is too long even alone, sequence is its index, length its length and longest the greatest
+    length that fits, in tokens. rank is the rank that lacks excess bytes; rank is None if the sequence
+    exceeds the tokens of a microbatch by excess tokens. Otherwise all of these are None.
     """
 
     def __init__(self, text: str, sequence: int | None = None, length: int | None = None, longest: int | None = None,
@@ -34,8 +34,8 @@ class Packing:
     packs[r][m] is microbatch m of replica r in the order of the plan: indices of sequences, or of
     pieces if sequences were split or cut. Replicas may have different numbers of microbatches.
     pieces is None, or a list of {"sequence": index, "from": first token, "tokens": number}.
-    makespan is that of the slowest replica and bound is less than or equal to that of every packing,
-    both in unit. peaks[r][p] is the peak of the live bytes of rank p in replica r.
+    makespan is the makespan of the slowest replica, and no packing has a makespan below bound; both are
+    in unit. peaks[r][p] is the peak of the live bytes of rank p in replica r.
     """
 
     packs: list[list[list[int]]]
@@ -91,6 +91,6 @@ class Packer:
 
 
 def pack(lengths: Sequence[int], **flags: Any) -> Packing:
-    """Packs one step: Packer(**flags).pack(lengths). Use a Packer for several, which takes less time."""
+    """Packs one step: Packer(**flags).pack(lengths). For several steps, a Packer takes less time."""
     with closing(Packer(**flags)) as packer:
         return packer.pack(lengths)

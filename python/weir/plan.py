@@ -1,4 +1,4 @@
-"""Plans of the command `weir`, as Python reads them: what each rank does, in order, and what ends where."""
+"""Reads plans of the command `weir`: the actions of each rank, in order, and the lifetimes that each action ends."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ ENDS = frozenset((
 
 
 class PlanError(ValueError):
-    """A plan cannot be read, or cannot do what is asked of it."""
+    """A plan cannot be read or made, or cannot be used in this way."""
 
 
 class Action(NamedTuple):
     """One action of a rank.
 
-    kind is one of KINDS. microbatch is -1 for the actions of a stage alone, such as UNSHARD. ends are
-    the lifetimes that end on this rank once the action has run, of ENDS: the entry parts that
+    kind is one of KINDS. microbatch is -1 for actions without a microbatch, such as UNSHARD. ends are
+    the lifetimes, of ENDS, that end on this rank when the action has run: the entry parts that
     Plan.parts lists for this stage and kind, the stage's input, its output, the gradient of its
-    output, what the action takes that was saved for it, the carry from I to W, what was sent, and so
-    on; "microbatch" ends the microbatch itself on this rank. joined says that this action and the
+    output, the tensors saved for the action, the carry from I to W, the sent tensors, and so
+    on; "microbatch" ends the microbatch itself on this rank. joined is True if this action and the
     next one overlap.
     """
 
@@ -43,7 +43,7 @@ class Action(NamedTuple):
 
 
 class _Loop(NamedTuple):
-    """A part of a program that runs `repeat` times; each repeat adds stride to the microbatches."""
+    """A part of a program that runs `repeat` times; each repetition adds stride to the microbatches."""
 
     repeat: int
     stride: int
@@ -54,8 +54,8 @@ class Plan:
     """A plan file of the command `weir`, in its JSON form: `weir convert FILE --to plan`.
 
     name          the schedule's name
-    training      False if the plan runs forwards alone
-    ranks         the number of ranks, the places of the pipeline
+    training      False if the plan runs only forwards
+    ranks         the number of ranks of the pipeline
     stages        the number of stages, of all copies of the model
     microbatches  the number of microbatches of a step
     placement     the rank of each stage, copy by copy
@@ -63,12 +63,12 @@ class Plan:
     slices        the number of slices of a sequence, 1 except for seq1f1b
     capacity      messages that a link between two ranks must hold, or None if it is not limited
     runtime       the runtime that the plan was made for, "weir" or "pytorch"
-    facts         what is known of each stage: dicts with frozen, split, recomputes and reads, or []
+    facts         the known facts of each stage, dicts with frozen, split, recomputes and reads, or []
     split         whether each stage has its backward in two actions, I and W
     frozen        whether each stage is frozen, so that it has no weight gradients
     kinds         the kinds of its actions
-    lifetimes     whether the actions say what they end
-    data          the file's JSON, with what has no name here
+    lifetimes     whether the actions say which lifetimes they end
+    data          the file's JSON, including keys without an attribute here
 
     Loops are kept: a plan for a million microbatches is as small as one for eight.
     """
@@ -106,7 +106,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
-        """Reads a plan file. Raises OSError, or PlanError for a file that holds no plan of schema 2."""
+        """Reads a plan file. Raises OSError, or PlanError for a file that is not a plan of schema 2."""
         with open(path, encoding="utf-8") as file:
             try:
                 data = json.load(file)
@@ -115,7 +115,7 @@ class Plan:
         return cls(data, os.fspath(path))
 
     def on(self, rank: int) -> list[int]:
-        """Returns the stages of a rank, ascending."""
+        """Returns the stages of a rank, in ascending order."""
         return [stage for stage, place in enumerate(self.placement) if place == rank]
 
     def actions(self, rank: int) -> Iterator[Action]:
@@ -131,7 +131,7 @@ class Plan:
         return f"<weir.Plan {self.name}: {self.ranks} ranks, {self.stages} stages, {self.microbatches} microbatches>"
 
     def _loop(self, rank: int, segment: dict[str, Any], low: int, high: int) -> _Loop:
-        """Returns a segment of the file. What is around it adds low to high to its microbatches."""
+        """Returns a segment of the file. The segments around it add low to high to its microbatches."""
         repeat, stride = segment["repeat"], segment["stride"]
         low, high = low + min(0, (repeat - 1) * stride), high + max(0, (repeat - 1) * stride)
         if "segments" in segment:
@@ -168,9 +168,9 @@ def _actions(body: Sequence[Any], shift: int) -> Iterator[Action]:
 def plan(name: str, **flags: Any) -> Plan:
     """Makes a plan with the command: plan("zb-v", ranks=2, microbatches=8) runs `weir plan zb-v --ranks 2 --microbatches 8`.
 
-    Flags are those of `weir plan --help`, with underscores for hyphens. The command is that of the
-    wheel, beside the interpreter, or else the one in PATH. Raises PlanError if the command is not
-    found, has another version than this package, or refuses.
+    Flags are those of `weir plan --help`, with underscores for hyphens. The command is the one of the
+    wheel, next to the interpreter, or else the one in PATH. Raises PlanError if the command is not
+    found, has a different version from this package, or refuses the flags.
     """
     return Plan(json.loads(_run(command(), "plan", name, *arguments(flags), "--to", "plan")), f"weir plan {name}")
 

@@ -1,4 +1,4 @@
-"""Runs a plan with its lifetimes over torch.distributed: weir.Runner."""
+"""Trains with a plan and its lifetimes over torch.distributed: weir.Runner."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ Shapes = Union[Tensor, Sequence[Tensor], Callable[[int], Any], Mapping[int, Any]
 
 
 class Result(NamedTuple):
-    """What a step returns, the same on every rank.
+    """The result of a step, the same on every rank.
 
-    sum and weight are the totals of what loss_fn has returned, over all microbatches, ranks and
-    replicas; loss is sum / weight, NaN if the weight is 0. step counts the steps of the runner, from 0.
-    overflow says that a gradient of some rank is not finite, in a runner with a GradScaler.
+    sum and weight are the totals of the values that loss_fn returned, over all microbatches, ranks and
+    replicas; loss is sum / weight, or NaN if the weight is 0. step is the number of the step, from 0.
+    overflow is True if a gradient of some rank is not finite, in a runner with a GradScaler.
     """
 
     step: int
@@ -55,10 +55,10 @@ class Result(NamedTuple):
 class StepError(RuntimeError):
     """A step has ended on all ranks because of an error on one.
 
-    rank is the rank of the pipeline that failed, process its rank in the default process group, action what it was doing, such as "1F3", or "" if
-    that is not known, cause the error there as text, and step the number of the step. On the rank that
-    failed, __cause__ is the error. Everything of the step is released, gradients included, and
-    the next step works, unless a process has ended or does not answer.
+    rank is the rank of the pipeline that failed, process its rank in the default process group, action the action that it ran,
+    such as "1F3", or "" if this is unknown, cause its error as text, and step the number of the step. On the rank that
+    failed, __cause__ is the error. All tensors of the step, including gradients, are released, and
+    the next step works unless a process has ended or does not answer.
     """
 
     def __init__(self, step: int, cause: Cause) -> None:
@@ -68,7 +68,7 @@ class StepError(RuntimeError):
 
 
 class Runner:
-    """Trains one step after another with a plan, and keeps nothing longer than the plan says.
+    """Trains one step after another with a plan, and keeps no tensor longer than the plan says.
 
         plan = weir.Plan.load("plan.json")                       # weir plan zb-v --ranks 2 --microbatches 64 -o plan.json --to plan
         runner = weir.Runner(plan, {s: model[s] for s in plan.on(rank)}, loss_fn, shapes=torch.empty(32, 512, device="meta"))
@@ -84,32 +84,34 @@ class Runner:
         modules: the module of each stage of this rank, by stage. A stage is called with the tensors that the
             stage before it returned, one or a tuple; stage 0 with the inputs of an entry: a tensor, a tuple
             of arguments, or a dict of keyword arguments.
-        loss_fn: loss_fn(output, targets) of the last stage returns the loss of one microbatch as (sum, weight), a
-            scalar tensor that is summed over what it counts, such as tokens, and their number (a number or
-            a tensor); or the scalar alone, of weight 1. Needed on the rank of the last stage, unless the plan runs forwards alone.
+        loss_fn: loss_fn(output, targets) of the last stage returns the loss of one microbatch as (sum, weight): a
+            scalar tensor, summed over the elements that count, such as tokens, and their number (a number or
+            a tensor). It may return only the scalar, which has weight 1. Needed on the rank of the last stage, unless the
+            plan runs only forwards.
         group: the ranks of the pipeline, a ProcessGroup or a DeviceMesh of one dimension; by default all.
-        shapes: shape and dtype of what goes from stage to stage, as a tensor or a tuple of tensors (meta tensors
-            will do), or a function of the microbatch that returns them, or a dict of either by the stage that
-            they enter. Only what goes to or comes from another rank is looked at. Every rank must give the
-            same, since shapes are not exchanged.
+        shapes: shapes and dtypes of the tensors that stages pass to each other, as a tensor or a tuple of tensors
+            (meta tensors are enough), a function of the microbatch that returns them, or a dict of either by the stage
+            that they enter. Only tensors that go to or come from another rank need them. Every rank must give the
+            same shapes, because they are not exchanged.
         replicas: the ranks that hold copies of this rank's stages, a ProcessGroup or a DeviceMesh of one dimension, for
             data parallelism. Gradients are added up over them: by fully_shard if a stage is wrapped in it,
             otherwise by the runner, also for a stage in DistributedDataParallel.
-        tied: parameters that are one, as dicts of the parameter's name by stage, the same on every rank:
-            [{0: "embed.weight", 3: "head.weight"}]. Stages of one rank must share the Parameter. Each use gets the sum of the gradients of all, added in stage order.
+        tied: parameters that several stages share, as dicts of the parameter's name by stage, the same on every rank:
+            [{0: "embed.weight", 3: "head.weight"}]. Stages of one rank must share the Parameter. Each use gets the sum of
+            the gradients of all uses, added in stage order.
         names: names(stage, name) returns the name that a parameter or buffer has in the unsplit model.
         forward: returns a context for a forward with its loss: lambda: torch.autocast("cuda", torch.bfloat16).
-        scaler: a GradScaler. Gradients are then those of the scaled loss: unscale them as usual.
+        scaler: a GradScaler. Gradients are then gradients of the scaled loss; unscale them as usual.
         guard: a Guard of the modules, which writes the memory log and names the owners of leaks.
-        timeout: seconds that a rank waits for one transfer. A rank that stops ends the step on the others after this. For all ranks
-            to make their runners, or to begin a step that connects, each waits a minute at least.
+        timeout: seconds that a rank waits for one transfer. If a rank stops, the step ends on the others after this time. When all
+            ranks make their runners, or begin a step that makes new connections, each waits for at least a minute.
         device: where buffers are received; by default where the parameters are.
 
-    Attributes: plan, rank (the place in the pipeline), modules. step returns a Result (step, sum, weight, loss,
+    Attributes: plan, rank (of this process in the pipeline), modules. step returns a Result (step, sum, weight, loss,
     overflow), or raises a StepError (step, rank, process, action, cause).
 
-    Raises PlanError for a plan that it cannot run, ValueError or TypeError for other arguments, and
-    RuntimeError if another process has not made its runner after timeout, or a minute.
+    Raises PlanError for a plan that it cannot run, ValueError or TypeError for invalid arguments, and
+    RuntimeError if another process does not make its runner within timeout or a minute, whichever is longer.
     """
 
     def __init__(self, plan: Plan | str | os.PathLike[str], modules: Mapping[int, nn.Module], loss_fn: Callable[..., Any] | None = None, group: Any = None, *,
@@ -172,19 +174,19 @@ class Runner:
         self._compare_ties()
 
     def step(self, entries: Iterable[Any] | None = None, *, shapes: Shapes = None, on_output: Callable[[int, Any], Any] | None = None) -> Result:
-        """Runs the plan once: a training step, or an evaluation if the plan runs forwards alone.
+        """Runs the plan once: a training step, or an evaluation if the plan runs only forwards.
 
-        entries yields a pair (inputs, targets) for each microbatch. Exactly as many as the plan has are taken, one
-        by one when the plan needs them, on the ranks of the first and the last stage; the others may give
+        entries yields a pair (inputs, targets) for each microbatch. The ranks of the first and the last stage take one
+        when the plan needs it, and exactly as many as the plan has microbatches; the other ranks may give
         None. The runner drops its reference to the inputs after the first stage's forward, and to the
         targets at their last read.
 
-        shapes replaces those of the runner for this step. on_output(microbatch, output) is called with
+        shapes replaces the shapes of the runner for this step. on_output(microbatch, output) is called with
         the detached output of the last stage.
 
-        After a training step each .grad is that of the sum of all losses divided by their total weight; what it was
-        before is dropped. An evaluation leaves .grad as it is. With total weight 0 all are None, so that an optimizer does nothing. Raises
-        StepError if it ends early on any rank; KeyboardInterrupt where it was raised.
+        After a training step each .grad is the gradient of the sum of all losses, divided by their total weight; it replaces
+        the previous .grad. If the total weight is 0, all are None, so an optimizer does nothing. An evaluation does not change
+        .grad. Raises StepError if the step ends early on any rank, and KeyboardInterrupt on the rank on which it was raised.
         """
         action: Action | None = None
         try:
@@ -209,10 +211,11 @@ class Runner:
             self._fail(error, action)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
-        """Scales the gradients of all ranks so that their common norm is at most max_norm, and returns the norm before.
+        """Scales the gradients of all ranks so that their common norm is at most max_norm, and returns the norm before scaling.
 
-        Each parameter counts once: a tied one at its first stage. Norms are computed in float64, each parameter's alone, and
-        combined in the order of the model, so that every plan and cut gives the same bits, if no stage is sharded. Every rank of the pipeline takes part.
+        Each parameter counts once: a tied one at its first stage. Norms are computed in float64 for each parameter separately, and
+        combined in the order of the model, so every plan and cut gives the same bits, if no stage is sharded. Every rank of the
+        pipeline must call it.
         """
         passed = {id(p) for uses in self._ties for _, p in uses[1:] if p is not None and p is not uses[0][1]}
         norms: dict[tuple[int, int], Any] = {}  # by stage and place in it, which is the order of the model
@@ -237,8 +240,8 @@ class Runner:
             dcp.save({"model": runner.checkpoint(optimizer)}, checkpoint_id=path)
             dcp.load({"model": runner.checkpoint(optimizer)}, checkpoint_id=path)
 
-        Such a checkpoint can be loaded by a runner with other stages, ranks and plan. Every rank of the pipeline takes part. Raises ValueError if
-        two parameters have one name and are not tied.
+        A runner with other stages, another number of ranks or another plan can load the checkpoint. Every rank of the pipeline must
+        call it. Raises ValueError if two parameters have the same name and are not tied.
         """
         whole = nn.Module()
         mine: dict[str, str] = {}
@@ -275,12 +278,12 @@ class Runner:
         return Checkpoint(whole, optimizer)
 
     def close(self) -> None:
-        """Ends the communicators. The runner can be used again: the next step makes new ones, with all ranks."""
+        """Closes the communicators. The runner can be used again: the next step makes new ones, with all ranks."""
         if self._transfers is not None:
             self._transfers.close()
             self._broken = True
 
-    # What is checked before anything runs.
+    # Checks before anything runs.
 
     def _check(self, ranks: Sequence[int], replicated: bool) -> None:
         plan = self.plan
@@ -318,7 +321,7 @@ class Runner:
     def _find_ties(self, tied: Sequence[Mapping[int, str]]) -> list[list[tuple[int, Any]]]:
         """Returns the uses of each tied parameter in stage order, with the parameter if its stage is of this rank.
 
-        Those that are declared come first. A parameter that stages of this rank share is tied.
+        Declared ties come first. A parameter that stages of this rank share is also tied.
         """
         users: dict[int, list[tuple[int, Any]]] = {}
         for s in sorted(self.modules):
@@ -341,7 +344,7 @@ class Runner:
             raise ValueError(f"tied names the parameter {name} of stage {s}, which has none of that name") from None
 
     def _compare_ties(self) -> None:
-        """Raises ValueError on all ranks if parameters are tied that are not equal."""
+        """Raises ValueError on all ranks if tied parameters are not equal."""
         for i, uses in enumerate(self._ties):
             here = next((p for _, p in uses if p is not None), None)
             if here is None or not self._linked(i):
@@ -423,7 +426,7 @@ class Runner:
         return Result(self._steps - 1, total, weight, overflow > 0)
 
     def _fail(self, error: BaseException, action: Action | None) -> NoReturn:
-        """Ends a step that has failed: on the other ranks as well, and with everything released."""
+        """Ends a step that has failed, on the other ranks as well, and releases its tensors."""
         at, step, transfers = _name(action) if action is not None else "", self._steps, self._transfers
         self._steps += 1
         lost = error if isinstance(error, LostError) else None
@@ -459,7 +462,7 @@ class Runner:
         raise StepError(step, cause) from (None if isinstance(error, (LateError, LostError)) else error)
 
     def _retire(self, mb: int) -> None:
-        """Ends a microbatch on this rank: what the runner has made for it must be gone."""
+        """Ends a microbatch on this rank. All tensors that the runner has made for it must be gone."""
         for ref, what, stage in self._watched.pop(mb, ()):
             storage = ref()
             if storage is not None:
@@ -537,7 +540,7 @@ class Runner:
                 self._held["output", s, mb] = outputs
 
     def _loss(self, output: Any, mb: int) -> Tensor:
-        """Adds the loss of a microbatch to the sums, and returns what its backward starts from."""
+        """Adds the loss of a microbatch to the sums, and returns the tensor from which its backward starts."""
         found = self._loss_fn(output, self._held["entry", 1, mb]) if self._loss_fn is not None else (torch.zeros(()), 0.0)
         loss, weight = found if isinstance(found, tuple) else (found, 1.0)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
@@ -595,7 +598,7 @@ class Runner:
         self._accumulated(s)
 
     def _starts(self, s: int, mb: int) -> tuple[Sequence[Tensor], list[Any], list[Any]]:
-        """Takes what F has saved: the floating-point inputs of a stage, and the roots of its graph with the gradients that came in."""
+        """Takes the tensors that F has saved: the floating-point inputs of a stage, and the roots of its graph with their gradients."""
         inputs, edges = self._held.pop(("saved", s, mb))
         arrived = self._arrived("gradient", s, mb)
         del self._held["gradient", s, mb]
@@ -603,7 +606,7 @@ class Runner:
         return inputs, [edge for edge, _ in kept], [g for _, g in kept]
 
     def _give(self, s: int, mb: int, inputs: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
-        """Hands gradients of a stage's inputs to the stage before it."""
+        """Passes the gradients of a stage's inputs to the stage before it."""
         if s == 0 or not self._needs[s - 1]:
             return
         self._watch(gradients, "gradient", s, mb)
@@ -613,14 +616,14 @@ class Runner:
             self._held["given", s, mb] = [g if g is not None else torch.zeros_like(x) for x, g in zip(inputs, gradients)]
 
     def _accumulated(self, s: int) -> None:
-        """Counts a microbatch whose weight gradients are complete. After the last, the stage is reduced, at its REDUCE_GRAD if the plan has one."""
+        """Counts a microbatch whose weight gradients are complete. After the last one, reduces the stage unless the plan has its REDUCE_GRAD."""
         self._left[s] -= 1
         if self._left[s] == 0 and s not in self._planned:
             self._reduce(s)
 
     @contextlib.contextmanager
     def _own_uses(self, s: int) -> Iterator[None]:
-        """Accumulates the gradients of shared parameters apart for each stage that uses them."""
+        """Accumulates the gradients of shared parameters separately for each stage that uses them."""
         for p in self._shared[s]:
             p.grad = self._uses.pop((s, id(p)), None)
         yield
@@ -629,7 +632,7 @@ class Runner:
                 self._uses[s, id(p)], p.grad = p.grad, None
 
     def _pull(self, mb: int) -> None:
-        """Takes entries from the source up to a microbatch's."""
+        """Takes entries from the source, up to the entry of a microbatch."""
         while self._pulled <= mb:
             if self._source is None:
                 raise ValueError(f"entries is None, and rank {self.rank} has the first or the last stage")
@@ -651,7 +654,7 @@ class Runner:
     # Transfers.
 
     def _like(self, stage: int, mb: int) -> Sequence[Tensor]:
-        """Returns tensors with the shapes and dtypes of those that enter a stage."""
+        """Returns tensors with the shapes and dtypes of the tensors that enter a stage."""
         shapes: Any = self._now
         if isinstance(shapes, Mapping):
             shapes = shapes.get(stage)
@@ -730,7 +733,7 @@ class Runner:
             self._reduce(s)
 
     def _reduce(self, s: int) -> None:
-        """Adds up the gradients of a stage over the replicas, unless that is done. Hooks cannot: split backwards do not call them."""
+        """Adds up the gradients of a stage over the replicas, unless this is done. Hooks cannot do it, because split backwards do not call them."""
         if s not in self._to_reduce:
             return
         self._to_reduce.remove(s)
@@ -777,23 +780,23 @@ class Runner:
             p.grad = None
 
     def _parameters(self) -> list[nn.Parameter]:
-        """Returns the parameters of this rank to train, each once."""
+        """Returns the trained parameters of this rank, each once."""
         return list({id(p): p for s in sorted(self.modules) for p in self.modules[s].parameters() if p.requires_grad}.values())
 
 
 class Checkpoint:
-    """What Runner.checkpoint returns: a Stateful of torch.distributed.checkpoint."""
+    """The result of Runner.checkpoint, a Stateful of torch.distributed.checkpoint."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
         self._model, self._optimizers = model, [] if optimizer is None else [optimizer]
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns parameters, buffers and optimizer state. Its tensors are those of the modules, or of the optimizer."""
+        """Returns parameters, buffers and optimizer state. The tensors are those of the modules and of the optimizer, not copies."""
         model, optimizer = get_state_dict(self._model, self._optimizers, options=_FLAT)
         return {"model": model, "optimizer": optimizer}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Gives the modules and the optimizer what state_dict has returned, or what was loaded into it."""
+        """Sets the modules and the optimizer to a state that state_dict returned, or that was loaded into it."""
         set_state_dict(self._model, self._optimizers, model_state_dict=state["model"], optim_state_dict=state["optimizer"], options=_FLAT)
 
 
@@ -808,7 +811,7 @@ def _ranks(group: Any) -> list[int]:
 
 
 def _bare(module: Any) -> nn.Module:
-    """Returns the module in DistributedDataParallel, or that was compiled."""
+    """Returns the module inside DistributedDataParallel or torch.compile."""
     while isinstance(module, DistributedDataParallel) or hasattr(module, "_orig_mod"):
         module = module.module if isinstance(module, DistributedDataParallel) else module._orig_mod
     return module  # type: ignore[no-any-return]
@@ -833,7 +836,7 @@ def _name(action: Action) -> str:
 
 
 def _digest(kind: str, sender: int, mb: int, tensors: Sequence[Tensor]) -> int:
-    """Returns a number that tells messages of different stages, microbatches or shapes apart, the same in every process."""
+    """Returns a number that differs between messages of different stages, microbatches or shapes, and is the same in every process."""
     return hash((kind == "F", sender, mb, *((*t.shape, t.element_size()) for t in tensors))) % _DIGESTS
 
 

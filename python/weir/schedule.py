@@ -1,4 +1,4 @@
-"""PyTorch's own pipeline runtime under a plan of Weir."""
+"""Runs a plan of Weir in PyTorch's own pipeline runtime."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ def schedule(plan: Plan | str | os.PathLike[str], stages: Sequence[Any], loss_fn
         schedule = weir.schedule(plan, stages, loss_fn)
         schedule.step(inputs)                             # or step(), or step(target=targets, losses=losses)
 
-    stages are the PipelineStages of this rank, those of plan.on(rank). loss_fn(output, target) returns
-    the loss of one microbatch, one tensor, a mean over it or a sum, which reduction says: with "mean"
-    the gradients are those of the mean over all microbatches, with "sum" those of the sum. Give it
-    on every rank.
+    stages are the PipelineStages of this rank, which are those of plan.on(rank). loss_fn(output, target) returns
+    the loss of one microbatch as one tensor. With reduction="mean" it must be a mean over the microbatch, and the
+    gradients are those of the mean over all microbatches; with "sum" it must be a sum, and the gradients are those
+    of the sum over all microbatches. Give loss_fn on every rank.
 
     The result is a schedule of torch.distributed.pipelining, with its step and eval, except that
 
       - losses are detached: numbers without a graph, unscaled, in the list that step fills;
-      - step returns outputs, and keeps them, only with return_outputs=True;
-      - a stage that FSDP shards has its weights for the whole step, if the plan gathers none (--shard 3 of
-        weir plan and weir choose), and its gradients are reduced at the end;
-      - stages with a split backward copy outputs that are views, which PyTorch cannot detach;
-      - in the first step with split backwards, each such stage computes one microbatch's backward whole
-        as well (check_split=False leaves this out). If gradients differ, step raises PlanError on every
-        rank, before the optimizer has seen them.
+      - step returns and keeps outputs only with return_outputs=True;
+      - if the plan gathers no weights (without --shard 3 of weir plan and weir choose), a stage that FSDP
+        shards keeps its gathered weights for the whole step, and its gradients are reduced at the end;
+      - stages with a split backward copy outputs that are views, because PyTorch cannot detach views;
+      - in the first step with split backwards, each such stage also computes one microbatch's backward
+        whole (check_split=False leaves this out). If gradients differ, step raises PlanError on every
+        rank, before the optimizer runs.
 
     options are those of PyTorch's runtime: args_chunk_spec, kwargs_chunk_spec, output_merge_spec.
-    Memory stays that of the plan if nothing else keeps tensors: pass losses=None or read them, and give
+    To keep to the memory of the plan, keep no tensors yourself: pass losses=None or read the losses, and give
     inputs as arg_mbs and targets as target_mbs, lists that may make their items when asked.
 
     Raises PlanError for a plan or stages that PyTorch cannot run, and ImportError for a PyTorch whose
-    private parts, on which this stands, differ from those that were tested.
+    private names, on which this relies, differ from those of the tested versions.
     """
     from . import _pytorch  # needs a build of PyTorch with torch.distributed
 
@@ -100,7 +100,7 @@ def _check_plan(plan: Plan) -> None:
 
 
 def _check_stage(plan: Plan, stage: Any, exchanged: Sequence[Any]) -> None:
-    """Raises PlanError for a stage that PyTorch would train wrong, or not at all, under this plan."""
+    """Raises PlanError for a stage that PyTorch would train incorrectly, or not at all, under this plan."""
     index = stage.stage_index
     for name, tensors, other in zip(("input_args", "output_args"), exchanged, (index, index + 1)):
         if tensors and 0 < other < plan.stages and not any(tensor.requires_grad for tensor in tensors):
@@ -111,7 +111,7 @@ def _check_stage(plan: Plan, stage: Any, exchanged: Sequence[Any]) -> None:
 
 
 def _actions(plan: Plan, stages: Sequence[Any]) -> Callable[[int], Iterator[Action]]:
-    """Returns the actions of a rank. In a plan that gathers no weights, the stages that FSDP shards have theirs for the whole step."""
+    """Returns the actions of a rank. In a plan that gathers no weights, stages that FSDP shards keep gathered weights for the whole step."""
     from torch.distributed.fsdp import FSDPModule
 
     sharded = [stage.stage_index for stage in stages if isinstance(stage.submod, FSDPModule) and "UNSHARD" not in plan.kinds]
@@ -126,7 +126,7 @@ def _actions(plan: Plan, stages: Sequence[Any]) -> Callable[[int], Iterator[Acti
 
 
 def _without_views(module: nn.Module, args: Any, output: Any) -> Any:
-    """Copies outputs that are views: a split backward detaches them in place, which a view refuses."""
+    """Copies outputs that are views, because a split backward detaches outputs in place, which fails for views."""
     if isinstance(output, (tuple, list)):
         return type(output)(_without_views(module, args, one) for one in output)
     return output.clone() if isinstance(output, Tensor) and output._is_view() else output

@@ -1,11 +1,11 @@
 """Checks the slots of `weir slots PLAN --json` against the plan: python slots.py SLOTS PLAN [PLAN...]
 
-The plans are those of the slots' variants, in order, each as `weir convert PLAN --to plan` or PyTorch's
-CSV with communication has it. Every tensor is given an interval of moments, from the action that writes
-it to its last use, by the definitions of docs/slots.md and without the command. No two intervals in one
-slot may meet, and each pool must have a moment at which all its slots are full. The file needs nothing
-but the standard library and can be copied. The exit status is 0 if the slots are right, 1 if they are
-not, and 2 if a file cannot be read.
+The plans are those of the slots' variants, in order, each in the JSON form of `weir convert PLAN --to plan` or in
+PyTorch's CSV with communication. The script computes an interval of actions for every tensor, from the action
+that writes it to its last use, by the definitions of docs/slots.md and without the command. No two intervals in
+one slot may overlap, and each pool must have an action at which all its slots are full. The script needs only the
+standard library and can be copied. The exit status is 0 if the slots are right, 1 if they are wrong, and 2 if a
+file cannot be read.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def _intervals(plan: dict[str, Any], rank: int, hold: str) -> Iterator[tuple[str
     end, backward = position, {stage for row in plan["programs"] for moment in row for kind, stage, _ in moment if kind in "BI"}
 
     def given(kinds: str, stage: int, mb: int) -> int:
-        """The death of what a computation of these kinds takes."""
+        """Returns the last use of a tensor that a computation of these kinds takes."""
         return max(at.get((kind, stage, mb), -1) for kind in (kinds if hold == "taken" else "FBIW"))
 
     def handed(stage: int, to: int, kinds: str, wait: str, mb: int) -> int:
-        """The death of what a stage hands to another: there, if it is local, or at the wait for its send."""
+        """Returns the last use of a tensor that a stage passes to another: in that stage if it is local, or at the wait for the send."""
         return given(kinds, to, mb) if plan["rank"][to] == rank else at.get((wait, stage, mb), end)
 
     for (kind, stage, mb), birth in at.items():
@@ -83,7 +83,7 @@ def _intervals(plan: dict[str, Any], rank: int, hold: str) -> Iterator[tuple[str
 
 
 def faults(slots: dict[str, Any], variant: int, plan: dict[str, Any]) -> Iterator[str]:
-    """Iterates over what is wrong with a variant of the slots, in words."""
+    """Iterates over the faults of a variant of the slots, as texts."""
     slot_of: dict[tuple[Any, ...], tuple[int, int]] = {}
     assignments = slots["variants"][variant]["assignments"]
     for i, pool in enumerate(slots["pools"]):
