@@ -103,7 +103,7 @@ func bench(o options, out io.Writer) error {
 	return nil
 }
 
-// The tables have a line for each measurement, as it arrives, and begin with a heading.
+// The tables begin with a heading and get a line when a measurement arrives.
 
 func printProduct(out io.Writer, m measurement, heading bool) error {
 	if heading {

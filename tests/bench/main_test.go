@@ -51,7 +51,7 @@ func TestMeasureProduct(t *testing.T) {
 	}
 }
 
-// peer.py reads fields with these names.
+// TestJob checks the names of the fields that peer.py reads.
 func TestJob(t *testing.T) {
 	text, err := json.Marshal(steps("g6 50k T64"))
 	require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The program compiles, and reports an error for a library that does not exist.
+// TestOpenBLASThatIsNotThere checks that the program compiles, and reports an error for a library that does not exist.
 func TestOpenBLASThatIsNotThere(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("there is no C compiler")
@@ -32,7 +32,7 @@ func TestPeersThatAreNotThere(t *testing.T) {
 	require.ErrorContains(t, err, "tests/bench/peers.sh sets them up")
 }
 
-// A ratio compares adjacent samples, so a minute in which everything is slow does not affect it.
+// TestRatio checks that a ratio compares adjacent samples, so a minute in which everything is slow does not affect it.
 func TestRatio(t *testing.T) {
 	ours := []measurement{{Median: 10}, {Median: 2}, {Median: 30}}
 	theirs := []measurement{{Median: 5}, {Median: 1}, {Median: 10}}

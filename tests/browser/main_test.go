@@ -33,7 +33,7 @@ const patience = 3 * time.Minute // timeout for one result, on a busy machine
 
 var (
 	served  string          // URL of the page
-	browser context.Context // each test has a tab of its own
+	browser context.Context // each test opens a separate tab
 	native  string          // the command, built for this machine
 	outside struct {        // requests to other hosts
 		sync.Mutex

@@ -22,8 +22,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// The page draws a schedule when it has loaded, another schedule when the user selects it (with -long every
-// one), and the schedule again when a key moves a slider.
+// The page draws a schedule when it has loaded, another schedule when the user selects it (with -long, every
+// schedule), and the schedule again when a key moves a slider.
 func TestDraw(t *testing.T) {
 	w := open(t, "", chromedp.EmulateViewport(1280, 800))
 	w.drawn("1f1b: 4 ranks")

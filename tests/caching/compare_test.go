@@ -68,7 +68,7 @@ func TestBesideTheCachingAllocator(t *testing.T) {
 	}
 	for _, r := range trainings() {
 		if !*testkit.Long && (r.recompute || r.precision == float32s || r.variable == r.precision.fp8) {
-			continue // only the combinations mixed with variable lengths and FP8 with fixed ones are tested
+			continue // only mixed precision with variable lengths and FP8 with fixed lengths are tested
 		}
 		base.precision, base.recompute = r.precision, r.recompute
 		one, three, allocations := compare(t, r, base, microbatches, tokens)
@@ -81,8 +81,8 @@ func TestBesideTheCachingAllocator(t *testing.T) {
 	}
 }
 
-// compare replays three steps, with different lengths in each if they vary, and returns the
-// figures of the first one and of all.
+// compare replays three steps, with different lengths in each if lengths vary, and returns the
+// figures of the first step and the maxima over all three.
 func compare(t *testing.T, r training, m model, microbatches int, tokens int64) (one, three taken, allocations int) {
 	t.Helper()
 	lengths := []int64{tokens}

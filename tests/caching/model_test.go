@@ -5,8 +5,8 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// model has the sizes of what training allocates in a pipeline of transformer blocks: saved tensors,
-// workspaces, and low-precision copies.
+// model describes a pipeline of transformer blocks, with the sizes of its saved tensors, workspaces and
+// low-precision copies.
 type model struct {
 	layers    int   // per stage
 	hidden    int64 // elements

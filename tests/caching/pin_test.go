@@ -10,7 +10,7 @@ import (
 )
 
 // TestSmallTablesPinSegments is the case of NeMo-RL 2003: in the third step a cache is filled with 32 small
-// tables at intervals. After all other buffers have been freed and the allocator's cache was emptied, the
+// tables at intervals. When all other buffers are freed and the allocator's cache is emptied, the
 // tables pin their segments. With a layout, long-lived buffers are in a separate region, and all memory of
 // the step can be returned: 0 bytes remain, as tests/memory shows.
 func TestSmallTablesPinSegments(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// TestRecorded makes the comparison for the real allocations of this library's stages: those of a
-// transformer in float32, recorded by a dry run.
+// TestRecorded makes the comparison for real allocations of this library's stages, a dry run of a
+// transformer in float32.
 func TestRecorded(t *testing.T) {
 	model, tokens := transformer.Config{Vocabulary: 4000, Width: 256, Layers: 4, Heads: 4, Context: 512, Seed: 1}, 512
 	if *testkit.Long {

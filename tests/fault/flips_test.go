@@ -34,8 +34,8 @@ import (
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// A flip is planted in every place where a job keeps or moves numbers, many at a time, because a job whose frames were
-// hit waits until it is silent for too long.
+// The tests in this file flip a bit in every place in which a job keeps or moves numbers. Many jobs run at the same
+// time, because a job whose frames were hit waits until a connection has been silent for too long.
 
 // wire is a network of Unix sockets that flips one bit of the bytes that are written to it.
 type wire struct{ left atomic.Int64 } // number of bits until the flip; very large before the network is armed and after the flip
@@ -111,8 +111,8 @@ const (
 type flip struct {
 	place where
 	seed  uint64
-	at    int   // the action of the first step at which a bit of a buffer is flipped is drawn below it
-	bit   int64 // of what is written to the wire
+	at    int   // the flip of a buffer's bit happens at a random action of the first step, with a number below at
+	bit   int64 // the number of the bit, among those written to the wire
 	off   bool  // neither checksums nor audits
 
 	actions [replicas * ranks]int // set by run: the number of actions of each rank in the first step
@@ -153,7 +153,7 @@ func (f *flip) run(t *testing.T) (weights string, err error) {
 				return
 			}
 			if f.actions[rank]++; rank == victim && f.actions[rank] > at && f.place != inMoment && !struck {
-				struck = f.strike(rng, model, devices[rank]) // or at a later action that finds such a buffer
+				struck = f.strike(rng, model, devices[rank]) // if there is no such buffer, a later action strikes
 			}
 		}},
 	}
@@ -213,7 +213,7 @@ func (f *flip) run(t *testing.T) (weights string, err error) {
 	return weights, err
 }
 
-// strike flips a bit in the place, on the rank of a device, and reports whether it has one at the moment.
+// strike flips a bit in a buffer of the place, on the rank of a device, and reports whether there was such a buffer.
 func (f *flip) strike(rng *rand.Rand, model *transformer.Model, dev *kernels.Host) bool {
 	var all [][]float32
 	for info := range dev.All() {
@@ -249,7 +249,7 @@ func flipBit(rng *rand.Rand, x []float32) {
 	x[i] = math.Float32frombits(math.Float32bits(x[i]) ^ 1<<rng.IntN(32))
 }
 
-// joined is the ends of a job over sockets.
+// joined holds the endpoints of a job over sockets.
 type joined struct {
 	*wire
 	ends []*tcp.Endpoint[kernels.Buffer]
@@ -302,7 +302,7 @@ func (f *flip) offload(t *testing.T, run *runner.Config[kernels.Buffer], trained
 	model, err := transformer.NewOn(flipConfig, nulls)
 	require.NoError(t, err)
 	defer model.Close()
-	run.Plan.Rule = schedule.GPipe // which leaves time for copies between a forward and its backward
+	run.Plan.Rule = schedule.GPipe // it leaves time for copies between a forward and its backward
 	dry := *run
 	dry.Stages, dry.Spaces, dry.Hooks, dry.Replicas = model.Stages(), spaces, runner.Hooks{}, runner.Replicas{}
 	profile, err := model.Record(t.Context(), dry, microbatches, record.Shape[kernels.Buffer]{Name: "all", Source: runner.PerRank(sources...)})
@@ -316,7 +316,7 @@ func (f *flip) offload(t *testing.T, run *runner.Config[kernels.Buffer], trained
 	}}}
 }
 
-// flippedRange flips a bit of what is read the at-th time.
+// flippedRange flips a bit of the bytes that the read with number at returns.
 type flippedRange struct {
 	memory.Range
 	rng       *rand.Rand
@@ -354,8 +354,8 @@ func inCheckpoint(t *testing.T, seed uint64) error {
 	return checkpoint.Read(read, "w", []int{len(weights)}, make([]float32, len(weights)))
 }
 
-// TestFlips flips a bit in every place, and prints which check has found it. A flip in flight, in far memory or in a
-// checkpoint never ends in other weights, nor does one in a weight of one of several replicas.
+// TestFlips flips a bit in every place, and prints which check has found it. A flip in flight, in far memory, in a
+// checkpoint or in a weight of one of several replicas must never lead to different weights.
 func TestFlips(t *testing.T) {
 	testkit.Slow(t)
 	each := 6
@@ -423,7 +423,7 @@ func TestFlips(t *testing.T) {
 	require.NotZero(t, changed, "without checks nothing finds a flip")
 }
 
-// verdictOf names what found a flip.
+// verdictOf names the check that found a flip.
 func verdictOf(err error, same bool) string {
 	has := func(target error) bool { // another rank's error is its text
 		return errors.Is(err, target) || strings.Contains(err.Error(), target.Error())

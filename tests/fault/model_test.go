@@ -52,7 +52,7 @@ func (m *model) use(name string) (batchctx.Use[tensor], *weight) {
 	return batchctx.Use[tensor]{Name: name, Grad: h}, w
 }
 
-// view and alloc are the pool's in a call of a stage, which they end with their error.
+// view and alloc call the pool's methods in a call of a stage, and end the call if they fail.
 func (m *model) view(mb view, h tensor) []float32 {
 	x, err := m.pool.view(h)
 	mb.Check(err)
@@ -154,7 +154,7 @@ func (s *mix) Forward(_ context.Context, mb view, in, out []tensor) error {
 		save(mb, slotX+batchctx.Slot(slot), batchctx.ByBackward, mb.Retain(h))
 	}
 	h, factor := s.alloc(mb, memory.Workspace, len(x))
-	defer mb.Release(h) // also during a panic, for a space that cannot reclaim
+	defer mb.Release(h) // even after a panic, for a space that cannot reclaim
 	for i := range x {
 		factor[i] = 1 + mask[i]*x[i]/8
 	}

@@ -89,7 +89,7 @@ func bookOf(b memory.Book, all iter.Seq[memory.Info]) book {
 func (p *pool) book() book { return bookOf(p, p.All()) }
 
 // requireReleased requires that a book is unchanged: the bytes, every class, and every buffer
-// with its references. A buffer that a frame or an entry still had would be held.
+// with its references. A buffer that a frame or an entry still held would have a held reference.
 func requireReleased(t testing.TB, before, after book) {
 	t.Helper()
 	require.Equal(t, before.live, after.live, "live bytes")

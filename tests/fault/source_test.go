@@ -87,7 +87,7 @@ func (r *rig) put(e entry, part int) error {
 	return give(e, part, h)
 }
 
-// give puts a part. For a wrong part, the call does not return.
+// give puts a part. If the part is wrong, the call does not return.
 func give(e entry, part int, h tensor) error {
 	e.Put(parts[part], h)
 	return nil

@@ -94,8 +94,8 @@ var stageMistakes = []struct {
 
 var forwardAndBackward = []schedule.Kind{schedule.F, schedule.B}
 
-// TestStageMistakes makes one stage return the wrong tensor, or treat a borrowed one as its
-// own. The step ends at that action, or with that microbatch.
+// TestStageMistakes makes one stage return the wrong tensor, or treat a borrowed tensor as one that it
+// owns. The step ends at that action, or with that microbatch.
 func TestStageMistakes(t *testing.T) {
 	const m = 3
 	for _, c := range stageMistakes {
@@ -144,8 +144,8 @@ type misplaced struct {
 
 func (m *misplaced) Params() []batchctx.Use[tensor] { return m.params }
 
-// TestStageOnAnotherArena makes one stage on the arena of another runner, which has buffers in all
-// slots of handles that the stage borrows.
+// TestStageOnAnotherArena makes one stage on the arena of another runner. That arena has buffers in the
+// slots of all handles that the stage borrows.
 func TestStageOnAnotherArena(t *testing.T) {
 	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
 	other := newRig(t, d)

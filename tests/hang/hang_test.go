@@ -1,4 +1,4 @@
-// Package hang compares what weir hang says of real jobs of PyTorch with the faults that made them hang.
+// Package hang compares the reports of weir hang about real jobs of PyTorch with the faults that made them hang.
 package hang
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
-// TestJobs runs jobs.py with the Python that PYTHON names, which has PyTorch 2.15. It takes ten minutes.
+// TestJobs runs jobs.py with the Python that PYTHON names, which must have PyTorch 2.15. It takes ten minutes.
 func TestJobs(t *testing.T) {
 	if !*testkit.Long {
 		t.Skip("hangs jobs for ten minutes: run it with -long")

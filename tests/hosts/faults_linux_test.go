@@ -80,7 +80,7 @@ func suspendFor(host int, d time.Duration) func(*job) {
 	}
 }
 
-// vanish ends a host whose last packets are lost. The host returns without the process.
+// vanish ends the process of a host whose last packets are lost. The host then comes back without the process.
 func vanish(host int) func(*job) {
 	return func(j *job) {
 		j.network.cut(host, -1, true)

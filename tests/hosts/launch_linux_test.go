@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
-// shared are the flags of the trainer with which a job resumes from its last checkpoint.
+// shared lists the flags of the trainer with which a job resumes from its last checkpoint.
 var shared = []string{"-checkpoint", "saved", "-resume", "saved", "-checkpoint-every", "1", "-run", "run", "-json", "summary"}
 
 // await waits until a process has printed a text.

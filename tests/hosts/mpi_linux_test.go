@@ -16,7 +16,7 @@ import (
 
 // sshd starts a server on each host, and returns the configuration of its clients.
 func (j *job) sshd() (config string) {
-	require.NoError(j, os.MkdirAll("/run/sshd", 0o755)) // the server demands it
+	require.NoError(j, os.MkdirAll("/run/sshd", 0o755)) // the server needs it
 	path := func(name string) string { return filepath.Join(j.folder, name) }
 	out, err := exec.CommandContext(j.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path("key")).CombinedOutput()
 	require.NoError(j, err, "%s", out)
@@ -39,7 +39,7 @@ func (j *job) sshd() (config string) {
 	return path("agent")
 }
 
-// MPI starts a job on four hosts over ssh. When a host is cut off, the job ends, and resumes.
+// TestMPI starts a job on four hosts over ssh. When a host is cut off, the job ends, and is resumed.
 func TestMPI(t *testing.T) {
 	if !*testkit.Long {
 		t.Skip("takes a minute: run it with -long")

@@ -201,8 +201,7 @@ func (l *link) send(b []byte) {
 	}
 }
 
-// deliver hands packets to the receiver's device when they are due. A cut also loses those that are
-// on their way.
+// deliver writes packets to the receiver's device when they are due. A cut also loses packets in flight.
 func (l *link) deliver(to io.Writer) {
 	for p := range l.queue {
 		time.Sleep(time.Until(p.due))
@@ -243,7 +242,7 @@ func (n *network) cutOneWay(from, to int, cut bool) {
 	n.set(from, to, func(c *conditions) { c.cut = cut })
 }
 
-// command returns a command that runs on a host. Its process is that of the program itself, so signals
+// command returns a command that runs a program on a host. Its process becomes the program, so signals
 // reach the program.
 func (n *network) command(t *testing.T, host int, args ...string) *exec.Cmd {
 	named := []string{"netns", "exec", n.names[host], "unshare", "--uts", "sh", "-c", `hostname "$0" && exec "$@"`, fmt.Sprint("host", host)}

@@ -18,7 +18,7 @@ func (a *arrivals) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A link delays, loses and spaces packets as its conditions say.
+// A link delays, loses and spaces packets according to its conditions.
 func TestLink(t *testing.T) {
 	carried := func(as conditions, packets int, during func(*link)) (arrived arrivals, last time.Duration) {
 		synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// TestACopyKeptBeyondItsDropIsCaught keeps a copy of a weight that the plan has made. The step ends
+// TestACopyKeptBeyondItsDropIsCaught keeps a copy of a weight that QUANTIZE has made. The step ends
 // with an error at the microbatch after which the plan drops the copy.
 func TestACopyKeptBeyondItsDropIsCaught(t *testing.T) {
 	for _, m := range []int{1, 4} {
@@ -121,8 +121,8 @@ func buffersIn(t reflect.Type) (n int) {
 	return n
 }
 
-// TestTablesAnchorNothing allocates long-lived tables between steps. They are on the pages of their
-// own scope, so all pages of the steps are returned to the system.
+// TestTablesAnchorNothing allocates long-lived tables between steps. They are on pages of a separate
+// scope, so all pages of the steps are returned to the system.
 func TestTablesAnchorNothing(t *testing.T) {
 	n := newNetwork(t)
 	r, err := runner.New(n.config())

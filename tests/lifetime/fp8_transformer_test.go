@@ -205,7 +205,7 @@ var fp8Mutants = []struct {
 		name: "1 the context of a backward keeps its saved tensor", class: onBoth(memory.FP8), bytes: inFP8(4*width, tokens),
 		change: func(c *culprit) {
 			c.backward = func(mb microbatch, _ buffer) {
-				c.spy.dequantized = func(q kernels.Quantized) { // the first is the input of GELU
+				c.spy.dequantized = func(q kernels.Quantized) { // the first call is for the input of GELU
 					c.kept, c.spy.dequantized = append(c.kept, mb.Retain(q.Data)), nil
 				}
 			}
@@ -275,7 +275,7 @@ var fp8Mutants = []struct {
 		lawful: func(c *culprit) int { return c.weights },
 		change: func(c *culprit) {
 			c.backward = func(mb microbatch, _ buffer) {
-				c.spy.quantized = func(op kernels.Quantize) { // the first is the gradient of the block's output
+				c.spy.quantized = func(op kernels.Quantize) { // the first call is for the gradient of the block's output
 					c.kept, c.spy.quantized = append(c.kept, mb.Retain(op.Columnwise.Data)), nil
 				}
 			}

@@ -175,7 +175,7 @@ func newNetwork(t *testing.T) *network {
 		},
 		BackwardFunc: func(_ context.Context, mb microbatch, _, gradIn []buffer) error {
 			y := mb.Take(1)
-			mb.LossSeed(1) // which is 1
+			mb.LossSeed(1) // the seed is 1
 			gradIn[0] = mb.Must(dev.Alloc(memory.ActGrad, kernels.Float32, y.N))
 			return dev.Copy(gradIn[0], y)
 		},

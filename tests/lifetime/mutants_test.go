@@ -168,8 +168,8 @@ type source func(context.Context, batchctx.Entry[toy.T]) error
 
 func (s source) Next(ctx context.Context, entry batchctx.Entry[toy.T]) error { return s(ctx, entry) }
 
-// TestSmuggledValuesAreDeadWhenUsed complements the loss mutant: a tensor that a stage passes out without a
-// reference cannot be used after its release, neither through the view nor by its handle.
+// TestSmuggledValuesAreDeadWhenUsed complements the loss mutant: if a stage passes a tensor out without a
+// reference, the tensor cannot be used after its release, neither through the view nor by its handle.
 func TestSmuggledValuesAreDeadWhenUsed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		smuggle func(m *toy.Model, mb toy.MB) (use func(now toy.MB) error)

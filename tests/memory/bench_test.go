@@ -20,8 +20,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// models lists the models to measure: that of examples/train, and one with as many stages that compute
-// nothing, which shows the cost of the runner, the books and the log.
+// models lists the models to measure: the model of examples/train, and one with the same number of stages that
+// compute nothing, which shows the cost of the runner, the books and the log.
 var models = []struct {
 	name string
 	make func(b *testing.B, null bool) (runner.Config[T], runner.Source[T])

@@ -118,9 +118,9 @@ func TestOffloadKeepsBits(t *testing.T) {
 
 // TestOffloadShares requires at every share that both memories have the planned peaks, and that the near
 // peak falls as the share rises. With -v it prints the table of docs/dev/measurements.md. The first column
-// is the largest peak of a rank without offloading, not counting weights. For each share, the others are
-// the largest peak and the sum of the peaks, as percentages of those without offloading, and the largest
-// far peak.
+// is the largest peak of a rank without offloading, not counting weights. For each share, there are three more
+// columns: the largest peak and the sum of the peaks, as percentages of those without offloading, and the
+// largest far peak.
 func TestOffloadShares(t *testing.T) {
 	testkit.Slow(t)
 	shares := []float64{0, 0.25, 0.5, 0.75, 1}
@@ -198,8 +198,8 @@ func (f *farRange) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// offloads is 1F1B on four ranks, of which only rank 1 offloads: rank 0 saves no tensors of its
-// own, and the last two have no time for copies.
+// offloads is 1F1B on four ranks, of which only rank 1 offloads: rank 0 saves no tensors, and the last two ranks
+// have no time for copies.
 var offloads = setup{schedule: "1f1b", ranks: 4, stages: 4, capacity: 1, model: tiny}
 
 // ranges returns far memories of all ranks, and the configuration with them.
@@ -346,7 +346,7 @@ func TestCancelledWhileAway(t *testing.T) {
 	})
 }
 
-// TestOffloadAllocatesNothing requires that a step that offloads makes as many allocations for many
+// TestOffloadAllocatesNothing requires that a step that offloads makes the same number of allocations for many
 // microbatches as for few (L11).
 func TestOffloadAllocatesNothing(t *testing.T) {
 	if invariants.Enabled {

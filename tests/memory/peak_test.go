@@ -76,7 +76,7 @@ func TestKeptLogitsArePlanned(t *testing.T) {
 }
 
 // TestLogitsAreChosen covers the choice of Model.Record: it keeps all logits if there is space for
-// those of every microbatch in flight, and otherwise none. It does not change a configured value.
+// the logits of every microbatch in flight, and otherwise none. It does not change a configured value.
 // The step equals its plan, and the loss does not change.
 func TestLogitsAreChosen(t *testing.T) {
 	const m = 16
@@ -218,7 +218,7 @@ func (r *rig) group(t testing.TB, profile planning.Planner) *runner.Runner[T] {
 	t.Helper()
 	cfg := r.cfg
 	cfg.Memory.Profile = profile
-	cfg.Memory.Search.Nodes = 1 // any layout will do
+	cfg.Memory.Search.Nodes = 1 // any layout is good enough
 	group, err := runner.New(cfg)
 	require.NoError(t, err)
 	return group

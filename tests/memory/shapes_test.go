@@ -151,7 +151,7 @@ func TestUnevenLengths(t *testing.T) {
 					}
 					for _, m := range ends[i].messages {
 						if m.tag.Content != transport.Output && m.tag.Content != transport.Gradient {
-							continue // of the table that the first and the last stage share
+							continue // it belongs to the table that the first and the last stage share
 						}
 						messages--
 						length := lengths[now.classes[now.order[result.Plan.BatchIndex(m.tag.Microbatch)]]]

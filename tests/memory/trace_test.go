@@ -15,7 +15,7 @@ import (
 )
 
 // The memory plan equals the runner's allocations and releases event by event, for every schedule, on one
-// rank and on several. Half of the setups also run without -long, and each of the variants on one rank or on two.
+// rank and on several. Without -long, half of the setups run, each of the variants on one rank or on two.
 func TestTraceIsTheRunners(t *testing.T) {
 	testkit.Slow(t)
 	for _, found := range schedule.Schedules() {
@@ -82,7 +82,7 @@ func checkTrace(t *testing.T, s setup, m int) {
 	profile, err := record.Stages(t.Context(), r.cfg, r.shape(5))
 	require.NoError(t, err, "%v", s)
 	planned.Memory.Profile = profile
-	planned.Memory.Search.Nodes = 1 // any layout will do
+	planned.Memory.Search.Nodes = 1 // any layout is good enough
 	group, err := runner.New(planned)
 	require.NoError(t, err, "%v", s)
 	plan := prepare(t, group, m, nil)

@@ -74,7 +74,7 @@ func TestCallsBackAreBusy(t *testing.T) {
 	}
 }
 
-// TestOtherGoroutinesAreBusy steps, updates and closes from several goroutines at once: each call works or
+// TestOtherGoroutinesAreBusy steps, updates and closes from several goroutines at the same time: each call works or
 // is refused.
 func TestOtherGoroutinesAreBusy(t *testing.T) {
 	for ranks := 1; ranks <= 2; ranks++ {

@@ -193,8 +193,8 @@ func write(stage int, get func(p *program, mb MB, from []T) T) Call {
 var cases = []struct {
 	name  string
 	ranks int // 0 means 1
-	// quiet is set if versions without a single Runner, named parts and ErrUntaken did not report the
-	// fault. An empty says marks a fault that is still not reported.
+	// quiet is set if earlier versions, which lacked the single Runner, named parts and ErrUntaken, did not
+	// report the fault. If says is empty, the fault is still not reported.
 	quiet  bool
 	change func(p *program)
 	is     error
@@ -675,8 +675,8 @@ func TestANilContext(t *testing.T) {
 	require.ErrorContains(t, err, "record: the context is nil")
 }
 
-// TestOtherGoroutines makes calls on goroutines that the stage starts. A call that fails ends the
-// process with a message that explains it; if a group rethrows the panic, it ends the step.
+// TestOtherGoroutines makes calls on goroutines that the stage starts. If a call fails, it ends the
+// process with a message that explains it; if a group rethrows the panic, it ends only the step.
 func TestOtherGoroutines(t *testing.T) {
 	p := sound(hosts(t, 1)...)
 	bring := os.Getenv("MISUSE_GOROUTINE") == ""

@@ -124,7 +124,7 @@ func (r *rig) step(t *testing.T, run func(context.Context, int, runner.Source[T]
 	return want
 }
 
-// checkSamples compares the records of the memory log, one for each microbatch that retires.
+// checkSamples compares the records of the memory log, one for each microbatch that retires, with the positions.
 func (r *rig) checkSamples(t *testing.T, rank int, positions []Position, model int64, planned bool) {
 	samples := r.samples[rank]
 	var peak memory.ByClass

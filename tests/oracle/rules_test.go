@@ -12,8 +12,8 @@ import (
 type Size int
 
 // The first stage of a model makes the tensors x and skip, and returns a part of the entry as the
-// mask. Every other stage makes a new x and returns skip and mask unchanged. Gradients of x and
-// skip are returned likewise; the mask has none.
+// mask. Every other stage makes a new x and returns skip and mask unchanged. Backwards return the
+// gradients of x and skip in the same way; the mask has no gradient.
 const (
 	X            Size = iota // an output
 	Skip                     // an output of the first stage
@@ -35,7 +35,7 @@ const (
 // The parts of an entry.
 const (
 	Mask     = iota // read by the first stage in F, which returns it
-	Tokens          // read by every stage in F, and by the first one in W, until which it is kept
+	Tokens          // read by every stage in F, and by the first stage in W; kept until then
 	Labels          // read by the last stage in F, B and I
 	Scores          // read by the last stage in F
 	NumParts = iota
@@ -185,7 +185,7 @@ func (b *book) act(a schedule.Action, i int) error {
 	case schedule.F:
 		b.pull(b.index(m))
 		again := b.Recomputes[s] && !b.Evaluates
-		if again { // only the inputs are kept
+		if again { // F keeps only the inputs
 			b.hold(place{forInput, s, m}, b.held[place{input, s, m}]...)
 		}
 		switch out := b.forward(s, m, again || b.Evaluates); {
@@ -224,7 +224,7 @@ func (b *book) act(a schedule.Action, i int) error {
 }
 
 // forward is the stage's forward in F, or in the recompute of a backward. A saved tensor without a
-// consumer is released at once.
+// consumer is released immediately.
 func (b *book) forward(s, m int, discards bool) []*buffer {
 	isFirst, isLast := b.Placement.First(s), b.Placement.Last(s)
 	save := func(until role, saved *buffer) {

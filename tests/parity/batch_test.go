@@ -51,7 +51,7 @@ func TestOneBigBatch(t *testing.T) {
 		require.Equal(t, 1/truth.total, factor)
 		step := r.values()
 
-		alone := make(map[string][]float64) // sum over the separate gradients of each sequence
+		alone := make(map[string][]float64) // sum of the gradients of the sequences, each computed separately
 		means := make(map[string][]float64) // sum over the gradients of each sequence divided by its own weight
 		var sum reference.ExactSum
 		lossOfMeans := 0.0
@@ -80,7 +80,7 @@ func TestOneBigBatch(t *testing.T) {
 				e := truth.grad[name][i]
 				gamma := float64(e.terms+1) * 0x1p-24
 				gamma /= 1 - gamma
-				// The magnitudes are those of the exact gradient; float32 has them to three
+				// The magnitudes are those of the exact gradient; in float32 they are correct to three
 				// digits.
 				limit := 2 * gamma * e.magnitude * 1.001
 				off := math.Abs(float64(have) - alone[name][i])

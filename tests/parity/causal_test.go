@@ -33,7 +33,7 @@ func changed(s reference.Sequence, t int, rest bool) reference.Sequence {
 }
 
 // TestHiddenStatesSeeNoFuture changes token t and everything after it. The hidden states before t must not
-// change by a bit, and those of t must change. The states are the outputs of a runner without the head.
+// change by a bit, and the states of t must change. The states are the outputs of a runner without the head.
 func TestHiddenStatesSeeNoFuture(t *testing.T) {
 	t.Parallel()
 	var states []float32

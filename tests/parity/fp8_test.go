@@ -130,8 +130,8 @@ func TestFP8RanksNearlySame(t *testing.T) {
 // flipped is the maximum difference of weights if some elements were rounded to other codes.
 const flipped = 0.01
 
-// TestFP8DisorderIsItsOwn checks that the result of such a plan, over three updates, depends only on the
-// plan's order, and not on recompute, links, look-ahead or the number of ranks with this order. The weights
+// TestFP8DisorderIsItsOwn checks that the result of a plan whose backward is out of order, over three updates,
+// depends only on this order, and not on recompute, links, look-ahead or the number of ranks. The weights
 // after the first update, and their loss, differ from those of one rank at most by the bound of float32.
 // After that, an element between two codes may be rounded to the other one, which differs by an eighth of
 // the element or, in NVFP4, by a half.

@@ -93,10 +93,9 @@ func (p packs) gradientsOf(t *testing.T, v variant, sockets bool, batch []refere
 	return r.numbers(results[0])
 }
 
-// TestPackedSequences compares a step of packed sequences with a step that has one sequence per microbatch,
-// which runs without packing, in the order of runner.InOrder. In the same order the gradients are equal bit
-// for bit, and in any order the loss is. It does so under three schedules, on one to four ranks of one
-// process or over sockets.
+// TestPackedSequences compares a step of packed sequences with a step without packing, which has one sequence
+// per microbatch in the order of runner.InOrder. In the same order the gradients are bitwise equal, and in any
+// order the losses are. The test runs three schedules, on one to four ranks of one process or over sockets.
 func TestPackedSequences(t *testing.T) {
 	t.Parallel()
 	steps := 1

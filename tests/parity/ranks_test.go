@@ -24,8 +24,8 @@ var capacities = []int{1, 0, schedule.Unlimited, 2}
 // TestRanksSameNumbers checks L9 on one to four ranks for every schedule with an ascending
 // backward: three steps with dropout, a tied table and uneven microbatches give the losses,
 // gradients, moments and weights of a sequential loop over kernels. With one stage per rank the
-// embedding is on the first rank and the head on the last one; on a V both are on the same
-// rank.
+// embedding is on the first rank and the head is on the last one; with stages in a V both are on the
+// same rank.
 func TestRanksSameNumbers(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()

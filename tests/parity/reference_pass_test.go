@@ -96,7 +96,7 @@ func (t *pass) normBackward(dy kernels.Buffer, n normed, name string) kernels.Bu
 	return dx
 }
 
-// dropout returns x with elements dropped, or a gradient likewise.
+// dropout returns x, or a gradient, with elements dropped.
 func (t *pass) dropout(x kernels.Buffer, name string) kernels.Buffer {
 	if t.cfg.Dropout == 0 {
 		return x

@@ -9,7 +9,7 @@ type form struct {
 	lostOf   func(p, v float64) float64
 	peak     string // microbatches in flight on the fullest rank, if W frees all
 	peakOf   func(p, v, m float64) float64
-	spanLost string // the same for the span, if it differs
+	spanLost string // the same part of the span, if it differs
 	spanOf   func(p, v float64) float64
 	source   string
 	rule     string // in words

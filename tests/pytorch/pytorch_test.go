@@ -29,9 +29,9 @@ import (
 )
 
 // wrong lists the dumps of schedules that are wrong in PyTorch 2.15 itself, with the fault of each.
-// Deferred receives have another order than the other rank's sends, so ranks mistake gradients for outputs.
-// In the list of computations that Schedule1F1B dumps, which is not the one that it runs, the last rank has
-// microbatches 1 to 8 instead of 0 to 7.
+// Deferred receives have a different order from the other rank's sends, so ranks mistake gradients for outputs.
+// In the list of computations that Schedule1F1B dumps, which differs from the list that it runs, the last rank
+// has microbatches 1 to 8 instead of 0 to 7.
 var wrong = map[string]string{
 	"ZBVZeroBubble-2-defer-recv":         "2RECV_B0 receives 0SEND_F2, which rank 0 sent before 3SEND_B0",
 	"InterleavedZeroBubble-2-defer-recv": "1RECV_F2 receives 2SEND_B0, which rank 0 sent before 0SEND_F2",
@@ -112,15 +112,15 @@ func waits(t *testing.T) bool {
 	return python(t, "-c", "from torch.distributed.pipelining.schedules import WAIT_SEND_F").Run() == nil
 }
 
-// notHeld lists the schedules that PyTorch's runtime cannot hold, with the reason.
+// notHeld lists the schedules that PyTorch's runtime cannot run, with the reason.
 var notHeld = map[string]string{
 	"dualpipe": "a rank has stages of two copies of the model",
 	"seq1f1b":  "a slice of a sequence needs what earlier slices of it have saved",
 }
 
-// TestPlans trains with plans of every schedule that PyTorch's runtime can hold, and with a searched order,
+// TestPlans trains with plans of every schedule that PyTorch's runtime can run, and with a searched order,
 // in both of PyTorch's forms and as plan files, on two and on four ranks. Losses and gradients have the
-// bits of the model without a pipeline. Thus weir.schedule computes the same bits as PyTorch's runtime.
+// same bits as those of the model without a pipeline, so weir.schedule computes the same bits as PyTorch's runtime.
 func TestPlans(t *testing.T) {
 	transfers := format.Comms26
 	if waits(t) {
@@ -197,7 +197,7 @@ func TestRandomPlans(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestGrowth measures the growth of memory in a step of 64 microbatches under weir.schedule. It must be
+// TestGrowth measures the growth of memory in a step of 64 microbatches under weir.schedule. The growth must be
 // less than 1 KiB per microbatch; a tensor between stages has 64 KiB.
 func TestGrowth(t *testing.T) {
 	if !waits(t) {
@@ -218,8 +218,8 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestOwnSchedules dumps the schedules of the installed PyTorch for two and four ranks, requires of all
-// what TestDumps does, and compares those of 2.15 with testdata. It trains with those whose receives are
+// TestOwnSchedules dumps the schedules of the installed PyTorch for two and four ranks, runs the checks of
+// TestDumps on them, and compares those of 2.15 with testdata. It trains with schedules whose receives are
 // deferred: gradients differ exactly if check finds a fault.
 func TestOwnSchedules(t *testing.T) {
 	folder := t.TempDir()
@@ -252,8 +252,8 @@ func TestOwnSchedules(t *testing.T) {
 	}
 }
 
-// TestTraces requires that the traces of every schedule class of PyTorch are complete steps: it names their
-// actions, or cmd/weir/internal/traces/annotate.py does.
+// TestTraces requires that the traces of every schedule class of PyTorch are complete steps. PyTorch annotates
+// their actions, or cmd/weir/internal/traces/annotate.py does.
 func TestTraces(t *testing.T) {
 	if !waits(t) {
 		t.Skip("PyTorch before 2.15 names its actions otherwise")

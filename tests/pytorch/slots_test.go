@@ -50,7 +50,7 @@ func TestReceiveSlots(t *testing.T) {
 	}
 }
 
-// TestActivationSlots compares the slots for saved state with those that PyTorch finds in its own
+// TestActivationSlots compares the numbers of slots for saved state with those that PyTorch computes for its own
 // schedules.
 func TestActivationSlots(t *testing.T) {
 	python := os.Getenv("PYTHON")

@@ -151,7 +151,7 @@ func (r *rewinder) unfree(e *snapshot.TraceEntry) error {
 	return nil
 }
 
-// unrequest makes the block live that the entry freed.
+// unrequest makes the block that the entry freed live again.
 func (r *rewinder) unrequest(e *snapshot.TraceEntry) error {
 	segment, at, ok := r.find(e.Address)
 	if !ok || segment.Blocks[at].State != snapshot.Pending {

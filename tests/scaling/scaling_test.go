@@ -1,5 +1,5 @@
-// Package scaling shows that nothing grows with the number of microbatches: neither the books, nor
-// the peak, nor the process, nor the number of allocations (L6, L7, L11).
+// Package scaling shows that nothing grows with the number of microbatches: not the live bytes, the peak,
+// the memory of the process or the number of allocations (L6, L7, L11).
 package scaling_test
 
 import (
@@ -69,8 +69,7 @@ func TestGrowthIsZero(t *testing.T) {
 	}
 }
 
-// TestPeakDoesNotDependOnM checks the level itself, which with equal shapes repeats with the
-// period.
+// TestPeakDoesNotDependOnM checks the level of memory itself, which is periodic if all shapes are equal.
 func TestPeakDoesNotDependOnM(t *testing.T) {
 	model, r := open(t, func(_ *toy.Model, cfg *runner.Config[toy.T]) { cfg.Plan.LookAhead = 2 })
 	var peak, reserved int64
@@ -141,8 +140,8 @@ func TestAllocationsDoNotScale(t *testing.T) {
 	require.Equal(t, want, testkit.Allocations(step(65536), want))
 }
 
-// BenchmarkStep measures the runner with stages that compute nothing, with books, ring and both
-// hooks.
+// BenchmarkStep measures the runner with stages that compute nothing, with both books, a ring of samples
+// and both hooks.
 func BenchmarkStep(b *testing.B) {
 	for _, m := range []int{128, 65536} {
 		b.Run(map[int]string{128: "microbatches=128", 65536: "microbatches=65536"}[m], func(b *testing.B) {

@@ -47,7 +47,7 @@ func TestTransformerIsFlat(t *testing.T) {
 			want := testkit.Allocations(bare(128))
 			many := 65536
 			if recompute || !*testkit.Long {
-				many = 16384 // more take too long
+				many = 16384 // more microbatches take too long
 			}
 			require.Equal(t, want, testkit.Allocations(bare(many), want))
 		})

@@ -5,13 +5,13 @@
 //
 // A Scenario is one run: a model, a plan, replicas, some steps and their faults. The goroutines on
 // which a rank reduces gradients and gathers weights take turns like ranks. After each step the
-// suite compares numbers, errors and books with the expected ones. A violation is printed with
-// its seed and with the smallest scenario that shows it.
+// suite compares numbers, errors and books with the expected ones. It prints a violation with
+// its seed and with the smallest scenario that it finds to show the violation.
 //
 // A Job is a run over transport/tcp and a network in memory, which may heal at a random time after the
 // first fault.
 //
-// Marks name rare states, such as an abort that meets an abort. The suite observes them in its hooks,
-// transports and network. A sweep prints how often it has reached each, and a long one fails if it has
-// never reached one. A step must end within a bounded virtual time after its last fault.
+// Marks name rare states, such as an abort during another abort. The suite observes them in its hooks,
+// transports and network. A sweep prints how often it has reached each state, and a long sweep fails if it
+// has never reached one. A step must end within a bounded virtual time after its last fault.
 package sim

@@ -30,7 +30,7 @@ type Job struct {
 	Ranks, Microbatches, Steps, Capacity, LookAhead int
 	Schedule                                        string
 	Copies, Sums                                    bool
-	Replicas, Shard                                 int           // of pipelines, whose ranks Ranks counts
+	Replicas, Shard                                 int           // of pipelines; Ranks counts the ranks of all replicas
 	Window                                          int           // of a connection, in bytes
 	Heals                                           time.Duration // after the first fault, the network heals and faults end; 0 means never
 	Faults                                          []JobFault
@@ -50,7 +50,7 @@ const (
 	severs                     // the connection on which the rank writes is reset
 	drags                      // it becomes slow
 	disconnects                // no data passes between the rank and the one to which it writes
-	halts                      // the context of the rank's step is cancelled, also while the rank waits for the others
+	halts                      // the context of the rank's step is cancelled, even while the rank waits for the others
 	raises                     // a hook panics
 	stops                      // the context of the rank's step is cancelled
 	numJobKinds
@@ -161,7 +161,7 @@ func (j *job) heal() {
 	n.heal()
 }
 
-// each calls a function for all ranks at once, and waits.
+// each calls a function for all ranks concurrently, and waits.
 func (j *job) each(do func(rank int)) {
 	var all sync.WaitGroup
 	for rank := range j.Job.Ranks {
@@ -224,7 +224,7 @@ func (j *job) close() {
 }
 
 // endRun ends the run on a rank whose step has failed, as trainers do: all ranks begin a step with a
-// hello of its own. A rank that begins a step at the same time does not begin it.
+// special hello. If a rank tries to begin an ordinary step at the same time, this step does not begin.
 func (j *job) endRun(ctx context.Context, rank int) error {
 	for {
 		err := j.ends[rank].Begin(ctx, []byte("the end of the run"))

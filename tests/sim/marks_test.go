@@ -227,7 +227,7 @@ func (w *world) prepare(r *rand.Rand) {
 	w.preparing = true
 	_, err := w.runners[r.IntN(len(w.runners))].Prepare(ctx, 2*w.m, nil)
 	w.preparing = false
-	refused := w.Schedule == "" && 2*w.m%w.count() > 0 // random plans of other sizes may reduce in different orders
+	refused := w.Schedule == "" && 2*w.m%w.count() > 0 // random plans of different sizes may reduce in different orders
 	if err != nil && !refused && !errors.Is(err, errCancelled) {
 		w.violated("Prepare of %d microbatches: %w", 2*w.m, err)
 	}

@@ -351,7 +351,7 @@ func (w *world) stage(dev kernels.Compute, number int, uses []use) stages.Stage[
 		s.forwardCopy = s.WeightCopy("forward", batchctx.AtForward)
 		s.backwardCopy = s.WeightCopy("backward", batchctx.AtBackward)
 	}
-	s.NoGrad("y") // which every stage returns unchanged
+	s.NoGrad("y") // every stage returns it unchanged
 	var made stages.Stage[T] = s
 	if w.Whole {
 		made = whole{s}
@@ -471,7 +471,7 @@ func (s *simulated) contribute(mb batchctx.Microbatch[T], x T) {
 	s.read(mb, x, index, input(s.k, index))
 }
 
-// fill and read are the world's in a call of the stage, which they end with their error.
+// fill and read call the world's methods in a call of the stage, and end the call if they fail.
 func (s *simulated) fill(mb batchctx.Microbatch[T], class memory.Class, x float32) T {
 	return mb.Must(s.w.fill(s.dev, class, mb.Index(), x))
 }
@@ -490,7 +490,7 @@ func (s *simulated) readWeights(mb batchctx.Microbatch[T], k batchctx.Copy, want
 // frozen reports whether a stage of the model is frozen. The last one trains.
 func (w *world) frozen(k int) bool { return k < w.placement.Depth()-1 && w.Frozen>>k&1 == 1 }
 
-// take is the sink of outputs. It releases some outputs at once, and some after the evaluation.
+// take is the sink of outputs. It releases some outputs immediately, and some after the evaluation.
 func (w *world) take(index int, out []T) error {
 	o := output{w.clerk.current, index, out[0]}
 	if index%2 == 1 {
@@ -548,7 +548,7 @@ func (w *world) sources(devs []kernels.Compute) runner.Source[T] {
 	})
 }
 
-// copy is Topology.Copy. While it runs the sender may do anything except release the buffer (L4).
+// copy implements Topology.Copy. While it runs the sender may do anything except release the buffer (L4).
 func (w *world) copy(from, to int, b T) (T, error) {
 	if w.dry {
 		return kernels.Transfer(w.nulls[to], w.nulls[from], b)
@@ -931,7 +931,7 @@ func (s *station) Get(ctx context.Context, from int, tag transport.Tag, offset i
 type ending struct {
 	result   *runner.Result
 	err      error
-	undone   error // of a call after the step
+	undone   error // the error of a call after the step
 	returned bool
 	panicked any
 }
@@ -1050,7 +1050,7 @@ func (w *world) wrong(endings []ending) error {
 	}
 	for _, o := range w.outputs {
 		if well < len(endings) {
-			_, _ = w.devs[o.rank].Release(o.h) // which a space that reclaims has already released
+			_, _ = w.devs[o.rank].Release(o.h) // a space that reclaims has already released it
 		} else if err := w.end(o); err != nil {
 			return fmt.Errorf("an output of an evaluation: %w", err)
 		}

@@ -65,7 +65,7 @@ const (
 	hangs    // for longer than the stall detection allows, ignoring the context
 	slow     // for a shorter time than the stall detection allows
 	flips    // a bit changes in a copy between ranks
-	corrupts // a bit changes in what a stage adds to a gradient for the microbatch that an audit repeats
+	corrupts // a bit changes in the amount that a stage adds to a gradient for the microbatch that an audit repeats
 	numKinds
 )
 
@@ -151,7 +151,7 @@ func (s *Scenario) extend() {
 	}
 }
 
-// audit is what an audit repeats in the current step.
+// audit describes the microbatch that an audit repeats in the current step.
 type audit struct {
 	index, author int // the microbatch and its replica; index is -1 if there is none
 	first         int // the first replica that repeats it
@@ -159,7 +159,7 @@ type audit struct {
 	stage         int // of wrong, in the plan
 }
 
-// audited returns the audit of the current step: the microbatch that it repeats. Nothing is corrupted yet.
+// audited returns the audit of the current step. Nothing is corrupted yet.
 func (w *world) audited() audit {
 	a := audit{index: -1, wrong: -1}
 	if w.Audits == 0 || !w.training || (int(w.number)+1)%w.Audits != 0 {
@@ -176,7 +176,7 @@ func (w *world) audited() audit {
 	return a
 }
 
-// corrupted reports whether a stage changes a bit of what it adds to a gradient.
+// corrupted reports whether a stage changes a bit of the amount that it adds to a gradient.
 func (w *world) corrupted(rank, stage, index int) bool {
 	if w.dry || index != w.audit.index || w.audit.wrong >= 0 {
 		return false
@@ -209,7 +209,7 @@ func (w *world) namesCorruption(err error) error {
 	return nil
 }
 
-// drawOrder returns an order of the microbatches of the current step, dealt to the replicas, or nil.
+// drawOrder returns an order of the microbatches of the current step for each replica, or nil.
 func (w *world) drawOrder() [][]int {
 	if !w.Ordered {
 		return nil

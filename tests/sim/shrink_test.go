@@ -83,7 +83,7 @@ func smaller(s Scenario) []Scenario {
 }
 
 // shrink returns the smallest failing scenario that it finds, given a failing one. It tries each candidate
-// with several seeds, because the ranks of a smaller scenario take other turns.
+// with several seeds, because the ranks of a smaller scenario take turns in a different order.
 func shrink(s Scenario, fails func(Scenario) bool) Scenario {
 	const seeds = 30
 next:

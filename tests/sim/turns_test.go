@@ -36,7 +36,7 @@ type clerk struct {
 type seat struct {
 	turn   chan struct{}
 	waits  bool
-	ready  func() bool // nil means ready at once
+	ready  func() bool // nil means ready immediately
 	alarm  time.Time   // when it may become ready without another rank; zero means never
 	picked bool        // scratch
 	taken  bool        // by a goroutine

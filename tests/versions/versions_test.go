@@ -68,8 +68,9 @@ func (p programs) weights(steps string, args ...string) string {
 	return s.Sum
 }
 
-// TestLastVersion reads the files of the last version, resumes its training to the weights to which that
-// version resumes it, and starts jobs with a process of each version, which refuse each other by name.
+// TestLastVersion reads the files of the last version, resumes its training and requires the weights that the
+// last version computes when it resumes, and starts jobs with a process of each version, which refuse each other
+// with an error that names the version.
 func TestLastVersion(t *testing.T) {
 	if !*testkit.Long {
 		t.Skip("builds two versions: run it with -long")

@@ -124,7 +124,7 @@ func (s *sleeper) Backward(_ context.Context, mb view, gradOut, gradIn []number)
 	return s.accumulate(mb, dw)
 }
 
-// back computes the gradient of the input and returns that of the weight.
+// back computes the gradient of the input and returns the gradient of the weight.
 func (s *sleeper) back(mb view, gradOut, gradIn []number) (float64, error) {
 	x := mb.Take(1)
 	var dy float64

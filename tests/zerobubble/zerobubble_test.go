@@ -26,7 +26,8 @@ var (
 	source   = flag.String("v_schedule", "", "the heuristic's file; by default it is downloaded")
 )
 
-// setting describes a step for which both search an order. The times are those of one of a rank's two stages.
+// setting describes a step for which weir and the heuristic search an order. The times are those of one of a
+// rank's two stages.
 type setting struct {
 	Ranks        int   `json:"ranks"`
 	Microbatches int   `json:"microbatches"`

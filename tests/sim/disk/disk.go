@@ -2,7 +2,7 @@
 // is a file system in memory that fails and loses power as determined by a seed. After a loss of
 // power, the bytes of a file and the names in a folder that were not flushed may be present,
 // absent, or partly present. It has the functions that those packages call; a test builds them
-// with this package in place of os.
+// with this package instead of os.
 package disk
 
 import (
