@@ -46,6 +46,7 @@ A bubble is 1 - ideal/clock; ideal is the work of the busiest rank in the plan's
 
 // chosen is the output of --json.
 type chosen struct {
+	Layers     []int       `json:"layers_by_stage,omitempty"` // of a profile
 	Best       string      `json:"best"`
 	Front      []string    `json:"front"`
 	Candidates []candidate `json:"candidates"`
@@ -243,7 +244,7 @@ func perMiB(costs *simulate.Costs, flag string, bytes float64) (int64, error) {
 }
 
 func (c *chooseCmd) outcome(choice *choose.Choice, costs *simulate.Costs) *chosen {
-	out := &chosen{Front: []string{}, Candidates: []candidate{}}
+	out := &chosen{Layers: c.layersByStage(), Front: []string{}, Candidates: []candidate{}}
 	if choice.Best != nil {
 		out.Best = choice.Best.Name()
 	}
@@ -274,6 +275,7 @@ func (c *chooseCmd) outcome(choice *choose.Choice, costs *simulate.Costs) *chose
 
 // table prints the choice as text.
 func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Costs) {
+	layersLine(w, c.layersByStage())
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	clock, replicas := c.Clock, costs.Replicas > 1 && c.Clock != "span"
 	if replicas {

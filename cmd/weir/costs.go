@@ -48,6 +48,21 @@ type profiled struct {
 	cut    []int
 }
 
+// layersByStage returns the layers of each stage of a profile's costs, or nil for other costs.
+func (c *costFlags) layersByStage() []int {
+	if c.profiled == nil {
+		return nil
+	}
+	return c.profiled.cut
+}
+
+// layersLine prints the layers of each stage, if there are any.
+func layersLine(w io.Writer, layers []int) {
+	if layers != nil {
+		fmt.Fprintf(w, "layers by stage: %s\n", strings.Trim(fmt.Sprint(layers), "[]"))
+	}
+}
+
 // decimal is an exact decimal number.
 type decimal struct{ *big.Rat }
 

@@ -437,7 +437,7 @@ func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 		units.Number(one.Microbatches, "microbatch"), units.Number(k.Microbatch, "sequence"), units.Number(k.Sequence, "token"))
 	if modelled {
 		fmt.Fprintf(w, "%s, recompute %s, ranks for tensors %d, a sequence %d, replicas %d (ZeRO %d), experts %d\n", k.Precision, k.Recompute, k.Tensor, k.Context, k.Data, k.Zero, k.Expert)
-		fmt.Fprintf(w, "layers by stage: %s\n", strings.Trim(fmt.Sprint(one.Layers), "[]"))
+		layersLine(w, one.Layers)
 	}
 	for _, list := range []struct {
 		head  string

@@ -285,6 +285,7 @@ func (c *memPlanCmd) Run(s *streams) error {
 		}
 	}
 	out := newCertificates(step, made)
+	out.Layers = c.layersByStage()
 	if c.WhatIf {
 		asItIs := layout.Alternative{Name: "as it is", Bytes: made.Total(), Plan: step.plan}
 		if out.WhatIf, err = c.whatIf(ctx, step, asItIs, others); err != nil {
@@ -315,6 +316,7 @@ type certificates struct {
 	Ranks        int           `json:"ranks"`
 	Stages       int           `json:"stages"`
 	Microbatches int           `json:"microbatches"`
+	Layers       []int         `json:"layers_by_stage,omitempty"` // of a profile
 	Sizes        string        `json:"sizes"`
 	PerRank      []certificate `json:"per_rank"`
 	WhatIf       []alternative `json:"what_if,omitempty"`
@@ -397,7 +399,9 @@ const maxOwners = 5
 
 // table prints the certificates as text.
 func (o *certificates) table(w io.Writer) {
-	fmt.Fprintf(w, "%s: %s, %s, %s; sizes: %s\n\n", terminal.Quote(o.Name), units.Number(o.Ranks, "rank"), units.Number(o.Stages, "stage"), units.Number(o.Microbatches, "microbatch"), o.Sizes)
+	fmt.Fprintf(w, "%s: %s, %s, %s; sizes: %s\n", terminal.Quote(o.Name), units.Number(o.Ranks, "rank"), units.Number(o.Stages, "stage"), units.Number(o.Microbatches, "microbatch"), o.Sizes)
+	layersLine(w, o.Layers)
+	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "rank\theight\tbound\tgap\tproven\tbuffers\tfound by")
 	for rank, r := range o.PerRank {

@@ -142,3 +142,20 @@ func TestFitAndMemPlanAgreeOnProfiles(t *testing.T) {
 		}
 	}
 }
+
+// Commands that divide the layers of a profile among stages say how, so that the stages can be built.
+func TestLayersByStageOfProfiles(t *testing.T) {
+	for _, args := range [][]string{{"sim", "1f1b"}, {"mem", "plan", "1f1b"}, {"choose", "--stages", "4"}} {
+		args = append(args, "--ranks", "4", "--microbatches", "4", "--costs", "../../docs/profile/llama-profile.json", "--seq", "8192")
+		stdout, stderr, status := weir("", args...)
+		require.Equal(t, good, status, stderr)
+		require.Contains(t, stdout, "layers by stage: 8 8 9 7\n")
+		stdout, stderr, status = weir("", append(args, "--json")...)
+		require.Equal(t, good, status, stderr)
+		var out struct {
+			Layers []int `json:"layers_by_stage"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(stdout), &out))
+		require.Equal(t, []int{8, 8, 9, 7}, out.Layers)
+	}
+}

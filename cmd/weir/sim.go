@@ -31,6 +31,7 @@ type simulated struct {
 	Ranks          int             `json:"ranks"`
 	Stages         int             `json:"stages"`
 	Microbatches   int             `json:"microbatches"`
+	Layers         []int           `json:"layers_by_stage,omitempty"` // of a profile
 	Runtime        string          `json:"runtime"`
 	Capacity       *int            `json:"capacity,omitempty"` // of the links, for a plan of weir with transfers
 	Makespan       float64         `json:"makespan"`
@@ -85,6 +86,7 @@ func (c *simCmd) Run(s *streams) error {
 		return err
 	}
 	out := newSimulated(plan, costs, r)
+	out.Layers = c.layersByStage()
 	if costs.Microbatch > 0 {
 		half, err := simulate.Run(plan, withStages(costs, func(s *simulate.StageCosts) { s.FreedByI = s.Saved / 2 }), plan.Capacity)
 		if err != nil {
@@ -172,7 +174,9 @@ func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs
 	case o.Capacity != nil:
 		meaning = ", links of " + units.Number(*o.Capacity, "message")
 	}
-	fmt.Fprintf(w, "%s: %s, %s, %s%s\n\n", terminal.Quote(o.Name), units.Number(o.Ranks, "rank"), units.Number(o.Stages, "stage"), units.Number(o.Microbatches, "microbatch"), meaning)
+	fmt.Fprintf(w, "%s: %s, %s, %s%s\n", terminal.Quote(o.Name), units.Number(o.Ranks, "rank"), units.Number(o.Stages, "stage"), units.Number(o.Microbatches, "microbatch"), meaning)
+	layersLine(w, o.Layers)
+	fmt.Fprintln(w)
 	fmt.Fprintf(w, "makespan %s%s   bubble %s   first start to last end over all ranks\n", number(o.Makespan), unit, units.Percent(o.BubbleMakespan, 2))
 	fmt.Fprintf(w, "span     %s%s   bubble %s   the longest single rank\n", number(o.Span), unit, units.Percent(o.BubbleSpan, 2))
 	fmt.Fprintf(w, "ideal    %s%s   the busiest rank's work\n", number(o.Ideal), unit)
