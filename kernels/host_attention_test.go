@@ -69,9 +69,9 @@ func (b *bench) attendGuarded(qkv, dout []float32, tokens, heads, dim int) seque
 	return sequence{b.read(op.Out), b.read(op.LSE), b.read(grad.DQKV)}
 }
 
-// The results of a few tokens have the bits of the first ones of a longer sequence, although
-// their workspace is smaller: outputs whatever follows, even NaN, and gradients if the later
-// tokens contribute none.
+// The outputs of the first tokens of a long sequence are bit-equal to those of a short sequence,
+// whose workspace is smaller. They do not depend on the later tokens, even if those are NaN. The
+// gradients are bit-equal if the output gradients of the later tokens are zero.
 func TestAttentionOfFewTokens(t *testing.T) {
 	const tokens, heads = 140, 3
 	for _, set := range []kernels.Instructions{kernels.Portable, kernels.AVX2, kernels.AVX512, kernels.NEON} {

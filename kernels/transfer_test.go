@@ -27,8 +27,8 @@ func (b *bench) requireCopy(data []byte, src, copied kernels.Buffer) {
 	require.Equal(b, memory.Transfer, b.Class(copied))
 }
 
-// TestTransfer copies between two hosts: the receiver has the bits in a buffer of its own, and
-// the sender's books do not change.
+// TestTransfer copies between two hosts: the receiver gets the same bits in a new buffer, and the
+// sender's book does not change.
 func TestTransfer(t *testing.T) {
 	from, to := newBench(t), newBench(t)
 	to.random(3) // makes the handles of the two devices differ
@@ -42,7 +42,7 @@ func TestTransfer(t *testing.T) {
 		data := bytes.Clone(view)
 		copied, err := kernels.Transfer(to.Host, from.Host, b)
 		require.NoError(t, err)
-		clear(view) // the copy is apart from it
+		clear(view) // the copy shares no memory with it
 		to.requireCopy(data, b, copied)
 	}
 	from.Stats(&after)

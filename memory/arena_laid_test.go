@@ -183,9 +183,8 @@ func TestLaidOverlap(t *testing.T) {
 	release(t, a, third)
 }
 
-// A birth over a live buffer fails every time, also if its place was free before, if the
-// overlap is only four bytes, and if the live buffer requested fewer bytes than the layout has
-// for it.
+// An allocation over a live buffer fails every time, even if its offset was free before, if only four
+// bytes overlap, or if the live buffer is smaller than planned.
 func TestLaidCrossed(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	l := &memory.Layout{Height: 300, Places: []int32{0, 1, 2, 3}, Levels: make([]memory.Level, 3), Allocations: []memory.Allocation{

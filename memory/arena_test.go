@@ -312,8 +312,8 @@ func TestArenaErrorsNameHandleAndCall(t *testing.T) {
 	require.Equal(t, "1.2", alloc(t, a, memory.Saved, 1).String())
 }
 
-// A handle of another arena is rejected, also if its slot and generation are those of a live
-// buffer, and after the other arena was closed.
+// A handle of another arena is rejected, even if its slot and generation are those of a live
+// buffer, and also after the other arena was closed.
 func TestArenaRefusesHandlesOfOthers(t *testing.T) {
 	a, b := open(t, 1<<20, 0), open(t, 1<<20, 0)
 	own := alloc(t, a, memory.Saved, 100)

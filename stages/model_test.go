@@ -114,9 +114,9 @@ func (b *bench) top() stage {
 	}
 }
 
-// scale multiplies by a weight, and by a part of its own, which its backward reads again. It
-// saves x in a slot, records a metric, and relays the index. Decorators must not mix up its
-// workspace and its indices of slots, reads, losses and parameters.
+// scale multiplies by a weight and by an entry part, which its backward reads again. It saves x in
+// a slot, records a metric, and relays the index. Decorators must not mix up its workspace, or its
+// indices of slots, reads, losses and parameters.
 type scale struct {
 	*bench
 	name   string

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// copied is a relay that makes several copies of weights, and looks for its own in every call:
-// each has a different number of elements.
+// copied returns a relay that makes several copies of weights, and requires in every call that it
+// gets its own copies. Each copy has a different number of elements.
 func (b *bench) copied(t *testing.T, name string, size, forward, backward int) *stages.Func[handle] {
 	s := relay()
 	s.Declares.Name = name
@@ -67,8 +67,8 @@ func (b *bench) copied(t *testing.T, name string, size, forward, backward int) *
 	return s
 }
 
-// TestDecoratorsPassCopiesOn: each stage of a sequence has its own copies, also if a part of it
-// recomputes or is frozen.
+// TestDecoratorsPassCopiesOn: each stage of a sequence gets its own copies, even if a part of the
+// sequence recomputes or is frozen.
 func TestDecoratorsPassCopiesOn(t *testing.T) { // L14
 	b := newBench(t)
 	plain := relay()

@@ -47,7 +47,7 @@ func TestFP8ChangesNothing(t *testing.T) {
 			require.Equal(t, *want.LossHeldout, *got.LossHeldout, "%v", more)
 			require.Equal(t, scalesOf(t, saved), scalesOf(t, again), "%v", more)
 			require.Zero(t, got.Growth)
-			if name != "delayed" && !*long { // it alone scales by earlier steps
+			if name != "delayed" && !*long { // only delayed scaling depends on earlier steps
 				return
 			}
 
@@ -137,7 +137,7 @@ func TestFP8DefaultWidth(t *testing.T) {
 	}
 }
 
-// A wide model has a learning rate of its own, unless a flag sets it.
+// A wide model has a different default learning rate.
 func TestRateOfAWideModel(t *testing.T) {
 	for _, c := range []struct {
 		args []string

@@ -32,7 +32,7 @@ func TestKilledAtRandomTimes(t *testing.T) {
 	duration := time.Second // approximate duration of a run
 	for killed := 0; killed < kills; {
 		saved, before := filepath.Join(t.TempDir(), "checkpoints"), 0
-		for before < 30 { // until the run ends by itself, or is killed after its last checkpoint
+		for before < 30 { // until the run ends normally, or is killed after its last checkpoint
 			var out bytes.Buffer
 			cmd, folder := program(t, append(steps, "-checkpoint", saved, "-resume", saved, "-checkpoint-every", "1", "-json", "-")...)
 			cmd.Stdout, cmd.Stderr = &out, nil

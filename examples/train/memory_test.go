@@ -42,8 +42,8 @@ func TestMemoryIsPlanned(t *testing.T) {
 	}
 }
 
-// A run that offloads trains the same weights, says how much far memory it has, and needs less of
-// a rank's own.
+// A run that offloads trains the same weights, prints the size of its far memory, and needs less
+// device memory on the ranks in the middle.
 func TestOffload(t *testing.T) {
 	flags := []string{"-data", sentence(t), "-ranks", "4", "-plan", "zb-h2"}
 	plain := summaryOf(t, flags...)
@@ -162,8 +162,8 @@ func TestBudget(t *testing.T) {
 	require.Less(t, bound, int64(1<<20))
 }
 
-// TestBudgetOfAudits: the memory of a run is that of its audited steps, which have one microbatch more. If they need
-// more than the budget, the run fails before the first step, or keeps no logits.
+// TestBudgetOfAudits: a run needs the memory of its audited steps, which have one additional microbatch. If they
+// need more than the budget, the run fails before the first step, or keeps no logits.
 func TestBudgetOfAudits(t *testing.T) {
 	text := sentence(t)
 	flags := []string{"-data", text, "-ranks", "2", "-plan", "gpipe", "-microbatches", "6", "-steps", "4"}

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// planFile writes a file of a plan.
+// planFile writes a plan to a file and returns its path.
 func planFile(t *testing.T, name string, write func(w io.Writer) error) string {
 	t.Helper()
 	var text bytes.Buffer

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/trainer/checkpoint"
 )
 
-// shared are flags of a model of which replicas share some parameters part by part, and others
-// whole. No number of replicas divides its microbatches.
+// shared are the flags of a model with parameters that replicas shard in parts, and parameters that one
+// replica owns whole. The 7 microbatches cannot be divided evenly among 2 or 4 replicas.
 var shared = []string{"-width", "256", "-layers", "1", "-seq", "8", "-evaluate", "0", "-microbatches", "7"}
 
 // arrangement is a number of replicas, of their ranks, and a shard level.
@@ -50,9 +50,9 @@ func arrangements() (all []arrangement) {
 	return all
 }
 
-// requireReplicas requires that every arrangement that launch runs has the weights of as many
-// replicas of one rank that share nothing, in goroutines. The loss of another number of replicas
-// differs by rounding alone: their gradients are added up in another order.
+// requireReplicas requires that every arrangement that launch runs ends with the same weights as the
+// same number of replicas of one rank, at shard level 0, in goroutines. The losses of different
+// numbers of replicas differ only by rounding, because the gradients are summed in a different order.
 func requireReplicas(t *testing.T, all []arrangement, launch func(t *testing.T, processes int, flags ...string) summary) {
 	flags := append([]string{"-data", sentence(t)}, shared...)
 	one := summaryOf(t, append(flags[:len(flags):len(flags)], arrangement{1, 1, 0}.flags()...)...)

@@ -31,8 +31,8 @@ func ends(t *testing.T, p *process, timeout time.Duration) int {
 	return p.ProcessState.ExitCode()
 }
 
-// A restarted job resumes from its last checkpoint to the same bits, also if the process that was
-// killed had a part of the state that no other replica has.
+// A restarted job resumes from its last checkpoint to the same bits, even if no other replica has
+// the part of the state that the killed process held.
 func TestRestartedJob(t *testing.T) {
 	t.Run("ranks", func(t *testing.T) { restarted(t, "-ranks", "2") })
 	t.Run("replicas", func(t *testing.T) { restarted(t, append(shard(3), "-replicas", "2")...) })
@@ -132,10 +132,10 @@ func TestHangIsReported(t *testing.T) {
 // kills is the number of kills in a run of TestKilledProcesses.
 var kills = flag.Int("kills", 3, "number of jobs to kill")
 
-// A process is killed, or stopped, at a random action: all others end by themselves with the
-// status that means another process failed, they name the lost rank and its replica, their files
-// are whole, and the job resumes from its checkpoint and ends with the weights of an uninterrupted
-// run. A job that had ended before the kill does not count.
+// A process is killed or stopped at a random time. All others exit with the status for the failure
+// of another process, name the lost rank and its replica, and leave no partial file. The job then
+// resumes from its checkpoint and ends with the weights of an uninterrupted run. A job that had ended
+// before the kill does not count.
 func TestKilledProcesses(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)

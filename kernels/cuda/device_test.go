@@ -189,8 +189,8 @@ func TestReleaseAndRestore(t *testing.T) {
 	require.NoError(t, dev.Close())
 }
 
-// Failures: too little memory before the step, rejected PTX, an address that belongs to no
-// buffer, a device that is lost in mid-step.
+// The device reports too little memory before the step, rejected PTX, an address that belongs to no
+// buffer, and a device that is lost during a step.
 func TestFailures(t *testing.T) {
 	fake := fakecuda.New(1, 16*page, page)
 	dev := openFake(t, fake, fake)

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// edge is a pair of streams, of which the second waits for events that were recorded on the first.
+// edge is a pair of streams: the second waits for events that were recorded on the first.
 type edge [2]driver.Stream
 
 // The streams of a device that offloads.
@@ -27,7 +27,7 @@ const (
 	returning
 )
 
-// edges is a driver that drops the waits of one edge, and notes all others.
+// edges is a driver that drops the waits of one edge, and counts the waits of all others.
 type edges struct {
 	driver.Driver
 	without  edge
@@ -64,8 +64,8 @@ func farLayout(places int) *memory.Layout {
 	return l
 }
 
-// offloads runs a step in which microbatch i saves i·x, moves it as a plan does, and adds
-// i + 1 times it to a sum. Places are used again as soon as possible. It returns the sum.
+// offloads runs a step in which microbatch i saves i·x, offloads and reloads it as a plan does, and
+// adds (i + 1)·i·x to a sum. Places are reused as soon as possible. It returns the sum.
 func offloads(t *testing.T, fake *fakecuda.Driver, as driver.Driver, microbatches int) (sum []float32, err error) {
 	dev := openFake(t, fake, as)
 	defer func() { _ = dev.Close() }()

@@ -87,8 +87,8 @@ func TestReadLetsTheDeviceGoOn(t *testing.T) {
 	require.NoError(t, dev.Close())
 }
 
-// However a buffer with a copy in flight is released, the copy is done before a kernel uses its
-// place, and before its pages are returned.
+// If a buffer is released while a copy to it is in flight, in any way, the copy finishes before a
+// kernel uses the buffer's address and before its pages are returned.
 func TestEndsBehindACopy(t *testing.T) {
 	const many = 300_000 // more than one slot
 	x := ramp(many)

@@ -116,7 +116,7 @@ func TestCUDAWaitsAtStepEnd(t *testing.T) {
 
 // Errors of a microbatch are known at the end of the step: the first loss that is not finite
 // makes the step Skipped, with its microbatch, and does not affect the next one. A token that
-// is not a row of the table ends the step at once, with its microbatch.
+// is not a row of the table ends the step immediately, with its microbatch.
 func TestCUDABadMicrobatch(t *testing.T) {
 	dev, _ := cudaFake(t, 1, cuda.Config{})
 	m, cfg := cudaModel(t, cudaConfig(nil), cudaAlone, dev)
@@ -205,8 +205,8 @@ func TestCUDALostInAStep(t *testing.T) {
 	}
 }
 
-// Packed sequences have, on views and with draws of their own, the losses and gradients of one sequence
-// a microbatch, to the bit.
+// Packed sequences have the same losses and gradients as one sequence per microbatch, bit for bit. Each
+// sequence has its own views and its own draws.
 func TestCUDAPackedSequences(t *testing.T) {
 	var want []float64
 	for _, packs := range [][][]int{{{2}, {0}, {1}, {3}}, {{2, 0}, {1, 3}}} { // the numbers of the sequences

@@ -92,7 +92,7 @@ func TestBoundIsTheMostAlive(t *testing.T) {
 	}
 }
 
-// Random layouts, of which about half are valid.
+// Check agrees with the definition on random layouts, both valid and invalid.
 func TestCheckIsItsDefinition(t *testing.T) {
 	right := 0
 	for seed := range uint64(2000) {

@@ -46,8 +46,8 @@ func TestPlanOfLittle(t *testing.T) {
 	require.True(t, layout.Optimal)
 }
 
-// Random problems, with and without gaps and alignments, and equivalent problems: with reversed
-// time, permuted buffers, and other units.
+// Solve lays out random problems, with and without gaps and alignments. Equivalent problems, with
+// reversed time, permuted buffers or other units, have the same bound in their units.
 func TestPlanRandom(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -64,7 +64,8 @@ func TestPlanRandom(t *testing.T) {
 	}
 }
 
-// Training steps up to the size of a large model: over 10,000 buffers, 2,000 of them live.
+// Layouts of training steps are within 0.2 % of the bound, for models of 1 to 600 layers, and with -long
+// up to 2,000.
 func TestTrainingStep(t *testing.T) {
 	testkit.Slow(t)
 	if testkit.Raced {
@@ -88,8 +89,9 @@ func TestTrainingStep(t *testing.T) {
 	}
 }
 
-// 1F1B with different sizes for every layer and microbatch of a period. Short periods with few
-// microbatches in flight are hard.
+// Layouts of 1F1B are within 1.1 % of the bound if buffer sizes differ by layer and microbatch and repeat
+// with a period. They are within 6 % for periods 3 and 5: short periods with few microbatches in flight
+// are hard.
 func TestPipeline(t *testing.T) {
 	microbatches, periods := 256, []int{12, 256, 5}
 	if *testkit.Long {

@@ -14,9 +14,9 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// bump is a planner for one rank that gives every allocation bytes of its own, one after the other. It
-// learns the allocations from a step without a plan on a Null device: act is the hook of its actions, and
-// change watches the device.
+// bump is a planner for one rank that places all allocations one after the other, without reuse. It
+// learns the allocations from a step without a plan on a Null device: the step calls act before each
+// action, and the device calls change for each change of its book.
 type bump struct {
 	layout memory.Layout
 	live   int64
@@ -49,7 +49,7 @@ func (b *bump) change(c memory.Change) {
 	level.Live, level.Peak = b.live, max(level.Peak, b.live)
 }
 
-// Plan returns the plan of the step that it has learned. Every action has a place of its own.
+// Plan returns the plan of the step that it has learned. Every action has a separate place.
 func (b *bump) Plan(_ context.Context, step *planning.Step) (planning.Plan, error) {
 	if step.Budget > 0 && b.layout.Height > step.Budget {
 		return nil, fmt.Errorf("a step takes %d bytes", b.layout.Height)

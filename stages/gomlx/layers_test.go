@@ -116,7 +116,7 @@ func (o *off) Backward(ctx context.Context, mb batchctx.Microbatch[gomlx.T], gra
 	return err
 }
 
-// subject is one of three stages: what gives the input, the layer, and the loss.
+// subject returns one of three stages: the one that provides the input, the layer, or the loss.
 func subject(layer graphFn, dimensions []int, stage int) (s stagetest.Subject[gomlx.T], err error) {
 	m, err := gomlx.New(around(layer, dimensions))
 	if err != nil {

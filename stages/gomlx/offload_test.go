@@ -21,7 +21,7 @@ import (
 	"github.com/weir-ml/weir/stages/gomlx"
 )
 
-// deep is config with hidden layers, which are stages that keep tensors of their own.
+// deep is config with a hidden layer in each stage, so that each stage saves tensors.
 func deep(n int) gomlx.Config {
 	cfg := config(n)
 	for i, s := range cfg.Stages {
@@ -63,9 +63,9 @@ func trainSteps(t *testing.T, m *gomlx.Model, run *runner.Runner[gomlx.T], steps
 	return last
 }
 
-// TestOffload: a step that offloads has the bits of one that does not and of GoMLX's trainer, and a
-// lower peak. Its far memory has the planned peak, and the rest stays below what the plan would
-// need.
+// TestOffload: a step that offloads gives the same bits as one that does not and as GoMLX's trainer,
+// and has a lower peak (not higher for zb-v). The peak of its far memory is the planned one, and the
+// peak on the device is at most the planned one.
 func TestOffload(t *testing.T) {
 	const steps, microbatches = 3, 8
 	for _, c := range []struct {

@@ -159,7 +159,7 @@ func TestConforms(t *testing.T) {
 	})
 }
 
-// process is a part of a job, with everything that a process of its own would have.
+// process has the part of a job that would belong to one process.
 type process struct {
 	cfg gomlx.Config
 	m   *gomlx.Model
@@ -267,7 +267,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestRanksOfAProcess: ranks that are not there are refused.
+// TestRanksOfAProcess: New rejects ranks that the job does not have.
 func TestRanksOfAProcess(t *testing.T) {
 	for _, of := range [][2]int{{-1, 1}, {2, 0}, {1, 2}, {0, 3}, {0, -1}} {
 		cfg := config(4)

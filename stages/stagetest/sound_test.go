@@ -55,7 +55,7 @@ func pair(a, b stages.Stage[handle]) stages.Stage[handle] {
 	return s
 }
 
-// sibling is another stage that uses the same parameters (they are tied), with gradients of its own.
+// sibling returns another stage that uses the same parameters (they are tied), with separate gradients.
 func sibling(s stages.Stage[handle]) stages.Stage[handle] {
 	split, splits := s.(splitProduct)
 	original, _ := s.(*product)

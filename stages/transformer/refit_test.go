@@ -27,8 +27,7 @@ type pair struct {
 	batch []sequence
 }
 
-// delayed is a small model in FP8 with delayed scaling, which has scales of its own and a slab
-// for them.
+// delayed is a small model in FP8 with delayed scaling, which keeps scales between steps in a slab.
 var delayed = transformer.Config{
 	Vocabulary: 11, Width: 16, Layers: 2, Heads: 2, Context: 10, Seed: 5,
 	FP8: fp8.DelayedScaling{Format: fp8.Hybrid},
@@ -83,7 +82,7 @@ func (p *pair) state(t *testing.T) (list [][]uint32) {
 }
 
 // A model whose scopes are released between steps, all or only the dead ones, trains to the
-// same bits, at the same addresses, and has no memory in between.
+// same bits at the same addresses. The released scopes use no memory until they are restored.
 func TestReleaseAndRestore(t *testing.T) {
 	for _, cfg := range []transformer.Config{tiny, delayed} {
 		batch := sequences(random(t), cfg, 6)
@@ -144,8 +143,7 @@ func addresses(t *testing.T, p *pair) (list []*byte) {
 	return list
 }
 
-// The stream has every weight once, in the order of the parameters, and stops when the loop
-// does.
+// Weights yields every weight once, in the order of the parameters, and stops if the loop is left.
 func TestWeightsOneAtATime(t *testing.T) {
 	p := newPair(t, tiny, sequences(random(t), tiny, 2))
 	live := p.hosts[0].Live() + p.hosts[1].Live()
@@ -164,8 +162,8 @@ func TestWeightsOneAtATime(t *testing.T) {
 	}
 }
 
-// The quantized stream has the same names; a matrix of a block equals the result of Quantize,
-// transposed, and it is released when the loop continues, also if the loop is left.
+// QuantizedWeights yields the same names. Each matrix of a block equals the transposed result of
+// Quantize, and is released at the end of its iteration, even if the loop is left.
 func TestQuantizedWeightsOneAtATime(t *testing.T) {
 	p := newPair(t, tiny, sequences(random(t), tiny, 2))
 	live := func() int64 { return p.hosts[0].Live() + p.hosts[1].Live() }

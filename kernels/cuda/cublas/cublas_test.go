@@ -109,7 +109,7 @@ func TestMultiply(t *testing.T) {
 	require.NoError(t, errors.Join(l.Close(), l.Close()))
 }
 
-// If there is no cuBLAS, Open says so.
+// Without cuBLAS, Open returns driver.ErrNoDevice.
 func TestNone(t *testing.T) {
 	_, err := cublas.Open(&context{}, filepath.Join(t.TempDir(), "none.so"))
 	require.ErrorIs(t, err, driver.ErrNoDevice)

@@ -35,10 +35,10 @@ var multiprocessors = map[string]struct{ shared, warps, blocks int }{
 	"sm_90a": {228 << 10, 64, 32}, "sm_100": {228 << 10, 64, 32}, "sm_100a": {228 << 10, 64, 32}, "sm_103": {228 << 10, 64, 32}, "sm_120": {100 << 10, 48, 24},
 }
 
-// tiled lists the kernels that compute in tiles, each with its file and its threads. Words are the
-// arguments that decide on the path of a launch of one block; sentryward takes the others as symbols,
-// and more blocks are beyond it. The first block of queries reads one tile of keys, and so does
-// not need the barriers in last, which protect a tile from the next one.
+// tiled lists the kernels that compute in tiles, each with its file and its number of threads. words has
+// the arguments that decide which path a launch of one block takes. sentryward treats the other arguments
+// as symbols, and cannot verify more than one block. The first block of queries reads one tile of keys, so
+// it does not need the barriers in last, which protect a tile from the next one.
 var tiled = []struct {
 	name, file string
 	threads    int
@@ -53,7 +53,7 @@ var tiled = []struct {
 	{"attention_keys", "attention", 64, map[int]int{5: 40, 6: 32}, 0},
 }
 
-// usage is what an assembler says of a kernel.
+// usage has the registers and bytes of shared memory that an assembler reports for a kernel.
 type usage struct{ registers, shared int }
 
 // occupancy returns the share of a multiprocessor's warps that the blocks of a kernel fill. Registers

@@ -74,7 +74,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestProcesses: two processes print the losses of one, also if they offload.
+// TestProcesses: two processes print the same losses as one, with and without offloading.
 func TestProcesses(t *testing.T) {
 	program, err := os.Executable()
 	require.NoError(t, err)
