@@ -2,8 +2,8 @@
 """Trains the model of gpu.sh with PyTorch on a GPU: peer.py WIDTH LAYERS HEADS SEQUENCE PRECISION STEPS M...
 
 It is the model of examples/train -tied (defined in tests/bench/peer.py), with one sequence per
-microbatch, gradients added up over M microbatches, AdamW. PRECISION is float32, without TF32, or
-bfloat16 by autocast. For each M it prints the median time of a step and the memory of the allocator.
+microbatch, gradients accumulated over M microbatches, and AdamW. PRECISION is float32, without TF32, or
+bfloat16 with autocast. For each M it prints the median time of a step and the memory of the allocator.
 """
 
 import importlib.util

@@ -1,4 +1,4 @@
-"""Builds a wheel from the source distribution (PEP 517): the package weir, and the command, which takes Go."""
+"""Builds a wheel from the source distribution (PEP 517): the package weir, and the command, which needs Go to build."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    """Writes the wheel, and returns its name. config_settings has command=no if it is to have no command."""
+    """Writes the wheel and returns its name. With command=no in config_settings, the wheel does not contain the command."""
     metadata = (HERE / "PKG-INFO").read_text("utf-8")
     version = next(line.split()[1] for line in metadata.splitlines() if line.startswith("Version: "))
     files = {p.relative_to(HERE).as_posix(): p.read_bytes() for p in sorted((HERE / "weir").rglob("*")) if p.suffix in (".py", ".typed")}
@@ -44,7 +44,7 @@ def build_sdist(sdist_directory, config_settings=None):
 
 
 def command(version):
-    """Returns name and content of the command, built by Go."""
+    """Builds the command with Go, and returns its file name and content."""
     go = shutil.which("go")
     if go is None:
         raise RuntimeError("weir-ml: building the command takes Go 1.26 or later, and there is no go on the PATH. Install Go (https://go.dev/dl), "

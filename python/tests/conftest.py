@@ -1,4 +1,4 @@
-"""Puts the package on the path, and gives tests a model and a loop around it."""
+"""Puts the package on the path, and provides a model and its batches for the tests."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ WIDTH, TOKENS = 32, 32  # an activation has 4 KiB
 
 @pytest.fixture(autouse=True)
 def fresh():
-    gc.collect()  # what other tests have left would be released in the middle of a watch
+    gc.collect()  # garbage of earlier tests would otherwise be released in the middle of a watch
     torch.manual_seed(1)
 
 

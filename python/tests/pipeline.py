@@ -32,7 +32,7 @@ def loss(output, targets):
 
 
 class Entries(list):
-    """Makes the inputs of a microbatch when they are asked for, so that a step holds few of them."""
+    """Creates the inputs of a microbatch on access, so that a step holds few of them."""
 
     def __init__(self, n, wrap, device):
         super().__init__([None] * n)
@@ -46,7 +46,7 @@ class Entries(list):
 
 
 def pipeline(args, microbatches, rank, device):
-    """Trains a step, and returns the modules by stage and the most bytes that it has had more than before, at the end of a forward."""
+    """Trains a step. Returns the modules by stage, and the maximum increase in allocated bytes at the end of a forward."""
     plan = weir.plan(args.plan, ranks=dist.get_world_size(), microbatches=microbatches)
     modules = {s: stage(s, device) for s in plan.on(rank)}
     gc.collect()

@@ -1,4 +1,4 @@
-"""Runs a function on several ranks over gloo, each in a process of its own, which starts within a tenth of a second."""
+"""Runs a function on several ranks over gloo, each in a separate process that starts within a tenth of a second."""
 
 import multiprocessing
 import os

@@ -46,7 +46,7 @@ def in_place(model, loss_fn, x):
 
 
 def split(model, loss_fn, x):
-    """The input gradient first, with the graph retained, then the weights'."""
+    """Computes the gradient of the input first, retaining the graph, and then those of the weights."""
     x.requires_grad_()
     loss = loss_fn(model(x), x.detach())
     torch.autograd.grad(loss, x, retain_graph=True)

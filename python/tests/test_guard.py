@@ -1,4 +1,4 @@
-"""What the guard counts, writes, costs and refuses."""
+"""Tests of the guard: its counters, log, cost and errors."""
 
 import copy
 import gc
@@ -108,7 +108,7 @@ def test_warns_raises_or_calls():
 
 @pytest.mark.parametrize(("blocks", "before", "retain"), [(32, 30, False), (2, 400, True)])
 def test_large_graphs_and_old_ones(blocks, before, retain):
-    """A search for holders that begins with what is older than the watch, or visits too few nodes, would find none."""
+    """A search for holders would find none if it began with objects older than the watch, or visited too few nodes."""
     block = torch.nn.Sequential(*[torch.nn.Tanh() for _ in range(100)])
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), *[block for _ in range(blocks)])
 
@@ -201,7 +201,7 @@ def test_leaves_no_cycles():
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_a_copy_of_the_model_has_no_guard(copied):
-    """Such as the average of weights, which many loops copy from the model in the middle of training."""
+    """Many loops copy the model in the middle of training, for example to average weights."""
     model, optimizer = make()
     guard = weir.Guard(model)
     train(model, optimizer, 8)  # in the middle of a watch
@@ -223,7 +223,7 @@ def test_storages_may_die_while_they_are_listed():
     nets.end(sweep=True)
     gc.collect(0)  # the cycles are of the middle generation from now on
     del cycles, cycle
-    gc.set_threshold(500, 0)  # after 500 objects, of which a list of 2,000 pairs has more
+    gc.set_threshold(500, 0)  # collect after 500 objects; a list of 2,000 pairs has more
     gc.enable()
     try:
         assert nets.verdict(0, set(), 0) == []
@@ -270,7 +270,7 @@ def test_stands_aside_for_other_hooks():
     with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(1) or t.detach(), lambda t: t):
         model(torch.randn(2, WIDTH)).sum().backward()
     assert packed
-    model(torch.randn(2, WIDTH))  # the guard's hooks are on, and others come over them
+    model(torch.randn(2, WIDTH))  # the guard's hooks are installed, and other hooks will wrap them
     with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(1) or t.detach(), lambda t: t):
         model(torch.randn(2, WIDTH)).sum().backward()
     guard.close()
@@ -320,7 +320,7 @@ def test_log_is_written_at_exit(tmp_path):
 
 
 class GPU:
-    """A double of CUDA's allocator: blocks with frames, in one segment, and the counters that go with them."""
+    """A double of CUDA's allocator: one block with frames in each segment, and the counters that belong to them."""
 
     def __init__(self, monkeypatch):
         self.blocks, self.recording, self.resets, self.tensors = [], None, 0, []
@@ -359,8 +359,8 @@ def test_gpu_by_a_double(monkeypatch, tmp_path, log):
     model, optimizer = make()
     guard = weir.Guard(model, on_leak=lambda leaks: None, device="cuda", log=log and str(tmp_path / log))
     for x in batches(32):
-        gpu.allocate(4096, 17)  # by an extension, which keeps it
-        gpu.allocate(512, 99, KEPT[-1].data_ptr() if KEPT else None)  # a tensor's, which Python has
+        gpu.allocate(4096, 17)  # an extension allocates and keeps it
+        gpu.allocate(512, 99, KEPT[-1].data_ptr() if KEPT else None)  # the memory of a tensor that Python holds
         train(model, optimizer, 1)
     table = guard.table()
     guard.close()
@@ -376,7 +376,7 @@ def test_gpu_by_a_double(monkeypatch, tmp_path, log):
 
 @pytest.mark.skipif(DEVICE != "cpu", reason="its tensors are on the CPU")
 def test_memory_of_the_host_beside_a_gpu(monkeypatch):
-    """Graphs without tensors, and what a loader caches, are in the host's memory alone."""
+    """Graphs without tensors, and the caches of a loader, use only host memory."""
     GPU(monkeypatch)
     model, optimizer = make()
     guard = weir.Guard(model, on_leak=lambda leaks: None, device="cuda")

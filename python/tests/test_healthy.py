@@ -1,4 +1,4 @@
-"""Loops that keep what they should: the guard is silent, also if it watches from the first microbatch on."""
+"""Loops without leaks: the guard reports nothing, even if it watches from the first microbatch on."""
 
 import collections
 import functools
@@ -54,7 +54,7 @@ def accumulation(model, optimizer):
 
 
 class Tied(torch.nn.Module):
-    """Tied weights, a replaced buffer, a table made once and a cache of four lengths."""
+    """A layer with tied weights, a buffer that is replaced, a table that is made once, and a cache for four lengths."""
 
     def __init__(self):
         super().__init__()
@@ -113,7 +113,7 @@ def evaluation(model, optimizer):
 
 
 def pipeline(depth):
-    """Forwards run ahead of backwards, as many as depth, and all of a step's in gpipe."""
+    """Returns a loop in which up to depth forwards run ahead of their backwards."""
 
     def loop(model, optimizer):
         for _ in range(4):
@@ -138,7 +138,7 @@ def replay(model, optimizer):
 
 
 def filling_replay(model, optimizer):
-    """A deque that is not full before the loop ends, and then has less than the process has now."""
+    """Fills a bounded deque that is not full when the loop ends. Even when full it would hold less memory than the process uses."""
     recent = collections.deque(maxlen=400)
     for x in batches(N):
         recent.extend((row.clone(), 0) for row in x.repeat(1, 4)[:4])
@@ -146,7 +146,7 @@ def filling_replay(model, optimizer):
 
 
 def full_pool(model, optimizer):
-    """As a GAN's pool of images, whose images are replaced at random."""
+    """Replaces random images in a pool, as a GAN does."""
     pool = list(batches(50))
     for x in batches(N):
         pool[torch.randint(50, ()).item()] = x.clone()
@@ -171,7 +171,7 @@ def truncated(model, optimizer):
 
 
 class Experts(torch.nn.Module):
-    """Each microbatch uses another expert, so its gradient and the optimizer's state come late."""
+    """Uses a different expert in each microbatch, so gradients and optimizer states are created late."""
 
     def __init__(self):
         super().__init__()
@@ -221,7 +221,7 @@ def test_silent(loop):
 
 
 def test_silent_on_a_pool_that_fills():
-    """No watch can tell it from a leak before it is full, so one watch alone reports nothing."""
+    """Until the pool is full, no watch can distinguish it from a leak, so a single watch reports nothing."""
     (model, optimizer), pool = make(), []
     guard = weir.Guard(model, on_leak="raise")
     for x in batches(150):
@@ -233,7 +233,7 @@ def test_silent_on_a_pool_that_fills():
 
 
 class Cut(torch.Tensor):
-    """A subclass that consists of a tensor and of something else, as DTensor of its mesh."""
+    """A tensor subclass that consists of a tensor and another object, as DTensor has a mesh."""
 
     @staticmethod
     def __new__(cls, inner, mesh):

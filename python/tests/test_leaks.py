@@ -1,4 +1,4 @@
-"""Planted leaks, many of which people have reported: the guard names each."""
+"""Planted leaks, many of them from reported issues: the guard names each."""
 
 import collections
 import functools
@@ -27,7 +27,7 @@ def empty():
 
 
 def train(model, optimizer, kept=lambda step, model, x, out, loss: None):
-    """A loop that calls kept, where the leak is, after each backward."""
+    """Runs a training loop that calls kept, which has the leak, after each backward."""
     for step, x in enumerate(batches(N)):
         out = model(x)
         loss = (out - x).square().mean()
@@ -161,7 +161,7 @@ def local_predictions(model, optimizer):
     for x in batches(N):
         out = model(x)
         out.square().mean().backward()
-        predictions += (out[0],)  # a view, so all of it
+        predictions += (out[0],)  # a view keeps the whole tensor
         optimizer.step()
         optimizer.zero_grad()
 
@@ -189,7 +189,7 @@ def numpy_arrays(model, optimizer):
 
 
 class Skipped:
-    """Keeps the exceptions of bad batches, and with their tracebacks the frames (pytorch issue 10348)."""
+    """Keeps the exceptions of bad batches, whose tracebacks keep the frames (pytorch issue 10348)."""
 
     def __init__(self):
         self.errors = []
@@ -232,7 +232,7 @@ def running_statistics(model, optimizer):
 
 
 class Router(torch.nn.Module):
-    """Keeps what it computes for a loss that the trainer adds."""
+    """Keeps its outputs for an auxiliary loss of the trainer."""
 
     def __init__(self):
         super().__init__()
@@ -249,7 +249,7 @@ def routers(model, optimizer):
 
 
 class Writer:
-    """Has a queue that is no longer emptied. Reading its attributes, as the guard does, gives it a dictionary."""
+    """Has a queue that is never emptied. Reading its attributes, as the guard does, creates a dictionary for them."""
 
     def __init__(self):
         self.jobs = queue.Queue()
@@ -267,7 +267,7 @@ def endless_deque(model, optimizer):
 
 
 def among_batches(model, optimizer):
-    """The batches of a step look like what is kept, and are made together."""
+    """Creates the batches of a step together. They have the same size as the tensors that leak."""
     for _ in range(N // 4):
         data = list(batches(4))
         for x in data:
@@ -282,7 +282,7 @@ def every_fifth(model, optimizer):
         train(model, optimizer, lambda step, model, x, out, loss: OUTS.append(out.detach()) if step % 5 == 0 else None)
 
 
-LEAKS = [  # the loop, the holder that is named, and what else is: module, line
+LEAKS = [  # the loop, and what a leak must name: holder, module, line
     (metric_with_graph, "the graph of {here}LOG[]", "2 (Linear)", "test_leaks.py"),
     (trained_losses, "{here}LOG[]", "", ""),
     (outputs, "{here}OUTS[]", "", "train"),
@@ -321,7 +321,7 @@ COMPILED = [one for one in LEAKS if isinstance(one, tuple) and one[0] in (metric
 
 @pytest.mark.parametrize(("loop", "holder", "module", "line"), COMPILED, ids=lambda x: getattr(x, "__qualname__", None))
 def test_leak_is_named_with_a_compiled_model(loop, holder, module, line):
-    torch._dynamo.reset()  # which would otherwise go on without the hook of another test
+    torch._dynamo.reset()  # otherwise the code compiled in another test would run without this test's hook
     named(make(compiled=True), loop, holder, module and "model (OptimizedModule)", line)
 
 

@@ -1,4 +1,4 @@
-"""The lines that the documentation gives for other libraries' loops, in doubles that call in their order."""
+"""Tests the documentation's lines for the loops of other libraries, in doubles that make calls in the same order."""
 
 import torch
 from conftest import batches, make
@@ -61,7 +61,7 @@ def test_transformers_with_a_model_compiled_in_place():
 
 
 def test_lightning():
-    """A batch may have no forward of the module: training_step is called."""
+    """Lightning calls training_step, so a batch may never call the module's forward."""
 
     class Module(torch.nn.Module):
         def __init__(self):

@@ -1,4 +1,4 @@
-"""What Python reads of a plan file, and which files it refuses."""
+"""Tests of reading plan files in Python, and of the errors for invalid ones."""
 
 import copy
 import itertools
@@ -105,7 +105,7 @@ def test_command():
 
 
 def fake(folder, text):
-    """A command in the folder that prints the text, and its arguments to a file."""
+    """Writes a command to the folder that prints the text, and writes its arguments to a file."""
     path = folder / "weir"
     path.write_text(f"#!/bin/sh\necho \"$@\" >> {folder}/calls\n{text}\n")
     path.chmod(path.stat().st_mode | stat.S_IEXEC)

@@ -54,7 +54,7 @@ def blocks(count, make=Block):
 
 
 def loss_fn(output, target):
-    """Returns a sum and its weight, in which microbatches differ, down to none."""
+    """Returns the sum of losses and its weight, which is 0 for some microbatches."""
     count = int(target[0, 0] > 0) * target.shape[0]
     return (output - target)[:count].square().sum() + 0 * output.sum(), count
 
@@ -66,7 +66,7 @@ def entries(m, rows=lambda mb: 4, width=WIDTH):
 
 
 def plain(stages, batch, loss_fn=loss_fn, forward=contextlib.nullcontext):
-    """Returns gradients by stage, the sum of the losses, and their weight, of a loop without a pipeline."""
+    """Trains in a plain loop. Returns gradients by stage, the sum of the losses, and their weight."""
     total = weight = 0.0
     for x, t in batch:
         with forward():
@@ -97,7 +97,7 @@ def run(rank, plan, stages, reference, m=None, rows=lambda mb: 4, loss_fn=loss_f
 
 
 def same_norms(runner, wanted):
-    """Compares the norms of all gradients, to the last bit, with those of a plain loop: each parameter's alone, then over the parameters in order."""
+    """Compares the 2-norm and the maximum norm of all gradients, bit for bit, with the norm of the parameters' norms, in order, of a plain loop."""
     for kind in 2.0, math.inf:
         norms = [torch.linalg.vector_norm(g, kind, dtype=torch.float64) for stage in wanted for g in stage if g is not None]
         assert runner.clip_grad_norm_(1e9, kind) == torch.linalg.vector_norm(torch.stack(norms), kind)
@@ -117,7 +117,7 @@ def test_gradients(ranks):
 
 
 class Relay(nn.Module):
-    """Passes on a skip, positions, a table that is always the same, and what it computes."""
+    """Passes on a skip connection, positions, a constant table, and its output."""
 
     def __init__(self):
         super().__init__()
@@ -436,7 +436,7 @@ def test_entries():
 
 
 def flights(rank, plans):
-    """Counts the microbatches that each stage holds something of, action by action."""
+    """Counts, after each action, the microbatches of which each stage holds a tensor."""
     for plan in plans:
         stages = blocks(plan.stages)
         runner = weir.Runner(plan, {s: stages[s] for s in plan.on(rank)}, loss_fn, shapes=SHAPE)
@@ -460,7 +460,7 @@ def test_microbatches_in_flight():
 
 
 def level(rank, plans):
-    """Measures malloc, and Python's objects without garbage, a quarter and three quarters into a long step."""
+    """Measures allocated bytes, and Python's blocks without garbage, at a quarter and three quarters of a long step."""
     memory = Memory(torch.device("cpu"))
     for plan in plans:
         stages = blocks(plan.stages)
@@ -471,7 +471,7 @@ def level(rank, plans):
             retire(mb)
             if mb in (m // 4, 3 * m // 4):
                 gc.collect()
-                blocks = [(time.sleep(0.02), sys.getallocatedblocks())[1] for _ in range(5)]  # other threads have some for a moment
+                blocks = [(time.sleep(0.02), sys.getallocatedblocks())[1] for _ in range(5)]  # other threads use some temporarily
                 readings[mb] = torch.tensor([memory.read(False).allocated, min(blocks)])
 
         runner._retire = read
@@ -534,7 +534,7 @@ def connections(cut=()):
     """Returns the file descriptors of this process's connected sockets. Those in cut are shut down."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:  # a copy, which would keep the connection open
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:  # closes the duplicate, which would keep the connection open
             one.getpeername()
             found.add(int(name))
             if int(name) in cut:
@@ -555,7 +555,7 @@ def faults(rank, plan, kind):
     began = time.monotonic()
 
     def happen(module, args):
-        if kind == "forked" and os.fork() == 0:  # such as a worker of a DataLoader, which keeps the connections open
+        if kind == "forked" and os.fork() == 0:  # like a worker of a DataLoader, the child keeps the connections open
             time.sleep(15)
             os._exit(0)
         if kind in ("error", "forked"):
@@ -607,7 +607,7 @@ class Reentrant(Block):
 
 
 class Lossy(torch.autograd.Function):
-    """Computes its weight gradient in the first backward alone, as a Function that frees what it has saved does."""
+    """Computes its weight gradient only in the first backward, like a Function that frees its saved tensors."""
 
     @staticmethod
     def forward(ctx, x, weight):
@@ -715,7 +715,7 @@ def test_runners_that_are_refused():
 
 
 def alone(rank, plan):
-    """Makes a runner, and begins a step, on rank 0 alone; rank 1 follows when it has given up, and then both try again."""
+    """Makes a runner, and begins a step, on rank 0 only. Rank 1 follows after rank 0 has given up, and then both try again."""
     stages, texts = blocks(2), []
 
     def late(call, error):
@@ -735,7 +735,7 @@ def alone(rank, plan):
     runner._transfers.seconds = 60.0
     assert runner.step(entries(6)).step == 1
     equal({rank: stages[rank]}, plain(blocks(2), entries(6))[0])
-    # a call that rank 1 leaves out: the next one ends on both, and the one after runs
+    # Rank 1 omits a call: the next call fails on both ranks, and the one after that succeeds.
     runner.close()
     runner._transfers.seconds = 1.0
     if rank == 0:

@@ -1,4 +1,4 @@
-"""weir.schedule in PyTorch's runtime: gradients, losses, what is kept, and what is refused."""
+"""Tests of weir.schedule in PyTorch's runtime: gradients, losses, lifetimes and errors."""
 
 import copy
 import gc
@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 
 def body(actions, **fields):
-    """A plan for one rank with three stages. Each repeat of the actions is for the next microbatch."""
+    """Returns a plan for one rank with three stages. Each repeat of the actions is for the next microbatch."""
     return {"schema": 2, "name": "test", "mode": "training", "ranks": 1, "placement": [0, 0, 0], "microbatches": M, "windows": [1, 1, 1],
             "programs": [[{"repeat": M, "stride": 1, "actions": actions}]], **fields}
 
@@ -86,7 +86,7 @@ def stages_of(modules, shape=(WIDTH,), on=None, grad=True, wrap=lambda m: m):
 
 
 def wanted(modules, shape, loss, count=M):
-    """Gradients and losses of a plain loop over the microbatches, each of whose losses is divided as a mean over all is."""
+    """Returns the gradients and losses of a plain loop over the microbatches. For mse_loss, gradients are averaged over them."""
     modules, (x, target) = copy.deepcopy(modules), batch(shape, count)
     losses = []
     for a, b in zip(x.chunk(count), target.chunk(count)):
@@ -117,12 +117,12 @@ def test_gradients(alone, plan, reduction, loss, shape):
     assert [value.item() for value in losses] == numbers and not any(value.requires_grad for value in losses)
     for p in (p for module in modules for p in module.parameters()):
         p.grad = None
-    schedule.step(x, target=target)  # no losses, and the split backwards are checked
+    schedule.step(x, target=target)  # without losses; the split backwards are checked
     assert same(modules, gradients)
 
 
 def test_what_pytorch_does_alone(alone):
-    """The faults that weir.schedule mends or refuses, so that a PyTorch that mends them is noticed."""
+    """Faults that weir.schedule works around or rejects. The test fails when PyTorch fixes one."""
     from torch.distributed.pipelining import schedules
 
     def bare(text, modules, shape, loss):
@@ -175,7 +175,7 @@ def test_nothing_is_kept(alone):
 
 
 def test_next_step_after_an_error(alone):
-    """The error of a stage is what step raises, and the next step is as if it had not been."""
+    """step raises the error of a stage, and the error does not affect the next step."""
     class Broken(Layer):
         def forward(self, x):
             calls.append(x)
@@ -235,7 +235,7 @@ def test_split_check_is_once(alone, monkeypatch):
     monkeypatch.setattr(_split.SplitCheck, "whole", lambda self, *args: (calls.append(self.stage), whole(self, *args)))
     modules, (x, target), scale = layers(), batch(), float("inf")
     schedule = weir.schedule(weir.Plan(SPLIT), stages_of(modules), lambda output, target: mse_loss(output, target) * scale)
-    schedule.step(x, target=target)  # overflows, as steps that a GradScaler skips
+    schedule.step(x, target=target)  # overflows, like a step that a GradScaler skips
     scale = 1.0
     for p in (p for module in modules for p in module.parameters()):
         p.grad = None
@@ -245,7 +245,7 @@ def test_split_check_is_once(alone, monkeypatch):
 
 
 def refusals():
-    """Plans and arguments, and what is said of them."""
+    """Yields plans and arguments with the expected error."""
     def plan(change=None, **fields):
         data = {**copy.deepcopy(SPLIT), **fields}
         if change:
@@ -344,7 +344,7 @@ def two_ranks(rank, plans):
             gradients, numbers = wanted(layers(*(Layer,) * plan.stages), (3, WIDTH), loss, count)
             assert same([modules[s] for s in plan.on(rank)], [gradients[s] for s in plan.on(rank)]), plan
             assert not last or [value.item() for value in losses] == numbers
-    # Stage 2 of zb-v is on rank 1, and both ranks refuse it.
+    # Stage 2 of zb-v is on rank 1, and both ranks reject it.
     from torch.distributed.pipelining import PipelineStage
 
     modules, plan = layers(Layer, Layer, Apart, Join), weir.Plan(plans[-1])

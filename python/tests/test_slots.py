@@ -1,4 +1,4 @@
-"""The checker of slots, which must find what the command's own finds."""
+"""Tests of the checker of slots, which must find the same faults as the checker of the command."""
 
 import json
 import os
@@ -23,12 +23,12 @@ def weir(*arguments, status=0):
 
 
 def python(*arguments):
-    """Runs the checker as a program, without the package and without installed modules."""
+    """Runs the checker as a program that can import neither the package nor installed modules."""
     return subprocess.run([sys.executable, "-I", "-S", checker.__file__, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
 def plant(rng, assignment):
-    """Puts the tensors of two slots into one."""
+    """Merges the tensors of two slots into one."""
     one, two = rng.sample(range(assignment["slots"]), 2)
     for run in assignment["runs"]:
         run["slots"] = [two if slot == one else slot for slot in run["slots"]]
@@ -55,7 +55,7 @@ def test_schedules(name, form, tmp_path):
 
 
 def test_faults(tmp_path):
-    """Everything else that may be wrong with a file."""
+    """Other faults of a file."""
     plan = tmp_path / "plan"
     plan.write_text(weir("plan", "zb-v", "--ranks", "2", "--microbatches", "6", "--to", "plan"))
     text, read = weir("slots", str(plan), "--json"), checker.read(str(plan))

@@ -1,4 +1,4 @@
-"""Models whose split backward is right, which pass, and faults, which are named. Nothing is changed by the check."""
+"""The check of split backwards passes for models whose split backward is right, names faults, and changes nothing."""
 
 import re
 
@@ -49,7 +49,7 @@ class Matmul(torch.autograd.Function):
 
 
 class FusedAccumulation(Matmul):
-    """Adds to the gradient of its weight itself, as fused kernels do, with main_grad."""
+    """Accumulates into the main_grad of its weight in its backward, as fused kernels do."""
 
     @staticmethod
     def backward(ctx, grad):
@@ -59,7 +59,7 @@ class FusedAccumulation(Matmul):
 
 
 class OwnGradient(torch.autograd.Function):
-    """Hides a module from autograd and writes the gradients of its parameters itself."""
+    """Hides a module from autograd, and writes the gradients of its parameters in its backward."""
 
     @staticmethod
     def forward(ctx, x, module):
@@ -109,7 +109,7 @@ RIGHT = {
 
 
 def check(model, weights=backward.stage_backward_weight, scale=1.0):
-    """Checks one microbatch of a model whose split backward is PyTorch's, or with another function for W."""
+    """Checks one microbatch of a model with PyTorch's split backward, in which weights computes W."""
     x = torch.randn(4, 8, dtype=next(model.parameters()).dtype, requires_grad=True)
     outputs = model(x)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -125,13 +125,13 @@ def check(model, weights=backward.stage_backward_weight, scale=1.0):
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_right(name):
-    with config.patch(donated_buffer=False):  # for compiled ones: a split backward retains graphs
+    with config.patch(donated_buffer=False):  # a split backward of a compiled model retains graphs
         found = check(RIGHT[name]())
     assert found.decided and not found.faults, found.faults
 
 
 def wrong(change):
-    """W of PyTorch, whose gradients are changed."""
+    """Returns PyTorch's function for W with a change to its gradients."""
     def weights(parameters, groups):
         parameters = list(parameters)
         backward.stage_backward_weight(iter(parameters), groups)
@@ -140,7 +140,7 @@ def wrong(change):
 
 
 def test_faults():
-    """pytorch#180952, a weight counted twice, and #166577, no gradient behind a custom Function, as older versions compute them, and three that 2.15 has."""
+    """Two simulated faults of older versions (pytorch#180952: a weight counts twice; #166577: a custom Function loses a gradient), and three of 2.15."""
     shared = RIGHT["custom Function, shared weight"]
     assert check(shared(), wrong(lambda p: p[0].grad.mul_(2))).faults[0].startswith("the gradient of w, which MatmulBackward and MatmulBackward use, is of norm ")
     assert re.fullmatch(r"the gradient of b, which MatmulBackward uses, is none in a split backward, and of norm \S+ in a whole one",
@@ -149,7 +149,7 @@ def test_faults():
     apart = check(Model(lambda m, x: (x @ m.w, m.v * 2), w=weight(8, 8), v=weight(8)))
     assert [re.sub(r"norm \S+", "norm N", fault) for fault in apart.faults] == ["the gradient of v, which MulBackward0 uses, is none in a split backward, and of norm N in a whole one"]
     assert check(Model(lambda m, x: OwnGradient.apply(x, m), w=weight(8, 8))).faults == ["the backward writes to w.grad itself, so that it cannot be computed twice"]
-    late = Model(lambda m, x: x @ m.w, w=weight(8, 8), v=weight(8))  # as a parameter that FSDP has resharded when I begins
+    late = Model(lambda m, x: x @ m.w, w=weight(8, 8), v=weight(8))  # like a parameter that FSDP has resharded before I begins
     assert check(late, wrong(lambda p: setattr(p[1], "grad", torch.ones(8)))).faults == [
         "the gradient of v is lost: the parameter is in no graph when the backward begins, as one that FSDP has resharded"]
     model = fused()
@@ -194,7 +194,7 @@ def test_nothing_changes():
     found.whole([y], [grad], [x])
     assert all(p.grad is value and torch.equal(value, kept) for p, value, kept in zip(model.parameters(), gradients, first))
     assert torch.equal(random, torch.get_rng_state()) and all(torch.equal(v, buffers[k]) for k, v in model.named_buffers()) and x.grad is None
-    assert not hooked  # those of FSDP and DDP reduce gradients
+    assert not hooked  # the hooks of FSDP and DDP would reduce gradients
     inputs, groups = backward.stage_backward_input([y], [grad], [x], model.parameters())
     found.inputs(inputs)
     with found.weights():

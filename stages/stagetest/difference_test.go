@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/stages/stagetest"
 )
 
-// head is y = w·x with the losses Σ y²/2 and Σ y, of which the second has a coefficient.
-// Its weights are 1, and its seeds are equal if neither scale nor coefficient is set.
+// head returns a stage y = w·x with the losses Σ y²/2 and Σ y; the second has a coefficient.
+// All elements of w are 1. The seeds are equal if neither a scale nor a coefficient is set.
 func head(broken string) (stagetest.Subject[kernels.Buffer], error) {
 	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
 	if err != nil {

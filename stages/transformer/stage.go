@@ -40,7 +40,7 @@ func asStage(l layers) *stage {
 	return s
 }
 
-// begin begins a call. The deferred end ends it.
+// begin begins a call. Its caller defers end, which ends it.
 func (s *stage) begin(mb batchctx.Microbatch[kernels.Buffer], split split) *call {
 	s.c = call{dev: s.dev, mb: mb, split: split, sequences: *s.packed, places: s.c.places}
 	return &s.c

@@ -7,8 +7,8 @@ The answer is JSON: a name, tokens per second of the median step and of the best
 the maximum resident bytes of the process.
 
 The model is that of tests/bench: the layout of GPT-2 with a tied head, float32,
-AdamW, four sequences a step, with the fused attention and the fused AdamW. With one microbatch,
-PyTorch takes the four at once; with more, it accumulates their gradients.
+AdamW, four sequences per step, with the fused attention and the fused AdamW. With one microbatch,
+PyTorch computes the four as one batch; with more, it accumulates their gradients.
 """
 
 import json

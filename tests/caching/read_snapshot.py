@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads snapshots that weir has written with Python's pickle and PyTorch's own tools.
+"""Reads snapshots written by weir, with Python's pickle and PyTorch's own tools.
 
     weir mem export 1f1b --profile profile.json -o step.pickle
     python3 tests/caching/read_snapshot.py step.pickle

@@ -1,7 +1,7 @@
 """Hangs jobs of four ranks, records them with PyTorch's own flight recorder on gloo, and compares the ranks that
-weir hang blames with those that were made to fail. Every job also runs without its fault, and no rank may be
-blamed then. The exit status is 1 if an innocent rank is certain, a healthy job is blamed, or fewer than four fifths
-of the hangs are named right without a plan.
+weir hang blames with those that were made to fail. Every job also runs without its fault, and then no rank may be
+blamed. The exit status is 1 if an innocent rank is blamed as certain, a healthy job is blamed, or the right rank is
+blamed in fewer than four fifths of the hangs without a plan.
 
 usage: jobs.py WEIR FOLDER [JOB...]     needs PyTorch 2.15 and g++; the dumps stay in FOLDER
 """
@@ -29,7 +29,7 @@ def build(folder):
 
 
 class Stop(torch.autograd.Function):
-    """Calls a function in the backward."""
+    """Returns a copy of its input, and calls a function in its backward."""
 
     @staticmethod
     def forward(ctx, x, call):
@@ -72,7 +72,7 @@ class Net(torch.nn.Module):
 
 
 def pipeline(rank, fault, schedule=Schedule1F1B, stages=1, steps=3, ranks=None, after=None, vshape=False):
-    """Trains a pipeline of the given ranks, all of them by default, and calls after behind each step."""
+    """Trains a pipeline on the given ranks, by default on all, and calls after() after each step."""
     ranks = ranks or list(range(RANKS))
     group = dist.new_group(ranks) if len(ranks) < RANKS else None
     return train(rank, fault, ranks, group, schedule, stages, steps, after, vshape)
@@ -96,7 +96,7 @@ def train(rank, fault, ranks, group, schedule, stages, steps, after, vshape=Fals
 
 
 def skip(fault):
-    """Leaves a send out if the fault says so."""
+    """Patches PyTorch to omit a send when the fault occurs."""
     issue = schedules._batch_p2p
 
     def some(ops, desc=None):
@@ -105,7 +105,7 @@ def skip(fault):
 
 
 def beside(rank, fault, **options):
-    """Two pipelines of two ranks, and groups across them."""
+    """Trains two pipelines of two ranks each, with a group across them for each stage."""
     pipelines = [dist.new_group(ranks) for ranks in ([0, 2], [1, 3])]
     data = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])]
     train(rank, fault, [rank % 2, rank % 2 + 2], pipelines[rank % 2], Schedule1F1B, 1, 3, lambda: dist.all_reduce(torch.ones(8), group=data[rank // 2]))
@@ -116,7 +116,7 @@ def reduced():
 
 
 def collectives(rank, fault, first=lambda: dist.all_reduce(torch.ones(8)), other=None, times=6):
-    """Sums, of which the failing rank does another thing once."""
+    """Runs a collective several times. The failing rank calls other instead, once."""
     for _ in range(times):
         if fault("collective") and other:
             other()
@@ -134,7 +134,7 @@ def order(rank, fault):
 
 
 def ring(rank, fault):
-    """Passes a message on around all ranks; the failing one receives from the wrong side once."""
+    """Passes a message around all ranks. The failing rank receives from the wrong side once."""
     for _ in range(4):
         x, wrong = torch.ones(8), fault("message")
         if rank == 0:
@@ -156,7 +156,7 @@ def anyone(rank, fault):
 
 
 def subgroups(rank, fault):
-    """Sums in halves and in the whole."""
+    """Runs collectives in two halves of the ranks, and on all ranks."""
     halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     for _ in range(4):
         fault("collective")
@@ -165,7 +165,7 @@ def subgroups(rank, fault):
 
 
 ONEFONEB = "--schedule 1f1b --stages 4 --microbatches 8"
-# the failing rank, how, at what, the nth time; the job; the plan; how it is recorded
+# the failing rank, its failure, the event and its number; the job; the flags of the plan; options of the recording
 JOBS = {
     "forward sleeps": (2, "sleep", "forward", 20, pipeline, ONEFONEB, {}),
     "first step sleeps": (2, "sleep", "forward", 4, pipeline, ONEFONEB, {}),
@@ -200,7 +200,7 @@ JOBS = {
 
 
 def rank_of_job(rank, name, dumps, folder, healthy):
-    """Runs a rank, and writes its dump once all have ended, or when they have had the time to hang."""
+    """Runs a rank, and writes its dump when all ranks have ended, or after 8 seconds (60 in a healthy job)."""
     planted, how, at, nth, body, _, record = JOBS[name]
     backend, limit = record.get("backend", "hgloo"), datetime.timedelta(seconds=record.get("timeout", 600))
     os.environ["TORCH_FR_BUFFER_SIZE"] = str(record.get("buffer", 2000))

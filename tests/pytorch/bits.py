@@ -64,7 +64,7 @@ def plain(stages, batch):
 
 
 def compare(rank, plan):
-    """Returns the largest differences of the runner's gradients to PyTorch's runtime's, and to a plain loop's."""
+    """Returns the largest difference between the gradients of the runner and of PyTorch's runtime, and of a plain loop."""
     ours, theirs, loop = stages_of(plan.stages), stages_of(plan.stages), stages_of(plan.stages)
     runner = weir.Runner(plan, {s: ours[s] for s in plan.on(rank)}, loss_fn, shapes=torch.empty(ROWS, WIDTH))
     runner.step(entries(2, [ROWS] * M))

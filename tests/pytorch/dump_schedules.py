@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes PyTorch's own schedules as CSV: dump_schedules.py FOLDER [RANKS...]
 
-Every class that has a lowering dumps itself, as computations and with transfers, and with each
-argument that changes its transfers. GPipe and 1F1B have a list of their computations alone. The
+Every class that has a lowering is written as computations, with transfers, and with each
+argument that changes its transfers. GPipe and 1F1B have only a list of their computations. The
 files of PyTorch 2.15.0 for two ranks are in testdata.
 """
 
@@ -21,7 +21,7 @@ ARGUMENTS = {"": {}, "-defer-recv": {"defer_pp_recv": True}, "-defer-reduce": {"
 
 
 def stages(ranks, each):
-    """Stages of rank 0 that can only be counted."""
+    """Returns stand-ins for the stages of rank 0: a schedule can be made of them, but not run."""
     return [types.SimpleNamespace(stage_index=i, num_stages=ranks * each, group_size=ranks, group_rank=0, submod=torch.nn.Module(), has_backward=True)
             for i in range(each)]
 

@@ -2,9 +2,9 @@
 
     python tests/pytorch/faults.py [--trials 200] [--seed 1] [--runtime pytorch] [--kinds error,kill,stop,cut,interrupt]
 
-Each trial makes two or four processes over gloo, in which a plan trains: step 0 runs, step 1 is ended on a random rank in a random
-action, and if all processes are alive, step 2 runs and must give the gradients of step 0. The plans are
-1f1b, interleaved, zb-v and dualpipev. WEIR is the command weir. With --runtime pytorch the same plans run in PyTorch's
+Each trial trains with a plan in two or four processes over gloo. Step 0 succeeds. Step 1 is ended on a random rank in a random
+action. If all processes are still alive, step 2 runs and must give the gradients of step 0. The plans are
+1f1b, interleaved, zb-v and dualpipev. WEIR names the command weir. With --runtime pytorch the same plans run in PyTorch's
 own runtime (weir.schedule), and ranks that have not ended after --limit seconds are killed.
 """
 
@@ -61,7 +61,7 @@ def sockets():
 
 
 def fault(kind, generator, own):
-    """Returns what happens in the action."""
+    """Returns the function that ends the step in the action."""
 
     def cut():
         for number in generator.sample(sorted(own), 1):
@@ -120,7 +120,7 @@ def trial(rank, path, kind, victim, at, seed, runtime, report):
             if counter[0] == at and happen is not None and not happened:
                 happened.append(time.monotonic())
                 report.put((rank, "fault", happened[0]))
-                time.sleep(0.05)  # until that is written
+                time.sleep(0.05)  # until the report is written
                 happen()
             return inner(*args, **kwargs)
 
@@ -129,7 +129,7 @@ def trial(rank, path, kind, victim, at, seed, runtime, report):
     if runtime == "weir":
         for name in table:
             table[name] = counted(table[name])
-    else:  # the action starts with these
+    else:  # an action begins with one of these calls
         for owner, name in ((run, "_fwd_or_bwd"),):
             if hasattr(owner, name):
                 setattr(owner, name, counted(getattr(owner, name)))
@@ -148,7 +148,7 @@ def trial(rank, path, kind, victim, at, seed, runtime, report):
     again = None
     if kind not in ("kill", "stop"):
         try:
-            if kind == "cut" and said == "nothing":  # nothing was sent there any more, so that the next step ends instead
+            if kind == "cut" and said == "nothing":  # nothing more was sent on this connection, so the next step fails instead
                 left = 0
                 try:
                     step()
@@ -170,7 +170,7 @@ def main():
     parser.add_argument("--limit", type=float, default=30)
     parser.add_argument("-v", action="store_true")
     options = parser.parse_args()
-    kinds = [kind for kind in options.kinds.split(",") if options.runtime == "weir" or kind != "cut"]  # PyTorch's connections are those of the default group
+    kinds = [kind for kind in options.kinds.split(",") if options.runtime == "weir" or kind != "cut"]  # PyTorch's runtime has no connections other than the default group's
     generator = random.Random(options.seed)
     seconds, texts, wrong, hung = collections.defaultdict(list), collections.Counter(), [], collections.Counter()
     for number in range(options.trials):

@@ -5,15 +5,15 @@
     WEIR=weir python3 tests/pytorch/growth.py --json growth.json --microbatches 8 64
 
 Every rank is a process over gloo. Stages exchange tensors of 64 KiB, and keep what a feed-forward block keeps.
-Entries are made when their forward needs them, so that no batch is counted. The bytes are those that
-malloc has given out, tensors whoever holds them, taken at every forward and every backward of a rank.
+Entries are created when their forward needs them, so the figures include no whole batch. The bytes are those
+allocated with malloc, which include all tensors; they are read at every forward and every backward of a rank.
 
 Growth is the change in KiB from one microbatch to the next, over the middle half of the longest step.
-The peak, in MiB, is that above the level before the step. The larger one of the ranks counts. Both are
-those of a second step: in the first one PyTorch makes its descriptors of messages, and weir.schedule
-checks split backwards. The columns:
+The peak, in MiB, is the maximum above the level before the step. Both are the largest of all ranks, and
+are measured in a second step: in the first one PyTorch creates its descriptors of messages, and
+weir.schedule checks split backwards. The columns:
 
-    default     PyTorch's schedule as it is
+    default     PyTorch's schedule without changes
     switches    with return_outputs=False, losses=None and, except for 1F1B, which lacks it, max_outstanding_sends=1
     detached    the same, with loss_fn = weir.detached(loss_fn)
     schedule    weir.schedule, PyTorch's runtime with the plan of the same name
@@ -50,7 +50,7 @@ CLASSES = {"1f1b": "Schedule1F1B", "interleaved": "ScheduleInterleaved1F1B", "zb
 
 
 class Stage(torch.nn.Module):
-    """Keeps what a feed-forward block keeps for its backward, and computes little: it has no matrix products."""
+    """Saves the same bytes for its backward as a feed-forward block, but computes little: it has no matrix products."""
 
     def __init__(self, index):
         super().__init__()
@@ -62,7 +62,7 @@ class Stage(torch.nn.Module):
 
 
 class Entries(list):
-    """A list for arg_mbs or target_mbs whose items are made when they are asked for."""
+    """A list for arg_mbs or target_mbs that creates its items on access."""
 
     def __init__(self, n, make):
         super().__init__([()] * n)
@@ -77,7 +77,7 @@ def entry(i):
 
 
 class Case:
-    """A rank's part of one measurement: its plan, its modules, and the step that a column makes of them."""
+    """A rank's part of one measurement: its plan, its modules, and the step for a column."""
 
     def __init__(self, plan, rank):
         self.plan, self.rank = plan, rank
@@ -135,7 +135,7 @@ COLUMNS = {"default": default, "switches": switches, "detached": detached, "sche
 
 
 class Malloc:
-    """Reads the bytes that malloc has given out: tensors, also those that only C++ holds."""
+    """Reads the bytes allocated with malloc, which include tensors that only C++ holds."""
 
     class Info(ctypes.Structure):
         _fields_ = [(n, ctypes.c_size_t) for n in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes PyTorch's schedules and the slots that PyTorch itself finds for them: liveness.py FOLDER
 
-For each schedule with transfers, FOLDER gets NAME.csv, and NAME.json with a list of a number for each
-rank: the activation slots of analyze_pipeline_activation_liveness, of each stage alone and added, and of
-all stages of the rank together.
+For each schedule with transfers, FOLDER gets NAME.csv and NAME.json. The JSON is a list with a pair of numbers
+for each rank, of activation slots that analyze_pipeline_activation_liveness finds: the sum over the rank's
+stages, each analysed separately, and the number for all its stages together.
 """
 
 import json

@@ -2,10 +2,10 @@
 
     WEIR=weir python3 tests/pytorch/overhead.py [--ranks 2] [--microbatches 64] [--steps 21]
 
-Every rank is a process over gloo, with one thread. The CPU time is that of the process, all threads, over a step, divided
-by the actions that the plan has on the rank: computations, sends, receives and waits. The figure is the median over the
-steps, of the rank with the larger one. PyTorch's runtime runs the same plan (weir.schedule) and its own schedule, whose
-actions are counted as the plan's.
+Every rank is a process over gloo that computes on one thread. The CPU time is that of all threads of the process in a
+step, divided by the number of the rank's actions in the plan: computations, sends, receives and waits. The figure is the
+median over the steps, for the rank with the largest median. PyTorch's runtime runs the same plan (weir.schedule), and its
+own schedule, whose time is divided by the plan's number of actions too.
 """
 
 import argparse

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Runs random plans in PyTorch's own runtime, and compares what happens with what weir says.
+"""Runs random plans in PyTorch's own runtime, and compares the outcomes with the verdicts of weir check.
 
     WEIR=weir python3 tests/pytorch/random_plans.py [--plans 40] [--seed 1]
 
-Two and four processes over gloo train with plans in PyTorch's CSV: random orders of random placements, with receives posted
-at random places before the computations that need them and waits at random places after; and such plans broken in one place.
-`weir check --runtime pytorch` says of each whether it is valid, deadlocks, or pairs messages wrongly. A valid plan must give
-the losses and gradients of the model without a pipeline; a plan that deadlocks must hang, so that no thread of its
-processes runs for --limit seconds; and one with wrong pairs, or with an action that lacks or is misplaced, must fail, hang or
-give other gradients.
+Two and four processes over gloo train with plans in PyTorch's CSV. The plans have random orders and placements: receives are
+posted at random places before the computations that need them, and waits at random places after sends. Some plans are broken
+in one place. `weir check --runtime pytorch` decides whether each is valid, deadlocks, or pairs messages wrongly. A valid plan
+must give the losses and gradients of the model without a pipeline. A plan that deadlocks must hang: no thread of its
+processes may run for --limit seconds. A plan with wrong pairs, or with a missing or misplaced action, must fail, hang or give
+other gradients.
 """
 
 import argparse
@@ -106,7 +106,7 @@ def grow(rng, ascending):
 
 
 def with_waits(rows, rng):
-    """Adds a wait for each send, a random number of computations after it, or at the end."""
+    """Adds a wait for each send: a random number of computations after it, or at the end."""
     result = []
     for row in rows:
         pending, out = [], []
@@ -148,7 +148,7 @@ def spoil(rows, how, rng):
 
 
 def expected(path):
-    """Returns what weir says of a plan."""
+    """Returns the verdict of weir check on a plan."""
     command = [os.environ.get("WEIR", "weir"), "check", path, "--from", "comms" if WAITS else "comms-2.6", "--runtime", "pytorch", "--json"]
     found = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
     if found["valid"]:
@@ -176,7 +176,7 @@ def worker(rank, ranks, folder, tasks, results):
 
 
 class Group:
-    """The processes for one number of ranks, made anew after a plan that did not end."""
+    """The processes for one number of ranks. They are replaced after a plan that did not end."""
 
     def __init__(self, ranks, limit):
         self.ranks, self.limit, self.processes = ranks, limit, []
@@ -207,7 +207,7 @@ class Group:
         return True
 
     def run(self, path):
-        """Returns what each rank has returned, or None for a rank that did not end."""
+        """Returns the result of each rank, or None for a rank that did not end."""
         if not self.processes:
             self.start()
         for queue in self.tasks:
@@ -229,7 +229,7 @@ class Group:
 
 
 def happened(path, found, ranks):
-    """Names what has happened, and the error of a rank that failed."""
+    """Returns the outcome, and the error of a rank that failed."""
     failed = [f for f in found.values() if isinstance(f, str)]
     if failed:
         return "fails", failed[0]

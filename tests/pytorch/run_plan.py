@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains with plans that weir has written in torch.distributed.pipelining.
+"""Trains in torch.distributed.pipelining with plans written by weir.
 
     weir plan zb-v --ranks 2 --stages 4 --microbatches 6 --to plan > zb-v.json
     python3 tests/pytorch/run_plan.py zb-v.json
@@ -33,7 +33,7 @@ WIDTH, ROWS = 8, 2
 
 
 class CSV:
-    """A plan in either of PyTorch's CSV forms: with transfers, or computations alone."""
+    """A plan in one of PyTorch's CSV forms: with transfers, or only computations."""
 
     def __init__(self, path):
         self.path, rank_of, self.microbatches = path, {}, 0
@@ -114,7 +114,7 @@ def run_rank(rank, ranks, paths, folder):
 
 
 def compare(path, got):
-    """Compares what the ranks have returned with the model without a pipeline."""
+    """Compares the results of the ranks with those of the model without a pipeline."""
     plan = load(path)
     want_losses, want_gradients = sequential(plan.stages, plan.microbatches)
     losses = [loss for found, _ in got for loss in found]

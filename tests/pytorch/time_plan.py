@@ -3,14 +3,14 @@
 
     python3 tests/pytorch/time_plan.py --costs costs.json best.csv [...]
 
-Each rank is a process over gloo. Every stage sleeps for the time that it computes
-according to the costs of weir, and sends as many bytes as they state. The makespan of a step
-lasts from the first start of a computation on any rank to the last end on any. It prints for each
-file the median and the minimum of the steps in the unit of the costs, like weir sim: other work on
-the machine only makes a step longer.
+Each rank is a process over gloo. Every stage sleeps for the time that the costs give for a
+computation, and sends the number of bytes that they give. The makespan of a step is the time from
+the first start of a computation on any rank to the last end on any rank. For each file the program
+prints the median and the minimum over the steps in the unit of the costs, like weir sim. Other work
+on the machine can only make a step longer.
 
 With --traces FOLDER every rank writes the records of torch.profiler for the last three steps
-to the folder, for weir trace. Every action is annotated, "PP:2F7".
+to the folder, for weir trace. Every action is annotated, for example "PP:2F7".
 
 makespans.sh in this folder measures several plans, with and without a cost of hops, and
 starts the ranks itself with --rank and --folder; --summary prints their measurements. The
@@ -114,7 +114,7 @@ def run(args):
 
 
 def makespans(args):
-    """Returns the makespans that the ranks have measured, ascending."""
+    """Returns the makespans of the steps in ascending order, from the times that the ranks wrote."""
     _, second = read_costs(args.costs)
     ranks = [name for name in os.listdir(args.folder) if name.endswith(".json")]
     spans = [json.load(open(f"{args.folder}/{name}")) for name in ranks]

@@ -2,7 +2,7 @@
 
 Every rank is a process over gloo and writes FOLDER/SCHEDULE/rankN.json, with two steps of four
 microbatches. The stages of Schedule1F1B are annotated, because PyTorch 2.15 does not name its actions.
-Those of ScheduleGPipe are annotated too, so that they have two names.
+Those of ScheduleGPipe are annotated too, so each of its actions has two names.
 """
 
 import os

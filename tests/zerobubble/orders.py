@@ -1,4 +1,4 @@
-"""Runs the ZB-V heuristic of the authors of zero bubble, which ColossalAI carries.
+"""Runs the ZB-V heuristic by the authors of zero bubble, as included in ColossalAI.
 
     python3 orders.py v_schedule.py <settings >orders
 

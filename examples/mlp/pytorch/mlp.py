@@ -116,7 +116,7 @@ def main():
     os.makedirs(args.run, exist_ok=True)
     if os.path.exists(args.run + "/store"):
         os.remove(args.run + "/store")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the ranks get it, too, and end by themselves
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the ranks receive it too, and end the run
     mp.start_processes(run, (args,), nprocs=len(SHAPES), start_method="fork")
 
 

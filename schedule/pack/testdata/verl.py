@@ -58,7 +58,7 @@ def main():
                 mask[row, : lengths[i]] = 1
             ids = types.SimpleNamespace(is_nested=False)
             inputs.append({"input_ids": ids, "attention_mask": mask})
-        # The ranks of a data-parallel group agree on the least number of microbatches that suits all.
+        # The ranks of a data-parallel group agree on the smallest number of microbatches that suits all.
         fewest, count = None, 0
         while True:
             answers = [verl.rearrange_micro_batches(x, max_token_len=batch["budget"], min_num_micro_batch=fewest)[1] for x in inputs]

@@ -4,7 +4,7 @@
     WEIR=weir PYTHON=~/trainers/bin/python tests/pytorch/doors/compare.py [torchtitan[:zb-v]] [automodel[:zb-v]]
 
 PYTHON is a Python that has PyTorch 2.15, torchtitan 0.3.0 and nemo-automodel 0.7.0; WEIR is the
-command. Losses and gradient norms of every step have to be the same numbers.
+command. The losses and gradient norms of every step must be the same numbers.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Trains torchtitan's llama3 debug model with its own Trainer, on CPUs over gloo: train_torchtitan.py OUT SCHEDULE.
 
-torchtitan 0.3.0 asks for a GPU and takes the data set from the network. Both are replaced here, as
-well as attention kernels that no CPU has. WEIR_PLAN, if set, names the plan that runs. The losses and
+torchtitan 0.3.0 needs a GPU, and loads the data set from the network. Both are replaced here, and so are
+attention kernels that no CPU has. WEIR_PLAN, if set, names the plan that runs. The losses and
 gradient norms of the steps go to OUT.RANK.
 """
 

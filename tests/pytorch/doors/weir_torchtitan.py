@@ -1,4 +1,4 @@
-"""Puts a plan of Weir in the place of torchtitan's pipeline schedule. Import it before the trainer is built."""
+"""Replaces torchtitan's pipeline schedule with a Weir plan. Import it before the trainer is built."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Half of a round trip between two processes over gloo, PyTorch's transport on processors.
+"""Measures half a round trip between two processes over gloo, PyTorch's transport for CPUs.
 
     python3 gloo.py
 

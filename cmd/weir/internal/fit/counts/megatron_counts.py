@@ -1,8 +1,8 @@
 """Counts the parameters of models that megatron-core builds on the meta device from its flags.
 
 Prints a line of JSON for each set of flags: its name, its text, and the number of parameters,
-buffers that correct a router included. Each model is one stage, without parallel ranks but for the
-padding of the vocabulary.
+including the buffers that correct a router. Each model is one stage on one rank; parallel ranks
+only affect the padding of the vocabulary.
 """
 import contextlib
 import io

@@ -1,7 +1,7 @@
 """Counts the parameters of models that transformers builds on the meta device.
 
 Prints a line of JSON for each config.json: its name, its text, and the number of parameters,
-buffers that correct a router included. A config that transformers refuses has no line.
+including the buffers that correct a router. A config that transformers rejects has no line.
 """
 import json
 import warnings
