@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from weir._backward import input_gradients, weight_gradients
 from weir.profile import Profile, ProfileError, profile
+from weir.profile._model import attend
 
 if tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 14):
     pytest.skip("weir.profile takes PyTorch 2.14 or later", allow_module_level=True)
@@ -445,6 +446,16 @@ def test_attention_is_refused_as_its_kernel_does(heads, dtype, setting, message)
 
     with pytest.raises(ProfileError, match=rf"1 \(Attention\), test_profile.py:\d+: {message}"):
         profile(lambda: nn.Sequential(nn.Linear(288, 288), Attention(288, 288), nn.Linear(288, 288)).to(dtype), lambda k, n: torch.zeros(k, n, 288, dtype=dtype), lambda y, x: y.sum(), seq=64, **setting)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_math_attention_has_the_bytes_alive_that_pytorch_has(dtype):
+    for heads, given, dropout in itertools.product((4, 2), (None, torch.bool, dtype), (0.0, 0.1)):
+        q, k, v = (torch.randn(2, n, 96, 16, dtype=dtype) for n in (4, heads, heads))
+        mask = None if given is None else torch.ones(96, 96, dtype=given)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            expected = allocated(lambda: F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal=mask is None, enable_gqa=heads == 2))
+        assert allocated(lambda: attend("math", q, k, v, mask, dropout, causal=mask is None))[1:] == expected[1:]
 
 
 def test_a_loss_is_named():

@@ -47,7 +47,7 @@ def attend(kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = N
     if mask is not None and mask.dtype == torch.bool:
         mask = _numbers(mask, q.dtype)
     if kernel == "math":
-        return _math(*_heads(q, k, v), mask, dropout, causal, scale)
+        return _math(q, k, v, mask, dropout, causal, scale)
     if device == "cpu" and kernel == "flash" and dropout:
         raise ProfileError("attention flash has no dropout on a CPU: state math")
     if device == "cpu" and kernel == "flash":
@@ -87,18 +87,21 @@ def _numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _math(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, scale: float | None) -> Tensor:
-    """Attention as PyTorch's _scaled_dot_product_attention_math has it for plain tensors: fake ones, it gives copies."""
+    """Attention as PyTorch's _scaled_dot_product_attention_math computes it, with the tensors alive that it has. It would copy fake ones."""
     factor, dtype = (q.shape[-1] ** -0.5 if scale is None else scale) ** 0.5, q.dtype
     if dtype in (torch.float16, torch.bfloat16):
         q, k, v = q.float(), k.float(), v.float()
-    q = q * factor
+    scaled = q * factor
     if causal:
         mask = _numbers(torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril(), q.dtype)
-    scores = q @ (k * factor).transpose(-2, -1)
+    repeated, values = _heads(q, k, v)[1:]
+    scores = scaled @ (repeated * factor).transpose(-2, -1)
     if mask is not None:
         scores.add_(mask)
     scores = torch.ops.aten._safe_softmax(scores, -1)
-    return (nn.functional.dropout(scores, dropout) @ v).to(dtype)
+    scores = nn.functional.dropout(scores, dropout) if dropout else scores
+    both = scores.to(dtype), scores @ values  # PyTorch returns the weights too, and drops them
+    return both[1].to(dtype)
 
 
 def _refuse_reentrant(*args: Any) -> Any:
