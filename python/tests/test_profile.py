@@ -448,14 +448,19 @@ def test_attention_is_refused_as_its_kernel_does(heads, dtype, setting, message)
         profile(lambda: nn.Sequential(nn.Linear(288, 288), Attention(288, 288), nn.Linear(288, 288)).to(dtype), lambda k, n: torch.zeros(k, n, 288, dtype=dtype), lambda y, x: y.sum(), seq=64, **setting)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_math_attention_has_the_bytes_alive_that_pytorch_has(dtype):
-    for heads, given, dropout in itertools.product((4, 2), (None, torch.bool, dtype), (0.0, 0.1)):
-        q, k, v = (torch.randn(2, n, 96, 16, dtype=dtype) for n in (4, heads, heads))
-        mask = None if given is None else torch.ones(96, 96, dtype=given)
-        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-            expected = allocated(lambda: F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal=mask is None, enable_gqa=heads == 2))
-        assert allocated(lambda: attend("math", q, k, v, mask, dropout, causal=mask is None))[1:] == expected[1:]
+@pytest.mark.parametrize("dtype, heads, given, dropout", [(torch.float32, 2, None, 0.1), (torch.bfloat16, 4, None, 0.1), (torch.bfloat16, 2, torch.bool, 0.0), (torch.bfloat16, 4, torch.bfloat16, 0.0)])
+def test_math_attention_has_the_bytes_alive_that_pytorch_has(dtype, heads, given, dropout):
+    q, k, v = (torch.randn(2, n, 96, 16, dtype=dtype) for n in (4, heads, heads))
+    mask = None if given is None else torch.ones(96, 96, dtype=given)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        expected = allocated(lambda: F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal=mask is None, enable_gqa=heads == 2))
+    assert allocated(lambda: attend("math", q, k, v, mask, dropout, causal=mask is None))[1:] == expected[1:]
+
+
+def test_flash_attention_of_a_cpu_refuses_heads_of_two_widths():
+    q = torch.randn(1, 2, 8, 24)
+    with pytest.raises(ProfileError, match="attention flash takes heads of one width on a CPU, and the model gives 24 and 16: state math"):
+        attend("flash", q, q, q[..., :16])
 
 
 def test_a_loss_is_named():

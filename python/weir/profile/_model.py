@@ -50,6 +50,8 @@ def attend(kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = N
         return _math(q, k, v, mask, dropout, causal, scale)
     if device == "cpu" and kernel == "flash" and dropout:
         raise ProfileError("attention flash has no dropout on a CPU: state math")
+    if device == "cpu" and kernel == "flash" and q.shape[-1] != width:
+        raise ProfileError(f"attention flash takes heads of one width on a CPU, and the model gives {q.shape[-1]} and {width}: state math")
     if device == "cpu" and kernel == "flash":
         return aten._scaled_dot_product_flash_attention_for_cpu(*_heads(q, k, v), dropout, causal, attn_mask=mask, scale=scale)[0]  # type: ignore[no-any-return]
     if device == "cpu":
@@ -126,7 +128,7 @@ class _Attention(TorchFunctionMode):
         return (self.attend if func is _CHOSEN else func)(*args, **(kwargs or {}))
 
     def attend(self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, enable_gqa: bool = False) -> Tensor:
-        if self.kernel == "flash" and query.shape[-1] != value.shape[-1]:
+        if self.kernel == "flash" and query.device.type == "cuda" and query.shape[-1] != value.shape[-1]:
             raise ProfileError(f"attention flash takes heads of one width, and the model gives {query.shape[-1]} and {value.shape[-1]}: state efficient, cudnn or math")
         if query.dim() == 4:
             return attend(self.kernel, query, key, value, attn_mask, dropout_p, is_causal, scale)
