@@ -57,9 +57,9 @@ class Experts(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self, blocks, tied=False, tables=0):
+    def __init__(self, blocks, tied=False, tables=0, vocabulary=VOCABULARY):
         super().__init__()
-        self.embed = nn.Embedding(VOCABULARY, WIDTH)
+        self.embed = nn.Embedding(vocabulary, WIDTH)
         self.blocks = nn.ModuleList(blocks)
         self.norm, self.head, self.tables = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False), tables
         if tied:
@@ -133,6 +133,7 @@ MODELS = {
     "kinds": lambda: Model([Block(), Experts(), Block(), Experts()]),
     "tied, two tables": lambda: Model([Block() for _ in range(3)], tied=True, tables=2),
     "shared": shared,
+    "large embedding": lambda: Model([Block() for _ in range(2)], tables=1, vocabulary=20000),  # whose gradient is there when the table is not
     "prefix": lambda: Prefixed([Block(), Block()]),
     "odd": Odd,
     "dropout": lambda: Model([Block(dropout=0.1) for _ in range(2)]),
@@ -215,7 +216,7 @@ def real(name, sequences, length, autocast=False, recompute=False):
 
 
 @pytest.mark.parametrize("name, setting", [
-    ("dense", {}), ("dense", {"autocast": "bfloat16"}), ("dense", {"attention": "flash"}), ("tied, two tables", {"checkpoint": True}), ("tied, two tables", {}), ("dropout", {}), ("shared", {}), ("prefix", {}), ("odd", {})])
+    ("dense", {}), ("dense", {"autocast": "bfloat16"}), ("dense", {"attention": "flash"}), ("tied, two tables", {"checkpoint": True}), ("tied, two tables", {}), ("large embedding", {"checkpoint": True}), ("dropout", {}), ("shared", {}), ("prefix", {}), ("odd", {})])
 def test_profile_is_what_real_tensors_do(name, setting):
     found = made(name, **setting)
     pieces = len(found.pieces)

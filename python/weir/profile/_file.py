@@ -171,9 +171,10 @@ class Profile:
         kinds = [self.kinds[p.kind] for p in self.pieces[first:end]]
         level = self.saved(first, end, *lengths) - sum(k.saved.at(*lengths) for k in kinds)
         most = 0
-        for k in kinds:
-            level += k.saved.at(*lengths) + (k.cached.at(*lengths) if action == "F" else 0)
-            most = max(most, level + k.border.at(*lengths) + max([0, *(a.at(*lengths) for a in k.temporary[action])]))
+        for i, k in enumerate(kinds, first + 1):
+            level += k.saved.at(*lengths) + k.cached.at(*lengths)
+            held = level if action == "F" else self.saved(first, i, *lengths)  # B frees what pieces share after the first of them
+            most = max(most, held + k.border.at(*lengths) + max([0, *(a.at(*lengths) for a in k.temporary[action])]))
         return most
 
     def save(self, path: str | os.PathLike[str]) -> None:
