@@ -357,10 +357,10 @@ func (a *Arena) discard(runs []span) {
 	}
 }
 
-// runs returns the runs of whole pages that belong to a scope. For StepScope these are the
-// pages that steps have touched, ever or since they were last released, without the pages of Weights. For
-// Weights, they are the pages of its buffers and all pages above the high-water mark that no step has
-// touched. For other scopes, they are the extents.
+// runs returns the runs of whole pages that belong to a scope. For StepScope, these are the pages that
+// steps have touched since the pages were last released (if ever is set, since the arena was made), except
+// the pages of Weights and all extents. For Weights, they are the pages of its buffers and all pages above
+// the high-water mark that no step has touched. For other scopes, they are the extents.
 func (a *Arena) runs(scope Scope, ever bool) []span {
 	l := &a.laid
 	step := max(a.low, l.area, l.present, l.held)

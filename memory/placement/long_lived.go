@@ -8,7 +8,7 @@ import "context"
 // long-lived ones. This suits a 1F1B rank that keeps its saved tensors, whatever their sizes.
 type longLived struct {
 	buffers []int32 // the long-lived buffers
-	ring    *ring   // of these buffers with time reversed, in which births are in order of death
+	ring    *ring   // has these buffers with time reversed: they are born in the order of their deaths
 	bound   int64   // maximum of their live bytes
 	pass    int64   // nodes of one pass of the ring over all buffers
 	fixed   []int64 // by buffer of the problem, its offset in the ring; a negative number means not fixed
@@ -18,8 +18,8 @@ const (
 	// longLifeDivisor divides the longest lifetime: a buffer that lives longer than the result
 	// is long-lived.
 	longLifeDivisor = 3
-	// longLivedAhead is the number of subsequent buffers among which the ring looks for one
-	// that fits into space that it would otherwise leave unused.
+	// longLivedAhead is the number of subsequent buffers that the ring tries to place in space
+	// that would otherwise stay unused.
 	longLivedAhead = 8
 	// longLivedRounds is the number of rounds without a lower layout after which race.longLived gives up.
 	longLivedRounds = 16

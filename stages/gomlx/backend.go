@@ -14,9 +14,9 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Backend is a backend of GoMLX that accounts for memory: it sees every buffer that the stages,
-// or GoMLX itself for variables, optimizers and data sets, create and finalize. It is a
-// compute.Backend, for model.Exec and train.Trainer.
+// Backend is a backend of GoMLX that accounts for memory: it records the creation and the end of every
+// buffer, both those of stages and those that GoMLX creates for variables, optimizers and data sets. It
+// is a compute.Backend, for model.Exec and train.Trainer.
 type Backend struct {
 	compute.Backend
 	model *Device    // accounts for buffers created through compute.Backend

@@ -41,9 +41,9 @@ func (p packing) alone() (one packing) {
 	return one
 }
 
-// TestPackedSequences checks that a packed step has the losses and gradients of a step of one
-// sequence a microbatch, in the same order, to the bit: with dropout, in B and in I and W, with a
-// recompute, and whatever logits are kept.
+// TestPackedSequences checks that a packed step has the same losses and gradients as a step with one
+// sequence per microbatch in the same order, bit for bit: with dropout, with B or with I and W, with
+// recompute, and with no, some or all logits kept.
 func TestPackedSequences(t *testing.T) {
 	cfg := tiny
 	cfg.Context, cfg.Dropout, cfg.KeepLogits = 150, 0.2, transformer.NoLogits

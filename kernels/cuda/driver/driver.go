@@ -120,8 +120,8 @@ var (
 	ErrOutOfMemory = errors.New("CUDA is out of memory")
 	// ErrRefused is returned by Load for PTX that the driver rejects.
 	ErrRefused = errors.New("the CUDA driver refuses the PTX")
-	// ErrLost is returned by every call after the device failed, for instance by an access out
-	// of bounds. The driver can only be closed.
+	// ErrLost is returned by every call after the device has failed, for example after an access
+	// out of bounds. The driver can then only be closed.
 	ErrLost = errors.New("the CUDA device is lost")
 	// ErrInvalid is returned for an invalid call.
 	ErrInvalid = errors.New("invalid call of the CUDA driver")
