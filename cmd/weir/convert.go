@@ -47,6 +47,9 @@ func (c *convertCmd) Run(s *streams) error {
 			to = file.Format
 		}
 	}
+	if err := checkForm(to, c.Output); err != nil {
+		return err
+	}
 	runtime, moves := schedule.ParseRuntime(c.Runtime)
 	if to == file.Format && !c.Near && !moves && (c.To == "same" && !c.JSON || to != format.JSON && len(file.Refused()) == 0) {
 		return s.write(c.Output, func(w io.Writer) error {

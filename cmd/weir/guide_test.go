@@ -114,13 +114,18 @@ func TestOutputForms(t *testing.T) {
 		{"plan 1f1b --json -o x.csv", ""},
 		{"convert plan.txt --json -o x.csv", ""},
 		{"plan 1f1b --json -o x.json", "{\n"},
+		{"plan 1f1b --to compute -o y.json", ""},
+		{"plan 1f1b --to plan -o y.csv", ""},
+		{"plan 1f1b --to comms -o z.csv", "0F0,"},
+		{"convert plan.txt --to text -o y.csv", ""},
+		{"mem export 1f1b --to csv -o y.json", ""},
 	} {
 		words := strings.Fields(c.args)
 		output := words[len(words)-1]
 		_, stderr, status := weir("", words...)
 		if c.begins == "" {
 			require.Equal(t, misused, status, c.args)
-			require.Contains(t, stderr, "end in .", c.args)
+			require.Regexp(t, "end in .|has the extension of ", stderr, c.args)
 			require.NoFileExists(t, output)
 			continue
 		}
@@ -147,6 +152,7 @@ func TestIdleFlags(t *testing.T) {
 		"fit fit/llama-3-8b.json --seq 8 --search-time 1s":                               "--search-time has no effect without --best",
 		"slots 1f1b --verify x.json --pool stage":                                        "--pool has no effect with --verify",
 		"mem plan 1f1b --costs pack/costs.json --rank 1":                                 "--rank has no effect without --csv",
+		"mem export 1f1b --to csv --profile placement/profile.json --f 2":                "--f: an export depends on no time: leave it out",
 		"hang hang/dumps.tar.gz --ranks 2":                                               "have no effect without --plan or --schedule",
 	} {
 		_, stderr, status := weir("", strings.Fields(args)...)
@@ -183,7 +189,7 @@ func TestKeysOfJSON(t *testing.T) {
 		"check zb-v --ranks 4", "sim zb-v --ranks 4", "choose --ranks 2 --microbatches 4", "place placement/pinwheel.csv", "slots dualpipev --ranks 4 --against zb-v",
 		"mem log memory-log/planned.jsonl", "mem plan 1f1b --ranks 2 --profile placement/profile.json", "mem diff memory-log/plain.jsonl memory-log/kept-loss.jsonl",
 		"mem leaks snapshots/kept-loss.pickle", "pack pack/small.txt --ranks 4 --tokens 4096 --costs pack/costs.json", "fit fit/llama-3-8b.json --ranks 2 --seq 8192 --no-reserved",
-		"hang hang/dumps.tar.gz --schedule 1f1b --stages 4 --microbatches 8", "trace trace --no-choose",
+		"fit fit/llama-3-8b.json --ranks 2 --seq 4096 --best --search-time 0s", "hang hang/dumps.tar.gz --schedule 1f1b --stages 4 --microbatches 8", "trace trace --no-choose",
 	} {
 		stdout, stderr, status := weir("", append(strings.Fields(command), "--json")...)
 		require.NotEqual(t, misused, status, "%s: %s", command, stderr)

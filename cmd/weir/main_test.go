@@ -561,10 +561,10 @@ func TestChooseWithoutBytes(t *testing.T) {
 // weir convert can write to the file that it reads. If it fails, the file is unchanged.
 func TestConvertWritesAFile(t *testing.T) {
 	folder := t.TempDir()
-	plan, other := filepath.Join(folder, "plan.csv"), filepath.Join(folder, "plan.json")
+	plan, other := filepath.Join(folder, "plan.csv"), filepath.Join(folder, "plan")
 	require.NoError(t, os.WriteFile(plan, []byte("0F0,0B0\n"), 0o600))
 	for _, args := range [][]string{
-		{"convert", plan, "--json", "-o", other}, {"convert", other, "--to", "compute", "-o", other}, {"convert", other, "-o", plan},
+		{"convert", plan, "--to", "plan", "-o", other}, {"convert", other, "--to", "compute", "-o", other}, {"convert", other, "-o", plan},
 	} {
 		stdout, stderr, status := weir("", args...)
 		require.Zero(t, status, stderr)

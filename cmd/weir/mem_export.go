@@ -27,6 +27,9 @@ func (memExportCmd) Help() string {
 
 // Run plays the step and writes it.
 func (c *memExportCmd) Run(s *streams) error {
+	if flag := c.timed(); flag != "" {
+		return usage("%s: an export depends on no time: leave it out", flag)
+	}
 	write, err := c.writer()
 	if err != nil {
 		return err
@@ -40,12 +43,14 @@ func (c *memExportCmd) Run(s *streams) error {
 
 // writer returns the function that writes the requested form.
 func (c *memExportCmd) writer() (func(io.Writer, *schedule.Plan, *layout.Memory) error, error) {
-	to := c.To
+	to, named := c.To, map[string]string{".pickle": "snapshot", ".pkl": "snapshot", ".json": "perfetto", ".csv": "csv"}[filepath.Ext(c.Output)]
 	if to == "auto" {
-		to = map[string]string{".pickle": "snapshot", ".pkl": "snapshot", ".json": "perfetto", ".csv": "csv"}[filepath.Ext(c.Output)]
+		to = named
 	}
 	write := map[string]func(io.Writer, *schedule.Plan, *layout.Memory) error{"snapshot": planSnapshot, "perfetto": planTrace, "csv": planCSV}[to]
 	switch {
+	case named != "" && named != to:
+		return nil, usage("--to %s: %q has the extension of %s: give the file another name, or leave out --to", to, c.Output, named)
 	case write != nil:
 		return write, nil
 	case c.Output == "-":

@@ -54,6 +54,9 @@ func (c *planCmd) Run(s *streams) error {
 	if c.JSON {
 		form = format.JSON
 	}
+	if err := checkForm(form, c.Output); err != nil {
+		return err
+	}
 	inPyTorch := form == format.Comms || form == format.Comms26
 	if inPyTorch || c.Runtime == schedule.PyTorch.String() {
 		plan.Runtime = schedule.PyTorch
