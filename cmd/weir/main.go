@@ -182,9 +182,6 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		if command := commandFor(args[0]); command != "" {
 			return fail(stderr, usage("%s is a file: a command that reads it is %s", args[0], command))
 		}
-		if len(args) > 1 && args[0] == "mem" && strings.Contains(err.Error(), "unexpected argument") {
-			err = cmp.Or(memCommand(args[1]), err)
-		}
 		help := "weir"
 		if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context.Selected() != nil {
 			help = "weir " + strings.TrimPrefix(parse.Context.Selected().Path(), "weir ")

@@ -614,7 +614,7 @@ func TestErrors(t *testing.T) {
 		{"help ErrLeek", `weir: unexpected argument ErrLeek, did you mean ErrLeak? weir help errors lists all errors`, 2},
 		{"plan zb-v -o", `weir: --output: expected a value after it (see weir plan --help)`, 2},
 		{"plan zb-v --ranks 1e20", `weir: --ranks: 1e20 is too large (see weir plan --help)`, 2},
-		{"mem lgo a.jsonl", `weir: there is no file lgo, nor a command weir mem lgo: there are log, plan, diff, export, leaks (see weir --help)`, 2},
+		{"mem lgo a.jsonl", `weir: there is no file lgo, nor a command weir mem lgo: there are log, plan, diff, export, leaks`, 2},
 		{"sim 1f1b --costs ../../docs/pack/costs.json --lengths /dev/null", `/dev/null: it has no lengths: give a line with the lengths of the sequences of each microbatch`, 2},
 		{"pack /dev/null --ranks 4 --tokens 8 --costs ../../docs/pack/costs.json", `/dev/null: it has no lengths: give a line with the lengths of the sequences of each batch`, 2},
 		{"plan", `weir: expected "<name>" (see weir plan --help)`, 2},

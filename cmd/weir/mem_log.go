@@ -15,17 +15,19 @@ import (
 	"github.com/weir-ml/weir/internal/formats/spelling"
 	"github.com/weir-ml/weir/internal/memreport"
 	"github.com/weir-ml/weir/memory/memlog"
+	"github.com/weir-ml/weir/schedule/units"
 	"github.com/weir-ml/weir/trainer/atomicfile"
+	"github.com/weir-ml/weir/trainer/terminal"
 )
 
 // memLogCmd shows a memory log.
 type memLogCmd struct {
-	File  string `arg:"" name:"log" predictor:"file" help:"A memory log, in Weir's form or the minimal form that any trainer can write (docs/memory-log.md), or - for standard input."`
-	HTML  string `help:"Write a page with pictures to a file." name:"html" placeholder:"FILE"`
-	CSV   string `help:"Write the records as CSV to a file." name:"csv" placeholder:"FILE"`
-	Trace string `help:"Write counters for Perfetto or chrome://tracing to a file." placeholder:"FILE"`
-	JSON  bool   `help:"Print the findings as JSON."`
-	Least size   `name:"min-growth" help:"The least growth of a level per microbatch to report, such as 1KiB; less counts as noise. Levels that Weir counts itself have no noise." placeholder:"BYTES"`
+	Logs  []string `arg:"" name:"log" predictor:"file" help:"A memory log, in Weir's form or the minimal form that any trainer can write (docs/memory-log.md), or - for standard input. Several logs are those of the ranks of one run."`
+	HTML  string   `help:"Write a page with pictures to a file." name:"html" placeholder:"FILE"`
+	CSV   string   `help:"Write the records as CSV to a file." name:"csv" placeholder:"FILE"`
+	Trace string   `help:"Write counters for Perfetto or chrome://tracing to a file." placeholder:"FILE"`
+	JSON  bool     `help:"Print the findings as JSON."`
+	Least size     `name:"min-growth" help:"The least growth of a level per microbatch to report, such as 1KiB; less counts as noise. Levels that Weir counts itself have no noise." placeholder:"BYTES"`
 	growthStatus
 }
 
@@ -50,25 +52,34 @@ func (memLogCmd) Help() string {
 // Run prints the findings and writes the requested files. Lines that cannot be read are
 // faults; the remaining lines are shown nevertheless.
 func (c *memLogCmd) Run(s *streams) error {
-	if err := checkOutputs(c.File, map[string]string{"--html": c.HTML, "--csv": c.CSV, "--trace": c.Trace}); err != nil {
-		return err
+	for _, name := range c.Logs {
+		if err := cmp.Or(checkOutputs(name, map[string]string{"--html": c.HTML, "--csv": c.CSV, "--trace": c.Trace}), memCommand(name)); err != nil {
+			return err
+		}
 	}
-	if err := memCommand(c.File); err != nil {
-		return err
-	}
-	log, read := &memreport.Log{Least: int64(c.Least)}, logRead{}
+	log, reads := &memreport.Log{Least: int64(c.Least)}, make([]logRead, len(c.Logs))
+	logOf := map[int]int{} // by rank
 	err := writeRecords(c.CSV, memrecords.NewCSV, func(csv recordFunc) error {
 		return writeRecords(c.Trace, memrecords.NewTrace, func(trace recordFunc) error {
-			for record, err := range read.records(s, c.File) {
-				if err == nil {
-					err = cmp.Or(log.Add(record), csv(record), trace(record))
+			for i, name := range c.Logs {
+				before := log.Records()
+				for record, err := range reads[i].records(s, name) {
+					if err == nil {
+						err = cmp.Or(log.Add(record), csv(record), trace(record))
+					}
+					if err != nil {
+						return err
+					}
+					if record.Sampled() {
+						if first, seen := logOf[record.Rank]; seen && first != i {
+							return usage("rank %d is in %s and in %s: give logs of one run; cat joins the files of a rank, the oldest first, for weir mem log -", record.Rank, c.Logs[first], name)
+						}
+						logOf[record.Rank] = i
+					}
 				}
-				if err != nil {
-					return err
+				if log.Records() == before {
+					return reads[i].emptyError()
 				}
-			}
-			if log.Records() == 0 {
-				return read.emptyError()
 			}
 			return nil
 		})
@@ -76,7 +87,7 @@ func (c *memLogCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	return c.print(s, log, &read)
+	return c.print(s, log, reads)
 }
 
 // memCommand returns an error for a name that is neither a file nor the name of a command of weir mem.
@@ -122,11 +133,17 @@ func relativeLink(page, file string) []string {
 }
 
 // print prints the findings and writes the page.
-func (c *memLogCmd) print(s *streams, log *memreport.Log, read *logRead) error {
+func (c *memLogCmd) print(s *streams, log *memreport.Log, reads []logRead) error {
 	summary := log.Summary()
 	if c.HTML != "" {
-		page := log.Page(read.name)
-		page.Files = relativeLink(c.HTML, c.File)
+		name := reads[0].name
+		if n := len(reads); n > 1 {
+			name = units.Number(n, "log")
+		}
+		page := log.Page(name)
+		for _, file := range c.Logs {
+			page.Files = append(page.Files, relativeLink(c.HTML, file)...)
+		}
 		if err := atomicfile.Write(c.HTML, page.Write); err != nil {
 			return err
 		}
@@ -137,12 +154,23 @@ func (c *memLogCmd) print(s *streams, log *memreport.Log, read *logRead) error {
 		}
 	} else {
 		summary.Text(s.text)
-		if read.torn != nil {
-			fmt.Fprintf(s.text, "line %d is incomplete and left out: its writer is still running, or was stopped\n", read.torn.Line)
+		for i := range reads {
+			of := ""
+			if len(reads) > 1 {
+				of = " of " + terminal.Quote(reads[i].name)
+			}
+			if torn := reads[i].torn; torn != nil {
+				fmt.Fprintf(s.text, "line %d%s is incomplete and left out: its writer is still running, or was stopped\n", torn.Line, of)
+			}
 		}
 	}
-	if err := read.faults(); err != nil {
-		return err
+	var wrong faults
+	for i := range reads {
+		found, _ := reads[i].faults().(faults)
+		wrong = append(wrong, found...)
+	}
+	if wrong != nil {
+		return wrong
 	}
 	return c.status(summary.Growth.Grows())
 }

@@ -49,6 +49,20 @@ func TestMem(t *testing.T) {
 	require.Zero(t, status)
 	require.Equal(t, memoryText, stdout)
 
+	// Each rank may have its own log. A rank that is in two logs is refused.
+	lines, ranks := strings.SplitAfter(memoryLog(1024), "\n"), [2]string{}
+	for i, line := range lines {
+		ranks[i%2] += line
+	}
+	second := filepath.Join(t.TempDir(), "second.jsonl")
+	require.NoError(t, os.WriteFile(second, []byte(ranks[1]+"\n{"), 0o600))
+	stdout, stderr, status := weir(ranks[0], "mem", "-", second)
+	require.Equal(t, atFault, status, stderr)
+	require.Equal(t, memoryText+"line 42 of "+second+" is incomplete and left out: its writer is still running, or was stopped\n", stdout)
+	_, stderr, status = weir(ranks[1], "mem", second, "-")
+	require.Equal(t, misused, status)
+	require.Contains(t, stderr, "rank 1 is in "+second+" and in -: give logs of one run; cat joins the files of a rank")
+
 	stdout, _, status = weir(memoryLog(1024), "mem", "-", "--json")
 	require.Equal(t, atFault, status)
 	var summary memreport.Summary
