@@ -149,6 +149,7 @@ func TestJSONKeysAreDocumented(t *testing.T) {
 		"choose --ranks 4 --microbatches 8 --cap 4", "place placement/pinwheel.csv", "mem log memory-log/planned.jsonl", "mem diff memory-log/plain.jsonl memory-log/kept-loss.jsonl",
 		"mem plan 1f1b --ranks 2 --profile placement/profile.json --what-if", "mem leaks snapshots/kept-loss.pickle",
 		"pack pack/small.txt --ranks 4 --tokens 4096 --costs pack/costs.json", "fit fit/llama-3-8b.json --ranks 2 --seq 4096 --memory 80GiB",
+		"fit fit/llama-3-8b.json --ranks 2 --seq 4096 --best --search-time 0s",
 		"hang hang/dumps.tar.gz", "trace trace",
 	} {
 		stdout, stderr, _ := weir("", append(strings.Fields(line), "--json")...)

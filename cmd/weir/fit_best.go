@@ -67,10 +67,17 @@ func (c *fitCmd) best(s *streams, r *fit.Request, name string) error {
 		r.Setup.Microbatch = front[0].Microbatch
 		return c.write(s, r, front[0].Cut, front[0].Plan)
 	case c.JSON:
-		return printJSON(s.out, front)
+		return printJSON(s.out, &searched{front, tried, all})
 	}
 	c.front(s.text, front, tried, all)
 	return nil
+}
+
+// searched is the output of --best --json.
+type searched struct {
+	Front        []fit.Option `json:"front"`
+	Tried        int          `json:"tried"`
+	Combinations int          `json:"combinations"`
 }
 
 // front prints the options for people.

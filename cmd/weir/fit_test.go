@@ -138,13 +138,17 @@ func TestFitReserved(t *testing.T) {
 func TestFitBestKeepsTo(t *testing.T) {
 	status, out, errs := fitRun(t, tinyLlama, "--seq", "32", "--ranks", "2", "--microbatches", "4", "--best", "--schedule", "1F1B", "--recompute", "full", "--microbatch-size", "2", "--json")
 	require.Equal(t, good, status, errs)
-	var front []struct {
-		Schedule, Recompute string
-		Microbatch          int `json:"microbatch_size"`
+	var found struct {
+		Front []struct {
+			Schedule, Recompute string
+			Microbatch          int `json:"microbatch_size"`
+		}
+		Tried, Combinations int
 	}
-	require.NoError(t, json.Unmarshal([]byte(out), &front))
-	require.NotEmpty(t, front)
-	for _, o := range front {
+	require.NoError(t, json.Unmarshal([]byte(out), &found))
+	require.NotEmpty(t, found.Front)
+	require.Equal(t, []int{3, 3}, []int{found.Tried, found.Combinations})
+	for _, o := range found.Front {
 		require.Equal(t, []any{"1f1b", "full", 2}, []any{o.Schedule, o.Recompute, o.Microbatch})
 	}
 }

@@ -34,7 +34,7 @@ type Search struct {
 	FixedMicrobatch  bool      // take the Microbatch of Setup
 	FixedRecompute   bool      // take the Recompute of Setup
 	Only             []string  // names of the allowed schedules; nil allows all, and searched orders too
-	Deadline         time.Time // no trial except the first starts after this time; zero means no deadline
+	Deadline         time.Time // no trial except the first starts after this time, and a layout that is not ready then is given up with its trial; zero means no deadline
 }
 
 // Option is a training configuration that fits.
@@ -89,14 +89,23 @@ func Best(ctx context.Context, s Search) (front []Option, tried, all int, err er
 		return nil, 0, 0, err
 	}
 	var options []Option
+	limit := ctx // of a trial
 	for i := range trials {
 		if i > 0 && !s.Deadline.IsZero() && time.Now().After(s.Deadline) {
 			break
 		}
+		found, err := s.choose(limit, &trials[i])
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			break
+		}
 		tried++
-		found, err := s.choose(ctx, &trials[i])
 		if err != nil {
 			return nil, tried, len(trials), err
+		}
+		if i == 0 && !s.Deadline.IsZero() {
+			var cancel context.CancelFunc
+			limit, cancel = context.WithDeadline(ctx, s.Deadline)
+			defer cancel()
 		}
 		options = append(options, found...)
 	}
