@@ -39,6 +39,7 @@ func TestBadInput(t *testing.T) {
 		{"folder without text", []string{"-data", filepath.Join(dir, "binary")}, "has no text files"},
 		{"no microbatches", []string{"-microbatches", "0"}, "-microbatches is 0: give at least 1"},
 		{"negative steps", []string{"-steps", "-1"}, "-steps is -1: give at least 1"},
+		{"audits after the last step", []string{"-data", text, "-steps", "3", "-audit", "4"}, "-audit is 4: give at most 3, the number of steps"},
 		{"short text", []string{"-data", short}, "longer than the data"},
 		{"long sequence", []string{"-data", text, "-seq", "4000"}, "-seq 4000 is longer than the data"},
 		{"heads", []string{"-width", "9"}, "-width 9 does not divide into -heads 2: take -width 8 or -width 10"},

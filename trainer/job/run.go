@@ -132,6 +132,9 @@ func (s *Session) prepare(ctx context.Context, stop *func()) error {
 	if err := s.trainer.Check(ctx); err != nil {
 		return err
 	}
+	if s.Audit > *s.Steps {
+		return fmt.Errorf("-audit is %d: give at most %d, the number of steps", s.Audit, *s.Steps)
+	}
 	if err := s.CheckOutputs(); err != nil {
 		return err
 	}
