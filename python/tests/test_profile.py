@@ -310,6 +310,13 @@ def test_another_process_writes_the_same_file(tmp_path):
     assert there.read_text() == here.read_text()
 
 
+@pytest.mark.parametrize("arguments", [["-c", "import weir"], ["-m", "weir.profile"]])
+def test_a_python_without_torch(arguments):
+    done = subprocess.run([sys.executable, "-S", *arguments], capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(__file__))})
+    assert "No module named 'torch'" in done.stderr
+    assert done.stderr.endswith("weir needs PyTorch 2.9 or later: pip install torch (see python/README.md)\n")
+
+
 def test_flops_and_parameters():
     found = made("tied, two tables")
     model = MODELS["tied, two tables"]()

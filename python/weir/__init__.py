@@ -12,11 +12,16 @@ installs, makes and checks plans.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .detached import detached
-from .guard import Guard, Leak, LeakError, LeakWarning
-from .pack import Packer, PackError, Packing, pack
-from .plan import Plan, PlanError, plan
-from .schedule import schedule
+try:
+    from .detached import detached
+    from .guard import Guard, Leak, LeakError, LeakWarning
+    from .pack import Packer, PackError, Packing, pack
+    from .plan import Plan, PlanError, plan
+    from .schedule import schedule
+except ModuleNotFoundError as e:
+    if e.name != "torch":
+        raise
+    raise ModuleNotFoundError("weir needs PyTorch 2.9 or later: pip install torch (see python/README.md)", name="torch") from e
 
 if TYPE_CHECKING:
     from .profile import Profile, ProfileError, profile
