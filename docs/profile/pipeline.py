@@ -6,8 +6,8 @@ Takes the command `weir` from the path, or from the variable WEIR. The ranks are
 core of its own if there are enough. The bytes of a rank are its weights and the most that its allocator has alive in a step,
 gradients included; the forecast is what `weir mem plan` says is alive at once, without an optimizer. Two times are measured,
 as medians of steps: that of a step, and the processor time of the busiest rank, which other work on the machine does not
-change. They are forecast from operations, or with --measure from the times that weir.profile measures here before. The model
-head has a large vocabulary, so that its last stage is long.
+change. They are forecast from operations, and with --measure also from the times that weir.profile measures here before. The
+model head has a large vocabulary, so that its last stage is long.
 """
 
 import argparse
@@ -91,10 +91,9 @@ class Stage(nn.Module):
                 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 
                 positions = torch.arange(x.shape[1])[None]
-                given = dict(config=self.config, inputs_embeds=x, attention_mask=None, past_key_values=None, position_ids=positions)
-                masks = {"full_attention": create_causal_mask(**given)}
+                masks = {"full_attention": create_causal_mask(self.config, x, None, None, positions)}
                 if "sliding_attention" in self.kinds:
-                    masks["sliding_attention"] = create_sliding_window_causal_mask(**given)
+                    masks["sliding_attention"] = create_sliding_window_causal_mask(self.config, x, None, None, positions)
                 tables = self.rotary(x, positions)
             x = layer(x, attention_mask=masks[self.kinds[i] if self.kinds else "full_attention"], position_ids=positions, position_embeddings=tables)
         return self.head(self.norm(x)) if self.head is not None else x
@@ -180,7 +179,7 @@ def main():
     p.add_argument("--stages", type=int, help="by default two for each rank")
     p.add_argument("--schedule", default="choose")
     p.add_argument("--steps", type=int, default=9, help="steps whose times are measured; bytes are those of one more")
-    p.add_argument("--measure", action="store_true", help="forecast times from those that the layers take here")
+    p.add_argument("--measure", action="store_true", help="also forecast times from those that the layers take here")
     p.add_argument("--worker", nargs=2, metavar=("CUT", "PLAN"), help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.worker:
@@ -189,24 +188,29 @@ def main():
     torch.set_num_threads(1)
     found = weir.profile(build, batch, loss, seq=LENGTH, device="cpu", attention=attention, measure=a.measure)
     with tempfile.TemporaryDirectory() as folder:
-        model, plan = os.path.join(folder, "model.json"), os.path.join(folder, "plan.json")
+        model, timed, plan = (os.path.join(folder, name) for name in ("model.json", "timed.json", "plan.json"))
+        found.save(timed)
+        for kind in found.kinds:
+            kind.seconds.clear()
         found.save(model)
         layers = len(found.pieces) - 2
         stages = a.stages or 2 * a.ranks
         equal = [layers // stages + (1 if i < layers % stages else 0) for i in range(stages)]
-        costs = ["--costs", model, "--seq", LENGTH, "--teraflops", "0.02"]
+        costs = ["--seq", LENGTH, "--teraflops", "0.02"]
         for counts in [best] if (best := balanced(found, stages)) == equal else [best, equal]:
-            given = [*costs, "--layers", ",".join(map(str, counts))]
+            cut = [*costs, "--layers", ",".join(map(str, counts))]
+            given = [*cut, "--costs", timed]
             if a.schedule == "choose":
                 command("choose", "--ranks", a.ranks, "--stages", stages, "--microbatches", MICROBATCHES, *given, "-o", plan)
             else:
                 command("plan", a.schedule, "--ranks", a.ranks, "--stages", stages, "--microbatches", MICROBATCHES, "--to", "plan", "-o", plan)
             forecast = json.loads(command("mem", "plan", plan, *given, "--json"))
-            sim = json.loads(command("sim", plan, *given, "--json"))
+            sims = [json.loads(command("sim", plan, *cut, "--costs", file, "--json")) for file in (model, timed)]
+            times = f"forecast {sims[0]['makespan'] / 1e6:.0f} ms of operations" + (f", {sims[1]['makespan'] / 1e6:.0f} ms of measured layers" if a.measure else "")
             out = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(a.ranks), "--standalone", __file__,
                                   "--model", a.model, "--steps", str(a.steps), "--worker", json.dumps(counts), plan], check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
             ranks = json.loads(out.strip().split("\n")[-1])
-            print(f"{a.model} on {a.ranks} ranks, layers by stage {counts}: {sim['name']}, forecast {sim['makespan'] / 1e6:.0f} ms, measured {1e3 * max(r[2] for r in ranks):.0f} ms, busiest rank {1e3 * max(r[3] for r in ranks):.0f} ms of a processor")
+            print(f"{a.model} on {a.ranks} ranks, layers by stage {counts}: {sims[0]['name']}, {times}; measured {1e3 * max(r[2] for r in ranks):.0f} ms, busiest rank {1e3 * max(r[3] for r in ranks):.0f} ms of a processor")
             for rank, (weights, most, *_) in enumerate(ranks):
                 expected, measured = forecast["per_rank"][rank]["at_once"] - 2 * weights, weights + most  # the costs have the state of Adam
                 print(f"  rank {rank}: forecast {expected:,} bytes, measured {measured:,}: {expected / measured - 1:+.2%}")
