@@ -25,7 +25,7 @@ var (
 )
 
 // TestDocumented runs the console blocks of README.md, CONTRIBUTING.md and the pages in docs, and compares the
-// pages with the output. The blocks run in a folder with copies of docs and of the files in its folders. A line
+// pages with the output. The blocks run in a folder with a copy of docs. A line
 // that begins with $ is a command. Commands may be piped into each other with | and written to a file with >. A
 // line of three dots in an output stands for any lines. A block marked "not run" is counted but not run. The
 // text of a block marked "in FILE" must be in the file. -update rewrites the pages.
@@ -43,9 +43,6 @@ func TestDocumented(t *testing.T) {
 			t.Chdir(t.TempDir())
 			require.NoError(t, os.CopyFS("docs", os.DirFS(filepath.Join(root, "docs"))))
 			require.NoError(t, os.CopyFS("tests/pytorch/testdata", os.DirFS(filepath.Join(root, "tests/pytorch/testdata"))))
-			for _, files := range []string{"fit", "hang", "memory-log", "pack", "placement", "profile", "snapshots", "trace"} {
-				require.NoError(t, os.CopyFS(".", os.DirFS(filepath.Join("docs", files))))
-			}
 			blocks := 0
 			fresh := pageBlock.ReplaceAllStringFunc(string(page), func(block string) string {
 				match := pageBlock.FindStringSubmatch(block)
