@@ -58,36 +58,42 @@ func (c *memLogCmd) Run(s *streams) error {
 		}
 	}
 	log, reads := &memreport.Log{Least: int64(c.Least)}, make([]logRead, len(c.Logs))
-	logOf := map[int]int{} // by rank
 	err := writeRecords(c.CSV, memrecords.NewCSV, func(csv recordFunc) error {
 		return writeRecords(c.Trace, memrecords.NewTrace, func(trace recordFunc) error {
-			for i, name := range c.Logs {
-				before := log.Records()
-				for record, err := range reads[i].records(s, name) {
-					if err == nil {
-						err = cmp.Or(log.Add(record), csv(record), trace(record))
-					}
-					if err != nil {
-						return err
-					}
-					if record.Sampled() {
-						if first, seen := logOf[record.Rank]; seen && first != i {
-							return usage("rank %d is in %s and in %s: give logs of one run; cat joins the files of a rank, the oldest first, for weir mem log -", record.Rank, c.Logs[first], name)
-						}
-						logOf[record.Rank] = i
-					}
-				}
-				if log.Records() == before {
-					return reads[i].emptyError()
-				}
-			}
-			return nil
+			return c.read(s, reads, log, func(r *memlog.Record) error { return cmp.Or(csv(r), trace(r)) })
 		})
 	})
 	if err != nil {
 		return err
 	}
 	return c.print(s, log, reads)
+}
+
+// read adds the records of all files to the log, and passes them to write.
+func (c *memLogCmd) read(s *streams, reads []logRead, log *memreport.Log, write recordFunc) error {
+	files := map[int]int{} // by rank
+	for i, name := range c.Logs {
+		before := log.Records()
+		for record, err := range reads[i].records(s, name) {
+			if err == nil {
+				err = cmp.Or(log.Add(record), write(record))
+			}
+			if err != nil {
+				return err
+			}
+			if !record.Sampled() {
+				continue
+			}
+			if file, seen := files[record.Rank]; seen && file != i {
+				return usage("rank %d is in %s and in %s: give logs of one run; cat joins the files of a rank, the oldest first, for weir mem log -", record.Rank, c.Logs[file], name)
+			}
+			files[record.Rank] = i
+		}
+		if log.Records() == before {
+			return reads[i].emptyError()
+		}
+	}
+	return nil
 }
 
 // memCommand returns an error for a name that is neither a file nor the name of a command of weir mem.

@@ -80,12 +80,10 @@ func planForm(output string, other format.Format) format.Format {
 // checkForm returns an error if the name of an output has the extension of another form.
 func checkForm(form format.Format, output string) error {
 	named := planForm(output, form)
-	if form == format.JSON || named == format.JSON || form == format.Text {
-		if named != form {
-			return usage("--to %v: %q has the extension of %v: give the file another name, or leave out --to", form, output, named)
-		}
+	if named == form || named == format.Compute && form != format.Text && form != format.JSON { // comms and order are CSV too
+		return nil
 	}
-	return nil
+	return usage("--to %v: %q has the extension of %v: give the file another name, or leave out --to", form, output, named)
 }
 
 // checkOutputs returns an error if an output is the input, or two outputs are one file.
