@@ -196,9 +196,8 @@ func TestFP8Flat(t *testing.T) {
 			step := func(microbatches int) func() {
 				return func() {
 					live := dev.Live()
-					result, err := r.Step(context.Background(), microbatches, from)
-					require.NoError(t, err)
-					_, err = m.RollScales(context.Background(), nil)
+					result := runStep(t, r, microbatches, from)
+					_, err := m.RollScales(context.Background(), nil)
 					require.NoError(t, err)
 					require.NoError(t, m.Update(transformer.AdamW{LearningRate: 0.01}, result, 1))
 					require.Zero(t, result.Growth.Bytes)
@@ -216,18 +215,6 @@ func TestFP8Flat(t *testing.T) {
 			require.Zero(t, stats.Live)
 			require.Zero(t, stats.Reserved)
 		})
-	}
-}
-
-// TestFP8Errors makes every call of a step fail in turn: stages release their buffers, and a
-// failed step leaves nothing in the tallies of the next.
-func TestFP8Errors(t *testing.T) {
-	for _, plan := range []schedule.Rule{nil, stagetest.SplitRule(schedule.DepthFirst, atTheEnd)} {
-		for _, attention := range []bool{false, true} {
-			cfg := inFP8(t, "delayed")
-			cfg.Dropout, cfg.Layers, cfg.FP8Attention = 0.1, 1, attention
-			require.Greater(t, failEveryCall(t, cfg, 3, plan), 100)
-		}
 	}
 }
 
@@ -258,9 +245,8 @@ func TestFP8FailedStep(t *testing.T) {
 				require.NoError(t, dev.WriteFloat32(p.Weight, w))
 			}
 		}
-		_, err := r.Step(context.Background(), len(batch), &source{dev, batch})
-		require.NoError(t, err)
-		_, err = m.RollScales(context.Background(), nil)
+		runStep(t, r, len(batch), &source{dev, batch})
+		_, err := m.RollScales(context.Background(), nil)
 		require.NoError(t, err)
 		out, err := m.MarshalScales()
 		require.NoError(t, err)
@@ -323,11 +309,10 @@ func TestFP8Scales(t *testing.T) {
 					want.frozen = want.quantized
 				}
 				dev.counts, dev.keys = counts{}, map[kernels.Key]bool{}
-				_, err := r.Step(context.Background(), 3, &source{dev, batch})
-				require.NoError(t, err)
+				runStep(t, r, 3, &source{dev, batch})
 				require.Equal(t, want, dev.counts, "step %d", step)
 				require.Len(t, dev.keys, want.drawn, "each tensor of each microbatch has draws of its own")
-				_, err = m.RollScales(context.Background(), nil)
+				_, err := m.RollScales(context.Background(), nil)
 				require.NoError(t, err)
 			}
 			dev.counts = counts{}
@@ -354,8 +339,7 @@ func TestFP8Counts(t *testing.T) {
 			for i, dev := range devices { // each copy trains on its part of the batch
 				part := batch[i*len(batch)/len(devices):][:len(batch)/len(devices)]
 				r := newRunner(t, dev[0], list[i*len(dev):][:len(dev)], func(c *runner.Config[kernels.Buffer]) { c.FirstStep = int64(step) })
-				_, err := r.Step(context.Background(), len(part), &source{dev[0], part})
-				require.NoError(t, err)
+				runStep(t, r, len(part), &source{dev[0], part})
 			}
 			var err error
 			out, err = m.RollScales(context.Background(), nil)
@@ -382,8 +366,7 @@ func TestFP8Unrolled(t *testing.T) {
 	m := newModel(t, dev, cfg, 2)
 	batch := sequences(random(t), cfg, 2)
 	r := newRunner(t, dev, m.Stages(), nil)
-	result, err := r.Step(context.Background(), 2, &source{dev, batch})
-	require.NoError(t, err)
+	result := runStep(t, r, 2, &source{dev, batch})
 	adam := transformer.AdamW{LearningRate: 0.01}
 	require.ErrorIs(t, m.Update(adam, result, 0), transformer.ErrUnrolled)
 	report, err := m.RollScales(context.Background(), nil)
@@ -400,8 +383,7 @@ func TestFP8Unrolled(t *testing.T) {
 
 	_, err = r.Evaluate(context.Background(), 2, &source{dev, batch})
 	require.NoError(t, err)
-	result, err = r.Step(context.Background(), 2, &source{dev, batch})
-	require.NoError(t, err)
+	result = runStep(t, r, 2, &source{dev, batch})
 	_, err = m.RollScales(context.Background(), reducer(func([]fp8.Tally) error { return errPlanned }))
 	require.ErrorIs(t, err, errPlanned)
 	_, err = m.RollScales(context.Background(), reducer(func(tallies []fp8.Tally) error {
@@ -422,9 +404,8 @@ func TestFP8Resume(t *testing.T) {
 	batch := sequences(random(t), cfg, 3)
 	dev := newHost(t)
 	step := func(m *transformer.Model, r *runner.Runner[kernels.Buffer]) (losses []loss.Value) {
-		result, err := r.Step(context.Background(), len(batch), &source{dev, batch})
-		require.NoError(t, err)
-		_, err = m.RollScales(context.Background(), nil)
+		result := runStep(t, r, len(batch), &source{dev, batch})
+		_, err := m.RollScales(context.Background(), nil)
 		require.NoError(t, err)
 		require.NoError(t, m.Update(transformer.AdamW{LearningRate: 0.01}, result, 0))
 		return result.Losses

@@ -1,7 +1,6 @@
 package transformer_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -40,8 +39,7 @@ func TestFrozen(t *testing.T) {
 			before[p.Name] = read(t, dev, p.Weight)
 		}
 		r := newRunner(t, dev, list, nil)
-		result, err := r.Step(context.Background(), len(batch), &source{dev, batch})
-		require.NoError(t, err)
+		result := runStep(t, r, len(batch), &source{dev, batch})
 		require.NoError(t, m.Update(transformer.AdamW{LearningRate: 0.1, WeightDecay: 0.1}, result, 0))
 		for _, p := range m.Parameters() {
 			if p.Frozen {
@@ -64,8 +62,7 @@ func TestFrozenMiddle(t *testing.T) {
 	list := m.Stages()
 	list[1] = stages.Freeze(list[1])
 	r := newRunner(t, dev, list, nil)
-	_, err := r.Step(context.Background(), len(batch), &source{dev, batch})
-	require.NoError(t, err)
+	runStep(t, r, len(batch), &source{dev, batch})
 	for _, p := range m.Parameters() {
 		if strings.HasPrefix(p.Name, "block0.") {
 			require.Equal(t, make([]float32, p.Grad.N), read(t, dev, p.Grad), p.Name)
@@ -122,8 +119,7 @@ func TestFrozenPrefixInFP8(t *testing.T) {
 
 		m, list := build(dev)
 		r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) { c.Memory.Profile = profile })
-		result, err := r.Step(t.Context(), len(batch), &source{dev, batch})
-		require.NoError(t, err)
+		result := runStep(t, r, len(batch), &source{dev, batch})
 		require.Zero(t, result.Excess)
 		all = map[string][]uint32{}
 		for _, p := range m.Parameters() {

@@ -1,7 +1,6 @@
 package transformer_test
 
 import (
-	"context"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -57,8 +56,7 @@ func TestGradient(t *testing.T) {
 				}
 			}
 			run := newRunner(t, dev, m.Stages(), nil)
-			result, err := run.Step(context.Background(), len(batch), &source{dev, batch})
-			require.NoError(t, err)
+			result := runStep(t, run, len(batch), &source{dev, batch})
 			sum, weight := o.loss(batch)
 			require.InEpsilon(t, sum, result.Losses[0].Sum, 1e-5)
 			require.Equal(t, weight, result.Losses[0].Weight)

@@ -111,6 +111,14 @@ func newRunner(t testing.TB, dev kernels.Compute, list []stages.Stage[kernels.Bu
 	return r
 }
 
+// runStep runs a step that must succeed.
+func runStep(t testing.TB, r *runner.Runner[kernels.Buffer], microbatches int, from runner.Source[kernels.Buffer]) *runner.Result {
+	t.Helper()
+	result, err := r.Step(t.Context(), microbatches, from)
+	require.NoError(t, err)
+	return result
+}
+
 // read copies a float32 buffer to the host.
 func read(t testing.TB, dev kernels.Device, b kernels.Buffer) []float32 {
 	t.Helper()
@@ -154,12 +162,11 @@ func train(t *testing.T, cfg transformer.Config, stageCount, steps int, plan sch
 	r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = plan })
 	o := outcome{gradients: map[string][]uint32{}, weights: map[string][]uint32{}}
 	for range steps {
-		result, err := r.Step(context.Background(), len(batch), &source{dev, batch})
-		require.NoError(t, err)
+		result := runStep(t, r, len(batch), &source{dev, batch})
 		value := result.Loss(transformer.LossName)
 		require.False(t, math.IsNaN(value))
 		o.losses = append(o.losses, math.Float64bits(value), math.Float64bits(result.GradNorm))
-		_, err = m.RollScales(context.Background(), nil)
+		_, err := m.RollScales(context.Background(), nil)
 		require.NoError(t, err)
 		require.NoError(t, m.Update(transformer.AdamW{LearningRate: 0.01, WeightDecay: 0.1}, result, 0.5))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/stagetest"
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
@@ -42,8 +43,7 @@ func liveBefore(t *testing.T, kind schedule.Kind, rule schedule.Rule, cfg transf
 			}
 		}
 	})
-	_, err := r.Step(context.Background(), 1, &source{dev, []sequence{zeros(tokens)}})
-	require.NoError(t, err)
+	runStep(t, r, 1, &source{dev, []sequence{zeros(tokens)}})
 	require.True(t, seen)
 	live.Classes[memory.Resident] = 0
 	return live.Classes
@@ -68,8 +68,7 @@ func rises(t *testing.T, rule schedule.Rule, cfg transformer.Config, tokens int)
 		}
 		c.Hooks.Microbatch = func(sample *memory.Sample) { retired = sample.Peak } // which starts a new peak
 	})
-	_, err := r.Step(context.Background(), 2, &source{dev, []sequence{zeros(tokens)}})
-	require.NoError(t, err)
+	runStep(t, r, 2, &source{dev, []sequence{zeros(tokens)}})
 	return dev, above
 }
 
@@ -135,8 +134,7 @@ func TestPeak(t *testing.T) {
 	before := dev.Live()
 	var peaks []int64
 	for _, microbatches := range []int{1, 4} {
-		result, err := r.Step(context.Background(), microbatches, &source{dev, []sequence{q}})
-		require.NoError(t, err)
+		result := runStep(t, r, microbatches, &source{dev, []sequence{q}})
 		require.Zero(t, result.Growth.Bytes)
 		require.Equal(t, before, dev.Live())
 		peaks = append(peaks, result.Peak-before)
@@ -150,26 +148,27 @@ func TestAllocations(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("every call has a separate view if invariants are checked")
 	}
-	for _, recompute := range []bool{false, true} {
-		cfg := tiny
-		cfg.Dropout, cfg.Recompute = 0.1, recompute
-		dev := newHost(t)
-		m := newModel(t, dev, cfg, 2)
-		batch := sequences(random(t), cfg, 4)
-		from := &source{dev, batch}
-		count := func(microbatches int) float64 {
-			r := newRunner(t, dev, m.Stages(), nil)
-			return testing.AllocsPerRun(10, func() {
-				result, err := r.Step(context.Background(), microbatches, from)
-				if err == nil {
-					err = m.Update(transformer.AdamW{LearningRate: 0.01}, result, 1)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-			})
+	for _, rule := range []schedule.Rule{nil, stagetest.SplitRule(schedule.DepthFirst, 2)} {
+		for _, recompute := range []bool{false, true} {
+			cfg := tiny
+			cfg.Dropout, cfg.Recompute = 0.1, recompute
+			dev := newHost(t)
+			m := newModel(t, dev, cfg, cfg.Layers+4)
+			from := &source{dev, sequences(random(t), cfg, 4)}
+			count := func(microbatches int) float64 {
+				r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = rule })
+				return testing.AllocsPerRun(10, func() {
+					result, err := r.Step(context.Background(), microbatches, from)
+					if err == nil {
+						err = m.Update(transformer.AdamW{LearningRate: 0.01}, result, 1)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				})
+			}
+			require.Equal(t, count(4), count(40), "split %v, recompute %v", rule != nil, recompute)
 		}
-		require.Equal(t, count(4), count(40), "recompute %v", recompute)
 	}
 }
 
@@ -238,13 +237,27 @@ func (f *failing) Dropout(y, x kernels.Buffer, p float32, key kernels.Key) error
 	return errors.Join(f.next(), f.Compute.Dropout(y, x, p, key))
 }
 
-// TestErrors makes every call of a step fail in turn: the stages release their buffers without
-// help.
+// TestErrors makes every call of a step fail in turn, in float32, in FP8 and with kept logits: the
+// stages release their buffers without help, and a failed step leaves nothing in the tallies of the
+// next.
 func TestErrors(t *testing.T) {
-	for _, recompute := range []bool{false, true} {
-		cfg := tiny
-		cfg.Dropout, cfg.Layers, cfg.Recompute = 0.1, 1, recompute
-		require.Greater(t, failEveryCall(t, cfg, 3, nil), 60)
+	low := inFP8(t, "delayed")
+	for name, test := range map[string]struct {
+		cfg      transformer.Config
+		change   func(*transformer.Config)
+		failures int
+	}{
+		"kept":             {tiny, func(*transformer.Config) {}, 60},
+		"recomputed":       {tiny, func(c *transformer.Config) { c.Recompute = true }, 60},
+		"logits":           {tiny, func(c *transformer.Config) { c.Dropout, c.KeepLogits = 0, 1<<20 }, 40},
+		"FP8":              {low, func(*transformer.Config) {}, 100},
+		"attention in FP8": {low, func(c *transformer.Config) { c.FP8Attention = true }, 100},
+	} {
+		test.cfg.Dropout, test.cfg.Layers = 0.1, 1
+		test.change(&test.cfg)
+		for _, plan := range []schedule.Rule{nil, stagetest.SplitRule(schedule.DepthFirst, 1)} {
+			require.Greater(t, failEveryCall(t, test.cfg, 3, plan), test.failures, name)
+		}
 	}
 }
 
@@ -268,4 +281,26 @@ func failEveryCall(t *testing.T, cfg transformer.Config, stageCount int, plan sc
 			failures++
 		}
 	}
+}
+
+// TestKeepLogits: no bit depends on the number of kept logits, whether the backward is one call
+// or two, and a microbatch keeps as many as the bound allows: whole tiles, or all.
+func TestKeepLogits(t *testing.T) {
+	const tokens, tile = 5, 1040 // of the host, in words
+	cfg := transformer.Config{Vocabulary: 2*tile + 20, Width: 8, Layers: 1, Heads: 2, Context: tokens, Seed: 1}
+	all := int64(4 * tokens * cfg.Vocabulary)
+	batch := sequences(random(t), cfg, 3)
+	want := train(t, cfg, 1, 2, nil, batch)
+	for _, test := range []struct{ bound, kept int64 }{
+		{transformer.NoLogits, 0}, {0, 0}, {4*tokens*tile - 1, 0}, {4 * tokens * tile, 4 * tokens * tile}, {all - 1, 4 * tokens * 2 * tile}, {all, all}, {1 << 40, all}, {transformer.AllLogits, all},
+	} {
+		cfg.KeepLogits = test.bound
+		for name, plan := range map[string]schedule.Rule{"B": nil, "I and W": stagetest.SplitRule(schedule.DepthFirst, 2)} {
+			t.Run(fmt.Sprint(test.bound, " ", name), func(t *testing.T) { require.Equal(t, want, train(t, cfg, 3, 2, plan, batch)) })
+		}
+		saved := liveBefore(t, schedule.B, nil, cfg, 3, tokens, nil)[memory.Saved]
+		require.Equal(t, test.kept+int64(4*tokens*(9*cfg.Width+cfg.Heads+1)), saved)
+	}
+	cfg.KeepLogits = transformer.NoLogits - 1
+	require.ErrorContains(t, cfg.Validate(), "KeepLogits is -2")
 }

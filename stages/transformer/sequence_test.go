@@ -72,8 +72,7 @@ func TestPackedSequences(t *testing.T) {
 				r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = rule })
 				var packs []sequence
 				packs, m.Sequences = p.of(batch)
-				result, err := r.Step(context.Background(), len(packs), &source{dev, packs})
-				require.NoError(t, err)
+				result := runStep(t, r, len(packs), &source{dev, packs})
 				require.Zero(t, result.Excess)
 				loss := &result.Losses[0]
 				require.EqualValues(t, len(batch), loss.Count)

@@ -1,7 +1,6 @@
 package transformer_test
 
 import (
-	"context"
 	"math/rand/v2"
 	"testing"
 
@@ -9,7 +8,6 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/fp8"
-	"github.com/weir-ml/weir/internal/engine/invariants"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -141,8 +139,7 @@ func TestFrozenAlone(t *testing.T) {
 				list[i] = freezing(list[i], fixed.Name)
 			}
 			r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = rule })
-			_, err := r.Step(context.Background(), len(batch), &source{dev, batch})
-			require.NoError(t, err)
+			runStep(t, r, len(batch), &source{dev, batch})
 			for _, p := range m.Parameters() {
 				grad := read(t, dev, p.Grad)
 				if p != fixed {
@@ -183,39 +180,6 @@ func TestSplitPeak(t *testing.T) {
 	}
 }
 
-// TestSplitAllocations requires that microbatches cost no allocation on the Go heap, with I and
-// W apart as well.
-func TestSplitAllocations(t *testing.T) {
-	if invariants.Enabled {
-		t.Skip("every call has a separate view if invariants are checked")
-	}
-	for _, recompute := range []bool{false, true} {
-		cfg := tiny
-		cfg.Dropout, cfg.Recompute = 0.1, recompute
-		dev := newHost(t)
-		m := newModel(t, dev, cfg, cfg.Layers+4)
-		from := &source{dev, sequences(random(t), cfg, 4)}
-		count := func(microbatches int) float64 {
-			r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = stagetest.SplitRule(schedule.DepthFirst, 2) })
-			return testing.AllocsPerRun(10, func() {
-				if _, err := r.Step(context.Background(), microbatches, from); err != nil {
-					t.Fatal(err)
-				}
-			})
-		}
-		require.Equal(t, count(4), count(40), "recompute %v", recompute)
-	}
-}
-
-// TestSplitErrors makes every call of a step with I and W apart fail in turn.
-func TestSplitErrors(t *testing.T) {
-	for _, recompute := range []bool{false, true} {
-		cfg := tiny
-		cfg.Dropout, cfg.Layers, cfg.Recompute = 0.1, 1, recompute
-		require.Greater(t, failEveryCall(t, cfg, 3, stagetest.SplitRule(schedule.DepthFirst, 1)), 90)
-	}
-}
-
 // TestOneBook: a tensor that a call takes out of a slot, and keeps for itself or leaves for W,
 // is not reported as a leak by a step whose space has no book (L6).
 func TestOneBook(t *testing.T) {
@@ -229,8 +193,7 @@ func TestOneBook(t *testing.T) {
 				c.Plan.Rule = rule
 				c.Spaces = []memory.Space[kernels.Buffer]{struct{ memory.Space[kernels.Buffer] }{dev}}
 			})
-			result, err := r.Step(t.Context(), 3, &source{dev, sequences(rand.New(rand.NewPCG(1, 0)), cfg, 3)})
-			require.NoError(t, err)
+			result := runStep(t, r, 3, &source{dev, sequences(rand.New(rand.NewPCG(1, 0)), cfg, 3)})
 			require.Equal(t, 1, result.Books)
 		}
 	}

@@ -1,7 +1,6 @@
 package transformer_test
 
 import (
-	"context"
 	"math"
 	"testing"
 
@@ -29,8 +28,7 @@ func TestUpdate(t *testing.T) {
 			}
 			const rate, decay = 0.01, 0.1
 			for update := 1; update <= 2; update++ {
-				result, err := r.Step(context.Background(), len(batch), &source{dev, batch})
-				require.NoError(t, err)
+				result := runStep(t, r, len(batch), &source{dev, batch})
 				maxNorm := test.limit * result.GradNorm
 				require.NoError(t, m.Update(transformer.AdamW{LearningRate: rate, WeightDecay: decay}, result, maxNorm))
 				require.Equal(t, int64(update), m.Updates)
@@ -84,12 +82,11 @@ func TestUpdateRefuses(t *testing.T) {
 	m := newModel(t, dev, tiny, 1)
 	batch := sequences(random(t), tiny, 1)
 	r := newRunner(t, dev, m.Stages(), nil)
-	result, err := r.Step(context.Background(), 1, &source{dev, batch})
-	require.NoError(t, err)
+	result := runStep(t, r, 1, &source{dev, batch})
 	before := read(t, dev, m.Parameters()[0].Weight)
 
 	nan := float32(math.NaN())
-	err = m.Update(transformer.AdamW{LearningRate: nan, Beta1: 1, Beta2: -1, WeightDecay: float32(math.Inf(1))}, result, 0)
+	err := m.Update(transformer.AdamW{LearningRate: nan, Beta1: 1, Beta2: -1, WeightDecay: float32(math.Inf(1))}, result, 0)
 	for _, name := range []string{"LearningRate", "Beta1", "Beta2", "WeightDecay"} {
 		require.ErrorContains(t, err, "AdamW."+name)
 	}
@@ -100,8 +97,7 @@ func TestUpdateRefuses(t *testing.T) {
 	require.Equal(t, before, read(t, dev, m.Parameters()[0].Weight), "a learning rate of 0")
 
 	clear(batch[0].weights)
-	empty, err := r.Step(context.Background(), 1, &source{dev, batch})
-	require.NoError(t, err)
+	empty := runStep(t, r, 1, &source{dev, batch})
 	require.ErrorIs(t, m.Update(transformer.AdamW{LearningRate: 1}, empty, 0), runner.ErrNoUpdate)
 	require.Equal(t, before, read(t, dev, m.Parameters()[0].Weight))
 }
