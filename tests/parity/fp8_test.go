@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/stages/transformer"
@@ -181,15 +182,11 @@ func TestFP8RanksEvaluate(t *testing.T) {
 	batches := threeBatches()
 	var want, wantEvaluated []numbers
 	for i, plan := range []string{"depth-first", "1f1b", "zb-v", "dualpipev"} {
-		s, err := schedule.Find(plan)
-		require.NoError(t, err)
 		ranks := 1 + i%3
-		placement, err := s.Place(ranks, ranks*s.PerRank)
-		require.NoError(t, err)
+		s, placement := plantest.Find(t, plan, ranks, 0)
 		r := newRig(t, cfg, variant{rule: s.Rule, placement: placement, capacity: 1})
 		first := r.train(batches[:1])
 		result := r.evaluate(batches[1])
-		require.NoError(t, err)
 		evaluated := []numbers{{norm: uint64(result.Losses[0].Sum * 1e9)}}
 		history := append(first, r.train(batches[1:])...)
 		if want == nil {

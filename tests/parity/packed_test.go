@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/schedule"
@@ -122,10 +123,7 @@ func TestPackedSequences(t *testing.T) {
 						continue
 					}
 					t.Run(fmt.Sprintf("%d %s, %d ranks, sockets %v", seed, name, ranks, sockets), func(t *testing.T) {
-						s, err := schedule.Find(name)
-						require.NoError(t, err)
-						placement, err := s.Place(ranks, ranks*s.PerRank)
-						require.NoError(t, err)
+						s, placement := plantest.Find(t, name, ranks, 0)
 						v := variant{rule: s.Rule, placement: placement, capacity: 1, lookAhead: 1}
 						requireSame(t, []numbers{want}, []numbers{plan.gradientsOf(t, v, sockets, batch)})
 						if ranks == 2 && !sockets {

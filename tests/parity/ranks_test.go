@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/schedule"
@@ -101,10 +102,7 @@ func TestRanksUntied(t *testing.T) {
 		require.NotEqual(t, tied[0].sum, want[0].sum, "the models are different")
 		for _, plan := range []string{"1f1b", "zb-v", "interleaved"} {
 			t.Run(name+", "+plan, func(t *testing.T) {
-				s, err := schedule.Find(plan)
-				require.NoError(t, err)
-				placement, err := s.Place(3, 3*s.PerRank)
-				require.NoError(t, err)
+				s, placement := plantest.Find(t, plan, 3, 0)
 				r := newRig(t, cfg, variant{rule: s.Rule, placement: placement, capacity: 1})
 				defer r.close()
 				requireSame(t, want, r.train(batches))
