@@ -90,13 +90,12 @@ func TestAuditFindsWeights(t *testing.T) {
 				}
 			}
 			run := r.build(t)
-			result, err := run.Step(t.Context(), 2*replicas, r.source())
-			require.NoError(t, err)
+			result := runStep(t, run, 2*replicas, r.source())
 			require.NoError(t, result.Update(r.update))
 			if armed = true; !during {
 				flipBit(&r.stages[len(r.stages)-1].floats(r.stages[len(r.stages)-1].params[0].Weight)[77], 5)
 			}
-			_, err = run.Step(t.Context(), 2*replicas, r.source())
+			_, err := run.Step(t.Context(), 2*replicas, r.source())
 			e, _ := errors.AsType[*transport.StepError](err)
 			switch {
 			case during && invariants.Enabled:
@@ -202,8 +201,7 @@ func TestAuditWithoutComparison(t *testing.T) {
 		}
 		run := r.build(t)
 		r.cfg.Spaces[0], r.cfg.Spaces[1] = r.hosts[0], r.hosts[1]
-		result, err := run.Step(t.Context(), 3, r.source())
-		require.NoError(t, err)
+		result := runStep(t, run, 3, r.source())
 		require.Equal(t, of.want, result.Audited)
 	}
 }

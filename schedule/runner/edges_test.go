@@ -10,6 +10,7 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/engine/frames"
+	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -106,7 +107,7 @@ func TestResidentBuffersAreNotTheSteps(t *testing.T) {
 	constant, err := arena.Alloc(memory.Resident, 16)
 	require.NoError(t, err)
 	for _, ahead := range []int{0, 2} {
-		r, err := runner.New(runner.Config[handle]{
+		r := newRunner(t, runner.Config[handle]{
 			Spaces: runner.Spaces(arena),
 			Stages: []stages.Stage[handle]{&stages.Func[handle]{
 				Declares: stages.Spec{Name: "masked", Reads: []stages.Read{{Part: "mask"}}, Slots: []string{"x"}},
@@ -121,15 +122,13 @@ func TestResidentBuffersAreNotTheSteps(t *testing.T) {
 			}},
 			Plan: runner.Plan{LookAhead: ahead},
 		})
-		require.NoError(t, err)
-		_, err = r.Step(t.Context(), 4, runner.Indexed(func(_ context.Context, e batchctx.Entry[handle]) error {
+		runStep(t, r, 4, runner.Indexed(func(_ context.Context, e batchctx.Entry[handle]) error {
 			if err := arena.Retain(constant); err != nil {
 				return err
 			}
 			e.Put("mask", constant)
 			return nil
 		}))
-		require.NoError(t, err)
 		require.EqualValues(t, 16, arena.Live())
 	}
 }
@@ -190,8 +189,7 @@ func TestTheScaleMayChangeBetweenSteps(t *testing.T) { // L10
 	r := newRunner(t, config(chain))
 	for _, exponent := range []int{0, 12, -3} {
 		require.NoError(t, r.SetScaleExponent(exponent))
-		result, err := r.Step(t.Context(), 2, &counted{})
-		require.NoError(t, err)
+		result := runStep(t, r, 2, &counted{})
 		require.Equal(t, math.Ldexp(45, exponent), *chain[0].grad)
 		factor, err := factorOf(result)
 		require.NoError(t, err)
@@ -243,8 +241,7 @@ func TestThePeakOfOneBook(t *testing.T) {
 		return 8
 	})
 	r := newRunner(t, cfg)
-	result, err := r.Step(t.Context(), 3, &counted{})
-	require.NoError(t, err)
+	result := runStep(t, r, 3, &counted{})
 	for m, want := range []int64{100 + 3*8, 4 * 8, 4 * 8} { // entry, two activations, a gradient: live in the last stage's backward
 		s := r.Samples(0).At(m)
 		require.Equal(t, want, s.Peak, "microbatch %d", m)
@@ -269,8 +266,7 @@ func TestTheGrowthOfAStepIsItsGreatest(t *testing.T) { // L7
 		},
 	}
 	r := newRunner(t, cfg)
-	result, err := r.Step(t.Context(), 3, &counted{})
-	require.NoError(t, err)
+	result := runStep(t, r, 3, &counted{})
 	for m, want := range []int64{0, 8, 0} {
 		require.Equal(t, want, r.Samples(0).At(m).Growth)
 	}
@@ -320,4 +316,131 @@ func TestFaultsOfTheConfigurationAreToldAtOnce(t *testing.T) {
 	require.ErrorContains(t, err, fmt.Sprintf("%d entry parts, at most %d", frames.MaxParts+1, frames.MaxParts))
 	require.ErrorContains(t, err, "4 stages and a placement of 3")
 	require.NotContains(t, err.Error(), "stage 3 is nil", "without a placement there is no further fault")
+}
+
+// celled is a space with cells of losses on its device. No stage here adds to them.
+type celled struct {
+	*memory.GCSpace[number]
+	live map[number]bool
+}
+
+func (c celled) NewLossCells(int) (number, error) {
+	cells := num(0)
+	c.live[cells] = true
+	return cells, nil
+}
+
+func (celled) ClearLossCells(number) error { return nil }
+
+func (celled) ReadLossCells(words []int64, _ number) error {
+	clear(words)
+	return nil
+}
+
+func (c celled) Release(h number) (int64, error) {
+	if *h != 0 {
+		return c.GCSpace.Release(h)
+	}
+	if !c.live[h] {
+		return 0, memory.ErrStale
+	}
+	delete(c.live, h)
+	return 8, nil
+}
+
+// The cells of losses live as long as the runner. A second Close does nothing.
+func TestCloseReleasesCells(t *testing.T) {
+	space := celled{memory.NewGCSpace[number](nil, nil), map[number]bool{}}
+	cfg := config(chain())
+	cfg.Spaces = runner.Spaces[number](space)
+	r := newRunner(t, cfg)
+	runStep(t, r, 2, &counted{})
+	require.Len(t, space.live, 1)
+	require.NoError(t, r.Close())
+	require.Empty(t, space.live)
+	require.NoError(t, r.Close())
+}
+
+// A stage still owns a buffer that it may not save because of its class: its deferred calls release the buffer
+// immediately.
+func TestARefusedBufferIsTheStages(t *testing.T) {
+	dev, err := kernels.NewHost(kernels.HostConfig{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, dev.Close()) }()
+	freed := int64(0)
+	var d stages.Decl[kernels.Buffer]
+	x, kept, score := d.Part("x"), d.Slot("kept"), d.Loss("score")
+	stage := d.Stage("refused",
+		func(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], _, _ []kernels.Buffer) error {
+			mb.Part(x)
+			mb.Loss(score, 1, 1)
+			h := mb.Must(dev.Floats(memory.Workspace, 1, 2))
+			defer func() {
+				before := dev.Live()
+				mb.Release(h)
+				freed = before - dev.Live()
+			}()
+			mb.Save(kept, h)
+			return nil
+		},
+		func(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], _, _ []kernels.Buffer) error {
+			mb.Take(kept)
+			return nil
+		})
+	run := newRunner(t, runner.Config[kernels.Buffer]{Stages: []stages.Stage[kernels.Buffer]{stage}, Spaces: runner.Spaces(dev)})
+	_, err = run.Step(t.Context(), 1, runner.Indexed(func(_ context.Context, e batchctx.Entry[kernels.Buffer]) error {
+		e.Put("x", e.Must(dev.Floats(memory.Entry, 1)))
+		return nil
+	}))
+	require.ErrorIs(t, err, batchctx.ErrClass)
+	require.EqualValues(t, 8, freed)
+	require.NoError(t, run.Close())
+}
+
+var (
+	_ runner.Sharded[buffer] = (*kernels.Host)(nil)
+	_ runner.Sharded[buffer] = (*kernels.Null)(nil)
+)
+
+// Spaces takes a slice of devices of any type, and devices of several types with type arguments.
+func TestOn(t *testing.T) {
+	a, b := device(t, false), device(t, true)
+	require.Equal(t, []memory.Space[buffer]{a, b}, runner.Spaces([]kernels.Compute{a, b}...))
+	hosts := []*kernels.Host{a.(*kernels.Host)}
+	require.Equal(t, []memory.Space[buffer]{a}, runner.Spaces(hosts...))
+	require.Equal(t, []memory.Space[buffer]{a, b}, runner.Spaces[buffer, memory.Space[buffer]](hosts[0], b.(*kernels.Null)))
+}
+
+// The excess of a step includes the tolerated leaks before it, and a record names the call after which the excess grew.
+func TestToleratedLeaksAddUp(t *testing.T) { // L6, L7
+	chain := chain()
+	cfg := config(chain)
+	cfg.Memory.TolerateLeaks = true
+	cfg.Stages[1] = &stages.Func[number]{
+		Declares: chain[1].Spec(), Parameters: chain[1].Params(), BackwardFunc: chain[1].Backward,
+		ForwardFunc: func(ctx context.Context, mb view, in, out []number) error {
+			if mb.Index() == 1 {
+				mb.Retain(in[0])
+			}
+			return chain[1].Forward(ctx, mb, in, out)
+		},
+	}
+	r := newRunner(t, cfg)
+	for step := range int64(3) {
+		result := runStep(t, r, 3, &counted{})
+		require.EqualValues(t, 8, result.Excess, "of the step alone")
+		require.NoError(t, result.Update(func(float64) error { return nil }))
+		samples := r.Samples(0)
+		for m, leaked := range []int64{0, 8, 8} {
+			s := samples.At(samples.Len() - 3 + m)
+			require.Equal(t, step*8+leaked, s.Excess, "step %d, microbatch %d", step, m)
+			if m != 1 {
+				require.Zero(t, s.Growth)
+				require.Zero(t, s.Leak)
+				continue
+			}
+			require.EqualValues(t, 8, s.Growth)
+			require.Equal(t, memory.Leak{Stage: 1, Name: chain[1].Spec().Name, Call: "B", Class: memory.Activation}, s.Leak)
+		}
+	}
 }

@@ -14,20 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
-	"github.com/weir-ml/weir/transport"
 )
-
-func TestShortBatch(t *testing.T) {
-	cfg := config(chain())
-	cfg.Plan.LookAhead = 2
-	r := newRunner(t, cfg)
-	_, err := r.Step(t.Context(), 8, &counted{ends: 5})
-	require.ErrorIs(t, err, runner.ErrShortBatch)
-	require.ErrorContains(t, err, "5 of 8 microbatches")
-	result, err := r.Step(t.Context(), 5, &counted{ends: 5})
-	require.NoError(t, err, "asked for exactly M")
-	require.EqualValues(t, 0, result.Step, "a failed step does not count")
-}
 
 func TestViewsEndWithTheirCall(t *testing.T) {
 	for name, rule := range map[string]schedule.Rule{"B": schedule.DepthFirst, "I and W": split} {
@@ -41,8 +28,7 @@ func TestViewsEndWithTheirCall(t *testing.T) {
 				cfg.Stages[i] = all[i]
 			}
 			r := newRunner(t, cfg)
-			_, err := r.Step(t.Context(), 2, &counted{})
-			require.NoError(t, err)
+			runStep(t, r, 2, &counted{})
 			for _, s := range all {
 				require.NotEmpty(t, s.kept)
 				for _, kept := range s.kept {
@@ -60,7 +46,7 @@ func TestViewsEndWithTheirCall(t *testing.T) {
 					all[0].kept[0].Take(1)
 				}
 			}
-			_, err = newRunner(t, cfg).Step(t.Context(), 2, &counted{})
+			_, err := newRunner(t, cfg).Step(t.Context(), 2, &counted{})
 			require.ErrorIs(t, err, batchctx.ErrEnded)
 			require.Equal(t, 2, actions)
 		})
@@ -112,69 +98,6 @@ func TestFailedIsToldWhileEverythingIsThere(t *testing.T) {
 		"microbatch 0: stage 1 (three): slot \"x\"",
 		"microbatch (before its forward): stage 2 (five): input 0",
 	}, names)
-}
-
-func TestCancelEndsBetweenActions(t *testing.T) { // L8
-	cfg := config(chain())
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cause := errors.New("enough")
-	seen := 0
-	cfg.Hooks.Action = func(int, schedule.Action) {
-		if seen++; seen == 5 {
-			cancel(cause)
-		}
-	}
-	r := newRunner(t, cfg)
-	_, err := r.Step(ctx, 8, &counted{})
-	require.ErrorIs(t, err, cause)
-	require.Equal(t, 5, seen, "the running action is the last one")
-	var where *transport.StepError
-	require.True(t, errors.As(err, &where))
-	require.Equal(t, "two", where.Name)
-	require.Equal(t, schedule.NewAction(schedule.B, 0, 0), where.Action.WithDrop(0))
-	_, err = r.Step(t.Context(), 8, &counted{})
-	require.NoError(t, err)
-}
-
-func TestPanicsGoThrough(t *testing.T) { // L8
-	chain := chain()
-	chain[1].lossSum = nil
-	cfg := config(chain)
-	explode := true
-	cfg.Stages[1] = exploding{chain[1], &explode}
-	r := newRunner(t, cfg)
-	require.PanicsWithValue(t, "boom", func() { _, _ = r.Step(t.Context(), 2, &counted{}) })
-	explode = false
-	_, err := r.Step(t.Context(), 2, &counted{})
-	require.NoError(t, err)
-}
-
-type exploding struct {
-	*times
-	now *bool
-}
-
-func (s exploding) Backward(ctx context.Context, mb view, gradOut, gradIn []number) error {
-	if *s.now {
-		panic("boom")
-	}
-	return s.times.Backward(ctx, mb, gradOut, gradIn)
-}
-
-func TestOneStepAtATime(t *testing.T) {
-	cfg := config(chain())
-	var r *runner.Runner[number]
-	cfg.Hooks.Action = func(int, schedule.Action) {
-		_, err := r.Step(t.Context(), 1, &counted{})
-		require.ErrorIs(t, err, runner.ErrBusy)
-		require.ErrorIs(t, r.Close(), runner.ErrBusy)
-	}
-	r = newRunner(t, cfg)
-	_, err := r.Step(t.Context(), 1, &counted{})
-	require.NoError(t, err)
-	require.NoError(t, r.Close())
-	_, err = r.Step(t.Context(), 1, &counted{})
-	require.ErrorIs(t, err, runner.ErrClosed)
 }
 
 func TestValidateReportsEveryFault(t *testing.T) {

@@ -108,50 +108,6 @@ func TestTheLeastConfiguration(t *testing.T) {
 	require.ErrorContains(t, err, `records loss "loss", which Losses does not contain: list all losses that stages record, and mark the objective`)
 }
 
-// TestAnOutputThatIsNotSet checks that the error names the output or gradient.
-func TestAnOutputThatIsNotSet(t *testing.T) {
-	nothing := func(context.Context, view, []number, []number) error { return nil }
-	for want, change := range map[string]func(middle *stages.Func[number]){
-		"(stage 1 three, microbatch 0): the stage set no output 0 (x): set out[0] in Forward":                    func(f *stages.Func[number]) { f.ForwardFunc = nothing },
-		"(stage 1 three, microbatch 0): the stage set no gradient of input 0 (x): set gradIn[0] in the backward": func(f *stages.Func[number]) { f.Parameters, f.BackwardFunc = nil, nothing },
-	} {
-		chain := chain()
-		cfg := config(chain)
-		middle := &stages.Func[number]{Declares: chain[1].Spec(), Parameters: chain[1].Params(), ForwardFunc: chain[1].Forward, BackwardFunc: chain[1].Backward}
-		change(middle)
-		cfg.Stages[1] = middle
-		_, err := newRunner(t, cfg).Step(t.Context(), 1, &counted{})
-		require.ErrorIs(t, err, batchctx.ErrMissing)
-		require.ErrorIs(t, err, memory.ErrNone)
-		require.ErrorContains(t, err, want)
-	}
-}
-
-// TestAHeadThatForgetsItsObjective checks that the error names the stage.
-func TestAHeadThatForgetsItsObjective(t *testing.T) {
-	for forgets, have := range map[int]string{-1: "", 1: "2 of 3", 3: "0 of 3"} { // the number of records before it stops; -1 is never
-		chain := chain()
-		cfg := config(chain)
-		cfg.Stages[2] = &stages.Func[number]{
-			Declares: chain[2].Spec(), Parameters: chain[2].Params(), BackwardFunc: chain[2].Backward,
-			ForwardFunc: func(ctx context.Context, mb view, in, out []number) error {
-				if forgets == 3 || mb.Index() == forgets {
-					mb.Save(1, mb.Retain(in[0]))
-					return nil
-				}
-				return chain[2].Forward(ctx, mb, in, out)
-			},
-		}
-		_, err := newRunner(t, cfg).Step(t.Context(), 3, &counted{})
-		if have == "" {
-			require.NoError(t, err)
-			continue
-		}
-		require.ErrorIs(t, err, runner.ErrUnrecorded)
-		require.ErrorContains(t, err, `stage 2 (five) recorded "loss" in `+have+" microbatches: call Microbatch.Loss in every forward")
-	}
-}
-
 // TestAStageThatAdds checks that a gradient is zero before its first contribution.
 func TestAStageThatAdds(t *testing.T) { // L5
 	grad := num(1e9)
@@ -170,8 +126,7 @@ func TestAStageThatAdds(t *testing.T) { // L5
 	none := runner.Indexed(func(context.Context, batchctx.Entry[number]) error { return nil })
 	r := newRunner(t, cfg)
 	for range 2 {
-		_, err := r.Step(t.Context(), 5, none)
-		require.NoError(t, err)
+		runStep(t, r, 5, none)
 		require.Equal(t, 5.0, *grad)
 	}
 }

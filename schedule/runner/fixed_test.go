@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -40,16 +41,14 @@ func TestFixedPlans(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			place, err := s.Place(ranks, ranks*s.PerRank)
 			require.NoError(t, err)
-			bare, err := s.Rule(schedule.Params{Placement: place, Microbatches: m})
-			require.NoError(t, err)
+			bare := plantest.Made(t, s.Rule, schedule.Params{Placement: place, Microbatches: m})
 			ready, err := lower.Prepare(bare, lower.Passes{StageInfo: otherFacts(place), Parts: 2, Capacity: 2})
 			require.NoError(t, err)
 
 			rows := rowsOf(place)
 			rig := ranksOf{placement: place, rule: s.Rule, capacity: 2, split: true}
 			run := rig.group(t, rows)
-			result, err := run.Step(t.Context(), m, indexed())
-			require.NoError(t, err)
+			result := runStep(t, run, m, indexed())
 			want := numbersOf(t, result, rows)
 			evaluated, err := run.Evaluate(t.Context(), 5, indexed())
 			require.NoError(t, err)
@@ -58,8 +57,7 @@ func TestFixedPlans(t *testing.T) {
 				rows := rowsOf(place)
 				run := fixedOf(t, plan, rows, 2)
 				for range 2 {
-					result, err := run.Step(t.Context(), m, indexed())
-					require.NoError(t, err, name)
+					result := runStep(t, run, m, indexed())
 					require.Equal(t, want, numbersOf(t, result, rows), name)
 				}
 				again, err := run.Evaluate(t.Context(), 5, indexed())
@@ -100,40 +98,34 @@ func withoutWaits(plan *schedule.Plan) *schedule.Plan {
 // with one that they do not fit.
 func TestFixedPlansOfOtherBatches(t *testing.T) {
 	place := schedule.Looped(2, 2)
-	plan, err := schedule.OneFOneB(schedule.Params{Placement: place, Microbatches: 64})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: place, Microbatches: 64})
 	rows := rowsOf(place)
 	run := fixedOf(t, plan, rows, 1)
 	for _, m := range []int{64, 65, 200, 3} {
-		result, err := run.Step(t.Context(), m, indexed())
-		require.NoError(t, err)
+		result := runStep(t, run, m, indexed())
 		require.Equal(t, alone(t, 2, m), numbersOf(t, result, rows))
 	}
 
-	short, err := schedule.OneFOneB(schedule.Params{Placement: place, Microbatches: 4})
-	require.NoError(t, err)
+	short := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: place, Microbatches: 4})
 	for rank := range short.Programs { // as in files of cells
 		short.Programs[rank] = []schedule.Segment{{Body: slices.Collect(short.All(rank)), Repeat: 1}}
 	}
 	run = fixedOf(t, short, rows, 1)
-	_, err = run.Step(t.Context(), 5, indexed())
+	_, err := run.Step(t.Context(), 5, indexed())
 	require.ErrorIs(t, err, schedule.ErrParams)
 	require.ErrorContains(t, err, `plan "1f1b" is for 4 microbatches, and its loops cannot be repeated to fit 5`)
-	_, err = run.Step(t.Context(), 4, indexed())
-	require.NoError(t, err)
+	runStep(t, run, 4, indexed())
 }
 
 // TestFixedPlansGather runs a plan for sharded weights without replicas: there is nothing to gather.
 func TestFixedPlansGather(t *testing.T) {
 	place := schedule.Looped(2, 4)
-	plan, err := schedule.Interleaved(schedule.Params{Placement: place, Microbatches: 4})
-	require.NoError(t, err)
-	plan, err = lower.Shard(plan, 1)
+	plan := plantest.Made(t, schedule.Interleaved, schedule.Params{Placement: place, Microbatches: 4})
+	plan, err := lower.Shard(plan, 1)
 	require.NoError(t, err)
 	rows := rowsOf(place)
 	run := fixedOf(t, plan, rows, 1)
-	result, err := run.Step(t.Context(), 4, indexed())
-	require.NoError(t, err)
+	result := runStep(t, run, 4, indexed())
 	require.Equal(t, alone(t, 4, 4), numbersOf(t, result, rows))
 	_, err = run.Evaluate(t.Context(), 3, indexed())
 	require.NoError(t, err)
@@ -141,10 +133,8 @@ func TestFixedPlansGather(t *testing.T) {
 
 func TestFixedPlansAreRefused(t *testing.T) {
 	place := schedule.Looped(2, 2)
-	plan, err := schedule.OneFOneB(schedule.Params{Placement: place, Microbatches: 4})
-	require.NoError(t, err)
-	forwards, err := schedule.OneFOneB(schedule.Params{Placement: place, Microbatches: 4, Mode: schedule.ForwardOnly})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: place, Microbatches: 4})
+	forwards := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: place, Microbatches: 4, Mode: schedule.ForwardOnly})
 	for says, change := range map[string]func(cfg *runner.Config[number]){
 		"Plan.Fixed is set: leave out Schedule, and": func(cfg *runner.Config[number]) { cfg.Schedule = "1f1b" },
 		"in Plan leave out Rule, Placement":          func(cfg *runner.Config[number]) { cfg.Plan.Rule = schedule.OneFOneB },

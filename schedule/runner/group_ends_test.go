@@ -81,8 +81,7 @@ func TestAnErrorEndsAllRanks(t *testing.T) {
 				r.released(t)
 
 				b.do = nil
-				result, err := g.Step(t.Context(), 6, r.sources())
-				require.NoError(t, err)
+				result := runStep(t, g, 6, r.sources())
 				require.EqualValues(t, 0, result.Step, "a failed step does not count")
 				require.Equal(t, alone(t, 3, 6), numbersOf(t, result, rows))
 				r.released(t)
@@ -139,26 +138,6 @@ func TestEveryRankIsToldOfTheFirstError(t *testing.T) {
 	})
 }
 
-func TestACancelledContextEndsAllRanks(t *testing.T) { // L8
-	for rank := range 3 {
-		synctest.Test(t, func(t *testing.T) {
-			cause := errors.New("enough")
-			ctx, cancel := context.WithCancelCause(t.Context())
-			b := &breaking{microbatch: 1, do: func(context.Context) error { cancel(cause); return nil }}
-			r, g, rows := brokenChain(t, b, rank)
-			_, err := g.Step(ctx, 6, r.sources())
-			require.ErrorIs(t, err, cause)
-			var where *transport.StepError
-			require.True(t, errors.As(err, &where))
-			r.released(t)
-			b.do = nil
-			result, err := g.Step(t.Context(), 6, r.sources())
-			require.NoError(t, err)
-			require.Equal(t, alone(t, 3, 6), numbersOf(t, result, rows))
-		})
-	}
-}
-
 // TestEveryActionOfEveryRankMayBeTheLast ends a step before each action of each rank, in each way
 // that a hook can: nothing is left, and the next step returns the same numbers as a step without
 // a fault (L8).
@@ -195,8 +174,7 @@ func TestEveryActionOfEveryRankMayBeTheLast(t *testing.T) {
 			clean := func() []int {
 				at = -1
 				clear(counts)
-				result, err := g.Step(t.Context(), m, r.sources())
-				require.NoError(t, err)
+				result := runStep(t, g, m, r.sources())
 				require.Equal(t, want, numbersOf(t, result, rows))
 				return slices.Clone(counts)
 			}
@@ -295,8 +273,7 @@ func TestEveryHookOfEveryRankMayBeTheLast(t *testing.T) {
 					}
 					r.released(t)
 
-					result, err := g.Step(t.Context(), 4, r.sources())
-					require.NoError(t, err, "after %s, %s on rank %d", name, way, on)
+					result := runStep(t, g, 4, r.sources())
 					require.Equal(t, name == "Peak", result.Step == 1, "a step whose Peak is reported counts")
 					require.Equal(t, alone(t, 3, 4), numbersOf(t, result, rows))
 					r.released(t)
@@ -353,8 +330,7 @@ func TestAPanicEndsAllRanks(t *testing.T) {
 			require.ErrorContains(t, p, "boom")
 			r.released(t)
 			b.do = nil
-			result, err := g.Step(t.Context(), 6, r.sources())
-			require.NoError(t, err)
+			result := runStep(t, g, 6, r.sources())
 			require.Equal(t, alone(t, 3, 6), numbersOf(t, result, rows))
 		})
 	}
@@ -373,20 +349,6 @@ func apart(f func()) (thrown any, returned bool) {
 	return thrown, returned
 }
 
-// TestTheEndOfAGoroutineEndsAllRanks calls Goexit on a rank, as t.FailNow does.
-func TestTheEndOfAGoroutineEndsAllRanks(t *testing.T) { // L8
-	synctest.Test(t, func(t *testing.T) {
-		b := &breaking{microbatch: 1, do: func(context.Context) error { runtime.Goexit(); return nil }}
-		r, g, _ := brokenChain(t, b, 1)
-		_, returned := apart(func() { _, _ = g.Step(t.Context(), 6, r.sources()) })
-		require.False(t, returned)
-		r.released(t)
-		b.do = nil
-		_, err := g.Step(t.Context(), 6, r.sources())
-		require.NoError(t, err)
-	})
-}
-
 func TestAShortSourceEndsAllRanks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := chained(3)
@@ -396,8 +358,7 @@ func TestAShortSourceEndsAllRanks(t *testing.T) {
 		require.ErrorContains(t, err, "rank 1 action 1F3 ")
 		require.ErrorContains(t, err, "3 of 6 microbatches")
 		r.released(t)
-		_, err = g.Step(t.Context(), 6, r.sources())
-		require.NoError(t, err)
+		runStep(t, g, 6, r.sources())
 	})
 }
 
@@ -441,28 +402,6 @@ func TestALeakOnOneRankIsNamed(t *testing.T) {
 			require.Equal(t, tc.rank, where.Rank)
 		})
 	}
-}
-
-func TestRanksRunOneStepAtATime(t *testing.T) {
-	r := chained(2)
-	var g *runner.Runner[number]
-	r.change = func(cfg *runner.Config[number]) {
-		cfg.Hooks.Action = func(int, schedule.Action) {
-			_, err := g.Evaluate(context.Background(), 1, nil)
-			if !errors.Is(err, runner.ErrBusy) || !errors.Is(g.Close(), runner.ErrBusy) || !errors.Is(g.SetScaleExponent(1), runner.ErrBusy) {
-				t.Errorf("a step within a step: %v", err)
-			}
-		}
-	}
-	g = r.group(t, rowsOf(r.placement))
-	_, err := g.Step(t.Context(), 2, r.sources())
-	require.NoError(t, err)
-	require.NoError(t, g.SetScaleExponent(3))
-	result, err := g.Step(t.Context(), 2, r.sources())
-	require.NoError(t, err)
-	factor, err := factorOf(result)
-	require.NoError(t, err)
-	require.Equal(t, 1.0/16, factor)
 }
 
 // TestRanksThatBeginOtherStepsAreRefused starts two runners that differ, as in two processes:

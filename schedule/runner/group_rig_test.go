@@ -62,8 +62,7 @@ func (r *ranksOf) group(t testing.TB, rows []*times) *runner.Runner[number] {
 	if r.change != nil {
 		r.change(&cfg)
 	}
-	g, err := runner.New(cfg)
-	require.NoError(t, err)
+	g := newRunner(t, cfg)
 	t.Cleanup(func() { require.NoError(t, g.Close()) })
 	return g
 }

@@ -159,8 +159,7 @@ func TestTiedParametersAcrossRanks(t *testing.T) {
 		}
 		rows := tied(r.placement)
 		g := r.group(t, rows)
-		result, err = g.Step(t.Context(), 4, r.sources())
-		require.NoError(t, err)
+		result = runStep(t, g, 4, r.sources())
 		require.Equal(t, norm, result.GradNorm)
 		for _, s := range []int{0, 2, 3, 5} {
 			require.Equal(t, total, *rows[s].grad, "stage %d", s)
@@ -195,8 +194,7 @@ func TestHooksAndRecordsNameTheRank(t *testing.T) {
 		}
 	}
 	g := r.group(t, rowsOf(r.placement))
-	result, err := g.Step(t.Context(), 5, r.sources())
-	require.NoError(t, err)
+	result := runStep(t, g, 5, r.sources())
 	for rank := range 3 {
 		require.EqualValues(t, actions[rank], result.Ranks[rank].Actions)
 		require.Equal(t, 5, samples[rank])
@@ -294,11 +292,9 @@ func TestSeveralRanksSayWhatIsWrong(t *testing.T) {
 
 	cfg := good()
 	cfg.Schedule, cfg.Stages = "dualpipe", config(rowsOf(schedule.Bidirectional(2))).Stages
-	_, err := runner.New(cfg)
-	require.NoError(t, err)
+	newRunner(t, cfg)
 
-	g, err := runner.New(good())
-	require.NoError(t, err)
+	g := newRunner(t, good())
 	one := &counted{}
 	for want, source := range map[string]runner.Source[number]{
 		"the source is nil": nil,
@@ -307,10 +303,10 @@ func TestSeveralRanksSayWhatIsWrong(t *testing.T) {
 		"source 1 of PerRank is nil":        runner.PerRank[number](one, nil),
 		"sources 0 and 1 of PerRank are the same (*runner_test.counted): to share a source, make it with runner.Stream": runner.PerRank[number](one, one),
 	} {
-		_, err = g.Step(t.Context(), 1, source)
+		_, err := g.Step(t.Context(), 1, source)
 		require.ErrorContains(t, err, want)
 	}
-	_, err = g.Step(t.Context(), 0, runner.PerRank[number](&counted{}, &counted{}))
+	_, err := g.Step(t.Context(), 0, runner.PerRank[number](&counted{}, &counted{}))
 	require.ErrorContains(t, err, "0 microbatches")
 	require.NoError(t, g.Close())
 	_, err = g.Step(t.Context(), 1, runner.PerRank[number](&counted{}, &counted{}))
@@ -368,8 +364,7 @@ func TestDecoratedStagesOnSeveralRanks(t *testing.T) {
 			r, others := build(plan.placement, 2)
 			r.rule = plan.rule
 			g := r.group(t, others)
-			result, err := g.Step(t.Context(), m, r.sources())
-			require.NoError(t, err, name)
+			result := runStep(t, g, m, r.sources())
 			require.Equal(t, want, result.GradNorm, name)
 			for s := range rows {
 				require.Equal(t, math.Float64bits(*rows[s].grad), math.Float64bits(*others[s].grad), "%s: stage %d", name, s)
@@ -528,18 +523,16 @@ func TestTwoBooksOnSeveralRanks(t *testing.T) {
 		}
 		chain = append(chain, stage)
 	}
-	g, err := runner.New(runner.Config[handle]{
+	g := newRunner(t, runner.Config[handle]{
 		Stages: chain, Spaces: runner.Spaces[handle](arenas[0], arenas[1]), Schedule: "interleaved", Gradients: idle{},
 		Losses: []loss.Def{{Name: "loss", Objective: true}},
 		Topology: runner.Topology[handle]{Capacity: 1, Copy: func(_, to int, _ handle) (handle, error) {
 			return arenas[to].Alloc(memory.Transfer, 100)
 		}},
 	})
-	require.NoError(t, err)
 	nothing := runner.Indexed(func(context.Context, batchctx.Entry[handle]) error { return nil })
 	for range 2 {
-		result, err := g.Step(t.Context(), m, nothing)
-		require.NoError(t, err)
+		result := runStep(t, g, m, nothing)
 		require.Equal(t, 2, result.Books)
 		require.Zero(t, result.Excess)
 		require.Zero(t, result.Growth.Bytes)

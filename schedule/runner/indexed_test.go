@@ -124,15 +124,14 @@ func TestIndexedIsAFunctionOfTheIndex(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newReaders(t, 3, false)
 			r.cfg.CheckSource = true
-			run, err := runner.New(r.cfg)
-			require.NoError(t, err)
+			run := newRunner(t, r.cfg)
 			fill := tc.fill(r)
 			source := runner.Indexed(func(_ context.Context, e batchctx.Entry[buffer]) error {
 				fill(e)
 				return nil
 			})
 			for _, step := range []func(context.Context, int, runner.Source[buffer]) (*runner.Result, error){run.Step, run.Evaluate} {
-				_, err = step(t.Context(), 5, source)
+				_, err := step(t.Context(), 5, source)
 				if tc.says == "" {
 					require.NoError(t, err)
 					continue
@@ -160,16 +159,14 @@ func TestCheckSourceNeedsSpacesThatHash(t *testing.T) {
 // The check is on in builds with -tags invariants, and off in others.
 func TestSourcesAreAskedOnce(t *testing.T) {
 	r := newReaders(t, 2, false)
-	run, err := runner.New(r.cfg)
-	require.NoError(t, err)
+	run := newRunner(t, r.cfg)
 	var asked [2]int
-	_, err = run.Step(t.Context(), 5, runner.Indexed(func(_ context.Context, e batchctx.Entry[buffer]) error {
+	runStep(t, run, 5, runner.Indexed(func(_ context.Context, e batchctx.Entry[buffer]) error {
 		asked[e.Rank()]++
 		r.put(e, "points", 1)
 		r.put(e, "labels", 1)
 		return nil
 	}))
-	require.NoError(t, err)
 	want := [2]int{5, 5}
 	if invariants.Enabled {
 		want = [2]int{10, 10}

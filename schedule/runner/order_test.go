@@ -35,8 +35,7 @@ func TestInOrder(t *testing.T) {
 		want   []int
 	}{{runner.InOrder(source, [][]int{order}), order}, {source, []int{0, 1, 2, 3, 4}}, {runner.InOrder(runner.PerRank(source), [][]int{order}), order}} {
 		seen = nil
-		_, err := r.Step(t.Context(), 5, step.source)
-		require.NoError(t, err)
+		runStep(t, r, 5, step.source)
 		require.Equal(t, step.want, slices.Compact(seen)) // with -tags invariants, all are made before as well
 	}
 	for _, fault := range []struct {

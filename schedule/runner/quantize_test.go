@@ -117,8 +117,7 @@ func TestStagesComputeOnCopies(t *testing.T) {
 				copies := p.copied(rows, where)
 				g := p.group(t, rows)
 				for range 2 {
-					result, err := g.Step(t.Context(), 16, p.sources())
-					require.NoError(t, err)
+					result := runStep(t, g, 16, p.sources())
 					if name != "dualpipe" { // its backwards are not in ascending order
 						require.Equal(t, want, numbersOf(t, result, rows))
 					}
@@ -148,8 +147,7 @@ func TestCopiesEndWithTheirLastUse(t *testing.T) {
 		cfg.Hooks.Microbatch = func(s *memory.Sample) { live[s.Rank][s.Microbatch] = s.Classes[memory.FP8] }
 	}
 	g := r.group(t, rows)
-	_, err := g.Step(t.Context(), m, r.sources())
-	require.NoError(t, err)
+	runStep(t, g, m, r.sources())
 	require.Equal(t, [2][m]int64{{16, 16, 16, 16, 16, 16, 8, 0}, {16, 16, 16, 16, 16, 8, 0, 0}}, live,
 		"those for the forward end with the last F; on rank 1 a microbatch retires later, with the wait for its gradient")
 
@@ -159,7 +157,7 @@ func TestCopiesEndWithTheirLastUse(t *testing.T) {
 				mb.WeightCopy(1)
 			}
 		}
-		_, err = g.Step(t.Context(), m, r.sources())
+		_, err := g.Step(t.Context(), m, r.sources())
 		require.ErrorIs(t, err, batchctx.ErrMisplaced)
 	}
 }
@@ -191,7 +189,6 @@ func TestCopiesEndOnEveryWayOut(t *testing.T) {
 	require.Equal(t, "times0", leak.Name)
 
 	copies[0].keeps = false
-	_, err = g.Step(t.Context(), 4, r.sources())
-	require.NoError(t, err)
+	runStep(t, g, 4, r.sources())
 	r.released(t)
 }

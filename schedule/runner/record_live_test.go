@@ -252,12 +252,10 @@ func TestAStepCountsOnAllRanks(t *testing.T) {
 			}
 			cfg.Spaces = append(cfg.Spaces, dev)
 		}
-		g, err := runner.New(cfg)
-		require.NoError(t, err)
+		g := newRunner(t, cfg)
 		_, err = g.Step(t.Context(), 3, nothing)
 		require.ErrorIs(t, err, written)
-		result, err := g.Step(t.Context(), 3, nothing)
-		require.NoError(t, err)
+		result := runStep(t, g, 3, nothing)
 		require.True(t, result.Planned)
 		require.EqualValues(t, 1, result.Step)
 		require.NoError(t, g.Close())

@@ -72,11 +72,9 @@ func TestRecordQuantize(t *testing.T) {
 	d = newQuantized(t, device(t, false))
 	cfg := d.config()
 	cfg.Memory.Profile = profile
-	r, err := runner.New(cfg)
-	require.NoError(t, err)
+	r := newRunner(t, cfg)
 	for _, m := range []int{1, 3, 50} {
-		result, err := r.Step(t.Context(), m, d)
-		require.NoError(t, err)
+		result := runStep(t, r, m, d)
 		require.True(t, result.Planned)
 		require.EqualValues(t, 20+12+8, result.Height)
 		result, err = r.Evaluate(t.Context(), m, d)
@@ -148,8 +146,7 @@ func TestCopiesAllocateOnce(t *testing.T) {
 		return nil
 	}
 	steps := func(m int) float64 {
-		r, err := runner.New(d.config())
-		require.NoError(t, err)
+		r := newRunner(t, d.config())
 		return testing.AllocsPerRun(5, func() {
 			if _, err := r.Step(t.Context(), m, d); err != nil {
 				t.Error(err)

@@ -251,8 +251,7 @@ func TestBoundedSize(t *testing.T) {
 	d := build(device(t, false))
 	cfg := d.config()
 	cfg.Memory.Profile = profile
-	r, err := runner.New(cfg)
-	require.NoError(t, err)
+	r := newRunner(t, cfg)
 	for _, step := range []struct {
 		have int
 		fits bool
@@ -308,12 +307,10 @@ func TestTheLongestMicrobatchIsEnough(t *testing.T) {
 	d := build(device(t, false))
 	cfg := d.config()
 	cfg.Memory.Profile, cfg.Schedule = profile, "breadth-first"
-	r, err := runner.New(cfg)
-	require.NoError(t, err)
+	r := newRunner(t, cfg)
 	for _, step := range []int{9, 5, 1, 8, 9} {
 		tokens = step
-		result, err := r.Step(t.Context(), 3, d)
-		require.NoError(t, err, "%d tokens", step)
+		result := runStep(t, r, 3, d)
 		require.True(t, result.Planned)
 	}
 	tokens = 10
@@ -392,8 +389,7 @@ func TestThePlanOfMemoryIsAudited(t *testing.T) {
 			d := build(device(t, false))
 			cfg := d.config()
 			cfg.Memory.Profile, cfg.Plan.Rule, cfg.Plan.Unchecked = profile, tc.plan, tc.action == 0
-			r, err := runner.New(cfg)
-			require.NoError(t, err)
+			r := newRunner(t, cfg)
 			_, err = r.Step(t.Context(), 2, d)
 			var leak *batchctx.LeakError
 			require.ErrorAs(t, err, &leak)
@@ -508,8 +504,7 @@ func TestBudget(t *testing.T) {
 		cfg.Memory, cfg.Spaces = kept, spaces
 	}
 	cfg.Outputs = func(int, []buffer) error { return nil }
-	r, err := runner.New(cfg)
-	require.NoError(t, err)
+	r := newRunner(t, cfg)
 	_, err = r.Evaluate(t.Context(), 3, nothing)
 	require.ErrorIs(t, err, layout.ErrBudget, "an evaluation has the same budget, also with Outputs")
 	_, err = r.Step(t.Context(), 3, nothing)
@@ -569,19 +564,16 @@ func TestAPlanForShapesTakesMilliseconds(t *testing.T) {
 	d.part = func(e batchctx.Entry[buffer]) int { return length(e.Index() % 8) }
 	cfg := d.config()
 	cfg.Memory.Profile, cfg.Schedule = profile, "depth-first"
-	r, err := runner.New(cfg)
-	require.NoError(t, err)
+	r := newRunner(t, cfg)
 	const many = 30_000 // of which each allocates three times
 	plan, err := r.Prepare(t.Context(), many, lengths{d})
 	require.NoError(t, err)
 	require.Equal(t, "envelope of 8 shape classes", plan.(*layout.Memory).Ranks[0].Sizes)
-	result, err := r.Step(t.Context(), many, lengths{d})
-	require.NoError(t, err)
+	result := runStep(t, r, many, lengths{d})
 	require.LessOrEqual(t, result.Ranks[0].Peak, result.Ranks[0].PeakPlanned)
 
 	cfg.Schedule, cfg.Plan = "breadth-first", runner.Plan{}
-	r, err = runner.New(cfg)
-	require.NoError(t, err)
+	r = newRunner(t, cfg)
 	for _, m := range []int{7, 64, 128} {
 		ctx := &counting{Context: t.Context()}
 		plan, err := r.Prepare(ctx, m, lengths{d})
@@ -589,7 +581,6 @@ func TestAPlanForShapesTakesMilliseconds(t *testing.T) {
 		rank := &plan.(*layout.Memory).Ranks[0]
 		require.LessOrEqual(t, ctx.asked.Load(), int64(rank.Buffers), "%d microbatches: asked once for 16 placements", m)
 		require.LessOrEqual(t, rank.Height-rank.Bound, rank.Bound/100, "%d microbatches", m)
-		_, err = r.Step(t.Context(), m, lengths{d})
-		require.NoError(t, err)
+		runStep(t, r, m, lengths{d})
 	}
 }

@@ -376,9 +376,7 @@ func (r *replicated) train(t testing.TB, batches ...int) (map[string][]float32, 
 	run := r.build(t)
 	var result *runner.Result
 	for _, m := range batches {
-		var err error
-		result, err = run.Step(t.Context(), m, r.source())
-		require.NoError(t, err)
+		result = runStep(t, run, m, r.source())
 		require.NoError(t, result.Update(r.update))
 	}
 	evaluated, err := run.Evaluate(t.Context(), r.replicas, r.source())
@@ -472,8 +470,7 @@ func TestReplicasArePlanned(t *testing.T) {
 		require.NoError(t, err)
 		planned := prepared.(*layout.Memory)
 		for range 2 {
-			result, err := run.Step(t.Context(), 9, r.source())
-			require.NoError(t, err)
+			result := runStep(t, run, 9, r.source())
 			require.True(t, result.Planned)
 			require.NoError(t, result.Update(r.update))
 			for rank, got := range result.Ranks {
@@ -594,8 +591,7 @@ func TestActionsRunWhileGradientsAreReduced(t *testing.T) {
 				}
 			}
 			run := r.build(t)
-			_, err := run.Step(t.Context(), 4, r.source())
-			require.NoError(t, err)
+			runStep(t, run, 4, r.source())
 		})
 	}
 }
@@ -648,8 +644,7 @@ func TestAReductionEndsWithItsStep(t *testing.T) {
 				require.Equal(t, on, where.Rank)
 				require.False(t, armed.Load())
 				require.Equal(t, live, r.live())
-				result, err := run.Step(t.Context(), 5, r.source())
-				require.NoError(t, err)
+				result := runStep(t, run, 5, r.source())
 				require.True(t, want.GradNorm == result.GradNorm)
 			}
 		}
@@ -889,8 +884,7 @@ func TestReplicasReadAsInARing(t *testing.T) {
 		}
 		run := r.build(t)
 		for step := range int64(2) {
-			result, err := run.Step(t.Context(), 2*replicas, r.source())
-			require.NoError(t, err)
+			result := runStep(t, run, 2*replicas, r.source())
 			require.NoError(t, result.Update(r.update))
 			var served int64
 			for rank := range replicas {
@@ -977,8 +971,7 @@ func TestGathersAllocateNothing(t *testing.T) { // L11
 		counts := map[int]int64{}
 		for _, m := range []int{4, 20} {
 			counts[m] = int64(testkit.Allocations(func() {
-				result, err := run.Step(t.Context(), m, r.source())
-				require.NoError(t, err)
+				result := runStep(t, run, m, r.source())
 				require.NoError(t, result.Update(r.update))
 			}))
 		}

@@ -162,11 +162,19 @@ func (c *counted) Next(_ context.Context, e batchctx.Entry[number]) error {
 	return nil
 }
 
-func newRunner(t testing.TB, cfg runner.Config[number]) *runner.Runner[number] {
+func newRunner[T any](t testing.TB, cfg runner.Config[T]) *runner.Runner[T] {
 	t.Helper()
 	r, err := runner.New(cfg)
 	require.NoError(t, err)
 	return r
+}
+
+// runStep runs a step that must succeed.
+func runStep[T any](t testing.TB, r *runner.Runner[T], microbatches int, source runner.Source[T]) *runner.Result {
+	t.Helper()
+	result, err := r.Step(t.Context(), microbatches, source)
+	require.NoError(t, err)
+	return result
 }
 
 // splitting is a stage that can run I and W separately, and keeps every view.

@@ -116,12 +116,10 @@ func TestOneSlotForBothHalves(t *testing.T) {
 				if wrap == "offloaded" {
 					cfg.Memory.Offload.Share = 1
 				}
-				r, err := runner.New(cfg)
-				require.NoError(t, err)
+				r := newRunner(t, cfg)
 				defer func() { require.NoError(t, r.Close()) }()
 				taken = nil
-				result, err := r.Step(t.Context(), 2, nothing)
-				require.NoError(t, err)
+				result := runStep(t, r, 2, nothing)
 				require.Zero(t, result.Excess)
 				want := map[string]int{"W512": 2}
 				if schedule == "zb-h1" {
@@ -165,8 +163,7 @@ func TestSlotForBothHalvesIsHeldToIt(t *testing.T) {
 			s.save = func(mb batchctx.Microbatch[buffer]) { mb.Save(probs, mb.Must(host.Floats(memory.Saved, 1))) }
 			s.input = func(mb batchctx.Microbatch[buffer]) { c.input(mb, probs) }
 			s.weight = func(mb batchctx.Microbatch[buffer]) { c.weight(mb, probs) }
-			r, err := runner.New(runner.Config[buffer]{Stages: []stages.Stage[buffer]{s.stage()}, Spaces: runner.Spaces(host), Schedule: "zb-h1"})
-			require.NoError(t, err)
+			r := newRunner(t, runner.Config[buffer]{Stages: []stages.Stage[buffer]{s.stage()}, Spaces: runner.Spaces(host), Schedule: "zb-h1"})
 			_, err = r.Step(t.Context(), 2, nothing)
 			require.ErrorIs(t, err, c.is)
 			require.ErrorContains(t, err, c.says)
@@ -209,15 +206,12 @@ func TestWhatTrainsAlsoEvaluates(t *testing.T) {
 			require.ErrorContains(t, err, `in this pass no action takes what is saved in slot "a", so Save released it: use a tensor before Save, or Retain it`)
 		}
 		cfg := runner.Config[buffer]{Stages: []stages.Stage[buffer]{build(host)}, Spaces: runner.Spaces(host), Schedule: "zb-h1"}
-		r, err := runner.New(cfg)
-		require.NoError(t, err)
-		_, err = r.Step(t.Context(), 2, nothing)
-		require.NoError(t, err)
+		r := newRunner(t, cfg)
+		runStep(t, r, 2, nothing)
 		_, err = r.Evaluate(t.Context(), 2, nothing)
 		says(err)
 		cfg.Stages = []stages.Stage[buffer]{stages.Recompute(build(host))}
-		r, err = runner.New(cfg)
-		require.NoError(t, err)
+		r = newRunner(t, cfg)
 		_, err = r.Step(t.Context(), 2, nothing)
 		says(err)
 		cfg.Stages, cfg.Spaces = []stages.Stage[buffer]{build(null)}, runner.Spaces(null)
@@ -257,8 +251,7 @@ func TestFailedNamesTheLeak(t *testing.T) {
 					held = append(held, fmt.Sprintf("%s, %v, %d bytes", i.Name, i.Class, i.Bytes))
 				}
 			}
-			r, err := runner.New(cfg)
-			require.NoError(t, err)
+			r := newRunner(t, cfg)
 			_, err = r.Step(t.Context(), 1, nothing)
 			require.ErrorIs(t, err, batchctx.ErrLeak)
 			require.Equal(t, []string{c.want}, held)

@@ -41,8 +41,7 @@ func TestRanksShareAStream(t *testing.T) {
 			rows := rowsOf(r.placement)
 			g := r.group(t, rows)
 			s := &stream{}
-			result, err := g.Step(t.Context(), 6, runner.Stream(s.next, putNumber))
-			require.NoError(t, err)
+			result := runStep(t, g, 6, runner.Stream(s.next, putNumber))
 			require.Equal(t, 6, s.made, "each item once")
 			require.Equal(t, alone(t, 3, 6), numbersOf(t, result, rows))
 		})
@@ -59,8 +58,7 @@ func TestASharedStreamEndsForAll(t *testing.T) {
 		require.ErrorIs(t, err, runner.ErrShortBatch)
 		require.ErrorContains(t, err, "4 of 6 microbatches")
 		s.ends = 0
-		_, err = g.Step(t.Context(), 6, source)
-		require.NoError(t, err)
+		runStep(t, g, 6, source)
 		require.Equal(t, 10, s.made, "the stream continues at its next item")
 		r.released(t)
 	})
@@ -200,8 +198,7 @@ func TestAFailedStepLeavesNoItems(t *testing.T) {
 	left := len(made)
 	require.GreaterOrEqual(t, left, 2)
 	failing = false
-	_, err = g.Step(t.Context(), 1, source)
-	require.NoError(t, err)
+	runStep(t, g, 1, source)
 	runtime.GC()
 	for i, one := range made[:left] {
 		require.Nil(t, one.Value(), "item %d", i)

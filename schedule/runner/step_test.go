@@ -33,8 +33,7 @@ func TestStepComputesMeansAndGradients(t *testing.T) {
 			cfg.Plan.Rule = rule
 			r := newRunner(t, cfg)
 			source := &counted{}
-			result, err := r.Step(t.Context(), m, source)
-			require.NoError(t, err)
+			result := runStep(t, r, m, source)
 			require.Equal(t, m, source.asked)
 			sum := float64(m*(m+1)) / 2 // of the numbers
 			require.Equal(t, 30*sum/float64(m), result.Loss("loss"))
@@ -55,8 +54,7 @@ func TestStepComputesMeansAndGradients(t *testing.T) {
 func TestMMayDifferFromStepToStep(t *testing.T) {
 	r := newRunner(t, config(chain()))
 	for i, m := range []int{3, 1, 100, 3} {
-		result, err := r.Step(t.Context(), m, &counted{})
-		require.NoError(t, err)
+		result := runStep(t, r, m, &counted{})
 		require.Equal(t, m, result.Microbatches)
 		require.EqualValues(t, i, result.Step)
 	}
@@ -167,8 +165,7 @@ func TestOutcomes(t *testing.T) { // L10
 func TestUpdateIsOfTheLastStep(t *testing.T) { // L10
 	r := newRunner(t, config(chain()))
 	step := func() *runner.Result {
-		result, err := r.Step(t.Context(), 2, &counted{})
-		require.NoError(t, err)
+		result := runStep(t, r, 2, &counted{})
 		return result
 	}
 	refused := func(result *runner.Result) error {
@@ -217,9 +214,8 @@ func TestUpdateLooksAtEveryGradient(t *testing.T) {
 // TestUpdateBehindAFailedStep has a result that was not updated before the next step failed.
 func TestUpdateBehindAFailedStep(t *testing.T) { // L8, L10
 	r := newRunner(t, config(chain()))
-	result, err := r.Step(t.Context(), 2, &counted{})
-	require.NoError(t, err)
-	_, err = r.Step(t.Context(), 3, &counted{ends: 2})
+	result := runStep(t, r, 2, &counted{})
+	_, err := r.Step(t.Context(), 3, &counted{ends: 2})
 	require.ErrorIs(t, err, runner.ErrShortBatch)
 	require.ErrorIs(t, result.Update(func(float64) error { return nil }), runner.ErrStaleResult)
 }
@@ -372,8 +368,7 @@ func TestSamplesAreKept(t *testing.T) {
 	var times []int64
 	cfg.Hooks.Microbatch = func(s *memory.Sample) { times = append(times, s.Time) }
 	r := newRunner(t, cfg)
-	_, err := r.Step(t.Context(), 6, &counted{})
-	require.NoError(t, err)
+	runStep(t, r, 6, &counted{})
 	require.Len(t, times, 6)
 	require.Positive(t, times[0])
 	require.Equal(t, 4, r.Samples(0).Len())

@@ -155,11 +155,9 @@ func TestEveryUseHasTheTotal(t *testing.T) {
 					}
 				}
 				cfg.Spaces = runner.Spaces(hosts...)
-				run, err := runner.New(cfg)
-				require.NoError(t, err, name)
+				run := newRunner(t, cfg)
 				none := runner.Indexed(func(context.Context, batchctx.Entry[buffer]) error { return nil })
-				_, err = run.Step(t.Context(), microbatches, none)
-				require.NoError(t, err, name)
+				runStep(t, run, microbatches, none)
 				for i, uses := range all {
 					replica, s := i/len(tiedUses), i%len(tiedUses)
 					for _, use := range uses {

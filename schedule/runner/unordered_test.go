@@ -55,11 +55,9 @@ func TestPlannedEntriesGoByName(t *testing.T) {
 			require.NoError(t, err)
 			r := newReaders(t, 1, false)
 			r.cfg.Memory.Profile = profile
-			run, err := runner.New(r.cfg)
-			require.NoError(t, err)
+			run := newRunner(t, r.cfg)
 			for _, order := range []func(int) []string{forth, back, either} {
-				result, err := run.Step(t.Context(), 9, entries(r, order, apart, func(index int) int { return index / 3 % classes }))
-				require.NoError(t, err)
+				result := runStep(t, run, 9, entries(r, order, apart, func(index int) int { return index / 3 % classes }))
 				require.True(t, result.Planned)
 				require.EqualValues(t, 0+1+2+3+4+5+6+7+8, result.Losses[0].Sum, "labels are labels")
 			}
@@ -91,8 +89,7 @@ func TestPlannedEntriesInAnotherOrderAllocateNothing(t *testing.T) {
 	slices.Reverse(order)
 	r := newReaders(t, 1, false)
 	r.cfg.Memory.Profile = profile
-	run, err := runner.New(r.cfg)
-	require.NoError(t, err)
+	run := newRunner(t, r.cfg)
 	counts := map[int]uint64{}
 	for _, m := range []int{16, 1024} {
 		counts[m] = testkit.Allocations(func() {
@@ -123,8 +120,7 @@ func TestUnplannedBuffersAreNamed(t *testing.T) {
 	require.NoError(t, err)
 	r := newReaders(t, 1, false)
 	r.cfg.Memory.Profile = profile
-	run, err := runner.New(r.cfg)
-	require.NoError(t, err)
+	run := newRunner(t, r.cfg)
 	_, err = run.Step(t.Context(), 2, source(r, 4))
 	require.ErrorIs(t, err, memory.ErrUnplanned)
 	require.ErrorContains(t, err, "16 bytes (entry) requested")
@@ -134,8 +130,7 @@ func TestUnplannedBuffersAreNamed(t *testing.T) {
 	null.cfg.Stages[0], r.cfg.Stages[0] = &spender{null.cfg.Stages[0], null.devs[0], 5}, &spender{r.cfg.Stages[0], r.devs[0], 6}
 	r.cfg.Memory.Profile, err = record.Stages(t.Context(), null.cfg, record.Shape[buffer]{Name: "a", Source: source(null, 3)})
 	require.NoError(t, err)
-	run, err = runner.New(r.cfg)
-	require.NoError(t, err)
+	run = newRunner(t, r.cfg)
 	_, err = run.Step(t.Context(), 2, source(r, 3))
 	require.ErrorIs(t, err, memory.ErrUnplanned)
 	require.ErrorContains(t, err, "action 0B0 (stage 0 stage, microbatch 0): ")
