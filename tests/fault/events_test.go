@@ -9,12 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/transport"
 )
 
@@ -202,3 +205,112 @@ func (e *events) require(t testing.TB, end ending, actions []schedule.Action) {
 //
 //go:noinline
 func explode(value any) { panic(value) }
+
+// watch makes the beginning and the end of every call of a stage an event, and checks that out
+// and gradIn are empty at the beginning.
+func watch(events *events, s stage) stage {
+	p := probe{s, events}
+	if split, ok := s.(stages.SplitBackward[tensor]); ok {
+		return splitProbe{p, split}
+	}
+	return p
+}
+
+type probe struct {
+	stage
+	events *events
+}
+
+func (p probe) Unwrap() stage { return p.stage }
+
+func (p probe) Forward(ctx context.Context, mb view, in, out []tensor) error {
+	return p.around(out, func() error { return p.stage.Forward(ctx, mb, in, out) })
+}
+
+func (p probe) Backward(ctx context.Context, mb view, gradOut, gradIn []tensor) error {
+	return p.around(gradIn, func() error { return p.stage.Backward(ctx, mb, gradOut, gradIn) })
+}
+
+func (p probe) around(to []tensor, call func() error) error {
+	var none tensor
+	for i, h := range to {
+		if h != none {
+			return fmt.Errorf("tensor %d of %d is not zero on entry", i, len(to))
+		}
+	}
+	if err := p.events.happen(atCall); err != nil {
+		return err
+	}
+	if err := call(); err != nil {
+		return err
+	}
+	return p.events.happen(atReturn)
+}
+
+type splitProbe struct {
+	probe
+	split stages.SplitBackward[tensor]
+}
+
+func (p splitProbe) BackwardInput(ctx context.Context, mb view, gradOut, gradIn []tensor) error {
+	return p.around(gradIn, func() error { return p.split.BackwardInput(ctx, mb, gradOut, gradIn) })
+}
+
+func (p splitProbe) BackwardWeight(ctx context.Context, mb view) error {
+	return p.around(nil, func() error { return p.split.BackwardWeight(ctx, mb) })
+}
+
+// TestEveryEvent makes a step fail at each of its events: before every action, at the start and
+// the end of every call of a stage, at every allocation, in the source, in the hooks, each in
+// every possible way. After each failure every buffer is released, and the next step gives the
+// numbers of a run without a fault.
+func TestEveryEvent(t *testing.T) {
+	testkit.Slow(t)
+	for _, d := range designs {
+		for _, mode := range []schedule.Mode{schedule.Training, schedule.ForwardOnly} {
+			name := d.name + "/training"
+			if mode == schedule.ForwardOnly {
+				name = d.name + "/evaluation"
+			}
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { everyEvent(t, d, mode) })
+			})
+		}
+	}
+}
+
+func everyEvent(t *testing.T, d design, mode schedule.Mode) {
+	const m = 3
+	broken, intact := newRig(t, d), newRig(t, d)
+	require.Equal(t, intact.clean(mode, m), broken.clean(mode, m))
+	log, actions := slices.Clone(intact.events.log), intact.events.actions()
+	seen := map[place]int{}
+	for target, at := range log {
+		for f := range numFaults {
+			if f == returns && !at.place.fails() {
+				continue
+			}
+			before := broken.pool.book()
+			e := broken.events.provoke(target, f, func(ctx context.Context) (*runner.Result, error) { return broken.step(ctx, mode, m) })
+			if f == cancels && (at.place == atEnd || at.action == actions[len(actions)-1]) {
+				require.NoError(t, e.err, "a cancellation has no effect after the last action has begun")
+				require.Equal(t, intact.clean(mode, m), broken.readAndUpdate(mode, e.result))
+			} else {
+				broken.events.require(t, e, actions)
+			}
+			requireReleased(t, before, broken.pool.book())
+			require.Equal(t, intact.clean(mode, m), broken.clean(mode, m), "after %v at event %d, %v", f, target, at)
+			require.Equal(t, log, broken.events.log, "all steps have the same events")
+			requireReleased(t, before, broken.pool.book())
+			seen[at.place]++
+		}
+	}
+	for p := range numPlaces {
+		if p != atOutputs && p != atEnd || p == atOutputs == (mode == schedule.ForwardOnly) { // an evaluation has no gradients at its end
+			require.Positive(t, seen[p], "no fault was planted at: %s", placeNames[p])
+		}
+	}
+	require.NoError(t, broken.runner.Close())
+	_, err := broken.step(context.Background(), mode, m)
+	require.ErrorIs(t, err, runner.ErrClosed)
+}

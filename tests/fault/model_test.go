@@ -97,7 +97,7 @@ var parts = []string{"tokens", "mask", "labels"}
 // embed returns x = w·token + noise, and the mask unchanged.
 func (m *model) embed(name string) stage {
 	param, w := m.use("table")
-	return watch[tensor](m.pool.events, &stages.Func[tensor]{
+	return watch(m.pool.events, &stages.Func[tensor]{
 		Declares: stages.Spec{
 			Name: name, Outputs: ports,
 			Reads: []stages.Read{{Part: "tokens", At: batchctx.AtForward | batchctx.AtWeight}, {Part: "mask"}},
@@ -132,7 +132,7 @@ type mix struct {
 
 func (m *model) mix(name, parameter string) stage {
 	param, w := m.use(parameter)
-	return watch[tensor](m.pool.events, &mix{m, name, param, w})
+	return watch(m.pool.events, &mix{m, name, param, w})
 }
 
 // Slots of mix: for the tensors that its forward saves, and the one that I passes to W.
@@ -222,7 +222,7 @@ func (s *mix) input(mb view, g, x, mask []float32, gradIn []tensor) {
 // shares the first stage's parameter.
 func (m *model) head() stage {
 	param, w := m.use("table")
-	return watch[tensor](m.pool.events, &stages.Func[tensor]{
+	return watch(m.pool.events, &stages.Func[tensor]{
 		Declares: stages.Spec{
 			Name: "head", Inputs: ports, Slots: []string{"x"}, Losses: []string{"squares"},
 			Reads: []stages.Read{

@@ -1,7 +1,6 @@
 package fault_test
 
 import (
-	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -75,18 +74,11 @@ type book struct {
 	buffers []memory.Info
 }
 
-// bookOf reads a book. all iterates over the live buffers, if that is possible.
-func bookOf(b memory.Book, all iter.Seq[memory.Info]) book {
+func (p *pool) book() book {
 	var stats memory.Stats
-	b.Stats(&stats)
-	read := book{live: stats.Live, classes: stats.Classes}
-	if all != nil {
-		read.buffers = slices.Collect(all)
-	}
-	return read
+	p.Stats(&stats)
+	return book{stats.Live, stats.Classes, slices.Collect(p.All())}
 }
-
-func (p *pool) book() book { return bookOf(p, p.All()) }
 
 // requireReleased requires that a book is unchanged: the bytes, every class, and every buffer
 // with its references. A buffer that a frame or an entry still held would have a held reference.

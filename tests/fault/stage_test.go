@@ -10,7 +10,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/transport"
 )
@@ -165,29 +164,6 @@ func TestStageOnAnotherArena(t *testing.T) {
 	require.ErrorContains(t, err, "mix a")
 	requireReleased(t, before[0], other.pool.book())
 	requireReleased(t, before[1], wrong.pool.book())
-}
-
-// TestOneStepAtATime calls the runner from the source of its own step. The inner call fails and
-// changes nothing.
-func TestOneStepAtATime(t *testing.T) {
-	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
-	r, intact := newRig(t, d), newRig(t, d)
-	refused := func() {
-		_, err := r.runner.Step(context.Background(), 1, runner.Indexed(r.source()))
-		require.ErrorIs(t, err, runner.ErrBusy)
-		_, err = r.runner.Evaluate(context.Background(), 1, runner.Indexed(r.source()))
-		require.ErrorIs(t, err, runner.ErrBusy)
-		require.ErrorIs(t, r.runner.Close(), runner.ErrBusy)
-	}
-	before := r.pool.book()
-	r.events.plan(-1, returns, nil)
-	result, err := r.run(context.Background(), schedule.Training, 3, func(_ context.Context, e entry) error {
-		refused()
-		return r.fill(e)
-	})
-	require.NoError(t, err)
-	require.Equal(t, intact.clean(schedule.Training, 3), r.readAndUpdate(schedule.Training, result))
-	requireReleased(t, before, r.pool.book())
 }
 
 // TestRefusedBeforeItBegins covers errors before a step begins.

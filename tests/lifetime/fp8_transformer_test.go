@@ -18,6 +18,11 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
+type (
+	buffer     = kernels.Buffer
+	microbatch = batchctx.Microbatch[buffer]
+)
+
 // pipeline is a transformer in FP8 on two ranks, each with its own device: embedding and a
 // block on the first, a block and the head on the second. Tensors between them are copied.
 type pipeline struct {
@@ -73,8 +78,7 @@ func (p *pipeline) group(t *testing.T, rule schedule.Rule, passed func(rank int,
 	for _, host := range p.hosts {
 		cfg.Spaces = append(cfg.Spaces, host)
 	}
-	g, err := runner.New(cfg)
-	require.NoError(t, err)
+	g := newRunner(t, cfg)
 	return g
 }
 
@@ -425,4 +429,57 @@ func TestFP8PipelineIsFlat(t *testing.T) {
 	}
 	require.NoError(t, p.model.Close())
 	require.Equal(t, [2]int64{}, p.live())
+}
+
+// TestACopyKeptBeyondItsDropIsCaught keeps a copy of a weight that QUANTIZE has made. The step ends
+// with an error at the microbatch after which the plan drops the copy.
+func TestACopyKeptBeyondItsDropIsCaught(t *testing.T) {
+	for _, m := range []int{1, 4} {
+		p := newPipeline(t)
+		before := p.live()
+		c := &culprit{Stage: p.stages[2], spy: p.spies[1]}
+		c.forward = func(mb microbatch, _ buffer) {
+			if c.kept == nil {
+				c.kept = append(c.kept, mb.Retain(mb.WeightCopy(1)))
+			}
+		}
+		p.stages[2] = c
+		g := p.group(t, schedule.GPipe, func(int, *memory.Sample) {})
+		_, err := g.Step(t.Context(), m, p.sources())
+		var found *batchctx.LeakError
+		require.ErrorAs(t, err, &found)
+		require.Equal(t, memory.FP8, found.Class)
+		require.Equal(t, 1, found.Rank)
+		require.Equal(t, m-1, found.Microbatch, "the last forward that reads it")
+		require.Equal(t, before, p.live())
+		require.NoError(t, g.Close())
+		require.NoError(t, p.model.Close())
+	}
+}
+
+// TestTablesAnchorNothing allocates long-lived tables between steps. They are on pages of a separate
+// scope, so all pages of the steps are returned to the system.
+func TestTablesAnchorNothing(t *testing.T) {
+	p := newPipeline(t)
+	host := p.hosts[0]
+	g := p.group(t, schedule.OneFOneB, func(int, *memory.Sample) {})
+	for range 8 {
+		_, err := g.Step(t.Context(), 4, p.sources())
+		require.NoError(t, err)
+		_, err = p.model.RollScales(t.Context(), nil)
+		require.NoError(t, err)
+		_, err = host.AllocIn(memory.Metadata, kernels.Float32, 16)
+		require.NoError(t, err)
+	}
+	tables := host.Scope(memory.Metadata).Live
+	require.NoError(t, host.ReleasePages(nil, memory.StepScope, memory.Gradients))
+	for _, scope := range []memory.Scope{memory.StepScope, memory.Gradients} {
+		stats := host.Scope(scope)
+		require.Zero(t, stats.Live+stats.Reserved, "%v", scope)
+		require.LessOrEqual(t, stats.Pages, int64(0), "%v", scope)
+	}
+	require.Equal(t, tables, host.Scope(memory.Metadata).Live)
+	require.NoError(t, host.RestorePages(nil))
+	require.NoError(t, g.Close())
+	require.NoError(t, p.model.Close())
 }

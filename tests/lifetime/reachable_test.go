@@ -3,6 +3,11 @@ package lifetime_test
 import (
 	"context"
 	"errors"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
 	"runtime"
 	"sync"
 	"testing"
@@ -11,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -115,7 +121,7 @@ func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
 			n := &nursery{}
 			retired := map[int]bool{}
 			space := memory.NewGCSpace[*tensor](nil, func(*tensor) int64 { return 512 })
-			r, err := runner.New(runner.Config[*tensor]{
+			r := newRunner(t, runner.Config[*tensor]{
 				Stages: n.chain(), Spaces: runner.Spaces(space),
 				Losses: []loss.Def{{Name: "loss", Objective: true}},
 				Hooks: runner.Hooks{Microbatch: func(s *memory.Sample) {
@@ -126,7 +132,6 @@ func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
 				}},
 				Plan: runner.Plan{Rule: rule},
 			})
-			require.NoError(t, err)
 			loader := &loader{nursery: n}
 			gone := weak.Make(loader)
 			result, err := r.Step(t.Context(), m, loader)
@@ -164,14 +169,13 @@ func TestNothingIsReachableAfterAFailure(t *testing.T) {
 			n := &nursery{}
 			chain := n.chain()
 			chain[fails] = &failing{chain[fails], cause, backward}
-			r, err := runner.New(runner.Config[*tensor]{
+			r := newRunner(t, runner.Config[*tensor]{
 				Stages: chain,
 				Spaces: runner.Spaces[*tensor](memory.NewGCSpace[*tensor](nil, func(*tensor) int64 { return 512 })),
 				Losses: []loss.Def{{Name: "loss", Objective: true}},
 				Plan:   runner.Plan{LookAhead: 1},
 			})
-			require.NoError(t, err)
-			_, err = r.Step(t.Context(), 4, &loader{n})
+			_, err := r.Step(t.Context(), 4, &loader{n})
 			require.ErrorIs(t, err, cause)
 			require.Zero(t, n.alive(map[int]bool{0: true, 1: true}), "stage %d, backward %v", fails, backward)
 			runtime.KeepAlive(r)
@@ -220,10 +224,9 @@ func TestNothingIsReachableAfterAStepOfSeveralRanks(t *testing.T) {
 			Plan:     runner.Plan{Placement: schedule.Wave(2, 4), Rule: schedule.BreadthFirst},
 			Topology: runner.Topology[*tensor]{Capacity: 2, Copy: func(_, _ int, h *tensor) (*tensor, error) { return n.make(0), nil }},
 		}
-		g, err := runner.New(cfg)
-		require.NoError(t, err)
+		g := newRunner(t, cfg)
 		for range 2 {
-			_, err = g.Step(t.Context(), m, runner.PerRank[*tensor](&loader{n}, &loader{n}))
+			_, err := g.Step(t.Context(), m, runner.PerRank[*tensor](&loader{n}, &loader{n}))
 			if fails >= 0 {
 				require.ErrorIs(t, err, cause)
 			} else {
@@ -285,11 +288,10 @@ func TestNothingThatWasReceivedIsReachable(t *testing.T) {
 			return n.make(0), nil
 		}},
 	}
-	g, err := runner.New(cfg)
-	require.NoError(t, err)
+	g := newRunner(t, cfg)
 	retired := map[int]bool{0: true, 1: true}
 	nothing := runner.Indexed(func(context.Context, batchctx.Entry[*tensor]) error { return nil })
-	_, err = g.Step(t.Context(), 2, nothing)
+	_, err := g.Step(t.Context(), 2, nothing)
 	require.NoError(t, err)
 	require.Equal(t, 2*3+1, copies, "two microbatches of three tensors, and the total")
 	require.Zero(t, n.alive(retired))
@@ -307,3 +309,32 @@ type silent struct{}
 func (silent) Zero(*tensor) error                  { return nil }
 func (silent) Add(_, _ *tensor) error              { return nil }
 func (silent) SumSquares(*tensor) (float64, error) { return 0, nil }
+
+// TestALossCannotBeATensor compiles two ways to record a loss: numbers compile, and any value
+// that could hold a graph does not (L3).
+func TestALossCannotBeATensor(t *testing.T) {
+	testkit.Slow(t)
+	files := token.NewFileSet()
+	config := types.Config{Importer: importer.ForCompiler(files, "source", nil)}
+	compile := func(statement string) error {
+		source := `package p
+import batchctx "github.com/weir-ml/weir/context"
+type Tensor struct { Data []float32; Grad func() }
+func record(mb batchctx.Microbatch[*Tensor], loss *Tensor) { ` + statement + ` }`
+		file, err := parser.ParseFile(files, "p.go", source, 0)
+		require.NoError(t, err)
+		_, err = config.Check("p", files, []*ast.File{file}, nil)
+		return err
+	}
+	require.NoError(t, compile(`mb.Loss(1, float64(loss.Data[0]), 1)`))
+	require.ErrorContains(t, compile(`mb.Loss(1, loss, 1)`), "cannot use loss")
+	require.ErrorContains(t, compile(`mb.Loss(1, 1, loss)`), "cannot use loss")
+	require.ErrorContains(t, compile(`var kept any = loss; mb.Loss(1, kept, 1)`), "cannot use kept")
+}
+
+func newRunner[T any](t *testing.T, cfg runner.Config[T]) *runner.Runner[T] {
+	t.Helper()
+	r, err := runner.New(cfg)
+	require.NoError(t, err)
+	return r
+}

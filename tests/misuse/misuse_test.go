@@ -191,16 +191,13 @@ func write(stage int, get func(p *program, mb MB, from []T) T) Call {
 }
 
 var cases = []struct {
-	name  string
-	ranks int // 0 means 1
-	// quiet is set if earlier versions, which lacked the single Runner, named parts and ErrUntaken, did not
-	// report the fault. If says is empty, the fault is still not reported.
-	quiet  bool
+	name   string
+	ranks  int // 0 means 1
 	change func(p *program)
 	is     error
 	says   string
 }{
-	{name: "NaN input", quiet: false, change: func(p *program) { p.input = float32(math.NaN()) }, is: runner.ErrSkipped},
+	{name: "NaN input", change: func(p *program) { p.input = float32(math.NaN()) }, is: runner.ErrSkipped},
 	{name: "NaN gradient", change: func(p *program) {
 		p.firstBackward = func(p *program, mb MB, _, _ []T) {
 			mb.Take(p.kept)
@@ -208,16 +205,23 @@ var cases = []struct {
 			mb.Check(p.devs[0].WriteFloat32(grad, []float32{float32(math.NaN())}))
 		}
 	}, is: runner.ErrSkipped, says: `first in the gradient of "w" of stage 0 (embed)`},
-	{name: "no head records the objective", change: func(p *program) {
-		p.lastForward = func(p *program, mb MB, in, _ []T) { mb.Save(p.h, mb.Retain(in[0])) }
-	}, is: runner.ErrUnrecorded, says: `stage 1 (head) recorded "score" in 0 of 3 microbatches: call Microbatch.Loss in every forward`},
+	{name: "a head that forgets the objective", change: func(p *program) {
+		before := p.lastForward
+		p.lastForward = func(p *program, mb MB, in, out []T) {
+			if mb.Index() != 1 {
+				before(p, mb, in, out)
+				return
+			}
+			mb.Save(p.h, mb.Retain(in[0]))
+		}
+	}, is: runner.ErrUnrecorded, says: `stage 1 (head) recorded "score" in 2 of 3 microbatches: call Microbatch.Loss in every forward`},
 	{name: "the update twice", change: func(p *program) {
 		p.update = func(_ *program, result *runner.Result) error {
 			nothing := func(float64) error { return nil }
 			return errors.Join(result.Update(nothing), result.Update(nothing))
 		}
 	}, is: runner.ErrUpdated},
-	{name: "the update of an earlier step", quiet: true, change: func(p *program) {
+	{name: "the update of an earlier step", change: func(p *program) {
 		var first *runner.Result
 		p.update = func(_ *program, result *runner.Result) error {
 			if first == nil {
@@ -227,16 +231,16 @@ var cases = []struct {
 			return first.Update(func(float64) error { return nil })
 		}
 	}, is: runner.ErrStaleResult, says: "the gradients no longer belong to step 0: update before the next step"},
-	{name: "weights beyond float32", quiet: true, change: func(p *program) {
+	{name: "weights beyond float32", change: func(p *program) {
 		p.lastForward = func(p *program, mb MB, in, _ []T) {
 			mb.Loss(p.score, 1, 1e-45)
 			mb.Save(p.h, mb.Retain(in[0]))
 		}
 	}, is: runner.ErrRange, says: `the total weight of "score" is 3e-45`},
-	{name: "no update ever", quiet: true, change: func(p *program) { // the only way to evaluate gradients
+	{name: "no update ever", change: func(p *program) { // the only way to evaluate gradients
 		p.update = func(*program, *runner.Result) error { return nil }
 	}},
-	{name: "an update is left out", quiet: true, change: func(p *program) {
+	{name: "an update is left out", change: func(p *program) {
 		p.update = func(p *program, result *runner.Result) error {
 			if result.Step > 0 {
 				_, err := p.runner.Step(context.Background(), p.microbatches, p.source)
@@ -245,17 +249,17 @@ var cases = []struct {
 			return result.Update(func(float64) error { return nil })
 		}
 	}, is: runner.ErrUnused, says: "call Result.Update, with a function that does nothing to discard them"},
-	{name: "First is ignored", quiet: true, change: func(p *program) { // without the tag stagetest reports it
+	{name: "First is ignored", change: func(p *program) { // without the tag stagetest reports it
 		p.firstBackward = func(p *program, mb MB, _, _ []T) { mb.Take(p.kept); mb.GradFirst(p.w) }
 	}, is: tagged(runner.ErrSkipped)},
-	{name: "one source for two ranks", ranks: 2, quiet: true, change: func(p *program) { p.source = &mine{p} },
+	{name: "one source for two ranks", ranks: 2, change: func(p *program) { p.source = &mine{p} },
 		says: "2 ranks and a source for one (*misuse.mine): make it with runner.Stream or runner.Indexed, or give each rank its own with runner.PerRank"},
-	{name: "the same source twice", ranks: 2, quiet: true, change: func(p *program) { m := &mine{p}; p.source = runner.PerRank[T](m, m) },
+	{name: "the same source twice", ranks: 2, change: func(p *program) { m := &mine{p}; p.source = runner.PerRank[T](m, m) },
 		says: "sources 0 and 1 of PerRank are the same (*misuse.mine): to share a source, make it with runner.Stream or runner.Indexed"},
 	{name: "a source too few", ranks: 2, change: func(p *program) { p.source = runner.PerRank[T](&mine{p}) }, says: "PerRank has 1 sources for 2 ranks"},
-	{name: "one space for two ranks", ranks: 2, quiet: true, change: func(p *program) { p.cfg.Spaces[1] = p.cfg.Spaces[0] },
+	{name: "one space for two ranks", ranks: 2, change: func(p *program) { p.cfg.Spaces[1] = p.cfg.Spaces[0] },
 		says: "ranks 0 and 1 have the same space: make one for each"},
-	{name: "Copy returns its argument", ranks: 2, quiet: true, change: func(p *program) {
+	{name: "Copy returns its argument", ranks: 2, change: func(p *program) {
 		p.cfg.Topology.Copy = func(_, _ int, b T) (T, error) { return b, nil }
 	}, is: local.ErrNoCopy, says: "Topology.Copy returned the handle of rank 0: return a copy, of class Transfer, in the space of rank 1"},
 	{name: "a rank in no process", ranks: 2, change: func(p *program) { p.cfg.Topology.Ranks = 3 }, says: "2 of 3 ranks are in this process and Topology.Transport is nil"},
@@ -263,7 +267,7 @@ var cases = []struct {
 	{name: "a nil device", change: func(p *program) { p.cfg.Spaces[0] = (*kernels.Host)(nil) }, says: "the space of rank 0 is nil"},
 	{name: "a source without a function", change: func(p *program) { p.source = runner.Indexed[T](nil) }, says: "the function of Indexed is nil"},
 	{name: "a stream without a function", change: func(p *program) { p.source = runner.Stream[T, int](nil, nil) }, says: "a function of Stream is nil: pass next and put"},
-	{name: "gradients that are written between the step and its update", quiet: true, change: func(p *program) {
+	{name: "gradients that are written between the step and its update", change: func(p *program) {
 		p.update = func(p *program, result *runner.Result) error {
 			return errors.Join(p.devs[0].Zero(p.grad), result.Update(func(float64) error { return nil }))
 		}
@@ -285,18 +289,18 @@ var cases = []struct {
 		p.cfg.Losses = []loss.Def{{Name: "other", Objective: true}, {Name: "hits", Metric: true}}
 	},
 		says: `stage 1 (head) records loss "score", which Losses does not contain: list all losses that stages record`},
-	{name: "an accumulator of another arena", ranks: 2, quiet: true, change: func(p *program) {
+	{name: "an accumulator of another arena", ranks: 2, change: func(p *program) {
 		var d stages.Decl[T]
 		d.Param("w", p.alloc(1, memory.Resident, 1))
 		p.cfg.Stages[0] = &stages.Func[T]{Declares: p.cfg.Stages[0].Spec(), Parameters: d.Params()}
 	}, says: `stage 0 (embed): the gradient of "w" is not a buffer of rank 0: allocate it in the space of the stage's rank`},
-	{name: "an accumulator that is not resident", quiet: true, change: func(p *program) {
+	{name: "an accumulator that is not resident", change: func(p *program) {
 		var d stages.Decl[T]
 		d.Param("w", p.alloc(0, memory.ActGrad, 1))
 		p.cfg.Stages[0] = &stages.Func[T]{Declares: p.cfg.Stages[0].Spec(), Parameters: d.Params()}
 	}, says: `stage 0 (embed): the gradient of "w" has class actgrad: allocate it as memory.Resident`},
 
-	{name: "a part that is not read", quiet: true, change: func(p *program) {
+	{name: "a part that is not read", change: func(p *program) {
 		p.source = runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {
 			p.put(e)
 			e.Put("y", p.alloc(0, memory.Entry, 1))
@@ -309,7 +313,7 @@ var cases = []struct {
 	{name: "a part twice", change: func(p *program) {
 		p.source = runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error { p.put(e); p.put(e); return nil })
 	}, is: batchctx.ErrOccupied, says: `part "x" of microbatch 0 was put already`},
-	{name: "an entry that is kept", quiet: false, change: func(p *program) {
+	{name: "an entry that is kept", change: func(p *program) {
 		var kept *batchctx.Entry[T]
 		p.source = runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {
 			if kept == nil {
@@ -322,11 +326,19 @@ var cases = []struct {
 	{name: "a part at the wrong action", change: func(p *program) {
 		p.firstBackward = func(p *program, mb MB, _, _ []T) { lost(mb.Part(p.x)) }
 	}, is: batchctx.ErrDropped, says: `part "x" in B: declare this read, Decl.Part("x", AtForward|AtBackward)`},
+	{name: "a handle is kept and read in a later call", change: func(p *program) {
+		var kept T
+		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { kept = mb.Part(p.x) })
+		after(&p.firstBackward, func(p *program, mb MB, _, _ []T) {
+			mb.ReleaseSaved(p.kept)
+			mb.Check(p.devs[0].ReadFloat32(make([]float32, 1), kept))
+		})
+	}, is: memory.ErrStale},
 	{name: "a borrowed part is released", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { mb.Release(mb.Part(p.x)) })
 	}, is: memory.ErrNoPlain, says: "Release only handles that you have allocated or retained; the step releases borrowed handles"},
 
-	{name: "saved and never taken", quiet: true, change: func(p *program) {
+	{name: "saved and never taken", change: func(p *program) {
 		p.firstBackward = func(p *program, mb MB, _, _ []T) { lost(first(mb.Grad(p.w))) }
 	}, is: batchctx.ErrUntaken, says: `slot "kept" of stage 0 (embed): Take it in B, End it if it is not needed, or do not Save it`},
 	{name: "taken twice", change: func(p *program) {
@@ -353,7 +365,7 @@ var cases = []struct {
 	{name: "a workspace is lost", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { p.alloc(0, memory.Workspace, 1) })
 	}, is: batchctx.ErrLeak, says: "allocated but neither released nor handed over: this action lost it"},
-	{name: "a slice of a released buffer is written", quiet: true, change: func(p *program) {
+	{name: "a slice of a released buffer is written", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) {
 			b := p.alloc(0, memory.Workspace, 1)
 			kept := p.devs[0].(kernels.Addressable).Float32s(b)
@@ -362,23 +374,23 @@ var cases = []struct {
 			mb.Release(mb.Must(p.devs[0].Alloc(memory.Workspace, kernels.Float32, 1)))
 		})
 	}, is: tagged(memory.ErrStale)},
-	{name: "a weight is written in a forward", quiet: true, change: func(p *program) {
+	{name: "a weight is written in a forward", change: func(p *program) {
 		after(&p.firstForward, write(0, func(p *program, _ MB, _ []T) T { return p.weight }))
 	}, is: tagged(batchctx.ErrChanged), says: taggedText(`action 0F0 (stage 0 embed, microbatch 0): batchctx: a tensor that may only be read has changed: the weight of "w" of stage 0 (embed), during this call`)},
-	{name: "a weight is written by a hook", quiet: true, change: func(p *program) {
+	{name: "a weight is written by a hook", change: func(p *program) {
 		p.cfg.Hooks.Microbatch = func(*memory.Sample) { _ = p.devs[0].WriteFloat32(p.weight, []float32{1000}) }
 	}, is: tagged(batchctx.ErrChanged), says: taggedText(`the weight of "w" of stage 0 (embed), before this call: a hook`)},
-	{name: "a weight is written after the last call", quiet: true, change: func(p *program) {
+	{name: "a weight is written after the last call", change: func(p *program) {
 		p.microbatches = 1
 		p.cfg.Hooks.Microbatch = func(*memory.Sample) { _ = p.devs[0].WriteFloat32(p.weight, []float32{1000}) }
 	}, is: tagged(batchctx.ErrChanged), says: taggedText(`the weight of "w" of stage 0 (embed), after its last call`)},
-	{name: "a part is written by a stage that reads it", quiet: true, change: func(p *program) {
+	{name: "a part is written by a stage that reads it", change: func(p *program) {
 		after(&p.firstForward, write(0, func(p *program, mb MB, _ []T) T { return mb.Part(p.x) }))
 	}, is: tagged(batchctx.ErrChanged), says: taggedText(`action 0F0 (stage 0 embed, microbatch 0): batchctx: a tensor that may only be read has changed: `)},
-	{name: "an input is written", ranks: 2, quiet: true, change: func(p *program) {
+	{name: "an input is written", ranks: 2, change: func(p *program) {
 		after(&p.lastForward, write(1, func(_ *program, _ MB, in []T) T { return in[0] }))
 	}, is: tagged(batchctx.ErrChanged), says: taggedText(`action 1F0 (stage 1 head, microbatch 0): batchctx: a tensor that may only be read has changed: input 0 of stage 1 (head), during this call`)},
-	{name: "a saved tensor that another stage has saved too is written", quiet: true, change: func(p *program) {
+	{name: "a saved tensor that another stage has saved too is written", change: func(p *program) {
 		p.firstForward = func(p *program, mb MB, _, out []T) {
 			out[0] = p.alloc(0, memory.Activation, 2)
 			mb.Check(p.devs[0].Copy(out[0], mb.Part(p.x)))
@@ -390,13 +402,13 @@ var cases = []struct {
 			gradIn[0] = p.alloc(1, memory.ActGrad, 2)
 		}
 	}, is: tagged(batchctx.ErrChanged), says: taggedText(`(stage 0 embed, microbatch 0): batchctx: a tensor that may only be read has changed: slot "kept" of stage 0 (embed), before this call`)},
-	{name: "a slice is kept and written in a later call", quiet: true, change: func(p *program) {
+	{name: "a slice is kept and written in a later call", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) {
 			p.slice = p.devs[0].(kernels.Addressable).Float32s(mb.Part(p.x))
 		})
 		after(&p.firstBackward, func(p *program, mb MB, _, _ []T) { mb.ReleaseSaved(p.kept); p.slice[0] = 1000 })
 	}, is: tagged(memory.ErrStale), says: taggedText("action 0B0 (stage 0 embed, microbatch 0): during this call: memory: ")},
-	{name: "a slice is kept and written between steps", quiet: true, change: func(p *program) {
+	{name: "a slice is kept and written between steps", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) {
 			p.slice = p.devs[0].(kernels.Addressable).Float32s(mb.Part(p.x))
 		})
@@ -419,7 +431,7 @@ var cases = []struct {
 			mb.Take(p.kept)
 		})
 	}, is: batchctx.ErrTaken},
-	{name: "a handle of another arena", quiet: false, change: func(p *program) {
+	{name: "a handle of another arena", change: func(p *program) {
 		other, _ := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
 		p.firstForward = func(p *program, mb MB, _, out []T) {
 			mb.Save(p.kept, mb.Retain(mb.Part(p.x)))
