@@ -13,13 +13,11 @@ import (
 
 func TestBreadthFirst(t *testing.T) {
 	p := schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 1_000_000}
-	plan, err := schedule.BreadthFirst(p)
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.BreadthFirst, p)
 	require.Equal(t, "rank 0:\nx 1000000 +1: 0F0\nx 1000000 +1: 2F0\nx 1000000 +1: 2B0\nx 1000000 +1: 0B0\n"+
 		"rank 1:\nx 1000000 +1: 1F0\nx 1000000 +1: 3F0\nx 1000000 +1: 3B0\nx 1000000 +1: 1B0", segmented(t, plan))
 
-	plan, err = schedule.BreadthFirstDescending(p)
-	require.NoError(t, err)
+	plan = plantest.Made(t, schedule.BreadthFirstDescending, p)
 	require.Equal(t, "breadth-first descending", plan.Name)
 	require.Equal(t, "rank 0:\nx 1000000 +1: 0F0\nx 1000000 +1: 2F0\nx 1000000 -1: 2B999999\nx 1000000 -1: 0B999999\n"+
 		"rank 1:\nx 1000000 +1: 1F0\nx 1000000 +1: 3F0\nx 1000000 -1: 3B999999\nx 1000000 -1: 1B999999", segmented(t, plan))
@@ -53,8 +51,7 @@ func TestBreadthFirstFigures(t *testing.T) {
 		for depth := 1; depth <= 4; depth++ {
 			for microbatches := ranks; microbatches <= ranks+9; microbatches++ {
 				for _, rule := range []schedule.Rule{schedule.BreadthFirst, schedule.BreadthFirstDescending} {
-					plan, err := rule(schedule.Params{Placement: schedule.Looped(ranks, ranks*depth), Microbatches: microbatches})
-					require.NoError(t, err)
+					plan := plantest.Made(t, rule, schedule.Params{Placement: schedule.Looped(ranks, ranks*depth), Microbatches: microbatches})
 					end, _ := plantest.Clocks(t, plan, plantest.Ticks)
 					require.Equal(t, (microbatches*depth+ranks-1)*3, end)
 					require.Equal(t, slices.Repeat([]int{microbatches * depth}, ranks), inFlight(plan))

@@ -58,8 +58,7 @@ func TestFindKnowsTheNamesOfTheField(t *testing.T) {
 	placement := schedule.Looped(2, 4)
 	found, err := schedule.Find("LoopedBFS")
 	require.NoError(t, err)
-	plan, err := found.Rule(schedule.Params{Placement: placement, Microbatches: 4})
-	require.NoError(t, err)
+	plan := plantest.Made(t, found.Rule, schedule.Params{Placement: placement, Microbatches: 4})
 	// _dump_csv of PyTorch 2.9.1 writes this for ScheduleLoopedBFS on two ranks.
 	require.Equal(t, "[0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3 2B3 2B2 2B1 2B0 0B3 0B2 0B1 0B0]", fmt.Sprint(slices.Collect(plan.All(0))))
 	require.False(t, found.AscendingBackward)
@@ -123,8 +122,7 @@ func TestPlacements(t *testing.T) {
 				require.NoError(t, err, s.Name)
 				require.Equal(t, stages, placement.Depth())
 				require.Equal(t, ranks, placement.Ranks)
-				plan, err := s.Rule(schedule.Params{Placement: placement, Microbatches: 3})
-				require.NoError(t, err, "%s on %d ranks, %d stages", s.Name, ranks, stages)
+				plan := plantest.Made(t, s.Rule, schedule.Params{Placement: placement, Microbatches: 3})
 				require.Equal(t, placement, plan.Placement)
 			}
 		}
@@ -149,16 +147,14 @@ func TestEverySchedule(t *testing.T) {
 					if s.Name == "seq1f1b" {
 						p.Slices = 3
 					}
-					training, err := s.Rule(p)
-					require.NoError(t, err, s.Name)
+					training := plantest.Made(t, s.Rule, p)
 					plantest.RequireWhole(t, training)
 					plantest.Clocks(t, training, plantest.Ticks)
 					splits = splits || hasSplit(training)
 					ascends = ascends && hasAscent(training)
 
 					p.Mode = schedule.ForwardOnly
-					forward, err := s.Rule(p)
-					require.NoError(t, err, s.Name)
+					forward := plantest.Made(t, s.Rule, p)
 					for rank, list := range plantest.Lists(training) {
 						require.Equal(t, left(p, list), plantest.Lists(forward)[rank], s.Name)
 					}
@@ -172,8 +168,7 @@ func TestEverySchedule(t *testing.T) {
 							p.Frozen[row] = frozen
 						}
 					}
-					frozen, err := s.Rule(p)
-					require.NoError(t, err, s.Name)
+					frozen := plantest.Made(t, s.Rule, p)
 					plantest.RequireWhole(t, frozen)
 					plantest.Clocks(t, frozen, plantest.Ticks)
 				}

@@ -14,16 +14,13 @@ import (
 func TestDepthFirstOnSeveralRanks(t *testing.T) {
 	// With one stage per rank, depth-first is 1F1B.
 	p := schedule.Params{Placement: schedule.Looped(3, 3), Microbatches: 1_000_000}
-	plan, err := schedule.DepthFirst(p)
-	require.NoError(t, err)
-	same, err := schedule.OneFOneB(p)
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.DepthFirst, p)
+	same := plantest.Made(t, schedule.OneFOneB, p)
 	require.Equal(t, "depth-first", plan.Name)
 	require.Equal(t, same.Programs, plan.Programs)
 
 	p = schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 1_000_000, Cap: 1}
-	plan, err = schedule.DepthFirst(p)
-	require.NoError(t, err)
+	plan = plantest.Made(t, schedule.DepthFirst, p)
 	require.Equal(t, "depth-first cap=1", plan.Name)
 	require.Equal(t, "rank 0:\n"+
 		"x 1 +0: 0F0\nx 999999 +1: 2F0 2B0 0B0 0F1\nx 1 +0: 2F999999 2B999999 0B999999\n"+
@@ -70,8 +67,7 @@ func TestDepthFirstLeaps(t *testing.T) {
 		requireRule(t, schedule.DepthFirst, p, func(rank int) []schedule.Action { return orders[rank] })
 
 		p.Microbatches = 1_000_000
-		plan, err := schedule.DepthFirst(p)
-		require.NoError(t, err)
+		plan := plantest.Made(t, schedule.DepthFirst, p)
 		total := 0
 		for rank, program := range plan.Programs {
 			require.EqualValues(t, 2*p.Microbatches*len(p.Placement.On(rank)), plan.Actions(rank))
@@ -150,10 +146,9 @@ func TestDepthFirstHoldsItsCap(t *testing.T) {
 	for ranks := 2; ranks <= 8; ranks++ {
 		for depth := 1; depth <= 4; depth++ {
 			for capped := 0; capped <= ranks+2; capped++ {
-				plan, err := schedule.DepthFirst(schedule.Params{
+				plan := plantest.Made(t, schedule.DepthFirst, schedule.Params{
 					Placement: schedule.Looped(ranks, ranks*depth), Microbatches: 30, Cap: capped,
 				})
-				require.NoError(t, err)
 				plantest.Clocks(t, plan, plantest.Ticks)
 				for rank, peak := range inFlight(plan) {
 					if capped == 0 {

@@ -12,8 +12,7 @@ import (
 )
 
 func TestDualPipe(t *testing.T) {
-	plan, err := schedule.DualPipe(schedule.Params{Placement: schedule.Bidirectional(2), Microbatches: 1_000_000})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.DualPipe, schedule.Params{Placement: schedule.Bidirectional(2), Microbatches: 1_000_000})
 	require.Equal(t, "rank 0:\nx 1 +0: 0F0 3F500000 0F1 3B500000 3F500001& 0B0\nx 499998 +1: 0F2& 3B500001 3F500002& 0B1\n"+
 		"x 1 +0: 3B999999 0I499999 0W499999\n"+
 		"rank 1:\nx 1 +0: 2F500000 1F0 2F500001 1B0 1F1& 2B500000\nx 499998 +1: 2F500002& 1B1 1F2& 2B500001\n"+
@@ -23,8 +22,7 @@ func TestDualPipe(t *testing.T) {
 // With an odd number of ranks, both directions meet on the middle rank. With an odd number of
 // microbatches, the first copy has one more.
 func TestDualPipeOfOddNumbers(t *testing.T) {
-	plan, err := schedule.DualPipe(schedule.Params{Placement: schedule.Bidirectional(3), Microbatches: 3})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.DualPipe, schedule.Params{Placement: schedule.Bidirectional(3), Microbatches: 3})
 	require.Equal(t, []string{
 		"0F0 0F1 5F2 5I2 5W2 0B0 0B1",
 		"1F0 4F2 1F1 4B2 1B0 1B1",
@@ -64,8 +62,7 @@ func TestDualPipeIsItsRule(t *testing.T) {
 func TestDualPipeFigures(t *testing.T) {
 	for _, ranks := range []int{2, 4, 6, 8, 16} {
 		for _, microbatches := range []int{2 * ranks, 2*ranks + 2, 4 * ranks} {
-			plan, err := schedule.DualPipe(schedule.Params{Placement: schedule.Bidirectional(ranks), Microbatches: microbatches})
-			require.NoError(t, err)
+			plan := plantest.Made(t, schedule.DualPipe, schedule.Params{Placement: schedule.Bidirectional(ranks), Microbatches: microbatches})
 			if microbatches > 2*ranks {
 				require.Equal(t, slices.Repeat([]int{ranks + 1}, ranks), inFlight(plan))
 			}
@@ -76,8 +73,7 @@ func TestDualPipeFigures(t *testing.T) {
 	}
 	// An odd number of ranks has the figures of the next even number.
 	for _, ranks := range []int{1, 3, 5, 7} {
-		plan, err := schedule.DualPipe(schedule.Params{Placement: schedule.Bidirectional(ranks), Microbatches: 4*ranks + 4})
-		require.NoError(t, err)
+		plan := plantest.Made(t, schedule.DualPipe, schedule.Params{Placement: schedule.Bidirectional(ranks), Microbatches: 4*ranks + 4})
 		require.Equal(t, slices.Repeat([]int{ranks + 2}, ranks), inFlight(plan))
 		makespan, _ := plantest.Clocks(t, plan, plantest.Ticks)
 		require.Equal(t, 3*(4*ranks+4)+2*((ranks+1)/2-1), makespan)

@@ -25,14 +25,12 @@ var pyTorchDualPipeV = []string{
 }
 
 func TestDualPipeVIsPyTorchs(t *testing.T) {
-	plan, err := schedule.DualPipeV(schedule.Params{Placement: schedule.Wave(4, 8), Microbatches: 10})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.DualPipeV, schedule.Params{Placement: schedule.Wave(4, 8), Microbatches: 10})
 	require.Equal(t, pyTorchDualPipeV, spelled(plan))
 }
 
 func TestDualPipeV(t *testing.T) {
-	plan, err := schedule.DualPipeV(schedule.Params{Placement: schedule.Wave(3, 6), Microbatches: 1_000_000})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.DualPipeV, schedule.Params{Placement: schedule.Wave(3, 6), Microbatches: 1_000_000})
 	require.Equal(t, "rank 0:\nx 5 +1: 0F0\nx 1 +0: 5F0\nx 2 +1: 5I0 5W0 5F1\nx 999995 +1: 0F5& 5B2 5F3& 0B0\n"+
 		"x 2 +1: 5B999997 5F999998& 0B999995\nx 1 +0: 5B999999 0I999997 0W999997 0I999998 0W999998 0I999999 0W999999\n"+
 		"rank 1:\nx 2 +1: 1F0\nx 2 +1: 1F2 4F0\nx 1 +0: 4I0 4W0 4F2\nx 999996 +1: 1F4& 4B1 4F3& 1B0\n"+
@@ -41,8 +39,7 @@ func TestDualPipeV(t *testing.T) {
 		"x 1 +0: 3B999997 2B999997 3B999998 2I999998 3I999999 2I999999 2W999998 3W999999 2W999999", segmented(t, plan))
 
 	// With fewer microbatches than the rule needs, the remaining half of a pair runs alone.
-	plan, err = schedule.DualPipeV(schedule.Params{Placement: schedule.Wave(2, 4), Microbatches: 2})
-	require.NoError(t, err)
+	plan = plantest.Made(t, schedule.DualPipeV, schedule.Params{Placement: schedule.Wave(2, 4), Microbatches: 2})
 	require.Equal(t, []string{"0F0 0F1 3F0 3I0 3W0 3F1 3B1 0B0 0B1", "1F0 2F0 1F1 2F1 2B0 1B0 2B1 1B1"}, spelled(plan))
 }
 
@@ -147,8 +144,7 @@ func dualPipe(rank, ranks, chunks int, stage, first, end [2]int) []schedule.Acti
 func TestDualPipeVFigures(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 4, 5, 8, 16} {
 		for _, microbatches := range []int{2 * ranks, 2*ranks + 1, 4 * ranks} {
-			plan, err := schedule.DualPipeV(schedule.Params{Placement: schedule.Wave(ranks, 2*ranks), Microbatches: microbatches})
-			require.NoError(t, err)
+			plan := plantest.Made(t, schedule.DualPipeV, schedule.Params{Placement: schedule.Wave(ranks, 2*ranks), Microbatches: microbatches})
 			if microbatches > 2*ranks {
 				require.Equal(t, slices.Repeat([]int{2*ranks + 1}, ranks), inFlight(plan))
 			}

@@ -12,13 +12,11 @@ import (
 )
 
 func TestGPipe(t *testing.T) {
-	plan, err := schedule.GPipe(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 1_000_000})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.GPipe, schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 1_000_000})
 	require.Equal(t, "rank 0:\nx 1000000 +1: 0F0\nx 1000000 +1: 0B0\nrank 1:\nx 1000000 +1: 1F0\nx 1000000 +1: 1B0", segmented(t, plan))
 
 	// A microbatch runs through consecutive stages of a rank in a row.
-	plan, err = schedule.GPipe(schedule.Params{Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1, 0}}, Microbatches: 2})
-	require.NoError(t, err)
+	plan = plantest.Made(t, schedule.GPipe, schedule.Params{Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1, 0}}, Microbatches: 2})
 	require.Equal(t, "rank 0:\nx 2 +1: 0F0 1F0\nx 2 +1: 3F0\nx 2 +1: 3B0\nx 2 +1: 1B0 0B0\nrank 1:\nx 2 +1: 2F0\nx 2 +1: 2B0", segmented(t, plan))
 }
 
@@ -60,8 +58,7 @@ func gpipe(p schedule.Params, rank int) (list []schedule.Action) {
 func TestGPipeFigures(t *testing.T) {
 	for ranks := 1; ranks <= 8; ranks++ {
 		for microbatches := 1; microbatches <= 12; microbatches++ {
-			plan, err := schedule.GPipe(schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: microbatches})
-			require.NoError(t, err)
+			plan := plantest.Made(t, schedule.GPipe, schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: microbatches})
 			end, _ := plantest.Clocks(t, plan, plantest.Ticks)
 			require.Equal(t, (microbatches+ranks-1)*3, end)
 			require.Equal(t, slices.Repeat([]int{microbatches}, ranks), inFlight(plan))

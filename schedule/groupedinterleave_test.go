@@ -13,8 +13,7 @@ import (
 )
 
 func TestGroupedInterleave(t *testing.T) {
-	plan, err := schedule.GroupedInterleave(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 1_000_000})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.GroupedInterleave, schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 1_000_000})
 	require.Equal(t, "rank 0:\nx 1 +0: 0F0 0F1 2F0 2F1 2I0 2W0\n"+
 		"x 499999 +2: 0F2 2I1 2W1 0F3 0I0 0W0 2F2 0I1 0W1 2F3 2I2 2W2\n"+
 		"x 1 +0: 2I999999 2W999999 0I999998 0W999998 0I999999 0W999999\n"+
@@ -23,8 +22,7 @@ func TestGroupedInterleave(t *testing.T) {
 		"x 1 +0: 3W999999 1I999998 1W999998 1I999999 1W999999", segmented(t, plan))
 	require.Equal(t, "grouped-interleave", plan.Name)
 
-	plan, err = schedule.GroupedInterleave(schedule.Params{Placement: schedule.Looped(3, 6), Microbatches: 3, Group: 2})
-	require.NoError(t, err)
+	plan = plantest.Made(t, schedule.GroupedInterleave, schedule.Params{Placement: schedule.Looped(3, 6), Microbatches: 3, Group: 2})
 	require.Equal(t, []string{
 		"0F0 0F1 3F0 3F1 0F2 3I0 3W0 3I1 3W1 3F2 0I0 0W0 0I1 0W1 3I2 3W2 0I2 0W2",
 		"1F0 1F1 4F0 4F1 4I0 4W0 1F2 4I1 4W1 1I0 1W0 4F2 1I1 1W1 4I2 4W2 1I2 1W2",
@@ -104,10 +102,9 @@ func TestGroupedInterleaveFigures(t *testing.T) {
 		{8, 4, 8, 32, 14},
 	} {
 		for _, microbatches := range []int{2 * test.ranks, 4 * test.ranks} {
-			plan, err := schedule.GroupedInterleave(schedule.Params{
+			plan := plantest.Made(t, schedule.GroupedInterleave, schedule.Params{
 				Placement: schedule.Looped(test.ranks, test.ranks*test.depth), Microbatches: microbatches, Group: test.group,
 			})
-			require.NoError(t, err)
 			require.Equal(t, test.stages, slices.Max(inFlight(plan)), test)
 			makespan, _ := plantest.Clocks(t, plan, plantest.Ticks)
 			require.Equal(t, 3*test.depth*microbatches+test.bubble, makespan, test)
@@ -115,8 +112,7 @@ func TestGroupedInterleaveFigures(t *testing.T) {
 	}
 	for ranks := 1; ranks <= 9; ranks++ {
 		for depth := 1; depth <= 4; depth++ {
-			plan, err := schedule.GroupedInterleave(schedule.Params{Placement: schedule.Looped(ranks, ranks*depth), Microbatches: 3 * ranks})
-			require.NoError(t, err)
+			plan := plantest.Made(t, schedule.GroupedInterleave, schedule.Params{Placement: schedule.Looped(ranks, ranks*depth), Microbatches: 3 * ranks})
 			require.Equal(t, ranks*depth, slices.Max(inFlight(plan)))
 			makespan, _ := plantest.Clocks(t, plan, plantest.Ticks)
 			require.Equal(t, 9*depth*ranks+2*(ranks-1), makespan)

@@ -26,8 +26,7 @@ func signed(p *schedule.Plan, rank int) (order []int) {
 // TestMegatronsTable checks the example in Megatron's documentation: two ranks of two stages, five microbatches in
 // groups of three.
 func TestMegatronsTable(t *testing.T) {
-	plan, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 5, Group: 3})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.Interleaved, schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 5, Group: 3})
 	require.Equal(t, []int{1, 1, 1, 2, 2, 2, -2, 1, -2, 1, -2, 2, -1, 2, -1, -1, -2, -2, -1, -1}, signed(plan, 0))
 	require.Equal(t, "rank 0:\n"+
 		"x 1 +0: 0F0 0F1 0F2 2F0 2F1 2F2 2B0 0F3 2B1 0F4 2B2 2F3 0B0 2F4 0B1 0B2 2B3 2B4 0B3 0B4\n"+
@@ -37,8 +36,7 @@ func TestMegatronsTable(t *testing.T) {
 
 // A forward-only plan repeats group by group.
 func TestInterleavedForwardOnly(t *testing.T) {
-	plan, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 1_000_000, Mode: schedule.ForwardOnly})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.Interleaved, schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 1_000_000, Mode: schedule.ForwardOnly})
 	require.Equal(t, "rank 0:\nx 500000 +2: 0F0 0F1 2F0 2F1\nrank 1:\nx 1 +0: 1F0 1F1\nx 499999 +2: 3F0 3F1 1F2 1F3\nx 1 +0: 3F999998 3F999999",
 		segmented(t, plan))
 }
@@ -54,8 +52,7 @@ func TestMegatronsInvariants(t *testing.T) {
 				if depth == 1 {
 					rule, group = schedule.OneFOneB, 0
 				}
-				plan, err := rule(schedule.Params{Placement: schedule.Looped(ranks, ranks*depth), Microbatches: microbatches, Group: group})
-				require.NoError(t, err)
+				plan := plantest.Made(t, rule, schedule.Params{Placement: schedule.Looped(ranks, ranks*depth), Microbatches: microbatches, Group: group})
 				for rank := range ranks {
 					order := signed(plan, rank)
 					require.Len(t, order, microbatches*depth*2)
@@ -141,10 +138,9 @@ func TestInterleavedFigures(t *testing.T) {
 		for depth := 1; depth <= 4; depth++ {
 			for _, group := range []int{ranks, ranks + 3} {
 				for _, groups := range []int{1, 2, 3, 4} {
-					plan, err := schedule.Interleaved(schedule.Params{
+					plan := plantest.Made(t, schedule.Interleaved, schedule.Params{
 						Placement: schedule.Looped(ranks, ranks*depth), Microbatches: groups * group, Group: group,
 					})
-					require.NoError(t, err)
 					end, _ := plantest.Clocks(t, plan, plantest.Ticks)
 					require.Equal(t, (groups*group*depth+ranks-1)*3, end)
 					for rank, peak := range inFlight(plan) {
@@ -155,8 +151,7 @@ func TestInterleavedFigures(t *testing.T) {
 		}
 	}
 	// Others have measured the same numbers.
-	plan, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(8, 16), Microbatches: 64})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.Interleaved, schedule.Params{Placement: schedule.Looped(8, 16), Microbatches: 64})
 	require.Equal(t, []int{23, 21, 19, 17, 15, 13, 11, 9}, inFlight(plan))
 }
 

@@ -11,22 +11,19 @@ import (
 )
 
 func TestOneFOneB(t *testing.T) {
-	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(3, 3), Microbatches: 1_000_000})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: schedule.Looped(3, 3), Microbatches: 1_000_000})
 	require.Equal(t, "rank 0:\nx 2 +1: 0F0\nx 999998 +1: 0F2 0B0\nx 2 +1: 0B999998\n"+
 		"rank 1:\nx 1 +0: 1F0\nx 999999 +1: 1F1 1B0\nx 1 +0: 1B999999\n"+
 		"rank 2:\nx 1000000 +1: 2F0 2B0", segmented(t, plan))
 
 	// The second stage is frozen after one that trains, and the first rank has two stages.
-	plan, err = schedule.OneFOneB(schedule.Params{
+	plan = plantest.Made(t, schedule.OneFOneB, schedule.Params{
 		Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1}}, Microbatches: 4, Frozen: []bool{false, true, false},
 	})
-	require.NoError(t, err)
 	require.Equal(t, "rank 0:\nx 1 +0: 0F0 1F0\nx 3 +1: 0F1 1F1 1I0 0B0\nx 1 +0: 1I3 0B3\nrank 1:\nx 4 +1: 2F0 2B0", segmented(t, plan))
 
 	// A rank without a backward has one segment.
-	plan, err = schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 9, Frozen: []bool{true, false}})
-	require.NoError(t, err)
+	plan = plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 9, Frozen: []bool{true, false}})
 	require.Equal(t, "rank 0:\nx 9 +1: 0F0\nrank 1:\nx 9 +1: 1F0 1B0", segmented(t, plan))
 }
 
@@ -66,8 +63,7 @@ func TestOneFOneBFigures(t *testing.T) {
 				for s := range ranks * depth {
 					placement.Rank = append(placement.Rank, s/depth)
 				}
-				plan, err := schedule.OneFOneB(schedule.Params{Placement: placement, Microbatches: microbatches})
-				require.NoError(t, err)
+				plan := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: placement, Microbatches: microbatches})
 				end, _ := plantest.Clocks(t, plan, plantest.Ticks)
 				require.Equal(t, (microbatches+ranks-1)*3*depth, end)
 				for rank, peak := range inFlight(plan) {

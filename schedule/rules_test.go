@@ -1,8 +1,8 @@
 package schedule_test
 
 import (
-	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -20,21 +20,14 @@ import (
 // golden compares a text with a file in testdata.
 func golden(t *testing.T, name, text string) {
 	path := filepath.Join("testdata", name)
-	if *testkit.Update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, string(want), text)
+	testkit.Golden(t, path, text)
 }
 
 // requireRule makes a plan, and requires that it equals the plan of naive, which writes the
 // actions of a rank one after the other for training with all stages; that it has all
 // required actions; and that it can be run.
 func requireRule(t require.TestingT, rule schedule.Rule, p schedule.Params, naive func(rank int) []schedule.Action) *schedule.Plan {
-	plan, err := rule(p)
-	require.NoError(t, err)
+	plan := plantest.Made(t, rule, p)
 	for rank := range p.Placement.Ranks {
 		want := left(p, naive(rank))
 		require.Equal(t, want, slices.AppendSeq([]schedule.Action{}, plan.All(rank)), "rank %d", rank)
@@ -141,14 +134,13 @@ func TestGoldenPlans(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.params.Placement = schedule.Looped(1, test.stages)
-			plan, err := test.rule(test.params)
-			require.NoError(t, err)
+			plan := plantest.Made(t, test.rule, test.params)
 			facts := plantest.LanguageModel(test.stages)
 			for stage := range facts {
 				facts[stage].Frozen = test.params.Mode == schedule.Training && len(test.params.Frozen) > 0 && test.params.Frozen[stage]
 				facts[stage].Reads[schedule.I] = facts[stage].Reads[schedule.B]
 			}
-			plan, err = lower.Lifetimes(plan, facts, 3)
+			plan, err := lower.Lifetimes(plan, facts, 3)
 			require.NoError(t, err)
 			require.NoError(t, check.Plan(plan))
 			golden(t, test.name, plantest.Text(t, plan))
@@ -192,22 +184,19 @@ func TestOneRank(t *testing.T) {
 		for from := 0; from < microbatches; from += max(params.Group, 1) {
 			group(from, min(from+max(params.Group, 1), microbatches))
 		}
-		depth, err := schedule.DepthFirst(params)
-		require.NoError(t, err)
+		depth := plantest.Made(t, schedule.DepthFirst, params)
 		require.Equal(t, list, slices.Collect(depth.All(0)))
 		require.Equal(t, int64(len(list)), depth.Actions(0))
 
 		list, params.Group = nil, 0
 		group(0, microbatches)
-		breadth, err := schedule.BreadthFirst(params)
-		require.NoError(t, err)
+		breadth := plantest.Made(t, schedule.BreadthFirst, params)
 		require.Equal(t, list, slices.Collect(breadth.All(0)))
 	})
 }
 
 func TestStageInfoMustFit(t *testing.T) {
-	plan, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: 2})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.DepthFirst, schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: 2})
 	for _, test := range []struct {
 		facts []schedule.StageInfo
 		parts int
@@ -222,14 +211,13 @@ func TestStageInfoMustFit(t *testing.T) {
 		require.ErrorIs(t, err, schedule.ErrStageInfo)
 		require.ErrorContains(t, err, test.fault)
 	}
-	_, err = lower.Lifetimes(plan, []schedule.StageInfo{{}, {Frozen: true}}, 0)
+	_, err := lower.Lifetimes(plan, []schedule.StageInfo{{}, {Frozen: true}}, 0)
 	plantest.RequireCodes(t, err, check.Malformed)
 }
 
 // Lifetimes does not modify the given plan.
 func TestLifetimesLeaveThePlanAlone(t *testing.T) {
-	plan, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: 9, Group: 4})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.DepthFirst, schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: 9, Group: 4})
 	before := plantest.Text(t, plan)
 	once, err := lower.Lifetimes(plan, plantest.LanguageModel(2), 3)
 	require.NoError(t, err)
@@ -237,4 +225,72 @@ func TestLifetimesLeaveThePlanAlone(t *testing.T) {
 	again, err := lower.Lifetimes(once, plantest.LanguageModel(2), 3)
 	require.NoError(t, err)
 	require.Equal(t, once, again)
+}
+
+// inFlight returns, by rank, the maximum number of microbatches in flight, counting each stage separately. A microbatch
+// is in flight from the forward to the full backward or the weight gradient.
+func inFlight(p *schedule.Plan) []int {
+	peaks := make([]int, len(p.Programs))
+	for rank := range peaks {
+		held := 0
+		for a := range p.All(rank) {
+			switch {
+			case !p.HasBackward(a.Stage()):
+			case a.Kind() == schedule.F:
+				held++
+			case a.Kind() == schedule.B, a.Kind() == schedule.W, a.Kind() == schedule.I && len(p.Frozen) > 0 && p.Frozen[a.Stage()]:
+				held--
+			}
+			peaks[rank] = max(peaks[rank], held)
+		}
+	}
+	return peaks
+}
+
+// The size of a plan depends on its rule, not on the number of microbatches: building a plan
+// for 64 ranks and a million microbatches takes less than a MiB.
+func TestPlansAreSmall(t *testing.T) {
+	const ranks = 64
+	for _, test := range []struct {
+		name              string
+		depth             int
+		segments, actions int // of all ranks
+	}{
+		{"gpipe", 1, 2 * ranks, 2 * ranks},
+		{"1f1b", 1, 3*ranks - 2, 4*ranks - 2},
+		{"1f1b", 2, 3*ranks - 2, 8*ranks - 4},
+		{"interleaved", 2, 725, 6_554},
+		{"breadth-first", 2, 4 * ranks, 4 * ranks},
+		{"depth-first", 1, 3*ranks - 2, 4*ranks - 2},
+		{"zb-h1", 1, 316, 568},
+		{"zb1p", 2, 830, 7_392},
+		{"zb-v", 2, 570, 1_461},
+		{"seq1f1b", 1, 3*ranks - 2, 4*ranks - 2},
+	} {
+		s, placement := plantest.Find(t, test.name, ranks, ranks*test.depth)
+		build := func(microbatches int) (plan *schedule.Plan, bytes uint64) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			plan, err := s.Rule(schedule.Params{Placement: placement, Microbatches: microbatches})
+			runtime.ReadMemStats(&after)
+			require.NoError(t, err)
+			return plan, after.TotalAlloc - before.TotalAlloc
+		}
+		size := func(plan *schedule.Plan) (segments, actions int) {
+			for _, program := range plan.Programs {
+				for _, s := range program {
+					segments += max(len(s.Inner), 1)
+				}
+				for range schedule.StaticActions(program) {
+					actions++
+				}
+			}
+			return segments, actions
+		}
+		plan, bytes := build(1_000_000)
+		require.Less(t, bytes, uint64(1<<20), test.name)
+		segments, actions := size(plan)
+		require.Equal(t, test.segments, segments, test.name)
+		require.Equal(t, test.actions, actions, test.name)
+	}
 }

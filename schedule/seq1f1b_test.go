@@ -11,8 +11,7 @@ import (
 )
 
 func TestSeq1F1B(t *testing.T) {
-	plan, err := schedule.Seq1F1B(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 300_001, Slices: 3})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.Seq1F1B, schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 300_001, Slices: 3})
 	require.Equal(t, 3, plan.Slices)
 	require.Equal(t, "seq1f1b slices=3", plan.Name)
 	require.Equal(t, "rank 0:\n"+
@@ -22,11 +21,9 @@ func TestSeq1F1B(t *testing.T) {
 
 	// With one slice per sequence, it is 1F1B.
 	p := schedule.Params{Placement: schedule.Looped(3, 3), Microbatches: 9}
-	plan, err = schedule.Seq1F1B(p)
-	require.NoError(t, err)
+	plan = plantest.Made(t, schedule.Seq1F1B, p)
 	require.Zero(t, plan.Slices)
-	same, err := schedule.OneFOneB(p)
-	require.NoError(t, err)
+	same := plantest.Made(t, schedule.OneFOneB, p)
 	require.Equal(t, same.Programs, plan.Programs)
 }
 
@@ -68,8 +65,7 @@ func TestSeq1F1BFigures(t *testing.T) {
 	for ranks := 1; ranks <= 8; ranks++ {
 		for slices := 1; slices <= 5; slices++ {
 			for microbatches := 1; microbatches <= 30; microbatches++ {
-				plan, err := schedule.Seq1F1B(schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: microbatches, Slices: slices})
-				require.NoError(t, err)
+				plan := plantest.Made(t, schedule.Seq1F1B, schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: microbatches, Slices: slices})
 				end, _ := plantest.Clocks(t, plan, plantest.Ticks)
 				require.Equal(t, (microbatches+ranks-1)*3, end)
 				for rank, peak := range inFlight(plan) {

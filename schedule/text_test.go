@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/internal/testing/plantest"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/lower"
@@ -130,11 +131,10 @@ func TestTextIsForgiving(t *testing.T) {
 
 // The largest numbers that a plan may have are in its text as well.
 func TestTextOfLargestNumbers(t *testing.T) {
-	p, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 1), Microbatches: schedule.MaxMicrobatches})
-	require.NoError(t, err)
+	p := plantest.Made(t, schedule.DepthFirst, schedule.Params{Placement: schedule.Looped(1, 1), Microbatches: schedule.MaxMicrobatches})
 	facts := make([]schedule.StageInfo, 1)
 	facts[0].Reads[schedule.F] = 1 << (schedule.MaxParts - 1)
-	p, err = lower.Lifetimes(p, facts, schedule.MaxParts)
+	p, err := lower.Lifetimes(p, facts, schedule.MaxParts)
 	require.NoError(t, err)
 	require.NoError(t, check.Plan(p))
 	back, err := schedule.ParseText(strings.NewReader(plantest.Text(t, p)))
@@ -321,4 +321,25 @@ func FuzzParseText(f *testing.F) {
 			require.ErrorIs(t, err, check.ErrInvalidPlan)
 		}
 	})
+}
+
+// TestFixtures compares the text form with the output of earlier versions.
+func TestFixtures(t *testing.T) {
+	testkit.Format{
+		Name: "plan-%d.txt", Mark: "weir plan %d\n", Number: 1, Remedy: "the version of Weir that wrote it",
+		Write: func(t *testing.T) []byte {
+			plan := plantest.Made(t, schedule.ZB1P, schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 4})
+			facts := []schedule.StageInfo{{Split: true}, {Split: true}}
+			facts[0].Reads[schedule.F], facts[1].Reads[schedule.I] = 1, 2
+			plan, err := lower.Prepare(plan, lower.Passes{StageInfo: facts, Parts: 2, Capacity: 1})
+			require.NoError(t, err)
+			var text bytes.Buffer
+			require.NoError(t, plan.WriteText(&text))
+			return text.Bytes()
+		},
+		Read: func(text []byte) error {
+			_, err := schedule.ParseText(bytes.NewReader(text))
+			return err
+		},
+	}.Test(t)
 }

@@ -175,8 +175,7 @@ func requireFollows(t *testing.T, rule schedule.Rule, pattern func(ranks, rank i
 		naive := follow(t, p, pattern)
 		plan := requireRule(t, rule, p, func(rank int) []schedule.Action { return naive[rank] })
 		p.Microbatches = 1_000_000
-		long, err := rule(p)
-		require.NoError(t, err)
+		long := plantest.Made(t, rule, p)
 		for rank, program := range plan.Programs {
 			for i, segment := range program {
 				require.Len(t, long.Programs[rank][i].Body, len(segment.Body))
@@ -191,8 +190,7 @@ func TestVHalfIsItsRule(t *testing.T) { requireFollows(t, schedule.VHalf, halfPa
 func TestVMinIsItsRule(t *testing.T) { requireFollows(t, schedule.VMin, minPattern) }
 
 func TestVHalf(t *testing.T) {
-	plan, err := schedule.VHalf(schedule.Params{Placement: schedule.Wave(2, 4), Microbatches: 1_000_000})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.VHalf, schedule.Params{Placement: schedule.Wave(2, 4), Microbatches: 1_000_000})
 	require.Equal(t, "rank 0:\nx 1 +0: 0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 0I0 0W0 3W1 3F2\nx 999997 +1: 0F3 3I2 0I1 0W1 3W2 3F3\n"+
 		"x 1 +0: 3I999999 0I999998 0W999998 0I999999 3W999999 0W999999\n"+
 		"rank 1:\nx 1 +0: 1F0 2F0\nx 999998 +1: 1F1 2F1 2I0 2W0 1I0 1W0\n"+
@@ -200,8 +198,7 @@ func TestVHalf(t *testing.T) {
 }
 
 func TestVMin(t *testing.T) {
-	plan, err := schedule.VMin(schedule.Params{Placement: schedule.Wave(3, 6), Microbatches: 6})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.VMin, schedule.Params{Placement: schedule.Wave(3, 6), Microbatches: 6})
 	require.Equal(t, []string{
 		"0F0 0F1 0F2 5F0 5I0 5W0 5F1 5I1 5W1 0I0 0W0 0F3 5F2 5I2 0I1 0W1 5W2 0F4 5F3 5I3 0I2 0W2 5W3 0F5 5F4 5I4 0I3 0W3 5W4 5F5 5I5 0I4 0W4 5W5 0I5 0W5",
 		"1F0 1F1 4F0 4F1 4I0 4W0 1F2 1I0 1W0 4I1 4W1 4F2 1F3 1I1 1W1 4I2 4W2 4F3 1F4 1I2 1W2 4I3 4W3 4F4 1F5 1I3 4I4 1W3 4W4 4F5 1I4 4I5 1W4 4W5 1I5 1W5",
@@ -231,14 +228,12 @@ func TestVFigures(t *testing.T) {
 	for ranks := 3; ranks <= 16; ranks++ {
 		for _, microbatches := range []int{2 * ranks, 3*ranks + 1} {
 			p := schedule.Params{Placement: schedule.Wave(ranks, 2*ranks), Microbatches: microbatches}
-			half, err := schedule.VHalf(p)
-			require.NoError(t, err)
+			half := plantest.Made(t, schedule.VHalf, p)
 			makespan, _ := plantest.Clocks(t, half, plantest.Ticks)
 			require.Equal(t, 6*microbatches+halfBubble(ranks), makespan, "P=%d", ranks)
 			require.Equal(t, (ranks+2)/2*2, slices.Max(inFlight(half)))
 
-			least, err := schedule.VMin(p)
-			require.NoError(t, err)
+			least := plantest.Made(t, schedule.VMin, p)
 			makespan, _ = plantest.Clocks(t, least, plantest.Ticks)
 			require.Equal(t, 6*microbatches+minBubble(ranks), makespan, "P=%d", ranks)
 			require.Equal(t, (ranks+4)/3*2, slices.Max(inFlight(least)))
@@ -250,8 +245,7 @@ func TestVFigures(t *testing.T) {
 func TestVOfOneMicrobatch(t *testing.T) {
 	for _, rule := range []schedule.Rule{schedule.VHalf, schedule.VMin} {
 		for ranks := 1; ranks <= 16; ranks++ {
-			plan, err := rule(schedule.Params{Placement: schedule.Wave(ranks, 2*ranks), Microbatches: 1})
-			require.NoError(t, err)
+			plan := plantest.Made(t, rule, schedule.Params{Placement: schedule.Wave(ranks, 2*ranks), Microbatches: 1})
 			makespan, _ := plantest.Clocks(t, plan, plantest.Ticks)
 			require.Equal(t, max(6, 4*ranks+1), makespan)
 		}

@@ -22,8 +22,7 @@ var pyTorchZB1P = []string{
 }
 
 func TestZB1PIsPyTorchs(t *testing.T) {
-	plan, err := schedule.ZB1P(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 8})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.ZB1P, schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 8})
 	require.Equal(t, pyTorchZB1P, spelled(plan))
 }
 
@@ -54,8 +53,7 @@ func spelled(p *schedule.Plan) (ranks []string) {
 }
 
 func TestZB1P(t *testing.T) {
-	plan, err := schedule.ZB1P(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 1_000_001})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.ZB1P, schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 1_000_001})
 	require.Equal(t, "rank 0:\nx 1 +0: 0F0 0F1 2F0\n"+
 		"x 499999 +2: 2F1 2I0 2W0 0F2 2I1 2W1 0F3 0I0 0W0 2F2 0I1 0W1\n"+
 		"x 1 +0: 2F999999 2I999998 2W999998 0F1000000 2I999999 2W999999 0I999998 0W999998 2F1000000 0I999999\n"+
@@ -65,8 +63,7 @@ func TestZB1P(t *testing.T) {
 		"x 1 +0: 3F999999 3I999999 3W999998 1F1000000 1I999998 3W999999 1I999999 1W999998 3F1000000 3I1000000\n"+
 		"  1W999999 3W1000000 1I1000000 1W1000000", segmented(t, plan))
 
-	plan, err = schedule.ZB1P(schedule.Params{Placement: schedule.Looped(4, 8), Microbatches: 10, Group: 5})
-	require.NoError(t, err)
+	plan = plantest.Made(t, schedule.ZB1P, schedule.Params{Placement: schedule.Looped(4, 8), Microbatches: 10, Group: 5})
 	require.Equal(t, "zb1p group=5", plan.Name)
 }
 
@@ -136,10 +133,8 @@ func TestZB1PWithOneStageIsZBH1(t *testing.T) {
 	for ranks := 1; ranks <= 8; ranks++ {
 		for microbatches := 1; microbatches <= 3*ranks; microbatches++ {
 			p := schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: microbatches}
-			one, err := schedule.ZBH1(p)
-			require.NoError(t, err)
-			other, err := schedule.ZB1P(p)
-			require.NoError(t, err)
+			one := plantest.Made(t, schedule.ZBH1, p)
+			other := plantest.Made(t, schedule.ZB1P, p)
 			require.Equal(t, plantest.Lists(one), plantest.Lists(other))
 		}
 	}
@@ -151,8 +146,7 @@ func TestZB1PFigures(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 4, 5, 8, 16} {
 		for depth := 1; depth <= 4; depth++ {
 			microbatches := 3 * ranks
-			plan, err := schedule.ZB1P(schedule.Params{Placement: schedule.Looped(ranks, ranks*depth), Microbatches: microbatches})
-			require.NoError(t, err)
+			plan := plantest.Made(t, schedule.ZB1P, schedule.Params{Placement: schedule.Looped(ranks, ranks*depth), Microbatches: microbatches})
 			require.Equal(t, slices.Repeat([]int{ranks * depth}, ranks), inFlight(plan))
 			for _, cost := range profiles {
 				f, i, w := cost[0], cost[1], cost[2]

@@ -12,8 +12,7 @@ import (
 )
 
 func TestZBV(t *testing.T) {
-	plan, err := schedule.ZBV(schedule.Params{Placement: schedule.Wave(3, 6), Microbatches: 1_000_000})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.ZBV, schedule.Params{Placement: schedule.Wave(3, 6), Microbatches: 1_000_000})
 	require.Equal(t, "rank 0:\nx 5 +1: 0F0\nx 3 +1: 5F0 5I0 5W0\nx 999995 +1: 0F5 0I0 0W0 5F3 5I3 5W3\n"+
 		"x 2 +1: 0I999995 0W999995 5F999998 5I999998 5W999998\nx 3 +1: 0I999997 0W999997\n"+
 		"rank 1:\nx 3 +1: 1F0\nx 1 +0: 4F0 1F3\nx 2 +1: 4F1 4I0 4W0\nx 999996 +1: 1F4 1I0 1W0 4F3 4I2 4W2\n"+
@@ -22,8 +21,7 @@ func TestZBV(t *testing.T) {
 		"x 2 +1: 2I999997 3I999998\nx 1 +0: 2I999999 2W999997\nx 2 +1: 3W999998\nx 2 +1: 2W999998", segmented(t, plan))
 
 	// With fewer microbatches than 2P-1.
-	plan, err = schedule.ZBV(schedule.Params{Placement: schedule.Wave(2, 4), Microbatches: 1})
-	require.NoError(t, err)
+	plan = plantest.Made(t, schedule.ZBV, schedule.Params{Placement: schedule.Wave(2, 4), Microbatches: 1})
 	require.Equal(t, "rank 0:\nx 1 +0: 0F0 3F0 3I0 3W0 0I0 0W0\nrank 1:\nx 1 +0: 1F0 2F0 2I0 2W0 1I0 1W0", segmented(t, plan))
 }
 
@@ -104,8 +102,7 @@ func zbv(p schedule.Params, rank int) []schedule.Action {
 func TestZBVFigures(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 4, 5, 8, 16} {
 		for _, microbatches := range []int{2*ranks - 1, 2 * ranks, 3*ranks + 1} {
-			plan, err := schedule.ZBV(schedule.Params{Placement: schedule.Wave(ranks, 2*ranks), Microbatches: microbatches})
-			require.NoError(t, err)
+			plan := plantest.Made(t, schedule.ZBV, schedule.Params{Placement: schedule.Wave(ranks, 2*ranks), Microbatches: microbatches})
 			require.Equal(t, slices.Repeat([]int{2 * ranks}, ranks), inFlight(plan))
 			makespan, span := plantest.Clocks(t, plan, plantest.Ticks)
 			require.Equal(t, 6*microbatches+ranks-1, makespan)

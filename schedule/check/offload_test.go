@@ -16,17 +16,13 @@ import (
 
 // offloaded returns a plan, as plain lists with drops, that offloads as much as possible.
 func offloaded(t *testing.T, name string, ranks, microbatches int) *schedule.Plan {
-	s, err := schedule.Find(name)
-	require.NoError(t, err)
-	place, err := s.Place(ranks, ranks*s.PerRank)
-	require.NoError(t, err)
-	plan, err := s.Rule(schedule.Params{Placement: place, Microbatches: microbatches})
-	require.NoError(t, err)
+	s, place := plantest.Find(t, name, ranks, 0)
+	plan := plantest.Made(t, s.Rule, schedule.Params{Placement: place, Microbatches: microbatches})
 	facts := make([]schedule.StageInfo, place.Stages())
 	for stage := range facts {
 		facts[stage].Split = s.Split
 	}
-	plan, err = lower.Prepare(plan, lower.Passes{StageInfo: facts, OffloadSlots: slices.Repeat([]uint64{1}, place.Stages())})
+	plan, err := lower.Prepare(plan, lower.Passes{StageInfo: facts, OffloadSlots: slices.Repeat([]uint64{1}, place.Stages())})
 	require.NoError(t, err)
 	require.NotNil(t, plan.OffloadSlots)
 	return plantest.Expand(plan)

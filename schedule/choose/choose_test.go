@@ -11,6 +11,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/choose"
+	"github.com/weir-ml/weir/schedule/lengths"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
@@ -30,8 +31,7 @@ func TestEveryCandidateIsProven(t *testing.T) {
 		{Ranks: 1, Stages: 3, Microbatches: 5, Capacity: schedule.Unlimited, Costs: &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}},
 		{Ranks: 3, Stages: 7, Microbatches: 2, Capacity: 1, Reordered: true, Costs: &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}},
 	} {
-		choice, err := choose.Choose(r)
-		require.NoError(t, err)
+		choice := chosen(t, r)
 		names := map[string]bool{}
 		for _, c := range choice.All {
 			require.False(t, names[c.Name()], "%s is listed twice", c.Name())
@@ -54,13 +54,11 @@ func TestEveryCandidateIsProven(t *testing.T) {
 func TestQuantizeCosts(t *testing.T) {
 	free := choose.Request{Ranks: 2, Stages: 2, Microbatches: 4, Capacity: 1, Reordered: true,
 		Costs: &simulate.Costs{Stages: []simulate.StageCosts{{F: 3, I: 2, W: 1, Saved: 4}, {F: 3, I: 2, W: 1, Saved: 4}}}}
-	without, err := choose.Choose(free)
-	require.NoError(t, err)
+	without := chosen(t, free)
 	dear := free
 	dear.Costs = &simulate.Costs{Stages: slices.Clone(free.Costs.Stages)}
 	dear.Costs.Stages[1].Quantize, dear.Costs.Stages[1].ForwardWeights = 100, 50
-	with, err := choose.Choose(dear)
-	require.NoError(t, err)
+	with := chosen(t, dear)
 	require.GreaterOrEqual(t, with.Best.Report.Makespan, without.Best.Report.Makespan+97)
 	copies := false
 	for _, c := range with.All {
@@ -89,8 +87,7 @@ func TestBestAndFront(t *testing.T) {
 	r := paper(24)
 	for _, memory := range []int64{0, 1000, 12, 8} {
 		r.Memory = memory
-		choice, err := choose.Choose(r)
-		require.NoError(t, err)
+		choice := chosen(t, r)
 		require.Same(t, choice.Front[0], choice.Best)
 		for _, c := range choice.All {
 			if c.Report == nil {
@@ -160,8 +157,7 @@ func TestOrdersThatSeldomRepeat(t *testing.T) {
 	r := paper(1 << 14)
 	r.Ranks, r.Stages = 16, 64
 	r.Costs = &simulate.Costs{Stages: slices.Repeat([]simulate.StageCosts{{F: 1, B: 2, I: 1, W: 1}}, 64)}
-	choice, err := choose.Choose(r)
-	require.NoError(t, err)
+	choice := chosen(t, r)
 	found := 0
 	for _, c := range choice.All {
 		if c.Schedule == "depth-first" {
@@ -170,4 +166,132 @@ func TestOrdersThatSeldomRepeat(t *testing.T) {
 		}
 	}
 	require.Positive(t, found)
+}
+
+// The candidates for microbatches of different lengths are simulated with these lengths, and nothing is
+// searched. If the lengths are equal, the choice is the same as for costs without lengths.
+func TestLengths(t *testing.T) {
+	costs := &simulate.Costs{Latency: 5, Stages: []simulate.StageCosts{{
+		F: 7, Saved: 1, PerToken: simulate.Rates{F: 2, I: 2, W: 1.5, Output: 4, Saved: 8}, PerSquare: simulate.Rates{F: 0.25, I: 0.5},
+	}}}
+	r := choose.Request{Ranks: 4, Stages: 8, Microbatches: 8, Costs: costs, Capacity: 1}
+	_, err := choose.Choose(r)
+	require.ErrorIs(t, err, simulate.ErrCosts)
+	require.ErrorContains(t, err, "give the lengths of all 8 microbatches")
+	for mb := range 8 {
+		costs.Lengths = append(costs.Lengths, lengths.Of(10+mb*mb, 3))
+	}
+	choice := chosen(t, r)
+	planned := 0
+	for _, c := range choice.All {
+		if c.Schedule == "searched chain" {
+			require.ErrorContains(t, c.Refused, "only schedules with names are tried")
+			continue
+		}
+		require.NotContains(t, c.Schedule, "searched")
+		if c.Report != nil {
+			planned++
+			again, err := simulate.Run(c.Plan, costs, 1)
+			require.NoError(t, err)
+			require.Equal(t, again, c.Report)
+		}
+	}
+	require.Greater(t, planned, 10)
+
+	for mb := range costs.Lengths {
+		costs.Lengths[mb] = lengths.Of(20)
+	}
+	choice = chosen(t, r)
+	r.Costs = costs.AtSize(lengths.Of(20))
+	want := chosen(t, r)
+	require.Equal(t, want, choice)
+
+	r.Costs = &simulate.Costs{Stages: []simulate.StageCosts{{PerToken: simulate.Rates{F: 2, B: 4}}}, Lengths: costs.Lengths}
+	choice = chosen(t, r)
+	for _, c := range choice.All {
+		if c.Schedule == "zb-h1" {
+			require.ErrorContains(t, c.Refused, "it runs I and W, but the costs only have times of B")
+		}
+	}
+}
+
+// With far memory a faster plan fits into the same near memory, unless the link to far memory is slow.
+func TestFarMemoryFitsMore(t *testing.T) {
+	const mib = 1 << 20
+	request := func(far, farPerMiB int64) choose.Request {
+		return choose.Request{Ranks: 4, Stages: 4, Microbatches: 16, Capacity: 1, Memory: 35 * mib, Far: far,
+			Costs: &simulate.Costs{FarPerMiB: farPerMiB, Stages: []simulate.StageCosts{{F: 1000, I: 1000, W: 1000, Saved: 10 * mib}}}}
+	}
+	near := chosen(t, request(0, 100))
+	far := chosen(t, request(100*mib, 100))
+	require.Less(t, far.Best.Report.Makespan, near.Best.Report.Makespan)
+	require.NotNil(t, far.Best.Plan.OffloadSlots)
+	require.NoError(t, check.Links(far.Best.Plan, 1))
+	require.LessOrEqual(t, far.Best.Peak, int64(35*mib))
+	require.Positive(t, far.Best.FarPeak)
+	for _, c := range far.All {
+		if c.Plan != nil && c.Plan.OffloadSlots == nil {
+			require.NotContains(t, c.Name(), "offload")
+		}
+	}
+
+	little := chosen(t, request(10*mib, 100))
+	require.LessOrEqual(t, little.Best.FarPeak, int64(10*mib))
+	slow, err := choose.Choose(request(100*mib, 2000)) // a copy takes as long as seven backwards
+	require.NoError(t, err)
+	require.Equal(t, near.Best.Report.Makespan, slow.Best.Report.Makespan)
+	require.Nil(t, slow.Best.Plan.OffloadSlots, "%s offloads over a slow link", slow.Best.Name())
+	bad := request(-1, 0)
+	_, err = choose.Choose(bad)
+	require.ErrorIs(t, err, schedule.ErrParams)
+	bad = request(1, 0)
+	bad.Runtime = schedule.PyTorch
+	_, err = choose.Choose(bad)
+	require.ErrorIs(t, err, schedule.ErrParams)
+}
+
+// Choose tries several numbers of gathered stages, including different numbers on different ranks. More memory allows
+// more of them.
+func TestGathered(t *testing.T) {
+	const gib = 1 << 30
+	request := choose.Request{Ranks: 4, Stages: 16, Microbatches: 16, Capacity: 1, Costs: &simulate.Costs{
+		Stages:   []simulate.StageCosts{{F: 11_000, I: 11_000, W: 11_000, Saved: gib / 2, Weights: gib, Gradients: 2 * gib, Optimizer: 6 * gib}},
+		Replicas: 8, Shard: schedule.ShardWeights, ReplicaPerMiB: 21,
+	}}
+	choice := chosen(t, request)
+	find := func(name string) *choose.Candidate {
+		i := slices.IndexFunc(choice.All, func(c *choose.Candidate) bool { return c.Name() == name })
+		require.GreaterOrEqual(t, i, 0, name)
+		return choice.All[i]
+	}
+	gathered1, gathered2, gathered3 := find("breadth-first gathered 1"), find("interleaved group 4"), find("interleaved group 4 gathered 3")
+	require.Equal(t, []int{1, 2, 3}, []int{gathered1.Gathered, gathered2.Gathered, gathered3.Gathered})
+	require.Greater(t, gathered2.Report.Step, gathered3.Report.Step)
+	require.Less(t, gathered2.Peak, gathered3.Peak)
+	require.Greater(t, choice.Best.Report.Step, choice.Best.Report.Makespan, "a step includes the exchanges of replicas")
+
+	by := find("interleaved group 4 gathered 2-4") // the first rank has the most microbatches in flight
+	require.Equal(t, 2, by.GatheredBy[0])
+	require.Equal(t, 4, by.GatheredBy[3])
+	require.Equal(t, gathered2.Peak, by.Peak)
+	require.Less(t, by.Report.Step, gathered2.Report.Step)
+
+	request.Memory = choice.Best.Peak * 4 / 5
+	least := chosen(t, request)
+	require.LessOrEqual(t, least.Best.Peak, request.Memory)
+	require.Greater(t, least.Best.Report.Step, choice.Best.Report.Step)
+
+	request.Gathered = 1
+	fixed := chosen(t, request)
+	require.False(t, slices.ContainsFunc(fixed.All, func(c *choose.Candidate) bool { return c.Report != nil && c.Gathered != 1 }))
+	request.Costs.Shard = schedule.ShardGradients
+	_, err := choose.Choose(request)
+	require.ErrorContains(t, err, "1 gathered stages at shard level 2: give 1 or more at level 3, or 0")
+}
+
+// chosen returns the choice of a request that must succeed.
+func chosen(t require.TestingT, r choose.Request) *choose.Choice {
+	choice, err := choose.Choose(r)
+	require.NoError(t, err)
+	return choice
 }

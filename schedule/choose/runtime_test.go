@@ -17,8 +17,7 @@ import (
 // rendezvous.
 func TestPyTorchPostsInTime(t *testing.T) {
 	costs := &simulate.Costs{Latency: 7, PerMiB: 300, Stages: []simulate.StageCosts{{F: 10, I: 12, W: 7, Saved: 1, Output: 10240, Gradient: 20480}}}
-	choice, err := choose.Choose(choose.Request{Ranks: 4, Stages: 8, Microbatches: 12, Costs: costs, Capacity: 1, Runtime: schedule.PyTorch})
-	require.NoError(t, err)
+	choice := chosen(t, choose.Request{Ranks: 4, Stages: 8, Microbatches: 12, Costs: costs, Capacity: 1, Runtime: schedule.PyTorch})
 	proven := 0
 	for _, c := range choice.All {
 		if c.Report == nil {
@@ -43,8 +42,7 @@ func TestPyTorchWaitsInTime(t *testing.T) {
 	costs := &simulate.Costs{Latency: 7, Stages: []simulate.StageCosts{{F: 10, I: 12, W: 7, Saved: 1, Output: 1, Gradient: 1}}}
 	pending := map[int]map[string]int{}
 	for _, microbatches := range []int{16, 32} {
-		choice, err := choose.Choose(choose.Request{Ranks: 4, Stages: 4, Microbatches: microbatches, Costs: costs, Capacity: 1, Runtime: schedule.PyTorch})
-		require.NoError(t, err)
+		choice := chosen(t, choose.Request{Ranks: 4, Stages: 4, Microbatches: microbatches, Costs: costs, Capacity: 1, Runtime: schedule.PyTorch})
 		pending[microbatches] = map[string]int{}
 		for _, c := range choice.All {
 			if name := c.Name(); c.Report != nil && (name == "1f1b" || name == "zb-h1") {

@@ -45,11 +45,10 @@ func TestSearched(t *testing.T) {
 			continue
 		}
 		best := func(clock choose.Clock, ranks int) *simulate.Report {
-			choice, err := choose.Choose(choose.Request{
+			choice := chosen(t, choose.Request{
 				Ranks: p.ranks, Stages: p.ranks, Microbatches: p.microbatches, Memory: int64(2 * ranks), Clock: clock, Capacity: schedule.Unlimited,
 				Costs: &simulate.Costs{Latency: p.hop, Stages: []simulate.StageCosts{{F: p.f, I: p.i, W: p.w, Saved: 2, FreedByI: 1}}},
 			})
-			require.NoError(t, err)
 			return choice.Best.Report
 		}
 		once, twice, makespan := best(choose.Span, p.ranks).BubbleSpan(), best(choose.Span, 2*p.ranks).BubbleSpan(), best(choose.Makespan, 2*p.ranks)
@@ -66,11 +65,10 @@ func TestSearched(t *testing.T) {
 // No named schedule with the same placement and the same memory is faster than the searched order, here
 // on a wave with unlimited links.
 func TestSearchedBeatsTheRules(t *testing.T) {
-	choice, err := choose.Choose(choose.Request{
+	choice := chosen(t, choose.Request{
 		Ranks: 8, Stages: 16, Microbatches: 64, Capacity: schedule.Unlimited,
 		Costs: &simulate.Costs{Latency: 601, Stages: []simulate.StageCosts{{F: 9261, I: 9043, W: 4668, Saved: 1}}},
 	})
-	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(choice.Best.Schedule, "searched "), choice.Best.Name())
 	for _, rule := range choice.All {
 		if rule.Report == nil || rule.Schedule != "zb-v" && rule.Schedule != "v-half" {
@@ -93,10 +91,8 @@ func TestSearchedKeepsWithinMemory(t *testing.T) {
 			F: 10, I: 12, W: 7, B: 18, Saved: 1 << 20, FreedByI: 300_000, Carry: 200_000, Output: 90_000, Gradient: 80_000,
 		}}},
 	}
-	first, err := choose.Choose(r)
-	require.NoError(t, err)
-	second, err := choose.Choose(r)
-	require.NoError(t, err)
+	first := chosen(t, r)
+	second := chosen(t, r)
 	require.Equal(t, first, second)
 	fits := 0
 	for _, c := range first.All {
@@ -115,11 +111,10 @@ func TestSearchedIsStretched(t *testing.T) {
 		if testkit.Raced && microbatches > 129 {
 			continue
 		}
-		choice, err := choose.Choose(choose.Request{
+		choice := chosen(t, choose.Request{
 			Ranks: 4, Stages: 8, Microbatches: microbatches, Capacity: 2,
 			Costs: &simulate.Costs{Latency: 5, Stages: []simulate.StageCosts{{F: 100, I: 90, W: 60, Saved: 1}}},
 		})
-		require.NoError(t, err)
 		best := choice.Best
 		require.True(t, strings.HasPrefix(best.Schedule, "searched "), best.Name())
 		require.Equal(t, microbatches, best.Plan.Microbatches)
@@ -141,8 +136,7 @@ func TestSearchedStagesThatDiffer(t *testing.T) {
 		stages[s] = simulate.StageCosts{F: 10, B: 20, Saved: 1}
 	}
 	stages[0].F, stages[0].B = 25, 50
-	choice, err := choose.Choose(choose.Request{Ranks: 3, Stages: 9, Microbatches: 30, Capacity: 1, Costs: &simulate.Costs{Stages: stages}})
-	require.NoError(t, err)
+	choice := chosen(t, choose.Request{Ranks: 3, Stages: 9, Microbatches: 30, Capacity: 1, Costs: &simulate.Costs{Stages: stages}})
 	require.Equal(t, "searched balanced chain", choice.Best.Schedule)
 	require.Equal(t, []int{0, 0, 1, 1, 1, 1, 2, 2, 2}, choice.Best.Plan.Placement.Rank)
 	for _, c := range choice.All {
@@ -155,8 +149,7 @@ func TestSearchedStagesThatDiffer(t *testing.T) {
 // A single rank, or more ranks than stages, leave nothing to search.
 func TestNothingToSearch(t *testing.T) {
 	for _, ranks := range []int{1, 5} {
-		choice, err := choose.Choose(choose.Request{Ranks: ranks, Stages: 4, Microbatches: 3, Costs: &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}})
-		require.NoError(t, err)
+		choice := chosen(t, choose.Request{Ranks: ranks, Stages: 4, Microbatches: 3, Costs: &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}})
 		last := choice.All[len(choice.All)-1]
 		require.Equal(t, "searched chain", last.Schedule)
 		require.ErrorIs(t, last.Refused, schedule.ErrParams)
@@ -177,11 +170,10 @@ func TestSearchedReaches(t *testing.T) {
 		{5, 33, 30, 4, simulate.StageCosts{F: 137, I: 120, W: 43, Saved: 4, FreedByI: 2}, 21453},
 		{6, 30, 36, 7, simulate.StageCosts{F: 54, I: 62, W: 26, Saved: 4}, 9464},
 	} {
-		choice, err := choose.Choose(choose.Request{
+		choice := chosen(t, choose.Request{
 			Ranks: c.ranks, Stages: 2 * c.ranks, Microbatches: c.microbatches, Memory: c.memory, Capacity: schedule.Unlimited,
 			Costs: &simulate.Costs{Latency: c.latency, Stages: []simulate.StageCosts{c.stage}},
 		})
-		require.NoError(t, err)
 		require.LessOrEqual(t, choice.Best.Report.Makespan, c.makespan, choice.Best.Name())
 	}
 }
@@ -200,11 +192,10 @@ func TestSearchedReachesTheRounds(t *testing.T) {
 		{2, 3, 2, 0, simulate.StageCosts{F: 3, I: 4, W: 3, Saved: 1}, choose.Span, 61},
 		{5, 9, 9, 4, simulate.StageCosts{F: 1, I: 19, W: 9, Saved: 1}, choose.Makespan, 675}, // the links slow down orders that are faster without them
 	} {
-		choice, err := choose.Choose(choose.Request{
+		choice := chosen(t, choose.Request{
 			Ranks: c.ranks, Stages: 2 * c.ranks, Microbatches: c.microbatches, Memory: int64(2 * c.cap), Clock: c.clock, Capacity: 1,
 			Costs: &simulate.Costs{Latency: c.latency, Stages: []simulate.StageCosts{c.stage}},
 		})
-		require.NoError(t, err)
 		best := choice.Best.Report
 		require.LessOrEqual(t, []int64{best.Makespan, best.Span}[c.clock], c.time, choice.Best.Name())
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,10 +14,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/draw"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
@@ -47,14 +48,11 @@ func steps(t *testing.T) map[string]*draw.Step {
 		{"dualpipev", schedule.DualPipeV, schedule.Wave(4, 8), schedule.Training, 10},
 		{"dualpipe", schedule.DualPipe, schedule.Bidirectional(4), schedule.Training, 16},
 	} {
-		plan, err := made.rule(schedule.Params{Placement: made.place, Mode: made.mode, Microbatches: made.m})
-		require.NoError(t, err)
-		plain, err := draw.Simulate(plan, ticks, schedule.Unlimited)
-		require.NoError(t, err)
+		plan := plantest.Made(t, made.rule, schedule.Params{Placement: made.place, Mode: made.mode, Microbatches: made.m})
+		plain := simulated(t, plan, ticks, schedule.Unlimited)
 		all[made.name] = plain
 		if made.place.Ranks == 4 {
-			full, err := draw.Simulate(plan, milliseconds, schedule.Unlimited)
-			require.NoError(t, err)
+			full := simulated(t, plan, milliseconds, schedule.Unlimited)
 			all[made.name+" in bytes"] = full
 		}
 	}
@@ -84,34 +82,24 @@ func TestGoldens(t *testing.T) {
 		"1f1b":      {schedule.OneFOneB, schedule.Looped(2, 2), ticks},
 		"dualpipev": {schedule.DualPipeV, schedule.Wave(2, 4), milliseconds},
 	} {
-		plan, err := made.rule(schedule.Params{Placement: made.place, Microbatches: 4})
-		require.NoError(t, err)
+		plan := plantest.Made(t, made.rule, schedule.Params{Placement: made.place, Microbatches: 4})
 		costs := *made.costs
 		costs.Resident = costs.Resident[:min(len(costs.Resident), 2)]
-		step, err := draw.Simulate(plan, &costs, schedule.Unlimited)
-		require.NoError(t, err)
+		step := simulated(t, plan, &costs, schedule.Unlimited)
 		for ending, text := range map[string]string{".svg": picture(t, step), ".trace.json": trace(t, step)} {
 			path := filepath.Join("testdata", name+ending)
-			if *testkit.Update {
-				require.NoError(t, os.MkdirAll("testdata", 0o755))
-				require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-			}
-			want, err := os.ReadFile(path)
-			require.NoError(t, err)
-			require.Equal(t, string(want), text)
+			testkit.Golden(t, path, text)
 		}
 	}
 }
 
 // TestLegendFits: a picture is wide enough for its legend, even if the step is short.
 func TestLegendFits(t *testing.T) {
-	plan, err := schedule.DualPipe(schedule.Params{Placement: schedule.Bidirectional(2), Microbatches: 4})
-	require.NoError(t, err)
-	step, err := draw.Simulate(plan, ticks, schedule.Unlimited)
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.DualPipe, schedule.Params{Placement: schedule.Bidirectional(2), Microbatches: 4})
+	step := simulated(t, plan, ticks, schedule.Unlimited)
 	text := picture(t, step)
 	var width, last float64
-	_, err = fmt.Sscanf(text, `<svg xmlns="http://www.w3.org/2000/svg" width="%f"`, &width)
+	_, err := fmt.Sscanf(text, `<svg xmlns="http://www.w3.org/2000/svg" width="%f"`, &width)
 	require.NoError(t, err)
 	const words = "microbatches in flight on the rank"
 	before, _, found := strings.Cut(text, ">"+words+"<")
@@ -313,13 +301,11 @@ func TestMeasured(t *testing.T) {
 // TestMeasures: a stage that is much shorter than the others does not make a picture 8,000
 // pixels wide for twelve microbatches, and a long title wraps within the picture.
 func TestMeasures(t *testing.T) {
-	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 12})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 12})
 	costs := &simulate.Costs{Stages: slices.Repeat([]simulate.StageCosts{{F: 300, B: 600}}, 4)}
 	costs.Stages[0] = simulate.StageCosts{F: 1, B: 2}
 	plan.Name = strings.Repeat("a long name, ", 20) + strings.Repeat("x", 300)
-	step, err := draw.Simulate(plan, costs, schedule.Unlimited)
-	require.NoError(t, err)
+	step := simulated(t, plan, costs, schedule.Unlimited)
 	text := picture(t, step)
 	require.Contains(t, text, `<svg xmlns="http://www.w3.org/2000/svg" width="1438" height="505" viewBox="0 -72 1438 505" role="img">`)
 	lines := regexp.MustCompile(`<text class="title" x="20" y="([-0-9]+)">(.*)</text>`).FindAllStringSubmatch(text, -1)
@@ -332,15 +318,12 @@ func TestMeasures(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	long, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 1_000_000})
-	require.NoError(t, err)
-	_, err = draw.Simulate(long, ticks, schedule.Unlimited)
+	long := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 1_000_000})
+	_, err := draw.Simulate(long, ticks, schedule.Unlimited)
 	require.ErrorIs(t, err, draw.ErrTooLong)
 	require.EqualError(t, err, "draw: too many actions: 8000000, and at most 1048576 can be shown: use fewer microbatches")
-	long, err = schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 3_000})
-	require.NoError(t, err)
-	step, err := draw.Simulate(long, ticks, schedule.Unlimited)
-	require.NoError(t, err)
+	long = plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 3_000})
+	step := simulated(t, long, ticks, schedule.Unlimited)
 	require.EqualError(t, step.SVG(io.Discard), "draw: too many actions: 24000, and at most 20000 can be shown: use fewer microbatches, or write a page with HTML")
 	require.NoError(t, step.Trace(io.Discard))
 	_, err = draw.Simulate(long, &simulate.Costs{}, schedule.Unlimited)
@@ -496,4 +479,92 @@ func TestLargerUnit(t *testing.T) {
 		}
 		require.Contains(t, picture(t, &step), want)
 	}
+}
+
+// drawn returns a step as SVG, page and trace.
+func drawn(t *testing.T, plan *schedule.Plan, costs *simulate.Costs) (svg, page, trace string) {
+	step := simulated(t, plan, costs, schedule.Unlimited)
+	var texts [3]strings.Builder
+	require.NoError(t, step.SVG(&texts[0]))
+	require.NoError(t, step.HTML(&texts[1]))
+	require.NoError(t, step.Trace(&texts[2]))
+	return texts[0].String(), texts[1].String(), texts[2].String()
+}
+
+// TestCopiesHaveARow draws copies that take time, and no row for copies that take none.
+func TestCopiesHaveARow(t *testing.T) {
+	plan := plantest.Made(t, schedule.GPipe, schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 4})
+	plan, err := lower.Offload(plan, []uint64{1, 0}, 0)
+	require.NoError(t, err)
+	shown := func(farPerMiB int64) (svg, page, trace string) {
+		return drawn(t, plan, &simulate.Costs{FarPerMiB: farPerMiB, Stages: []simulate.StageCosts{{F: 4, I: 4, W: 4, Saved: 1 << 20}}})
+	}
+	svg, page, trace := shown(3)
+	require.Contains(t, svg, "<title>0OFFLOAD0, 4 ticks to 7 ticks</title>")
+	require.Contains(t, svg, "copy to far memory")
+	require.Contains(t, svg, "<title>0RELOAD0, ")
+	require.Contains(t, page, `"name":"0 to far","stages":"","peak":"","boxes":[4,7,11,0,0,100,0,`)
+	require.Contains(t, trace, `{"ph":"M","name":"thread_name","pid":0,"tid":2,"ts":0,"args":{"name":"to far memory"}}`)
+	require.Contains(t, trace, `{"ph":"X","name":"0OFFLOAD0","cat":"OFFLOAD","pid":0,"tid":2,"ts":4,"dur":3,`)
+	require.NotContains(t, trace, `"pid":1,"tid":2`)
+
+	svg, page, trace = shown(0)
+	require.NotContains(t, svg+page+trace, "0OFFLOAD0")
+	require.NotContains(t, page, "0 to far")
+}
+
+// TestQuantize: a QUANTIZE that takes time is drawn, with its copies; one that takes no time
+// is not.
+func TestQuantize(t *testing.T) {
+	plan := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 2})
+	plan, err := lower.Quantize(plan, []schedule.StageInfo{{Quantizes: true}, {Quantizes: true}}, lower.AtStart)
+	require.NoError(t, err)
+	shown := func(costs simulate.StageCosts) (svg, trace string) {
+		step := simulated(t, plan, &simulate.Costs{Stages: []simulate.StageCosts{costs}}, schedule.Unlimited)
+		var picture, events strings.Builder
+		require.NoError(t, step.SVG(&picture))
+		require.NoError(t, step.Trace(&events))
+		return picture.String(), events.String()
+	}
+	svg, trace := shown(simulate.StageCosts{F: 4, I: 4, W: 4, Quantize: 3, ForwardWeights: 5, BackwardWeights: 6})
+	require.Contains(t, svg, "<title>1QUANTIZE, 0 ticks to 3 ticks</title>")
+	require.Contains(t, svg, "Q weights quantized")
+	require.Contains(t, trace, `{"ph":"X","name":"1QUANTIZE","cat":"QUANTIZE","pid":1,"tid":0,"ts":0,"dur":3,"args":{"stage":1,"microbatch":0,"kind":"QUANTIZE","position":0}}`)
+	require.Contains(t, trace, `{"ph":"C","name":"live bytes","pid":0,"tid":0,"ts":3,"args":{"fp8":11}}`)
+
+	svg, trace = shown(simulate.StageCosts{F: 4, I: 4, W: 4})
+	require.NotContains(t, svg, `class="QUANTIZE"`)
+	require.NotContains(t, svg, "quantized")
+	require.NotContains(t, trace, "QUANTIZE")
+}
+
+// TestExchangesHaveARow draws gathers and reductions of replicas, including those before the first computation and
+// after the last one.
+func TestExchangesHaveARow(t *testing.T) {
+	plan := plantest.Made(t, schedule.GPipe, schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 2})
+	plan, err := lower.Shard(plan, 1)
+	require.NoError(t, err)
+	plan, err = lower.Reduce(plan, schedule.ShardWeights)
+	require.NoError(t, err)
+	shown := func(replicas int) (svg, page, trace string) {
+		return drawn(t, plan, &simulate.Costs{Replicas: replicas, Shard: 3, ReplicaPerMiB: 3,
+			Stages: []simulate.StageCosts{{F: 4, I: 4, W: 4, Weights: 2 << 20, Gradients: 2 << 20}}})
+	}
+	svg, page, trace := shown(2)
+	require.Contains(t, svg, "<title>0UNSHARD, 0 ticks to 3 ticks</title>")
+	require.Contains(t, svg, "<title>0F0, 3 ticks to 7 ticks</title>")
+	require.Contains(t, svg, "<title>0REDUCE_GRAD, 69 ticks to 72 ticks</title>", "after the last computation")
+	require.Contains(t, svg, "gradients reduced")
+	require.Contains(t, page, `"name":"0 gather","stages":"","peak":"","boxes":[0,3,14,0,0,100,0,`)
+	require.Contains(t, trace, `"args":{"name":"weights between replicas"}`)
+	svg, page, trace = shown(1)
+	require.NotContains(t, svg+page+trace, "REDUCE_GRAD,")
+	require.NotContains(t, page, "0 gather")
+}
+
+// simulated returns the step of a plan that can be simulated.
+func simulated(t require.TestingT, plan *schedule.Plan, costs *simulate.Costs, capacity int) *draw.Step {
+	step, err := draw.Simulate(plan, costs, capacity)
+	require.NoError(t, err)
+	return step
 }

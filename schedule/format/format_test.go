@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
@@ -110,9 +111,7 @@ func draw(t *rapid.T) *schedule.Plan {
 	if rapid.IntRange(0, 4).Draw(t, "mode") == 0 {
 		params.Mode = schedule.ForwardOnly
 	}
-	p, err := made.rule(params)
-	require.NoError(t, err)
-	return p
+	return plantest.Made(t, made.rule, params)
 }
 
 // TestPlansComeBack: a written plan is read with everything that the form expresses, and
@@ -168,8 +167,7 @@ func TestTransfersComeBack(t *testing.T) {
 // TestCommsKeepOneQueue: PyTorch matches the messages between two ranks only by their order, outputs and gradients
 // together. A plan that needs a queue for each would silently train with the wrong tensors.
 func TestCommsKeepOneQueue(t *testing.T) {
-	p, err := schedule.ZB1P(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 8})
-	require.NoError(t, err)
+	p := plantest.Made(t, schedule.ZB1P, schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 8})
 	two, err := lower.Transfers(p, 1)
 	require.NoError(t, err)
 	require.NoError(t, check.Plan(two), "with a queue for each it is right")
@@ -184,8 +182,7 @@ func TestCommsKeepOneQueue(t *testing.T) {
 			for _, m := range []int{8, 12, 24} {
 				place, err := s.Place(ranks, ranks*s.PerRank)
 				require.NoError(t, err)
-				p, err := s.Rule(schedule.Params{Placement: place, Microbatches: m})
-				require.NoError(t, err)
+				p := plantest.Made(t, s.Rule, schedule.Params{Placement: place, Microbatches: m})
 				for capacity := schedule.Unlimited; capacity <= 1; capacity++ {
 					one, err := lower.Transfers(forPyTorch(p), capacity)
 					require.NoError(t, err, "%s", p.Name)
@@ -336,8 +333,7 @@ func TestStreams(t *testing.T) {
 	require.ErrorContains(t, err, "format: invalid plan file: dir/few: the options ask for -1 ranks")
 	_, err = format.Read(strings.NewReader("hello"), format.Options{Name: "dir/hello"})
 	require.ErrorContains(t, err, "format: invalid plan file: dir/hello:1:1: found")
-	p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 3})
-	require.NoError(t, err)
+	p := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 3})
 	for _, f := range []format.Format{format.Text, format.Compute, format.Order, format.JSON} {
 		require.ErrorIs(t, format.Write(full{}, p, f), io.ErrShortWrite)
 	}
@@ -627,4 +623,67 @@ func FuzzRead(f *testing.F) {
 			require.Equal(t, b.String(), written(t, back.Plan, form))
 		}
 	})
+}
+
+// TestFixtures compares plans in JSON with those that earlier versions wrote. weir convert reads schema 1.
+func TestFixtures(t *testing.T) {
+	testkit.Format{
+		Name: "plan-%d.json", Mark: "{\n  \"schema\": %d", Number: 2, Older: []int{1}, Remedy: "the version of Weir that wrote it",
+		Write: func(t *testing.T) []byte {
+			plan := plantest.Made(t, schedule.ZB1P, schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 4})
+			facts := []schedule.StageInfo{{Split: true}, {Split: true}}
+			facts[0].Reads[schedule.F], facts[1].Reads[schedule.I] = 1, 2
+			plan, err := lower.Prepare(plan, lower.Passes{StageInfo: facts, Parts: 2, Capacity: 1})
+			require.NoError(t, err)
+			var text bytes.Buffer
+			require.NoError(t, format.WriteJSON(&text, plan, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}, {F: 2, I: 2, W: 2}}}))
+			return text.Bytes()
+		},
+		Read: func(text []byte) error {
+			_, err := format.Read(bytes.NewReader(text), format.Options{OldSchema: true})
+			return err
+		},
+	}.Test(t)
+}
+
+// TestTooManyActions: the first action beyond the limit is refused at its location, in every
+// form, before the plan is checked; a file at the limit is read.
+func TestTooManyActions(t *testing.T) {
+	testkit.Slow(t)
+	const most = schedule.MaxWritten
+	csv := strings.Repeat("0F0,", most-1) + "0F0"
+	header := "weir plan 1\nname \"x\"\nmode training\nranks 1\nstages 1\nmicrobatches 1\nplacement 0\nfrozen none\nrank 0:\nx 1 +0: "
+	begin := `{"schema":2,"name":"x","mode":"training","ranks":1,"placement":[0],"microbatches":1,"programs":[[{"repeat":1,"stride":0,"actions":[`
+	for name, c := range map[string]struct{ text, more string }{
+		"compute": {csv, ",0F0"},
+		"comms":   {csv + ",", "0F0"},
+		"order":   {strings.Repeat("1 ", most), "1"},
+		"text":    {header + strings.Repeat("0F0 ", most), "0F0"},
+		"plan":    {begin + strings.Repeat(`["F",0,0],`, most), `["F",0,0]]}]]}`},
+	} {
+		form, _ := format.Parse(name)
+		if name == "compute" || name == "order" {
+			f, err := format.Read(strings.NewReader(c.text), format.Options{Format: form})
+			require.NoError(t, err, name)
+			require.Len(t, f.Plan.Programs[0][0].Body, most, name)
+		}
+		_, err := format.Read(strings.NewReader(c.text+c.more), format.Options{Format: form})
+		require.ErrorIs(t, err, format.ErrFormat, name)
+		require.ErrorContains(t, err, fmt.Sprintf("expected at most %d", most), name)
+	}
+}
+
+// TestTooManyActionsToWrite: a plan with more actions than a file may have is refused before
+// they are written out.
+func TestTooManyActionsToWrite(t *testing.T) {
+	const m = schedule.MaxWritten + 1
+	plan := &schedule.Plan{Name: "long", Mode: schedule.ForwardOnly, Placement: schedule.Looped(1, 1), Microbatches: m, Programs: [][]schedule.Segment{
+		{{Body: []schedule.Action{schedule.NewAction(schedule.F, 0, 0)}, Repeat: m, Stride: 1}},
+	}}
+	for _, form := range []format.Format{format.Compute, format.Comms, format.Order} {
+		var out strings.Builder
+		require.ErrorIs(t, format.Write(&out, plan, form), format.ErrRefused)
+		require.Empty(t, out.String())
+	}
+	require.NoError(t, format.Write(io.Discard, plan, format.JSON))
 }

@@ -57,8 +57,7 @@ func receiveBuffers(p *schedule.Plan) (pooled, apart []int) {
 // suffice if receives are as early as in PyTorch's lowering, and 121 if each receive immediately
 // precedes the computation that takes its message.
 func TestReceiveBuffersOfInterleaved(t *testing.T) {
-	p, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(8, 16), Microbatches: 64})
-	require.NoError(t, err)
+	p := plantest.Made(t, schedule.Interleaved, schedule.Params{Placement: schedule.Looped(8, 16), Microbatches: 64})
 	for _, test := range []struct {
 		plan *schedule.Plan
 		want int
@@ -74,8 +73,7 @@ func TestReceiveBuffersOfInterleaved(t *testing.T) {
 // a pool for each stage and direction, and 33 with one pool per rank.
 func TestReceiveBuffersOfZBV(t *testing.T) {
 	for _, microbatches := range []int{8, 16} {
-		p, err := schedule.ZBV(schedule.Params{Placement: schedule.Wave(4, 8), Microbatches: microbatches})
-		require.NoError(t, err)
+		p := plantest.Made(t, schedule.ZBV, schedule.Params{Placement: schedule.Wave(4, 8), Microbatches: microbatches})
 		pooled, apart := receiveBuffers(lowered(t, p, schedule.Unlimited))
 		require.Equal(t, 36, sum(apart))
 		require.Equal(t, 28, sum(pooled))

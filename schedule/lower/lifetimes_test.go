@@ -21,8 +21,7 @@ func TestLifetimesOfGenerators(t *testing.T) {
 		if rapid.Bool().Draw(t, "breadth-first") {
 			rule, params.Group = schedule.BreadthFirst, 0
 		}
-		p, err := rule(params)
-		require.NoError(t, err)
+		p := plantest.Made(t, rule, params)
 		split := make([]bool, p.Placement.Stages())
 		require.True(t, ordered(p, split))
 		plantest.CheckLifetimes(t, p, plantest.DrawFacts(t, p, split))
@@ -80,8 +79,7 @@ func TestLifetimesOfLowered(t *testing.T) {
 				p := lowered(t, rapid.SampledFrom(plans).Draw(t, "plan"), rapid.SampledFrom(capacities).Draw(t, "capacity"))
 				if rapid.Bool().Draw(t, "sharded") {
 					var err error
-					p, err = lower.Shard(p, 2)
-					require.NoError(t, err)
+					p = sharded(t, p, 2)
 					p, err = lower.Reduce(p, p.Microbatches%4)
 					require.NoError(t, err)
 				}
@@ -101,27 +99,29 @@ func TestLifetimesOfDisorder(t *testing.T) {
 // In the steady state of 1F1B each rank has two or three messages in flight, regardless of the
 // number of microbatches, and a microbatch retires soon after its backward.
 func TestLifetimesOfOneFOneB(t *testing.T) {
-	p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 1_000_000})
-	require.NoError(t, err)
-	lowered, err := lower.Transfers(p, schedule.Unlimited)
-	require.NoError(t, err)
-	marked, err := lower.Lifetimes(lowered, make([]schedule.StageInfo, 4), 0)
-	require.NoError(t, err)
+	p := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 1_000_000})
+	lowered := transferred(t, p, schedule.Unlimited)
+	marked := withLifetimes(t, lowered, make([]schedule.StageInfo, 4), 0)
 	require.Equal(t, []int{4, 3, 2, 1}, marked.StageWindows)
 	require.Equal(t, []int{3, 3, 3, 2}, marked.SendWindows)
 }
 
 // Lifetimes rejects a plan with a send without a wait.
 func TestLifetimesNeedWaits(t *testing.T) {
-	p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 3})
-	require.NoError(t, err)
-	lowered, err := lower.Transfers(p, schedule.Unlimited)
-	require.NoError(t, err)
+	p := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 3})
+	lowered := transferred(t, p, schedule.Unlimited)
 	for rank, list := range plantest.Lists(lowered) {
 		list = slices.DeleteFunc(list, func(a schedule.Action) bool { return a.Kind() == schedule.WaitF || a.Kind() == schedule.WaitB })
 		lowered.Programs[rank] = []schedule.Segment{{Body: list, Repeat: 1}}
 	}
-	_, err = lower.Lifetimes(lowered, make([]schedule.StageInfo, 2), 0)
+	_, err := lower.Lifetimes(lowered, make([]schedule.StageInfo, 2), 0)
 	require.ErrorIs(t, err, schedule.ErrStageInfo)
 	require.ErrorContains(t, err, "rank 0 never waits for 0SEND_F2, so its buffer is never released: use a plan of Transfers")
+}
+
+// withLifetimes returns a plan with lifetimes.
+func withLifetimes(t require.TestingT, plan *schedule.Plan, facts []schedule.StageInfo, parts int) *schedule.Plan {
+	plan, err := lower.Lifetimes(plan, facts, parts)
+	require.NoError(t, err)
+	return plan
 }

@@ -138,8 +138,7 @@ func TestOffloadEverySchedule(t *testing.T) {
 						away[stage] = uint64(stage%3 + 1)
 					}
 					if ranks > 1 {
-						plan, err = lower.Transfers(plan, 0)
-						require.NoError(t, err)
+						plan = transferred(t, plan, 0)
 					}
 					facts := make([]schedule.StageInfo, place.Stages())
 					for stage := range facts {
@@ -181,8 +180,7 @@ func TestOffloadAMillion(t *testing.T) {
 		}
 		place, err := s.Place(4, 4*s.PerRank)
 		require.NoError(t, err)
-		plan, err := s.Rule(schedule.Params{Placement: place, Microbatches: 1_000_000})
-		require.NoError(t, err)
+		plan := plantest.Made(t, s.Rule, schedule.Params{Placement: place, Microbatches: 1_000_000})
 		away := slices.Repeat([]uint64{1}, place.Stages())
 		facts := make([]schedule.StageInfo, place.Stages())
 		for stage := range facts {
@@ -205,9 +203,8 @@ func TestOffloadAMillion(t *testing.T) {
 }
 
 func TestOffloadRefuses(t *testing.T) {
-	plan, err := schedule.GPipe(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 8})
-	require.NoError(t, err)
-	_, err = lower.Offload(plan, []uint64{1}, 0)
+	plan := plantest.Made(t, schedule.GPipe, schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 8})
+	_, err := lower.Offload(plan, []uint64{1}, 0)
 	require.ErrorIs(t, err, schedule.ErrParams)
 	offloaded, err := lower.Offload(plan, []uint64{1, 1}, 0)
 	require.NoError(t, err)
@@ -221,8 +218,7 @@ func TestOffloadRefuses(t *testing.T) {
 		{Placement: schedule.Looped(2, 2), Microbatches: 8, Mode: schedule.ForwardOnly},
 		{Placement: schedule.Looped(2, 2), Microbatches: 2},
 	} {
-		plan, err := schedule.GPipe(p)
-		require.NoError(t, err)
+		plan := plantest.Made(t, schedule.GPipe, p)
 		offloaded, err := lower.Offload(plan, []uint64{1, 1}, 0)
 		require.NoError(t, err)
 		require.Nil(t, offloaded.OffloadSlots)

@@ -1,6 +1,13 @@
 package lower_test
 
 import (
+	"math/rand/v2"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -48,4 +55,37 @@ func ordered(p *schedule.Plan, split []bool) bool {
 		}
 	}
 	return len(done) == want*p.Microbatches
+}
+
+// actions parses a list of actions and joined pairs such as (1F1;2B0); "-" is an empty list.
+func actions(t require.TestingT, list string) (parsed []schedule.Action) {
+	for word := range strings.FieldsSeq(list) {
+		if word == "-" {
+			parsed = append(parsed, 0)
+			continue
+		}
+		pair := strings.Split(strings.Trim(word, "()"), ";")
+		for i, text := range pair {
+			a, err := schedule.ParseAction(text)
+			require.NoError(t, err)
+			parsed = append(parsed, a.WithJoin(i+1 < len(pair)))
+		}
+	}
+	return parsed
+}
+
+// planOf returns the plan with the given list for each rank.
+func planOf(t require.TestingT, placement []int, microbatches int, programs ...string) *schedule.Plan {
+	p := &schedule.Plan{Name: "lists", Placement: schedule.Placement{Ranks: len(programs), Rank: placement}, Microbatches: microbatches}
+	for _, list := range programs {
+		p.Programs = append(p.Programs, []schedule.Segment{{Body: actions(t, list), Repeat: 1}})
+	}
+	return p
+}
+
+// drawDisorder draws a plan of computations on several ranks, in a random valid order.
+func drawDisorder(t *rapid.T) *schedule.Plan {
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+	p, _ := plantest.Grow(rng, plantest.Features{Ranks: 4, Depth: 6, Microbatches: 6})
+	return p
 }

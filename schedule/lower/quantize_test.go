@@ -50,8 +50,7 @@ func TestQuantized(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := planOf(t, []int{0, 0}, 2, test.given)
-			q, err := lower.Quantize(p, copying(2, test.stages...), test.where)
-			require.NoError(t, err)
+			q := quantized(t, p, copying(2, test.stages...), test.where)
 			require.NoError(t, check.Plan(q))
 			require.Equal(t, actions(t, test.want), plantest.Lists(q)[0])
 			require.Equal(t, actions(t, test.given), plantest.Lists(p)[0], "the plan was changed")
@@ -71,13 +70,11 @@ func TestQuantized(t *testing.T) {
 func TestQuantizedSegment(t *testing.T) {
 	p := &schedule.Plan{Placement: schedule.Looped(1, 1), Microbatches: 10,
 		Programs: [][]schedule.Segment{{{Body: actions(t, "0F0 0B0"), Repeat: 10, Stride: 1}}}}
-	q, err := lower.Quantize(p, copying(1, 0), lower.BeforeUse)
-	require.NoError(t, err)
+	q := quantized(t, p, copying(1, 0), lower.BeforeUse)
 	require.Equal(t, [][]schedule.Segment{{
 		{Body: actions(t, "0QUANTIZE 0F0 0B0"), Repeat: 1}, {Body: actions(t, "0F1 0B1"), Repeat: 9, Stride: 1},
 	}}, q.Programs)
-	q, err = lower.Lifetimes(q, copying(1, 0), 0)
-	require.NoError(t, err)
+	q = withLifetimes(t, q, copying(1, 0), 0)
 	require.Contains(t, plantest.Text(t, q), "x 1 +0: 0QUANTIZE 0F0~o 0B0~sr\nx 8 +1: 0F1~o 0B1~sr\nx 1 +1: 0F9~of 0B9~srb\n")
 }
 
@@ -88,8 +85,7 @@ func TestCheckOfCopiedWeights(t *testing.T) {
 	facts := copying(2, 0, 1)
 	marked := func(list string) *schedule.Plan { // with the lifetimes of the valid plan, and other drops
 		p := planOf(t, []int{0, 0}, 2, good)
-		p, err := lower.Lifetimes(p, facts, 0)
-		require.NoError(t, err)
+		p = withLifetimes(t, p, facts, 0)
 		if list == "" {
 			return p
 		}
@@ -172,12 +168,10 @@ func TestCopiesOfSchedules(t *testing.T) {
 				}
 				where := lower.Quantizing(rapid.IntRange(0, 1).Draw(t, "where"))
 				p = rewrite(t, p, func(p *schedule.Plan) *schedule.Plan {
-					q, err := lower.Quantize(p, facts, where)
-					require.NoError(t, err)
+					q := quantized(t, p, facts, where)
 					return q
 				})
-				p, err := lower.Lifetimes(lowered(t, p, schedule.Unlimited), facts, 0)
-				require.NoError(t, err)
+				p = withLifetimes(t, lowered(t, p, schedule.Unlimited), facts, 0)
 
 				p = plantest.Expand(p)
 				program := p.Programs[rapid.IntRange(0, ranks-1).Draw(t, "rank")]
@@ -203,12 +197,9 @@ func TestCopiesOfAMillion(t *testing.T) {
 			facts[i].Split, facts[i].Recomputes = true, i%2 == 0
 		}
 		build := func(m int) (segments int, visited int64) {
-			p, err := s.Rule(schedule.Params{Placement: placement, Microbatches: m})
-			require.NoError(t, err)
-			p, err = lower.Quantize(p, facts, lower.BeforeUse)
-			require.NoError(t, err)
-			p, err = lower.Lifetimes(p, facts, 0)
-			require.NoError(t, err)
+			p := plantest.Made(t, s.Rule, schedule.Params{Placement: placement, Microbatches: m})
+			p = quantized(t, p, facts, lower.BeforeUse)
+			p = withLifetimes(t, p, facts, 0)
 			proof, err := check.Prove(p, schedule.Unlimited)
 			require.NoError(t, err)
 			for _, program := range p.Programs {
@@ -226,17 +217,12 @@ func TestCopiesOfAMillion(t *testing.T) {
 // QUANTIZE takes time on its rank once per step. At the start of the step it uses the time during
 // which a rank waits for its first input, but its copies live longer.
 func TestQuantizeTakesTime(t *testing.T) {
-	found, err := schedule.Find("1f1b")
-	require.NoError(t, err)
-	placement, err := found.Place(4, 8)
-	require.NoError(t, err)
+	found, placement := plantest.Find(t, "1f1b", 4, 8)
 	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 10, I: 10, W: 10, Saved: 100, Quantize: 7, ForwardWeights: 8, BackwardWeights: 9}}}
 	simulated := func(where lower.Quantizing, quantizes bool) *simulate.Report {
-		p, err := found.Rule(schedule.Params{Placement: placement, Microbatches: 16})
-		require.NoError(t, err)
+		p := plantest.Made(t, found.Rule, schedule.Params{Placement: placement, Microbatches: 16})
 		if quantizes {
-			p, err = lower.Quantize(p, copying(8, 0, 1, 2, 3, 4, 5, 6, 7), where)
-			require.NoError(t, err)
+			p = quantized(t, p, copying(8, 0, 1, 2, 3, 4, 5, 6, 7), where)
 		}
 		report, err := simulate.Run(lowered(t, p, schedule.Unlimited), costs, schedule.Unlimited)
 		require.NoError(t, err)
@@ -256,7 +242,7 @@ func TestQuantizeTakesTime(t *testing.T) {
 
 	one := planOf(t, []int{0}, 2, "0QUANTIZE 0F0 0B0 0F1 0B1")
 	var fp8 []int64
-	_, err = simulate.Timeline(one, costs, 0, func(e simulate.TimedAction) { fp8 = append(fp8, e.Live[memory.FP8]) })
+	_, err := simulate.Timeline(one, costs, 0, func(e simulate.TimedAction) { fp8 = append(fp8, e.Live[memory.FP8]) })
 	require.NoError(t, err)
 	require.Equal(t, []int64{17, 17, 17, 9, 0}, fp8)
 }
@@ -265,12 +251,9 @@ func TestQuantizeTakesTime(t *testing.T) {
 // skipped.
 func TestMissingDropOfCopies(t *testing.T) {
 	const m = 100_000
-	plan, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 1), Microbatches: m})
-	require.NoError(t, err)
-	plan, err = lower.Quantize(plan, copying(1, 0), lower.BeforeUse)
-	require.NoError(t, err)
-	plan, err = lower.Lifetimes(plan, copying(1, 0), 0)
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.DepthFirst, schedule.Params{Placement: schedule.Looped(1, 1), Microbatches: m})
+	plan = quantized(t, plan, copying(1, 0), lower.BeforeUse)
+	plan = withLifetimes(t, plan, copying(1, 0), 0)
 	require.NoError(t, check.Plan(plan))
 	for drop, want := range map[schedule.Drop]string{
 		schedule.DropForwardWeights:  "Rank 0, action 199999: 0F99999 is the last to read the copies of its stage's weights for the forward and must drop them; give it drop f.",
@@ -293,19 +276,20 @@ func TestMissingDropOfCopies(t *testing.T) {
 
 // Shard rejects a plan with QUANTIZE; running Shard first works.
 func TestShardBehindQuantized(t *testing.T) {
-	plan, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 4})
-	require.NoError(t, err)
-	quantized, err := lower.Quantize(plan, copying(4, 1, 2), lower.BeforeUse)
-	require.NoError(t, err)
-	_, err = lower.Shard(quantized, 2)
+	plan := plantest.Made(t, schedule.Interleaved, schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 4})
+	_, err := lower.Shard(quantized(t, plan, copying(4, 1, 2), lower.BeforeUse), 2)
 	require.ErrorIs(t, err, schedule.ErrParams)
 	require.ErrorContains(t, err, "already has 2QUANTIZE, whose weights would not be gathered: run Shard first, then Quantize")
 
-	sharded, err := lower.Shard(plan, 2)
-	require.NoError(t, err)
+	plan = sharded(t, plan, 2)
 	for _, where := range []lower.Quantizing{lower.BeforeUse, lower.AtStart} {
-		quantized, err = lower.Quantize(sharded, copying(4, 1, 2), where)
-		require.NoError(t, err)
-		require.NoError(t, check.Plan(quantized))
+		require.NoError(t, check.Plan(quantized(t, plan, copying(4, 1, 2), where)))
 	}
+}
+
+// quantized returns a plan with QUANTIZE.
+func quantized(t require.TestingT, plan *schedule.Plan, facts []schedule.StageInfo, point lower.Quantizing) *schedule.Plan {
+	plan, err := lower.Quantize(plan, facts, point)
+	require.NoError(t, err)
+	return plan
 }

@@ -23,12 +23,9 @@ func TestRuleFromPlanOfOtherNumbers(t *testing.T) {
 		place, err := s.Place(4, 4*s.PerRank)
 		require.NoError(t, err)
 		of := func(m int) *schedule.Plan {
-			plan, err := s.Rule(schedule.Params{Placement: place, Microbatches: m})
-			require.NoError(t, err)
-			return plan
+			return plantest.Made(t, s.Rule, schedule.Params{Placement: place, Microbatches: m})
 		}
-		lowered, err := lower.Transfers(of(m), 1)
-		require.NoError(t, err)
+		lowered := transferred(t, of(m), 1)
 		offloaded, err := lower.Offload(of(m), slices.Repeat([]uint64{1}, place.Stages()), 1)
 		require.NoError(t, err)
 		for name, plan := range map[string]*schedule.Plan{s.Name: of(m), s.Name + ", lowered": lowered, s.Name + ", offloaded": offloaded} {
@@ -61,8 +58,7 @@ func TestRuleFromPlanOfOtherNumbers(t *testing.T) {
 
 func TestRuleFromPlanRefuses(t *testing.T) {
 	place := schedule.Looped(2, 2)
-	plan, err := schedule.GPipe(schedule.Params{Placement: place, Microbatches: 3})
-	require.NoError(t, err)
+	plan := plantest.Made(t, schedule.GPipe, schedule.Params{Placement: place, Microbatches: 3})
 	for _, p := range []schedule.Params{{Cap: 1}, {Group: 2}, {Slices: 2}, {Microbatches: 0}} {
 		p.Placement = place
 		_, err := lower.RuleFromPlan(plan)(p)
@@ -72,6 +68,6 @@ func TestRuleFromPlanRefuses(t *testing.T) {
 	split.Copies = 2
 	two := *plan
 	two.Placement = split
-	_, err = lower.RuleFromPlan(&two)(schedule.Params{Placement: split, Microbatches: 3, Mode: schedule.ForwardOnly})
+	_, err := lower.RuleFromPlan(&two)(schedule.Params{Placement: split, Microbatches: 3, Mode: schedule.ForwardOnly})
 	require.ErrorIs(t, err, schedule.ErrParams)
 }

@@ -49,8 +49,7 @@ func coming(list []schedule.Action, i, active int) (stages []int) {
 // requireSharded fails if the gathered stages of a rank are not the stages that it computes next.
 func requireSharded(t require.TestingT, p *schedule.Plan, active int) {
 	sharded := rewrite(t, p, func(p *schedule.Plan) *schedule.Plan {
-		sharded, err := lower.Shard(p, active)
-		require.NoError(t, err)
+		sharded := sharded(t, p, active)
 		return sharded
 	})
 	for rank, list := range plantest.Lists(sharded) {
@@ -75,14 +74,12 @@ func TestShard(t *testing.T) {
 		2: "0UNSHARD 1UNSHARD 0F0 0RESHARD 2UNSHARD 1F0 1RESHARD 3UNSHARD 2F0 3F0 3B0 3RESHARD 1UNSHARD 2B0 2RESHARD 0UNSHARD 1B0 1RESHARD 0B0 0RESHARD",
 		9: "0UNSHARD 1UNSHARD 2UNSHARD 3UNSHARD 0F0 1F0 2F0 3F0 3B0 3RESHARD 2B0 2RESHARD 1B0 1RESHARD 0B0 0RESHARD",
 	} {
-		got, err := lower.Shard(p, active)
-		require.NoError(t, err)
+		got := sharded(t, p, active)
 		require.Equal(t, actions(t, want), plantest.Lists(got)[0])
 	}
 
-	sharded, err := lower.Shard(p, 2)
-	require.NoError(t, err)
-	_, err = lower.Shard(sharded, 2)
+	sharded := sharded(t, p, 2)
+	_, err := lower.Shard(sharded, 2)
 	require.ErrorIs(t, err, schedule.ErrParams)
 	require.ErrorContains(t, err, "already has 0UNSHARD")
 	_, err = lower.Shard(p, 0)
@@ -166,8 +163,7 @@ func TestReduceGradients(t *testing.T) {
 func TestCommsOfSharded(t *testing.T) {
 	microbatches := func(ranks int) []int { return []int{2 * ranks} }
 	everySchedule(t, []int{3, 4}, []int{1, 2}, microbatches, func(t *testing.T, p *schedule.Plan) {
-		sharded, err := lower.Shard(p, 3)
-		require.NoError(t, err)
+		sharded := sharded(t, p, 3)
 		reduced, err := lower.Reduce(sharded, schedule.ShardWeights)
 		require.NoError(t, err)
 		for _, capacity := range capacities {
@@ -200,4 +196,11 @@ func TestReplicasReduceInOneOrder(t *testing.T) {
 			}
 		}
 	})
+}
+
+// sharded returns a plan that gathers weights.
+func sharded(t require.TestingT, plan *schedule.Plan, gathered int) *schedule.Plan {
+	plan, err := lower.Shard(plan, gathered)
+	require.NoError(t, err)
+	return plan
 }

@@ -32,12 +32,9 @@ func sameAsLists(t *testing.T, p *schedule.Plan) {
 func sameAsList(t *testing.T, p, list *schedule.Plan, rng *rand.Rand) {
 	for _, capacity := range []int{schedule.Unlimited, 0, 1} {
 		segments, listed := p, list
-		var err error
 		if len(p.Programs) > 1 {
-			segments, err = lower.Transfers(p, capacity)
-			require.NoError(t, err)
-			listed, err = lower.Transfers(list, capacity)
-			require.NoError(t, err)
+			segments = transferred(t, p, capacity)
+			listed = transferred(t, list, capacity)
 			listed = plantest.Expand(listed)
 			require.Equal(t, plantest.Lists(listed), plantest.Lists(segments), p.Name)
 		}
@@ -46,10 +43,8 @@ func sameAsList(t *testing.T, p, list *schedule.Plan, rng *rand.Rand) {
 			facts[stage].Split = true
 			facts[stage].Reads[schedule.F], facts[stage].Reads[schedule.B], facts[stage].Reads[schedule.I] = 1, 2, 2
 		}
-		marked, err := lower.Lifetimes(segments, facts, 2)
-		require.NoError(t, err)
-		markedList, err := lower.Lifetimes(listed, facts, 2)
-		require.NoError(t, err)
+		marked := withLifetimes(t, segments, facts, 2)
+		markedList := withLifetimes(t, listed, facts, 2)
 		require.Equal(t, plantest.Lists(markedList), plantest.Lists(marked), p.Name)
 		require.Equal(t, []any{markedList.Parts, markedList.StageWindows, markedList.SendWindows, markedList.EntryWindows},
 			[]any{marked.Parts, marked.StageWindows, marked.SendWindows, marked.EntryWindows}, p.Name)
@@ -79,16 +74,13 @@ func TestRampsAreSegments(t *testing.T) {
 		for i, ranks := range []int{128, 256} {
 			placement, err := s.Place(ranks, ranks*test.depth)
 			require.NoError(t, err)
-			p, err := s.Rule(schedule.Params{Placement: placement, Microbatches: 1_000_000})
-			require.NoError(t, err)
-			p, err = lower.Transfers(p, 0)
-			require.NoError(t, err)
+			p := plantest.Made(t, s.Rule, schedule.Params{Placement: placement, Microbatches: 1_000_000})
+			p = transferred(t, p, 0)
 			facts := make([]schedule.StageInfo, ranks*test.depth)
 			for stage := range facts {
 				facts[stage].Split = true
 			}
-			p, err = lower.Lifetimes(p, facts, 0)
-			require.NoError(t, err)
+			p = withLifetimes(t, p, facts, 0)
 			for _, program := range p.Programs {
 				for range schedule.StaticActions(program) {
 					written[i]++
@@ -96,5 +88,23 @@ func TestRampsAreSegments(t *testing.T) {
 			}
 		}
 		require.Less(t, float64(written[1]), 2.2*float64(written[0]), test.name)
+	}
+}
+
+// The clock visits the warm-up and the drain of a plan, and little of its steady state, because it
+// finds a period soon after the last rank has reached the steady state.
+func TestClockSkipsTheSteadyState(t *testing.T) {
+	const ranks = 100
+	for _, name := range []string{"zb-v", "dualpipe", "dualpipev"} {
+		plan := plantest.Named(t, name, ranks, 0, 1_000_000)
+		least := int64(0) // the number of actions of warm-ups and drains
+		for _, program := range plan.Programs {
+			for _, segment := range program {
+				if segment.Repeat < 100_000 {
+					least += int64(len(segment.Body)) * int64(segment.Repeat)
+				}
+			}
+		}
+		require.LessOrEqual(t, lower.Clocked(plan), least*3/2, name)
 	}
 }

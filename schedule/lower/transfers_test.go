@@ -22,8 +22,7 @@ var capacities = []int{schedule.Unlimited, 0, 1, 2}
 // lowered lowers a plan and checks the properties that hold for every capacity.
 func lowered(t require.TestingT, p *schedule.Plan, capacity int) *schedule.Plan {
 	before := plantest.Text(t, p)
-	lowered, err := lower.Transfers(p, capacity)
-	require.NoError(t, err, "%s", p.Name)
+	lowered := transferred(t, p, capacity)
 	require.Equal(t, before, plantest.Text(t, p), "the plan was changed")
 	require.NoError(t, check.Links(lowered, capacity))
 	for _, c := range capacities {
@@ -238,10 +237,8 @@ func TestCommsOfSegments(t *testing.T) {
 	microbatches := func(int) []int { return []int{23, 90} }
 	everySchedule(t, []int{2, 3, 8}, []int{1, 2}, microbatches, func(t *testing.T, p *schedule.Plan) {
 		for _, capacity := range capacities {
-			lowered, err := lower.Transfers(p, capacity)
-			require.NoError(t, err)
-			flat, err := lower.Transfers(plantest.Expand(p), capacity)
-			require.NoError(t, err)
+			lowered := transferred(t, p, capacity)
+			flat := transferred(t, plantest.Expand(p), capacity)
 			require.Equal(t, plantest.Lists(flat), plantest.Lists(lowered), "%s, capacity %d", p.Name, capacity)
 		}
 	})
@@ -285,8 +282,7 @@ func TestCommsOfVariants(t *testing.T) {
 				for _, p := range variants(t, s, 4, depth, 40) {
 					for _, capacity := range capacities {
 						lowered := lowered(t, p, capacity)
-						flat, err := lower.Transfers(plantest.Expand(p), capacity)
-						require.NoError(t, err)
+						flat := transferred(t, plantest.Expand(p), capacity)
 						require.Equal(t, plantest.Lists(flat), plantest.Lists(lowered), "%s, capacity %d", p.Name, capacity)
 					}
 				}
@@ -300,8 +296,7 @@ func TestCommsOfVariants(t *testing.T) {
 // a row, they drift apart.
 func TestCommsSize(t *testing.T) {
 	size := func(p *schedule.Plan, capacity int) (actions int) {
-		lowered, err := lower.Transfers(p, capacity)
-		require.NoError(t, err, p.Name)
+		lowered := transferred(t, p, capacity)
 		for _, program := range lowered.Programs {
 			for _, segment := range program {
 				actions += len(segment.Body)
@@ -325,4 +320,11 @@ func TestCommsSize(t *testing.T) {
 			}
 		})
 	}
+}
+
+// transferred returns a plan with transfers.
+func transferred(t require.TestingT, plan *schedule.Plan, capacity int) *schedule.Plan {
+	plan, err := lower.Transfers(plan, capacity)
+	require.NoError(t, err)
+	return plan
 }

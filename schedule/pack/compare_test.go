@@ -181,11 +181,10 @@ func TestAgainstOthers(t *testing.T) {
 		for _, ranks := range []int{4, 8} {
 			for _, replicas := range []int{1, 4} {
 				costs := model(49152 * *constantFlag)
-				p, err := pack.New(pack.Config{
+				p := newPacker(t, pack.Config{
 					Rule: schedule.OneFOneB, Params: schedule.Params{Placement: schedule.Looped(ranks, ranks)}, Capacity: 1,
 					Costs: costs, Replicas: replicas, Limits: pack.Limits{Tokens: d.budget},
 				})
-				require.NoError(t, err)
 				j := &judge{ranks, costs, map[int]*simulate.Evaluator{}}
 				var ratios, worst [8]float64
 				gap, overWork, widest := 0.0, 0.0, 0.0

@@ -136,8 +136,7 @@ func TestPromises(t *testing.T) {
 			}
 			require.NoError(t, err, s.Name)
 			requirePacking(t, &cfg, sequences, got)
-			again, err := pack.New(cfg)
-			require.NoError(t, err)
+			again := newPacker(t, cfg)
 			same, err := again.Pack(sequences)
 			require.NoError(t, err)
 			require.Equal(t, got, same)
@@ -155,9 +154,8 @@ func TestTooLongForTheMemory(t *testing.T) {
 		Rule: schedule.OneFOneB, Params: schedule.Params{Placement: schedule.Looped(4, 4)}, Costs: memoryCosts(), Capacity: 1, Replicas: 2, Effort: 1,
 		Limits: pack.Limits{Memory: 8 << 30},
 	}
-	p, err := pack.New(cfg)
-	require.NoError(t, err)
-	_, err = p.Pack([]int64{1 << 20})
+	p := newPacker(t, cfg)
+	_, err := p.Pack([]int64{1 << 20})
 	var long *pack.TooLongError
 	require.ErrorAs(t, err, &long)
 	longest := long.Longest
@@ -203,8 +201,7 @@ func TestLongSequencesAreApart(t *testing.T) {
 		Rule: schedule.OneFOneB, Params: schedule.Params{Placement: schedule.Looped(4, 4)}, Costs: memoryCosts(), Capacity: 1,
 		Limits: pack.Limits{Memory: 4 << 30},
 	}
-	p, err := pack.New(cfg)
-	require.NoError(t, err)
+	p := newPacker(t, cfg)
 	sequences := slices.Repeat([]int64{500, 18000, 300, 400, 500, 600, 300, 200}, 3)
 	packing, err := p.Pack(sequences)
 	require.NoError(t, err)
@@ -222,8 +219,7 @@ func TestMemoryBinds(t *testing.T) {
 		Rule: schedule.OneFOneB, Params: schedule.Params{Placement: schedule.Looped(4, 4)}, Costs: memoryCosts(), Capacity: 1, Effort: 100,
 		Limits: pack.Limits{Memory: 4 << 30},
 	}
-	p, err := pack.New(cfg)
-	require.NoError(t, err)
+	p := newPacker(t, cfg)
 	full, packed := 0, 0
 	for range 40 {
 		sequences := make([]int64, 60)
@@ -261,8 +257,7 @@ func TestConfigFaults(t *testing.T) {
 		_, err := pack.New(cfg)
 		require.ErrorContains(t, err, want)
 	}
-	p, err := pack.New(good)
-	require.NoError(t, err)
+	p := newPacker(t, good)
 	for _, sequences := range [][]int64{nil, {5, 0}, {5, 1 << 40}} {
 		_, err := p.Pack(sequences)
 		require.ErrorIs(t, err, pack.ErrConfig)
@@ -279,16 +274,21 @@ func BenchmarkPack(b *testing.B) {
 	for _, name := range []string{"warm", "cold"} {
 		b.Run(name, func(b *testing.B) {
 			random := rand.New(rand.NewPCG(1, 1))
-			p, err := pack.New(cfg)
-			require.NoError(b, err)
+			p := newPacker(b, cfg)
 			for range b.N {
 				if name == "cold" {
-					p, err = pack.New(cfg)
-					require.NoError(b, err)
+					p = newPacker(b, cfg)
 				}
-				_, err = p.Pack(distributions[0].draw(random, 512))
+				_, err := p.Pack(distributions[0].draw(random, 512))
 				require.NoError(b, err)
 			}
 		})
 	}
+}
+
+// newPacker returns a packer with a configuration that must be correct.
+func newPacker(t require.TestingT, cfg pack.Config) *pack.Packer {
+	p, err := pack.New(cfg)
+	require.NoError(t, err)
+	return p
 }

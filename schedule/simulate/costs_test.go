@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/testing/plantest"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lengths"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -224,4 +225,20 @@ func TestFitLengths(t *testing.T) {
 	require.ErrorIs(t, err, simulate.ErrCosts)
 	_, _, err = simulate.FitLengths(sizes[:3], append(measured[:2:2], &simulate.Costs{Stages: make([]simulate.StageCosts, 1)}))
 	require.ErrorContains(t, err, "measurement 2 has 1 stages")
+}
+
+// TestFixtures compares costs with those that earlier versions wrote.
+func TestFixtures(t *testing.T) {
+	testkit.Format{
+		Name: "costs-%d.json", Mark: "\"schema\": %d", Number: 1, Remedy: "the version of Weir that wrote it",
+		Write: func(t *testing.T) []byte {
+			var text bytes.Buffer
+			require.NoError(t, simulate.WriteCosts(&text, someCosts()))
+			return text.Bytes()
+		},
+		Read: func(text []byte) error {
+			_, err := simulate.ReadCosts(bytes.NewReader(text))
+			return err
+		},
+	}.Test(t)
 }

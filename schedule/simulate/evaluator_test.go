@@ -60,8 +60,7 @@ func TestEvaluator(t *testing.T) {
 			for mb, size := range costs.Lengths {
 				byItem.Lengths[plan.BatchIndex(mb)] = size
 			}
-			want, err := simulate.Run(plan, &byItem, capacity)
-			require.NoError(t, err)
+			want := reportOf(t, plan, &byItem, capacity)
 			require.Equal(t, want.Makespan, e.Makespan())
 			for rank := range want.Ranks {
 				require.Equal(t, want.Ranks[rank].Busy, e.Busy(rank), "rank %d", rank)
@@ -86,12 +85,10 @@ func TestLengthsSkipNothing(t *testing.T) {
 	require.NoError(t, err)
 	got.Critical = nil
 	require.Equal(t, want, got)
-	all, err := simulate.Work(plan, costs, schedule.Unlimited)
-	require.NoError(t, err)
+	all := workOf(t, plan, costs, schedule.Unlimited)
 	for mb := range costs.Lengths {
 		costs.Lengths[mb] = lengths.Of(100)
 	}
-	few, err := simulate.Work(plan, costs, schedule.Unlimited)
-	require.NoError(t, err)
+	few := workOf(t, plan, costs, schedule.Unlimited)
 	require.Less(t, few, all/4)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -14,11 +15,8 @@ import (
 
 // simulated simulates the plan of a rule with one stage per rank.
 func simulated(t *testing.T, rule schedule.Rule, ranks, microbatches int, costs *simulate.Costs) *simulate.Report {
-	p, err := rule(schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: microbatches})
-	require.NoError(t, err)
-	report, err := simulate.Run(p, costs, schedule.Unlimited)
-	require.NoError(t, err)
-	return report
+	p := plantest.Made(t, rule, schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: microbatches})
+	return reportOf(t, p, costs, schedule.Unlimited)
 }
 
 // TestZeroBubbleTable reproduces the bubble rates of 1F1B and ZB-1p that "Zero Bubble Pipeline
@@ -97,14 +95,13 @@ func TestOffloadCriterion(t *testing.T) {
 			for overlap, peak := range map[int]int64{0: int64(ranks), 2: 4, 3: 6} {
 				var makespans [2]int64
 				for i, m := range []int{microbatches, 2 * microbatches} {
-					plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: m})
-					require.NoError(t, err)
+					plan := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: m})
 					if overlap > 0 {
+						var err error
 						plan, err = lower.Offload(plan, slices.Repeat([]uint64{1}, ranks), overlap)
 						require.NoError(t, err)
 					}
-					report, err := simulate.Run(plan, costs, schedule.Unlimited)
-					require.NoError(t, err)
+					report := reportOf(t, plan, costs, schedule.Unlimited)
 					makespans[i] = report.Makespan
 					require.Equal(t, peak<<20, report.Ranks[0].Peak)
 					if overlap == 0 || k <= 1 {
@@ -133,20 +130,14 @@ func TestOffloadedPeaks(t *testing.T) {
 		{"1f1b", 4, 4, 3, 3}, {"1f1b", 8, 8, 4, 3}, {"1f1b", 16, 16, 8, 3},
 		{"interleaved", 4, 11, 6, 3}, {"interleaved", 8, 23, 10, 3}, {"interleaved", 16, 47, 18, 3},
 	} {
-		s, err := schedule.Find(test.name)
-		require.NoError(t, err)
-		place, err := s.Place(test.ranks, test.ranks*s.PerRank)
-		require.NoError(t, err)
-		plan, err := s.Rule(schedule.Params{Placement: place, Microbatches: 4 * test.ranks})
-		require.NoError(t, err)
-		plain, err := simulate.Run(plan, costs, schedule.Unlimited)
-		require.NoError(t, err)
+		s, place := plantest.Find(t, test.name, test.ranks, 0)
+		plan := plantest.Made(t, s.Rule, schedule.Params{Placement: place, Microbatches: 4 * test.ranks})
+		plain := reportOf(t, plan, costs, schedule.Unlimited)
 		for stages, want := range map[int]int64{0: test.near, place.Stages() / 2: test.half, place.Stages(): test.away} {
 			away := slices.Concat(slices.Repeat([]uint64{1}, stages), make([]uint64, place.Stages()-stages))
 			offloaded, err := lower.Offload(plan, away, 1)
 			require.NoError(t, err)
-			report, err := simulate.Run(offloaded, costs, schedule.Unlimited)
-			require.NoError(t, err)
+			report := reportOf(t, offloaded, costs, schedule.Unlimited)
 			var peak int64
 			for _, rank := range report.Ranks {
 				peak = max(peak, rank.Peak>>20)

@@ -39,8 +39,7 @@ func requireLeapsAt(t *rapid.T, p *schedule.Plan, costs *simulate.Costs, capacit
 	nested, fault := simulate.Leaping(plantest.Nested(p, rand.New(rand.NewPCG(1, uint64(p.Microbatches)))), costs, capacity)
 	require.NoError(t, fault)
 	require.Equal(t, want, nested)
-	few, err := simulate.Work(p, costs, capacity)
-	require.NoError(t, err)
+	few := workOf(t, p, costs, capacity)
 	if few < work/2 {
 		*saved++
 	}
@@ -104,8 +103,7 @@ func TestLeapsEndAtAReload(t *testing.T) {
 	got, err := simulate.Leaping(plan, costs, schedule.Unlimited)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
-	work, err := simulate.Work(plan, costs, schedule.Unlimited)
-	require.NoError(t, err)
+	work := workOf(t, plan, costs, schedule.Unlimited)
 	require.Less(t, work, int64(200), "skipping saves few actions")
 }
 
@@ -150,8 +148,7 @@ func TestLeapsOverGrowingWaits(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, latency*(latency-1)/2+(n-latency)*latency, report.Ranks[2].Communication)
 	require.EqualValues(t, 1001*n+latency+1, report.Ranks[2].Last)
-	work, err := simulate.Work(p, costs, schedule.Unlimited)
-	require.NoError(t, err)
+	work := workOf(t, p, costs, schedule.Unlimited)
 	require.Less(t, work, int64(n))
 }
 
@@ -178,8 +175,7 @@ func TestLeapsOverShrinkingWaits(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, latency*(latency+1)/2, report.Ranks[0].Communication)
 	require.EqualValues(t, 1001*(n-1)+1+latency, report.Ranks[1].Last)
-	work, err := simulate.Work(p, costs, schedule.Unlimited)
-	require.NoError(t, err)
+	work := workOf(t, p, costs, schedule.Unlimited)
 	require.Less(t, work, int64(6*n)) // instead of at least 18n
 }
 
@@ -198,8 +194,7 @@ func TestLeapsOverBacklog(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1000*998+(n-1001)*999, report.Ranks[1].Communication)
 	require.EqualValues(t, 1000*n+1000, report.Ranks[1].Last)
-	work, err := simulate.Work(p, costs, schedule.Unlimited)
-	require.NoError(t, err)
+	work := workOf(t, p, costs, schedule.Unlimited)
 	require.Less(t, work, int64(n))
 }
 
@@ -351,8 +346,7 @@ func TestSimulateMillion(t *testing.T) {
 				_, err = simulate.Run(p, costs, schedule.Unlimited)
 				runtime.ReadMemStats(&after)
 				require.NoError(t, err)
-				work, err := simulate.Work(p, costs, schedule.Unlimited)
-				require.NoError(t, err)
+				work := workOf(t, p, costs, schedule.Unlimited)
 				allocated[i], ran[i] = after.TotalAlloc-before.TotalAlloc, uint64(work)
 			}
 			require.LessOrEqual(t, ran[1], 2*ran[0])

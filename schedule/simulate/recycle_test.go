@@ -78,8 +78,7 @@ func rerouted(t *testing.T) *schedule.Plan {
 func TestRerouted(t *testing.T) {
 	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}
 	report := func(p *schedule.Plan) *simulate.Report {
-		r, err := simulate.Run(p, costs, schedule.Unlimited)
-		require.NoError(t, err)
+		r := reportOf(t, p, costs, schedule.Unlimited)
 		return r
 	}
 	oneFOneB := func(microbatches int) *schedule.Plan {

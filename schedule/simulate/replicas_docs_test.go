@@ -39,8 +39,7 @@ func step(t *testing.T, plan *schedule.Plan, replicas, level, gathered int, perM
 	require.NoError(t, err)
 	costs := documented
 	costs.Replicas, costs.Shard, costs.ReplicaPerMiB = replicas, level, perMiB
-	report, err := simulate.Run(plan, &costs, schedule.Unlimited)
-	require.NoError(t, err)
+	report := reportOf(t, plan, &costs, schedule.Unlimited)
 	return report
 }
 

@@ -15,9 +15,7 @@ import (
 
 // planned returns the plan of a rule on 8 ranks with the given number of stages on each.
 func planned(t *testing.T, rule schedule.Rule, perRank, microbatches int) *schedule.Plan {
-	p, err := rule(schedule.Params{Placement: schedule.Looped(8, 8*perRank), Microbatches: microbatches})
-	require.NoError(t, err)
-	return p
+	return plantest.Made(t, rule, schedule.Params{Placement: schedule.Looped(8, 8*perRank), Microbatches: microbatches})
 }
 
 // unshards returns the numbers of UNSHARDs on rank 0 with 1, 2 and 3 gathered stages.
@@ -25,8 +23,7 @@ func unshards(t *testing.T, p *schedule.Plan) (counts []int64) {
 	for gathered := 1; gathered <= 3; gathered++ {
 		sharded, err := lower.Shard(p, gathered)
 		require.NoError(t, err)
-		report, err := simulate.Run(sharded, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}, schedule.Unlimited)
-		require.NoError(t, err)
+		report := reportOf(t, sharded, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}, schedule.Unlimited)
 		counts = append(counts, report.Ranks[0].Unshards)
 	}
 	return counts
@@ -69,10 +66,8 @@ func TestManyUnshards(t *testing.T) {
 		require.NoError(t, err)
 		p, err = lower.Reduce(p, schedule.ShardWeights)
 		require.NoError(t, err)
-		n, err := simulate.Work(p, costs, schedule.Unlimited)
-		require.NoError(t, err)
-		report, err := simulate.Run(p, costs, schedule.Unlimited)
-		require.NoError(t, err)
+		n := workOf(t, p, costs, schedule.Unlimited)
+		report := reportOf(t, p, costs, schedule.Unlimited)
 		return n, report
 	}
 	_, few := work(64)
@@ -113,8 +108,7 @@ func TestExchanges(t *testing.T) {
 		}
 		p, err = lower.Reduce(p, level)
 		require.NoError(t, err)
-		report, err := simulate.Run(p, costs, schedule.Unlimited)
-		require.NoError(t, err)
+		report := reportOf(t, p, costs, schedule.Unlimited)
 		r := report.Ranks[0]
 		require.Equal(t, []int64{want.step, want.last, want.reducing, want.reduceWait, want.gatherWait, want.unshards, want.gathered, want.reduced},
 			[]int64{report.Step, r.Last, r.Reducing, r.ReduceWait, r.GatherWait, r.Unshards, r.GatheredBytes, r.ReducedBytes}, "level %d", level)

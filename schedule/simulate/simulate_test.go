@@ -141,8 +141,7 @@ func TestBytesByHand(t *testing.T) {
 func TestCriticalByHand(t *testing.T) {
 	p := plantest.FromText(t, "0 1", 2, "0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1")
 	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 2, B: 3}}, Latency: 2}
-	report, err := simulate.Run(p, costs, schedule.Unlimited)
-	require.NoError(t, err)
+	report := reportOf(t, p, costs, schedule.Unlimited)
 	require.Equal(t, []simulate.Stretch{
 		{Rank: 0, First: 0, Last: 0, Start: 0, End: 2},
 		{Rank: 1, First: 0, Last: 3, Start: 4, End: 14},
@@ -152,10 +151,9 @@ func TestCriticalByHand(t *testing.T) {
 
 	// For a long plan, Timeline returns the critical path.
 	long := plantest.OneFOneB(2, 1, 0, 20_000, false)
-	report, err = simulate.Run(long, costs, schedule.Unlimited)
-	require.NoError(t, err)
+	report = reportOf(t, long, costs, schedule.Unlimited)
 	require.Nil(t, report.Critical)
-	report, err = simulate.Timeline(long, costs, schedule.Unlimited, func(simulate.TimedAction) {})
+	report, err := simulate.Timeline(long, costs, schedule.Unlimited, func(simulate.TimedAction) {})
 	require.NoError(t, err)
 	require.Len(t, report.Critical, 20_001)
 }
@@ -303,8 +301,7 @@ func TestPeaksOfCopies(t *testing.T) {
 		if s.Name == "seq1f1b" {
 			params.Slices = 2
 		}
-		p, err := s.Rule(params)
-		require.NoError(t, err, s.Name)
+		p := plantest.Made(t, s.Rule, params)
 		costs := &simulate.Costs{}
 		for stage := range placement.Stages() { // later stages of a rank hold more
 			costs.Stages = append(costs.Stages, []simulate.StageCosts{small, large}[stage/placement.Ranks%2])
@@ -317,14 +314,86 @@ func TestPeaksOfCopies(t *testing.T) {
 			for rank := range flat.Programs {
 				flat.Programs[rank] = []schedule.Segment{{Body: slices.Collect(quantized.All(rank)), Repeat: 1}}
 			}
-			got, err := simulate.Run(quantized, costs, schedule.Unlimited)
-			require.NoError(t, err, s.Name)
-			want, err := simulate.Run(&flat, costs, schedule.Unlimited)
-			require.NoError(t, err, s.Name)
+			got := reportOf(t, quantized, costs, schedule.Unlimited)
+			want := reportOf(t, &flat, costs, schedule.Unlimited)
 			for rank := range want.Ranks {
 				require.Equal(t, want.Ranks[rank].Peak, got.Ranks[rank].Peak, "%s, rank %d", s.Name, rank)
 				require.Equal(t, want.Ranks[rank].PeakPosition, got.Ranks[rank].PeakPosition, "%s, rank %d", s.Name, rank)
 			}
 		}
 	}
+}
+
+// The times of Each replace the times of stages, and a joined pair takes their sum. Run rejects times out
+// of range.
+func TestEachComputationHasItsTime(t *testing.T) {
+	plan := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 3})
+	costs := &simulate.Costs{Latency: 1, Stages: []simulate.StageCosts{{F: 99, I: 99, W: 99}}}
+	costs.Each = func(a schedule.Action) int64 {
+		require.Zero(t, a.Drop())
+		require.False(t, a.Joined())
+		if a.Kind() == schedule.F {
+			return int64(1 + a.Microbatch())
+		}
+		return 10
+	}
+	var ends []int64
+	report, err := simulate.Timeline(plan, costs, schedule.Unlimited, func(e simulate.TimedAction) {
+		if e.Rank == 1 {
+			ends = append(ends, e.End)
+		}
+	})
+	require.NoError(t, err)
+	// Rank 1 runs F of 1 from 2, B of 10, F of 2, and B. Rank 0 receives the first gradient at 14 and
+	// sends its last output at 27, so rank 1 runs F of 3 from 28, and B.
+	require.Equal(t, []int64{3, 13, 15, 25, 31, 41}, ends)
+	require.EqualValues(t, 1+2+3+30, report.Ranks[1].Busy)
+
+	pair := plantest.Made(t, schedule.DualPipeV, schedule.Params{Placement: schedule.Wave(1, 2), Microbatches: 6})
+	costs.Stages[0].Joined = 1 // ignored, because Each returns the times
+	one := reportOf(t, pair, costs, schedule.Unlimited)
+	require.Equal(t, one.Ideal, one.Makespan)
+
+	for _, bad := range []int64{-1, 1 << 60} {
+		costs.Each = func(schedule.Action) int64 { return bad }
+		_, err = simulate.Run(plan, costs, schedule.Unlimited)
+		require.ErrorIs(t, err, simulate.ErrCosts)
+		require.ErrorContains(t, err, "it must be 0 to")
+	}
+}
+
+// Resident bytes belong to stages, so each rank has the resident bytes of its stages.
+func TestResidentFollowsThePlacement(t *testing.T) {
+	costs := &simulate.Costs{Resident: []int64{5, 7}}
+	for _, bytes := range []int64{1000, 200, 30, 4} {
+		costs.Stages = append(costs.Stages, simulate.StageCosts{F: 1, I: 1, W: 1, Resident: bytes})
+	}
+	for _, c := range []struct {
+		place schedule.Placement
+		want  [2]int64
+	}{
+		{schedule.Looped(2, 4), [2]int64{1000 + 30 + 5, 200 + 4 + 7}},
+		{schedule.Wave(2, 4), [2]int64{1000 + 4 + 5, 200 + 30 + 7}},
+	} {
+		plan := plantest.Made(t, schedule.BreadthFirst, schedule.Params{Placement: c.place, Microbatches: 3})
+		report := reportOf(t, plan, costs, schedule.Unlimited)
+		for rank, want := range c.want {
+			require.Equal(t, want, report.Ranks[rank].Peak)
+			require.Equal(t, want, report.Ranks[rank].Classes[memory.Resident])
+		}
+	}
+}
+
+// reportOf returns the report of a plan that can be simulated.
+func reportOf(t require.TestingT, plan *schedule.Plan, costs *simulate.Costs, capacity int) *simulate.Report {
+	r, err := simulate.Run(plan, costs, capacity)
+	require.NoError(t, err)
+	return r
+}
+
+// workOf returns how many actions the simulation of a plan takes.
+func workOf(t require.TestingT, plan *schedule.Plan, costs *simulate.Costs, capacity int) int64 {
+	work, err := simulate.Work(plan, costs, capacity)
+	require.NoError(t, err)
+	return work
 }

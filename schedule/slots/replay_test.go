@@ -189,10 +189,9 @@ func TestForeignReplay(t *testing.T) {
 			plan, err = lower.Transfers(plan, schedule.Unlimited)
 			require.NoError(t, err)
 		}
-		table, err := slots.Make(slots.Config{
+		table := tableOf(t, slots.Config{
 			Pooling: []slots.Pooling{slots.ByStage, slots.ByDirection, slots.ByRank}[rng.IntN(3)], Hold: []slots.Hold{slots.Taken, slots.Last}[rng.IntN(2)],
 		}, plan)
-		require.NoError(t, err)
 		var text bytes.Buffer
 		require.NoError(t, slots.Write(&text, table))
 		require.NoError(t, replay(plan, text.Bytes(), 0), "seed %d, plan %d: %s", plantest.Seed(), i, plan.Name)

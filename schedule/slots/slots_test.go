@@ -3,13 +3,18 @@ package slots_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/testing/plantest"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -42,8 +47,7 @@ func TestMake(t *testing.T) {
 				plan := made(t, s, ranks, s.PerRank, microbatches)
 				for i, pooling := range []slots.Pooling{slots.ByStage, slots.ByDirection, slots.ByRank} {
 					hold := []slots.Hold{slots.Taken, slots.Last}[(i+microbatches)%2]
-					table, err := slots.Make(slots.Config{Pooling: pooling, Hold: hold}, plan)
-					require.NoError(t, err)
+					table := tableOf(t, slots.Config{Pooling: pooling, Hold: hold}, plan)
 					require.Empty(t, slots.Verify(table, 0, plan), "%s on %d ranks, %d microbatches, %v, %v", s.Name, ranks, microbatches, pooling, hold)
 				}
 			}
@@ -60,9 +64,7 @@ func TestAnyLength(t *testing.T) {
 		}
 		var tables [2]*slots.Table
 		for i, microbatches := range []int{400, 1 << 20} {
-			var err error
-			tables[i], err = slots.Make(slots.Config{}, made(t, s, 4, s.PerRank, microbatches))
-			require.NoError(t, err)
+			tables[i] = tableOf(t, slots.Config{}, made(t, s, 4, s.PerRank, microbatches))
 		}
 		require.Equal(t, tables[0].Pools, tables[1].Pools, s.Name)
 		require.Less(t, len(text(t, tables[1])), 2*len(text(t, tables[0])), s.Name)
@@ -89,8 +91,7 @@ func TestRandom(t *testing.T) {
 			plan, err = lower.Transfers(plan, schedule.Unlimited)
 			require.NoError(t, err)
 		}
-		table, err := slots.Make(slots.Config{Pooling: []slots.Pooling{slots.ByStage, slots.ByDirection, slots.ByRank}[rng.IntN(3)]}, plan)
-		require.NoError(t, err)
+		table := tableOf(t, slots.Config{Pooling: []slots.Pooling{slots.ByStage, slots.ByDirection, slots.ByRank}[rng.IntN(3)]}, plan)
 		require.Empty(t, slots.Verify(table, 0, plan), "seed %d", plantest.Seed())
 		if plant(rng, table) {
 			planted++
@@ -144,8 +145,7 @@ func TestFaults(t *testing.T) {
 		"another hold":                 func(t *slots.Table) { t.Hold = "ever" },
 		"no variant":                   func(t *slots.Table) { t.Variants = nil },
 	} {
-		table, err := slots.Make(slots.Config{}, plan)
-		require.NoError(t, err)
+		table := tableOf(t, slots.Config{}, plan)
 		require.Empty(t, slots.Verify(table, 0, plan))
 		change(table)
 		require.NotEmpty(t, slots.Verify(table, 0, plan), name)
@@ -161,12 +161,10 @@ func TestVariants(t *testing.T) {
 	require.NoError(t, err)
 	evaluation, err = lower.Transfers(evaluation, 4)
 	require.NoError(t, err)
-	both, err := slots.Make(slots.Config{}, training, evaluation)
-	require.NoError(t, err)
+	both := tableOf(t, slots.Config{}, training, evaluation)
 	require.Empty(t, slots.Verify(both, 0, training))
 	require.Empty(t, slots.Verify(both, 1, evaluation))
-	alone, err := slots.Make(slots.Config{}, training)
-	require.NoError(t, err)
+	alone := tableOf(t, slots.Config{}, training)
 	for _, change := range slots.Compare(alone, both) {
 		require.Greater(t, change.Now, change.Was)
 		require.NotEqual(t, slots.Saved, change.Tensor, "an evaluation saves nothing")
@@ -206,4 +204,68 @@ func TestRead(t *testing.T) {
 		require.ErrorIs(t, err, slots.ErrTable, file)
 	}
 	require.True(t, json.Valid([]byte(text(t, &slots.Table{Schema: 1, Pools: []slots.Pool{}, Counts: []slots.Count{}, Variants: []slots.Variant{}}))))
+}
+
+// TestFixtures compares slots with those that earlier versions wrote.
+func TestFixtures(t *testing.T) {
+	testkit.Format{
+		Name: "slots-%d.json", Mark: "\"schema\": %d", Number: 1, Remedy: "the version of Weir that wrote it",
+		Write: func(t *testing.T) []byte {
+			table := tableOf(t, slots.Config{}, made(t, schedule.Schedules()[0], 2, 1, 4))
+			return []byte(text(t, table))
+		},
+		Read: func(text []byte) error {
+			_, err := slots.Read(bytes.NewReader(text))
+			return err
+		},
+	}.Test(t)
+}
+
+// TestTable compares the table of docs/dev/measurements.md, which has each schedule with its usual number
+// of stages, with the slots of all schedules. -update writes it.
+func TestTable(t *testing.T) {
+	var rows strings.Builder
+	for _, s := range schedule.Schedules() {
+		for _, perRank := range []int{1, 2, 4} {
+			cells, fewer := "", ""
+			for _, ranks := range []int{2, 4, 8} {
+				plan := made(t, s, ranks, perRank, 4*ranks)
+				if plan == nil {
+					continue
+				}
+				table := tableOf(t, slots.Config{}, plan)
+				sums := map[slots.Tensor]*[3]int{slots.Received: {}, slots.Saved: {}}
+				for _, n := range table.Counts {
+					if sum := sums[n.Tensor]; sum != nil {
+						sum[0], sum[1], sum[2] = sum[0]+n.ByStage, sum[1]+n.ByDirection, sum[2]+n.ByRank
+					}
+				}
+				received, saved := sums[slots.Received], sums[slots.Saved]
+				require.GreaterOrEqual(t, received[0], received[1])
+				require.GreaterOrEqual(t, received[1], received[2])
+				require.Equal(t, saved[1], saved[2], "saved state has one direction")
+				cells += fmt.Sprintf(" %d, %d, %d | %d, %d |", received[0], received[1], received[2], saved[0], saved[2])
+				fewer = fmt.Sprintf(" %.0f %%, %.0f %% |", 100-100*float64(received[1])/float64(received[0]), 100-100*float64(received[2])/float64(received[0]))
+			}
+			if cells != "" && perRank == s.PerRank {
+				fmt.Fprintf(&rows, "| `%s` | %d |%s%s\n", s.Name, perRank, cells, fewer)
+			}
+		}
+	}
+	page, err := os.ReadFile("../../docs/dev/measurements.md")
+	require.NoError(t, err)
+	table := regexp.MustCompile("(?:\\| `[a-z0-9-]+` \\| [124] \\| [0-9].*\n)+")
+	require.Len(t, table.FindAll(page, -1), 1)
+	if *testkit.Update {
+		require.NoError(t, os.WriteFile("../../docs/dev/measurements.md", table.ReplaceAllLiteral(page, []byte(rows.String())), 0o644))
+		return
+	}
+	require.Equal(t, rows.String(), string(table.Find(page)))
+}
+
+// tableOf returns the table of plans that have one.
+func tableOf(t require.TestingT, cfg slots.Config, plans ...*schedule.Plan) *slots.Table {
+	table, err := slots.Make(cfg, plans...)
+	require.NoError(t, err)
+	return table
 }
