@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,10 +67,7 @@ func TestCheckLinkBytes(t *testing.T) {
 	require.Equal(t, 1, status)
 	require.Contains(t, stdout, "worse: link from rank 0 to rank 1, outputs: 0 messages -> 1 message\n")
 
-	stdout, _, status = weir("", "check", exchange, "--link-bytes", "64MiB", "--message-bytes", "65MiB", "--against", ordered, "--json")
-	require.Equal(t, 1, status)
-	var o outcome
-	require.NoError(t, json.Unmarshal([]byte(stdout), &o))
+	o := decoded[outcome](t, atFault, "", "check", exchange, "--link-bytes", "64MiB", "--message-bytes", "65MiB", "--against", ordered, "--json")
 	require.False(t, o.Valid)
 	require.EqualValues(t, 65<<20, *o.LeastBytes)
 	require.Len(t, o.Faults, 2)

@@ -16,14 +16,13 @@ func TestCheckpointVerify(t *testing.T) {
 	for step := range int64(2) {
 		require.NoError(t, checkpoint.Save(dir, checkpoint.State{Step: step}, safetensors.Of("x", []int{3}, []float32{1, 2, 3})))
 	}
-	stdout, stderr, status := weir("", "checkpoint", "verify", dir)
-	require.Zero(t, status, stderr)
+	stdout := succeeds(t, "", "checkpoint", "verify", dir)
 	require.Contains(t, stdout, "step-0000000001  whole  after step 1  1 shard  1 tensor  ")
 
 	shards, err := filepath.Glob(filepath.Join(dir, "step-0000000001", "rank-*"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(shards[0], nil, 0o666))
-	stdout, stderr, status = weir("", "checkpoint", "verify", dir)
+	stdout, stderr, status := weir("", "checkpoint", "verify", dir)
 	require.Equal(t, atFault, status)
 	require.Regexp(t, `step-0000000001  damaged\n.*step-0000000000  whole  after step 0`, stdout)
 	require.Contains(t, stderr, shards[0]+": it has 0 bytes")
@@ -32,9 +31,7 @@ func TestCheckpointVerify(t *testing.T) {
 	require.Contains(t, stdout, `"whole": false`)
 
 	for _, path := range []string{t.TempDir(), filepath.Join(dir, "none")} {
-		_, stderr, status = weir("", "checkpoint", "verify", path)
-		require.Equal(t, misused, status)
-		require.Contains(t, stderr, path)
+		fails(t, misused, path, "", "checkpoint", "verify", path)
 	}
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "step-0000000001")))
 	_, stderr, status = weir("", "checkpoint", "verify", dir)

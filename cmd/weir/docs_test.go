@@ -38,8 +38,7 @@ func TestDocumented(t *testing.T) {
 	commands, all, left := 0, 0, 0
 	for _, path := range append(pages, filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")) {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			page, err := os.ReadFile(path)
-			require.NoError(t, err)
+			page := []byte(testkit.Read(t, path))
 			t.Chdir(t.TempDir())
 			require.NoError(t, os.CopyFS("docs", os.DirFS(filepath.Join(root, "docs"))))
 			require.NoError(t, os.CopyFS("tests/pytorch/testdata", os.DirFS(filepath.Join(root, "tests/pytorch/testdata"))))
@@ -48,9 +47,8 @@ func TestDocumented(t *testing.T) {
 				match := pageBlock.FindStringSubmatch(block)
 				mark, marked, language, text := match[1], match[2], match[3], match[4]
 				if mark == "in" {
-					program, err := os.ReadFile(filepath.Join(root, marked))
-					require.NoError(t, err)
-					require.Contains(t, string(program), text, "the block is not in %s", marked)
+					program := testkit.Read(t, filepath.Join(root, marked))
+					require.Contains(t, program, text, "the block is not in %s", marked)
 				}
 				if language != "console" {
 					require.NotRegexp(t, prompt, text, "a block with commands begins with ```console")
@@ -95,12 +93,11 @@ func TestREADMECommands(t *testing.T) {
 		"go install ./cmd/weir":   "it changes the machine",
 		"go run ./cmd/weir serve": "it serves until it is stopped",
 	}
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
-	require.NoError(t, err)
+	text := testkit.Read(t, filepath.Join(root, "README.md"))
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.CopyFS("docs", os.DirFS(filepath.Join(root, "docs"))))
 	bin, ran := t.TempDir(), 0
-	for _, quoted := range regexp.MustCompile("`((?:weir|go|python3|cd) [^`\n]*)`").FindAllStringSubmatch(pageBlock.ReplaceAllString(string(text), ""), -1) {
+	for _, quoted := range regexp.MustCompile("`((?:weir|go|python3|cd) [^`\n]*)`").FindAllStringSubmatch(pageBlock.ReplaceAllString(text, ""), -1) {
 		command := quoted[1]
 		if _, there := elsewhere[command]; there {
 			delete(elsewhere, command)
@@ -119,20 +116,18 @@ func TestREADMECommands(t *testing.T) {
 }
 
 func TestEveryScheduleIsListed(t *testing.T) {
-	page, err := os.ReadFile("../../docs/cli.md")
-	require.NoError(t, err)
+	page := testkit.Read(t, "../../docs/cli.md")
 	for _, s := range schedule.Schedules() {
-		require.Contains(t, string(page), "`"+s.Name+"`")
+		require.Contains(t, page, "`"+s.Name+"`")
 	}
 }
 
 // TestJSONKeysAreDocumented requires that the section of docs/cli.md about a command names every key of its --json
 // output.
 func TestJSONKeysAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/cli.md")
-	require.NoError(t, err)
+	page := testkit.Read(t, "../../docs/cli.md")
 	sections := map[string]string{}
-	for section := range strings.SplitSeq(string(page), "\n## ") {
+	for section := range strings.SplitSeq(page, "\n## ") {
 		title, text, _ := strings.Cut(section, "\n")
 		for name := range strings.SplitSeq(title, " and ") {
 			sections[name] = text
@@ -207,8 +202,7 @@ func shell(t *testing.T, root, bin, line string) string {
 			require.NoError(t, err)
 			out.Write(printed)
 		case "cat":
-			content, err := os.ReadFile(words[1])
-			require.NoError(t, err)
+			content := []byte(testkit.Read(t, words[1]))
 			out.Write(content)
 		case "sed": // sed s/A/B/
 			parts := strings.Split(strings.Trim(words[1], "'"), "/")

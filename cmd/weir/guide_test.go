@@ -86,9 +86,7 @@ func TestCommandFor(t *testing.T) {
 		"fit/llama-3-8b.json": "fit", "profile/llama-profile.json": "fit", "placement/pinwheel.csv": "place", "hang/front.svg": "check",
 	} {
 		file = "../../docs/" + file
-		_, stderr, status := weir("", file)
-		require.Equal(t, misused, status)
-		require.Contains(t, stderr, file+" is a file: a command that reads it is weir "+command+" "+file)
+		fails(t, misused, file+" is a file: a command that reads it is weir "+command+" "+file, "", file)
 	}
 	_, stderr, _ := weir("", "nothing")
 	require.Contains(t, stderr, "unexpected argument nothing")

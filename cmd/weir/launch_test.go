@@ -45,24 +45,19 @@ func TestLaunch(t *testing.T) {
 // weir status prints the status of processes; a process that serves no status is an error.
 func TestStatus(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	var out, errs bytes.Buffer
-	require.Equal(t, misused, run([]string{"status"}, strings.NewReader(""), &out, &errs))
-	require.Contains(t, errs.String(), "no process on this host reports its status")
+	fails(t, misused, "no process on this host reports its status", "", "status")
 	server, err := launch.ServeStatus(func() launch.Status { return launch.Status{Text: "rank 0 runs 0F1\nrank 1 waits\n"} })
 	require.NoError(t, err)
-	require.Zero(t, run([]string{"status"}, strings.NewReader(""), &out, &errs), errs.String())
-	require.Equal(t, fmt.Sprintf("process %d\n  rank 0 runs 0F1\n  rank 1 waits\n", os.Getpid()), out.String())
+	require.Equal(t, fmt.Sprintf("process %d\n  rank 0 runs 0F1\n  rank 1 waits\n", os.Getpid()), succeeds(t, "", "status"))
 	require.NoError(t, server.Close())
 
 	waiting := launch.Status{Text: "rank 0 waits", Ranks: json.RawMessage(`[{"Rank": 0, "Waits": true, "ForRank": 1}, {"Rank": 1}]`)}
 	server, err = launch.ServeStatus(func() launch.Status { return waiting })
 	require.NoError(t, err)
-	out.Reset()
-	require.Zero(t, run([]string{"status", "--json"}, strings.NewReader(""), &out, &errs), errs.String())
-	require.Contains(t, out.String(), fmt.Sprintf(`"process": %d`, os.Getpid()))
-	require.Contains(t, out.String(), `"for": 1`)
+	out := succeeds(t, "", "status", "--json")
+	require.Contains(t, out, fmt.Sprintf(`"process": %d`, os.Getpid()))
+	require.Contains(t, out, `"for": 1`)
 	require.NoError(t, server.Close())
 
-	require.Equal(t, misused, run([]string{"status", fmt.Sprint(os.Getpid())}, strings.NewReader(""), &out, &errs))
-	require.Contains(t, errs.String(), "does not report its status")
+	fails(t, misused, "does not report its status", "", "status", fmt.Sprint(os.Getpid()))
 }

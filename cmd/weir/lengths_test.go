@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/cmd/weir/internal/traces/tracetest"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lengths"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -54,9 +55,8 @@ func TestPeaksOfLengths(t *testing.T) {
 			} `json:"per_rank"`
 		}
 		for command, into := range map[string]any{"sim": &sim, "mem plan": &plan} {
-			var out, fault bytes.Buffer
-			require.Zero(t, run(append(strings.Fields(command), flags...), strings.NewReader(""), &out, &fault), fault.String())
-			require.NoError(t, json.Unmarshal(out.Bytes(), into))
+			out := succeeds(t, "", append(strings.Fields(command), flags...)...)
+			require.NoError(t, json.Unmarshal([]byte(out), into))
 		}
 		require.Len(t, plan.Ranks, 4)
 		for rank := range plan.Ranks {
@@ -91,9 +91,7 @@ func TestLengthFaults(t *testing.T) {
 		{[]string{"pack", long, "--ranks", "4", "--tokens", "40000", "--costs", profile}, atFault, "long.txt:2:1: a sequence has 20000 tokens, and the profile holds from 2048 to 16384"},
 		{[]string{"mem", "plan", "1f1b", "--costs", profile, "--seq", "8192", "--layers", "8,8,8,7"}, misused, "the cut has 31 layers in 4 stages, but the model has 32 layers"},
 	} {
-		var out, fault bytes.Buffer
-		require.Equal(t, test.status, run(test.args, strings.NewReader(""), &out, &fault), "%v: %s", test.args, fault.String())
-		require.Contains(t, fault.String(), test.want)
+		fails(t, test.status, test.want, "", test.args...)
 	}
 }
 
@@ -121,9 +119,8 @@ func TestTraceByLength(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(folder, fmt.Sprintf("rank%d.json", rank)), steps.Kineto(rank, "gpu_user_annotation"), 0o644))
 	}
 	written := filepath.Join(t.TempDir(), "costs.json")
-	var out, fault bytes.Buffer
-	require.Zero(t, run([]string{"trace", folder, "--emit-costs", written, "--lengths", file, "--no-choose"}, strings.NewReader(""), &out, &fault), fault.String())
-	require.Contains(t, out.String(), "at most 0.0 % off the medians")
+	out := succeeds(t, "", "trace", folder, "--emit-costs", written, "--lengths", file, "--no-choose")
+	require.Contains(t, out, "at most 0.0 % off the medians")
 	got, err := (&costFlags{Costs: written}).fromFile(4)
 	require.NoError(t, err)
 	require.Equal(t, given.Lengths, got.Lengths)
@@ -134,11 +131,9 @@ func TestTraceByLength(t *testing.T) {
 			require.InEpsilon(t, want.Backward(), one.Backward(), 0.001)
 		}
 	}
-	require.Equal(t, misused, run([]string{"trace", folder, "--lengths", file}, strings.NewReader(""), &out, &fault))
-	require.Contains(t, fault.String(), "--lengths is for --emit-costs")
+	fails(t, misused, "--lengths is for --emit-costs", "", "trace", folder, "--lengths", file)
 	_, other := lengthFiles(t, rand.New(rand.NewPCG(3, 3)), 7)
-	require.Equal(t, misused, run([]string{"trace", folder, "--lengths", other, "--emit-costs", written}, strings.NewReader(""), &out, &fault))
-	require.Contains(t, fault.String(), "has lengths of 7 microbatches, and the traces have 8")
+	fails(t, misused, "has lengths of 7 microbatches, and the traces have 8", "", "trace", folder, "--lengths", other, "--emit-costs", written)
 }
 
 // weir fit treats costs with rates like the costs of a microbatch with the given sequences.
@@ -146,15 +141,10 @@ func TestFitByLength(t *testing.T) {
 	costs, _ := lengthFiles(t, nil, 0)
 	given, err := (&costFlags{Costs: costs}).fromFile(4)
 	require.NoError(t, err)
-	plain := filepath.Join(t.TempDir(), "plain.json")
-	file, err := os.Create(plain)
-	require.NoError(t, err)
-	require.NoError(t, simulate.WriteCosts(file, given.AtSize(lengths.Of(1024, 1024))))
-	require.NoError(t, file.Close())
-	var outputs [2]bytes.Buffer
-	for i, name := range []string{costs, plain} {
-		var fault bytes.Buffer
-		require.Zero(t, run([]string{"fit", "../../docs/fit/llama-3-8b.json", "--seq", "1024", "--microbatch-size", "2", "--costs", name, "--json"}, strings.NewReader(""), &outputs[i], &fault), fault.String())
+	var plain bytes.Buffer
+	require.NoError(t, simulate.WriteCosts(&plain, given.AtSize(lengths.Of(1024, 1024))))
+	fit := func(costs string) string {
+		return succeeds(t, "", "fit", "../../docs/fit/llama-3-8b.json", "--seq", "1024", "--microbatch-size", "2", "--costs", costs, "--json")
 	}
-	require.Equal(t, outputs[1].String(), outputs[0].String())
+	require.Equal(t, fit(testkit.File(t, "plain.json", plain.Bytes())), fit(costs))
 }

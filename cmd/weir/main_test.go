@@ -28,6 +28,32 @@ func weir(stdin string, args ...string) (stdout, stderr string, status int) {
 	return out.String(), errs.String(), status
 }
 
+// succeeds runs a command line that must succeed, and returns its output.
+func succeeds(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	stdout, stderr, status := weir(stdin, args...)
+	require.Empty(t, stderr)
+	require.Zero(t, status, args)
+	return stdout
+}
+
+// fails runs a command line that must fail with a status, and requires a part of its message.
+func fails(t *testing.T, status int, message, stdin string, args ...string) {
+	t.Helper()
+	_, stderr, have := weir(stdin, args...)
+	require.Equal(t, status, have, "%s: %s", args, stderr)
+	require.Contains(t, stderr, message)
+}
+
+// decoded runs a command line that ends with a status, and returns the JSON that it prints.
+func decoded[T any](t *testing.T, status int, stdin string, args ...string) (value T) {
+	t.Helper()
+	stdout, stderr, have := weir(stdin, args...)
+	require.Equal(t, status, have, "%s: %s", args, stderr)
+	require.NoError(t, json.Unmarshal([]byte(stdout), &value))
+	return value
+}
+
 func TestPlan(t *testing.T) {
 	for name, args := range map[string]string{
 		"depth-first.txt":    "depth-first --ranks 1 --stages 2 --microbatches 64",
@@ -46,30 +72,17 @@ func TestPlan(t *testing.T) {
 		"descending.csv":     "breadth-first --ranks 2 --stages 4 --microbatches 3 --to compute --descending",
 	} {
 		t.Run(name, func(t *testing.T) {
-			stdout, stderr, status := weir("", append([]string{"plan"}, strings.Fields(args)...)...)
-			require.Empty(t, stderr)
-			require.Zero(t, status)
+			stdout := succeeds(t, "", append([]string{"plan"}, strings.Fields(args)...)...)
 			path := filepath.Join("testdata", name)
-			if *testkit.Update {
-				require.NoError(t, os.MkdirAll("testdata", 0o755))
-				require.NoError(t, os.WriteFile(path, []byte(stdout), 0o644))
-			}
-			want, err := os.ReadFile(path)
-			require.NoError(t, err)
-			require.Equal(t, string(want), stdout)
+			testkit.Golden(t, path, stdout)
 
 			// weir check accepts the output of weir plan from a file and from standard input,
 			// and weir convert reproduces it.
-			fromFile, stderr, status := weir("", "check", path)
-			require.Empty(t, stderr)
-			require.Zero(t, status)
-			fromInput, _, status := weir(stdout, "check", "-")
-			require.Zero(t, status)
+			fromFile := succeeds(t, "", "check", path)
+			fromInput := succeeds(t, stdout, "check", "-")
 			require.Equal(t, strings.Replace(fromFile, strconv.Quote(name), strconv.Quote("<stdin>"), 1), fromInput)
 			require.True(t, strings.HasPrefix(fromFile, "ok: "))
-			same, stderr, status := weir("", "convert", path)
-			require.Empty(t, stderr)
-			require.Zero(t, status)
+			same := succeeds(t, "", "convert", path)
 			require.Equal(t, stdout, same)
 		})
 	}
@@ -79,18 +92,12 @@ func TestPlan(t *testing.T) {
 func TestEverySchedule(t *testing.T) {
 	for _, s := range schedule.Schedules() {
 		for _, form := range []string{"text", "compute", "comms", "json"} {
-			plan, stderr, status := weir("", "plan", s.Name, "--ranks", "4", "--microbatches", "9", "--to", form)
-			require.Empty(t, stderr, "%s as %s", s.Name, form)
-			require.Zero(t, status)
-			_, stderr, status = weir(plan, "check", "-", "--capacity", "0")
-			require.Empty(t, stderr, "%s as %s", s.Name, form)
-			require.Zero(t, status)
+			plan := succeeds(t, "", "plan", s.Name, "--ranks", "4", "--microbatches", "9", "--to", form)
+			succeeds(t, plan, "check", "-", "--capacity", "0")
 		}
 		for _, args := range []string{"sim", "sim --forward-only", "draw", "draw --to perfetto", "draw --to html"} {
 			words := strings.Fields(args)
-			_, stderr, status := weir("", append([]string{words[0], s.Name}, words[1:]...)...)
-			require.Empty(t, stderr, "%s %s", args, s.Name)
-			require.Zero(t, status)
+			succeeds(t, "", append([]string{words[0], s.Name}, words[1:]...)...)
 		}
 	}
 }
@@ -103,19 +110,15 @@ func TestCheck(t *testing.T) {
 		"1f1b.csv":          `ok: "1f1b.csv", training: 3 ranks, 3 stages, 4 microbatches, 24 actions in 3 segments; no lifetimes`,
 		"zb-v.csv":          `ok: "zb-v.csv", training: 2 ranks, 4 stages, 4 microbatches, 96 actions in 2 segments; safe under rendezvous; no lifetimes`,
 	} {
-		stdout, _, status := weir("", "check", filepath.Join("testdata", name))
-		require.Zero(t, status)
+		stdout := succeeds(t, "", "check", filepath.Join("testdata", name))
 		require.Equal(t, want+"\n", stdout)
 	}
-	many, _, status := weir("", "plan", "depth-first", "--ranks", "1", "--stages", "40", "--microbatches", "8")
-	require.Zero(t, status)
-	stdout, _, status := weir(many, "check", "-")
-	require.Zero(t, status)
+	many := succeeds(t, "", "plan", "depth-first", "--ranks", "1", "--stages", "40", "--microbatches", "8")
+	stdout := succeeds(t, many, "check", "-")
 	require.Contains(t, stdout, "in flight per stage 1 to 1;")
 
 	bare := "weir plan 1 name \"bare\" mode forward-only ranks 1 stages 1 microbatches 2 placement 0 frozen none rank 0: x 2 +1: 0F0"
-	stdout, _, status = weir(bare, "check", "-")
-	require.Zero(t, status)
+	stdout = succeeds(t, bare, "check", "-")
 	require.Contains(t, stdout, "2 actions in 1 segment; no lifetimes\n")
 }
 
@@ -160,8 +163,7 @@ func TestCheckFaults(t *testing.T) {
 
 	// Two ranks that wait for each other because of the capacity of their links.
 	crossed := "0F0,0SEND_F0,0RECV_B0,0B0,0F1,0SEND_F1,0RECV_B1,0B1\n1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n"
-	stdout, _, status = weir(crossed, "check", "-", "--from", "comms")
-	require.Zero(t, status, "a posted receive holds up nothing")
+	stdout = succeeds(t, crossed, "check", "-", "--from", "comms")
 	require.Contains(t, stdout, "; over NCCL, unless it buffers the messages, hangs with pytorch-2.9, pytorch-2.14, pytorch-2.15, pytorch-2.15-lazy; ")
 	_, stderr, status = weir(crossed, "check", "-", "--from", "comms", "--runtime", "pytorch-2.15")
 	require.Equal(t, 1, status)
@@ -170,12 +172,8 @@ func TestCheckFaults(t *testing.T) {
 	require.Equal(t, 1, status)
 	require.Regexp(t, `^<stdin>:1:14: deadlock: Ranks 0 and 1 wait for each other: .*0RECV_B0.*1RECV_F1`, stderr)
 	tight, _, _ := weir("", "plan", "1f1b", "--ranks", "4", "--to", "comms", "--capacity", "1")
-	_, stderr, status = weir(tight, "check", "-", "--capacity", "1")
-	require.Empty(t, stderr)
-	require.Zero(t, status)
-	_, stderr, status = weir(tight, "check", "-", "--capacity", "0")
-	require.Contains(t, stderr, "deadlock: ")
-	require.Equal(t, 1, status)
+	succeeds(t, tight, "check", "-", "--capacity", "1")
+	fails(t, atFault, "deadlock: ", tight, "check", "-", "--capacity", "0")
 }
 
 // TestSim checks the names and the values of the fields of weir sim --json.
@@ -188,9 +186,7 @@ func TestSim(t *testing.T) {
 		PeakIHalf             []float64 `json:"peak_microbatches_i_half_by_rank"`
 	}
 	sim := func(args string) (s simulated) {
-		stdout, stderr, status := weir("", append([]string{"sim", "--json"}, strings.Fields(args)...)...)
-		require.Empty(t, stderr)
-		require.Zero(t, status)
+		stdout := succeeds(t, "", append([]string{"sim", "--json"}, strings.Fields(args)...)...)
 		require.NoError(t, json.Unmarshal([]byte(stdout), &s))
 		return s
 	}
@@ -221,46 +217,20 @@ func TestSim(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	costs := filepath.Join(t.TempDir(), "costs.json")
-	require.NoError(t, os.WriteFile(costs, []byte(`{"schema": 1, "unit": "ms", "latency": 1,
-		"stages": [{"f": 10, "i": 10, "w": 10, "saved": 1048576, "output": 1024, "gradient": 1024}]}`), 0o644))
+	costs := testkit.File(t, "costs.json", `{"schema": 1, "unit": "ms", "latency": 1,
+		"stages": [{"f": 10, "i": 10, "w": 10, "saved": 1048576, "output": 1024, "gradient": 1024}]}`)
 	best := filepath.Join(t.TempDir(), "best.json")
-	stdout, stderr, status := weir("", "choose", "--ranks", "4", "--stages", "8", "--microbatches", "16", "--costs", costs, "--memory", "7MiB", "-o", best, "--json")
-	require.Empty(t, stderr)
-	require.Zero(t, status)
-	var choice struct {
-		Best       string
-		Front      []string
-		Candidates []struct {
-			Name        string
-			Fits, Front bool
-			Makespan    float64
-			PeakBytes   int64 `json:"peak_bytes"`
-		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(stdout), &choice))
+	choice := decoded[chosen](t, good, "", "choose", "--ranks", "4", "--stages", "8", "--microbatches", "16", "--costs", costs, "--memory", "7MiB", "-o", best, "--json")
 	require.Equal(t, choice.Best, choice.Front[0])
 	for _, c := range choice.Candidates {
 		require.Equal(t, c.PeakBytes > 0 && c.PeakBytes <= 7<<20, c.Fits, c.Name)
 	}
 	// Simulated with the costs in its file, the chosen plan has the figures that weir choose printed.
-	stdout, stderr, status = weir("", "sim", best, "--capacity", "1", "--json")
-	require.Empty(t, stderr)
-	require.Zero(t, status)
-	var again struct{ Makespan float64 }
-	require.NoError(t, json.Unmarshal([]byte(stdout), &again))
-	require.Equal(t, choice.Candidates[slices.IndexFunc(choice.Candidates, func(c struct {
-		Name        string
-		Fits, Front bool
-		Makespan    float64
-		PeakBytes   int64 `json:"peak_bytes"`
-	}) bool {
-		return c.Name == choice.Best
-	})].Makespan, again.Makespan)
+	again := decoded[struct{ Makespan float64 }](t, good, "", "sim", best, "--capacity", "1", "--json")
+	i := slices.IndexFunc(choice.Candidates, func(c candidate) bool { return c.Name == choice.Best })
+	require.Equal(t, choice.Candidates[i].Makespan, again.Makespan)
 
-	_, stderr, status = weir("", "choose", "--ranks", "4", "--stages", "8", "--microbatches", "16", "--costs", costs, "--memory", "1MiB")
-	require.Equal(t, 1, status)
-	require.Contains(t, stderr, "no plan fits into 1.0 MiB: the smallest is v-min, which needs 4.0 MiB on a rank")
+	fails(t, atFault, "no plan fits into 1.0 MiB: the smallest is v-min, which needs 4.0 MiB on a rank", "", "choose", "--ranks", "4", "--stages", "8", "--microbatches", "16", "--costs", costs, "--memory", "1MiB")
 }
 
 // A cap below one microbatch is respected.
@@ -273,47 +243,34 @@ func TestChooseSmallCap(t *testing.T) {
 // The file of a plan that was chosen with memory in microbatches keeps this unit.
 func TestChooseKeepsMicrobatches(t *testing.T) {
 	best := filepath.Join(t.TempDir(), "best.json")
-	_, stderr, status := weir("", "choose", "--ranks", "2", "--microbatches", "8", "--cap", "2", "-o", best)
-	require.Empty(t, stderr)
-	require.Zero(t, status)
+	succeeds(t, "", "choose", "--ranks", "2", "--microbatches", "8", "--cap", "2", "-o", best)
 	stdout, _, _ := weir("", "sim", best)
 	require.Contains(t, stdout, "peak, mb")
 	stdout, _, _ = weir("", "draw", best)
 	require.Contains(t, stdout, ">peak 2<")
-	_, stderr, _ = weir("", "mem", "plan", best)
+	_, stderr, _ := weir("", "mem", "plan", best)
 	require.Contains(t, stderr, "--costs with the bytes of each stage")
 }
 
 // weir tells the user if it reads a file as one with old letters, or if the file looks like one by mistake.
 func TestLetters(t *testing.T) {
 	doubled := "0F0,0F1,0B0,0W0,0B1,0W1\n1F0,1B0,1W0,1F1,1B1,1W1\n"
-	stdout, _, status := weir(doubled, "check", "-")
-	require.Zero(t, status)
+	stdout := succeeds(t, doubled, "check", "-")
 	require.Contains(t, stdout, "The letters are read as those of 2024")
-	_, stderr, status := weir(doubled, "check", "-", "--letters", "today")
-	require.Equal(t, 1, status)
-	require.Contains(t, stderr, "mixed backward")
-	_, stderr, status = weir("0F0,0F1,0B0,0W0,0B1\n1F0,1B0,1F1,1B1\n", "check", "-")
-	require.Equal(t, 1, status)
-	require.Contains(t, stderr, "note: The letters are read as those of 2024")
+	fails(t, atFault, "mixed backward", doubled, "check", "-", "--letters", "today")
+	fails(t, atFault, "note: The letters are read as those of 2024", "0F0,0F1,0B0,0W0,0B1\n1F0,1B0,1F1,1B1\n", "check", "-")
 }
 
 // A note names a microbatch that takes much longer than all others.
 func TestOutlier(t *testing.T) {
-	_, stderr, status := weir("0F0,0F1,0F99,0B0,0B1\n", "check", "-", "--from", "compute")
-	require.Equal(t, 1, status)
-	require.Contains(t, stderr, "<stdin>:1:9: note: 0F99 makes this a plan of 100 microbatches")
+	fails(t, atFault, "<stdin>:1:9: note: 0F99 makes this a plan of 100 microbatches", "0F0,0F1,0F99,0B0,0B1\n", "check", "-", "--from", "compute")
 }
 
 // Plans whose placements divide the work unevenly cannot be compared by their bubbles, but by their idle time.
 func TestChooseComparesPlacements(t *testing.T) {
-	costs := filepath.Join(t.TempDir(), "costs.json")
-	require.NoError(t, os.WriteFile(costs, []byte(`{"schema": 1, "unit": "ms", "stages": [
-		{"f": 30, "i": 30, "w": 30, "saved": 64}, {"f": 10, "i": 10, "w": 10, "saved": 64}, {"f": 10, "i": 10, "w": 10, "saved": 64}, {"f": 20, "i": 20, "w": 20, "saved": 64}]}`), 0o644))
-	stdout, stderr, status := weir("", "choose", "--ranks", "2", "--microbatches", "8", "--costs", costs, "--json")
-	require.Zero(t, status, stderr)
-	var choice chosen
-	require.NoError(t, json.Unmarshal([]byte(stdout), &choice))
+	costs := testkit.File(t, "costs.json", `{"schema": 1, "unit": "ms", "stages": [
+		{"f": 30, "i": 30, "w": 30, "saved": 64}, {"f": 10, "i": 10, "w": 10, "saved": 64}, {"f": 10, "i": 10, "w": 10, "saved": 64}, {"f": 20, "i": 20, "w": 20, "saved": 64}]}`)
+	choice := decoded[chosen](t, good, "", "choose", "--ranks", "2", "--microbatches", "8", "--costs", costs, "--json")
 	made := slices.DeleteFunc(choice.Candidates, func(c candidate) bool { return c.Refused != "" })
 	bubble := func(a, b candidate) int { return cmp.Compare(a.BubbleMakespan, b.BubbleMakespan) }
 	require.False(t, slices.IsSortedFunc(made, bubble), "here a slower plan has a smaller bubble")
@@ -333,16 +290,11 @@ func TestOneMakespan(t *testing.T) {
 	require.NoError(t, os.WriteFile(costs, []byte(`{"schema": 1, "unit": "ms", "latency": 8,
 		"stages": [{"f": 10, "i": 12, "w": 7, "saved": 1048576}]}`), 0o644))
 	makespan := func(args ...string) float64 {
-		stdout, stderr, status := weir("", append([]string{"sim", "--json", "--costs", costs}, args...)...)
-		require.Empty(t, stderr)
-		require.Zero(t, status, args)
-		var outcome struct{ Makespan float64 }
-		require.NoError(t, json.Unmarshal([]byte(stdout), &outcome))
+		outcome := decoded[struct{ Makespan float64 }](t, good, "", append([]string{"sim", "--json", "--costs", costs}, args...)...)
 		return outcome.Makespan
 	}
 	convert := func(file, form, name string) string {
-		out, stderr, status := weir("", "convert", file, "--to", form)
-		require.Zero(t, status, stderr)
+		out := succeeds(t, "", "convert", file, "--to", form)
 		name = filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(name, []byte(out), 0o644))
 		return name
@@ -350,10 +302,7 @@ func TestOneMakespan(t *testing.T) {
 	both := map[string]float64{}
 	for _, runtime := range []string{"weir", "pytorch"} {
 		best := filepath.Join(dir, runtime+".json")
-		stdout, stderr, status := weir("", "choose", "--ranks", "4", "--stages", "8", "--microbatches", "16", "--costs", costs, "--memory", "5MiB", "--runtime", runtime, "-o", best, "--json")
-		require.Zero(t, status, stderr)
-		var choice chosen
-		require.NoError(t, json.Unmarshal([]byte(stdout), &choice))
+		choice := decoded[chosen](t, good, "", "choose", "--ranks", "4", "--stages", "8", "--microbatches", "16", "--costs", costs, "--memory", "5MiB", "--runtime", runtime, "-o", best, "--json")
 		i := slices.IndexFunc(choice.Candidates, func(c candidate) bool { return c.Name == choice.Best })
 		promised := choice.Candidates[i].Makespan
 		both[runtime] = promised
@@ -365,8 +314,7 @@ func TestOneMakespan(t *testing.T) {
 			require.Equal(t, promised, makespan(file, "--runtime", runtime), file)
 		}
 		for _, file := range []string{best, again, convert(compute, "plan", runtime+"-lifetimes.json")} {
-			checked, stderr, status := weir("", "check", file)
-			require.Zero(t, status, stderr)
+			checked := succeeds(t, "", "check", file)
 			require.Contains(t, checked, "in flight per stage")
 		}
 		for _, file := range []string{best, text, again} {
@@ -379,9 +327,7 @@ func TestOneMakespan(t *testing.T) {
 		}
 	}
 	require.NotEqual(t, both["pytorch"], both["weir"])
-	_, stderr, status := weir("", "sim", "1f1b", "--runtime", "jax")
-	require.Equal(t, misused, status)
-	require.Contains(t, stderr, `"pytorch-2.15-edge" but got "jax"`)
+	fails(t, misused, `"pytorch-2.15-edge" but got "jax"`, "", "sim", "1f1b", "--runtime", "jax")
 }
 
 // An error says so if a compute-only file is read as one with transfers.
@@ -401,27 +347,21 @@ func TestFormsOfPyTorch(t *testing.T) {
 	require.Equal(t, 2, strings.Count(now, "WAIT_REDUCE_GRAD"))
 	older, _, _ := weir("", "plan", "1f1b", "--ranks", "2", "--microbatches", "4", "--replicas", "2", "--to", "comms-2.6")
 	require.NotContains(t, older, "WAIT")
-	converted, stderr, status := weir(now, "convert", "-", "--to", "comms-2.6")
-	require.Zero(t, status, stderr)
+	converted := succeeds(t, now, "convert", "-", "--to", "comms-2.6")
 	require.Equal(t, older, converted)
-	updated, stderr, status := weir(older, "convert", "-", "--to", "comms")
-	require.Zero(t, status, stderr)
+	updated := succeeds(t, older, "convert", "-", "--to", "comms")
 	require.Equal(t, 8, strings.Count(updated, "WAIT_SEND_"))
 	for _, text := range []string{now, older, updated} {
-		_, stderr, status = weir(text, "check", "-")
-		require.Zero(t, status, stderr)
+		succeeds(t, text, "check", "-")
 	}
-	_, stderr, status = weir(strings.Replace(now, "0WAIT_SEND_F1,", "", 1), "check", "-")
-	require.Equal(t, 1, status)
-	require.Contains(t, stderr, "missing action: Rank 0 never runs 0WAIT_SEND_F1; add it after 0WAIT_SEND_F0.")
+	fails(t, atFault, "missing action: Rank 0 never runs 0WAIT_SEND_F1; add it after 0WAIT_SEND_F0.", strings.Replace(now, "0WAIT_SEND_F1,", "", 1), "check", "-")
 }
 
 // A schedule given by name gets transfers if --capacity is given.
 func TestNamesWithCapacity(t *testing.T) {
 	bare, _, _ := weir("", "check", "interleaved", "--ranks", "2", "--microbatches", "9")
 	require.Contains(t, bare, "72 actions")
-	lowered, stderr, status := weir("", "check", "interleaved", "--ranks", "2", "--microbatches", "9", "--capacity", "0")
-	require.Zero(t, status, stderr)
+	lowered := succeeds(t, "", "check", "interleaved", "--ranks", "2", "--microbatches", "9", "--capacity", "0")
 	require.Contains(t, lowered, "safe under rendezvous")
 	sim := func(capacity string) string {
 		out, _, _ := weir("", "sim", "interleaved", "--ranks", "2", "--microbatches", "9", "--capacity", capacity)
@@ -443,11 +383,9 @@ func TestConvertWritesTodaysLetters(t *testing.T) {
 		if strings.Contains(old, "SEND") {
 			form = "comms-2.6"
 		}
-		same, _, status := weir(old, "convert", "-")
-		require.Zero(t, status)
+		same := succeeds(t, old, "convert", "-")
 		require.Equal(t, old, same)
-		converted, stderr, status := weir(old, "convert", "-", "--to", form)
-		require.Zero(t, status, stderr)
+		converted := succeeds(t, old, "convert", "-", "--to", form)
 		require.Equal(t, today, converted)
 	}
 }
@@ -470,10 +408,8 @@ func TestConvertGivesLifetimes(t *testing.T) {
 		}
 		planned := map[string]string{} // by runtime
 		for _, runtime := range []string{"pytorch", "weir"} {
-			want, stderr, status := weir("", append([]string{"plan", name, "--runtime", runtime, "--to", "plan"}, flags...)...)
-			require.Zero(t, status, stderr)
-			back, stderr, status := weir(want, "convert", "-", "--runtime", "pytorch", "--to", "plan")
-			require.Zero(t, status, stderr)
+			want := succeeds(t, "", append([]string{"plan", name, "--runtime", runtime, "--to", "plan"}, flags...)...)
+			back := succeeds(t, want, "convert", "-", "--runtime", "pytorch", "--to", "plan")
 			require.Contains(t, back, `"runtime": "pytorch"`)
 			require.Contains(t, back, `"microbatch"]`)
 			planned[runtime] = want
@@ -489,31 +425,23 @@ func TestConvertGivesLifetimes(t *testing.T) {
 				continue
 			}
 			require.Zero(t, status, stderr)
-			got, stderr, status := weir(other, "convert", "-", "--to", "plan")
-			require.Zero(t, status, stderr)
+			got := succeeds(t, other, "convert", "-", "--to", "plan")
 			require.Equal(t, flat(want), flat(got), "%s from %s", name, form)
 			require.Less(t, len(got), max(2*len(want), 20<<10), "%s from %s", name, form)
-			checked, stderr, status := weir(got, "check", "-")
-			require.Zero(t, status, stderr)
+			checked := succeeds(t, got, "check", "-")
 			require.NotContains(t, checked, "no lifetimes")
 		}
 	}
-	_, stderr, status := weir("0F0,0B1\n", "convert", "-", "--to", "plan")
-	require.Equal(t, 1, status)
-	require.Contains(t, stderr, "<stdin>:1:1: missing action: Rank 0 never runs 0F1")
+	fails(t, atFault, "<stdin>:1:1: missing action: Rank 0 never runs 0F1", "0F0,0B1\n", "convert", "-", "--to", "plan")
 }
 
 // A plan of schema 1 is refused with the command that converts it.
 func TestConvertsOldSchema(t *testing.T) {
 	const old = `{"schema": 1, "name": "n", "mode": "training", "ranks": 1, "placement": [0], "microbatches": 9, "programs": [[{"repeat": 9, "stride": 1, "actions": "0F0 0I0 0W0"}]]}`
-	_, stderr, status := weir(old, "sim", "-")
-	require.Equal(t, misused, status)
-	require.Contains(t, stderr, "found schema 1, expected 2: weir convert OLD --to plan -o NEW converts the file")
-	converted, stderr, status := weir(old, "convert", "-", "--to", "plan")
-	require.Zero(t, status, stderr)
+	fails(t, misused, "found schema 1, expected 2: weir convert OLD --to plan -o NEW converts the file", old, "sim", "-")
+	converted := succeeds(t, old, "convert", "-", "--to", "plan")
 	require.Contains(t, converted, `{"repeat": 9, "stride": 1, "actions": [["F",0,0`)
-	_, stderr, status = weir(converted, "sim", "-")
-	require.Zero(t, status, stderr)
+	succeeds(t, converted, "sim", "-")
 }
 
 // TestChooseWithoutBytes uses costs that give no bytes, as weir trace writes them. weir choose then counts
@@ -536,8 +464,7 @@ func TestChooseWithoutBytes(t *testing.T) {
 		require.True(t, one.Refused != "" || one.Peak >= 1 && one.PeakBytes == 0, one.Name)
 		require.Equal(t, one.Refused == "" && one.Peak <= 2, one.Fits, one.Name)
 	}
-	stdout, stderr, status = weir("", "sim", best)
-	require.Zero(t, status, stderr)
+	stdout = succeeds(t, "", "sim", best)
 	require.Contains(t, stdout, "peak, mb")
 	stdout, _, status = choosing()
 	require.Zero(t, status)
@@ -570,13 +497,12 @@ func TestConvertWritesAFile(t *testing.T) {
 		require.Zero(t, status, stderr)
 		require.Empty(t, stdout+stderr)
 	}
-	content, err := os.ReadFile(plan)
-	require.NoError(t, err)
+	content := []byte(testkit.Read(t, plan))
 	require.Equal(t, "0F0,0B0\n", string(content))
 	require.NoError(t, os.WriteFile(other, []byte("0F0,0B1\n"), 0o600))
 	_, _, status := weir("", "convert", other, "--to", "comms", "--ranks", "2", "-o", plan)
 	require.NotZero(t, status)
-	content, err = os.ReadFile(plan)
+	content, err := os.ReadFile(plan)
 	require.NoError(t, err)
 	require.Equal(t, "0F0,0B0\n", string(content))
 }
@@ -585,15 +511,13 @@ func TestConvertWritesAFile(t *testing.T) {
 func TestConvertLowers(t *testing.T) {
 	compute, _, _ := weir("", "plan", "zb-v", "--ranks", "2", "--microbatches", "4", "--to", "compute")
 	comms, _, _ := weir("", "plan", "zb-v", "--ranks", "2", "--microbatches", "4", "--to", "comms")
-	converted, stderr, status := weir(compute, "convert", "-", "--to", "comms")
-	require.Zero(t, status, stderr)
+	converted := succeeds(t, compute, "convert", "-", "--to", "comms")
 	require.Equal(t, comms, converted)
 }
 
 // Without a command weir lists the commands.
 func TestNoCommand(t *testing.T) {
-	help, _, status := weir("", "--help")
-	require.Zero(t, status)
+	help := succeeds(t, "", "--help")
 	out, stderr, status := weir("")
 	require.Equal(t, misused, status)
 	require.Equal(t, help, stderr)
@@ -679,8 +603,7 @@ func TestHelp(t *testing.T) {
 // All commands share the exit statuses: 0 for success, 1 for a finding, 2 for a wrong
 // command line or an unusable file. With status 0 nothing is printed on standard error.
 func TestExitStatuses(t *testing.T) {
-	costs := filepath.Join(t.TempDir(), "costs.json")
-	require.NoError(t, os.WriteFile(costs, []byte(`{"schema": 1, "stages": [{"f": 3, "i": 2, "w": 1, "saved": 1048576}]}`), 0o600))
+	costs := testkit.File(t, "costs.json", `{"schema": 1, "stages": [{"f": 3, "i": 2, "w": 1, "saved": 1048576}]}`)
 	costs = " --costs " + costs
 	invalid := "0F0,0B0,0F1\n"
 	const snapshot = "../../docs/snapshots/kept-loss.pickle"
@@ -766,9 +689,7 @@ func TestCompletion(t *testing.T) {
 		"weir plan --for":     "--forward-only",
 	} {
 		t.Setenv("COMP_LINE", line)
-		stdout, stderr, status := weir("")
-		require.Zero(t, status, line)
-		require.Empty(t, stderr, line)
+		stdout := succeeds(t, "")
 		words := strings.Fields(stdout)
 		slices.Sort(words)
 		require.Equal(t, want, strings.Join(words, " "), line)
@@ -799,21 +720,17 @@ var _ io.Writer = fullDisk{}
 
 // sim prints a note if the costs give times for copies of weights and the plan makes no copies.
 func TestSimWithoutCopies(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "costs.json")
-	require.NoError(t, os.WriteFile(file, []byte(`{"schema": 1, "stages": [{"f": 3, "i": 2, "w": 1, "quantize": 5, "forward_weights": 7}]}`), 0o600))
+	file := testkit.File(t, "costs.json", `{"schema": 1, "stages": [{"f": 3, "i": 2, "w": 1, "quantize": 5, "forward_weights": 7}]}`)
 	const note = "The costs give times for copies of weights, and this plan makes no copies: --quantize before-use does."
-	stdout, stderr, status := weir("", "sim", "1f1b", "--costs", file)
-	require.Zero(t, status, stderr)
+	stdout := succeeds(t, "", "sim", "1f1b", "--costs", file)
 	require.Contains(t, stdout, note)
-	stdout, stderr, status = weir("", "sim", "1f1b", "--costs", file, "--quantize", "before-use")
-	require.Zero(t, status, stderr)
+	stdout = succeeds(t, "", "sim", "1f1b", "--costs", file, "--quantize", "before-use")
 	require.NotContains(t, stdout, note)
 }
 
 // TestDrawOffload draws copies to far memory, and the microbatches that sim finds near.
 func TestDrawOffload(t *testing.T) {
-	stdout, stderr, status := weir("", "draw", "zb-v", "--ranks", "4", "--microbatches", "8", "--far-time", "0.5", "--offload", "all")
-	require.Zero(t, status, stderr)
+	stdout := succeeds(t, "", "draw", "zb-v", "--ranks", "4", "--microbatches", "8", "--far-time", "0.5", "--offload", "all")
 	require.Contains(t, stdout, "copy to far memory")
 	require.Contains(t, stdout, "peak 3.5 microbatches in flight on rank 3")
 }

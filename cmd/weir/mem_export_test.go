@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/memory/snapshot"
-	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/tests/rewind"
 )
@@ -21,12 +21,7 @@ import (
 // figures writes the profile of stages to a file and returns its name.
 func figures(t *testing.T, stages int) string {
 	t.Helper()
-	s, err := schedule.Find("1f1b")
-	require.NoError(t, err)
-	p, err := s.Place(stages, stages)
-	require.NoError(t, err)
-	plan, err := s.Rule(schedule.Params{Placement: p, Microbatches: 4})
-	require.NoError(t, err)
+	plan := plantest.Named(t, "1f1b", stages, stages, 4)
 	profile := layout.FromFigures(plan, []layout.Figures{{Output: 4096, Gradient: 4096, Input: 10240, Weight: 2048, Forward: 640, Backward: 1280}})
 	name := filepath.Join(t.TempDir(), "profile.json")
 	file, err := os.Create(name)
@@ -41,15 +36,10 @@ func figures(t *testing.T, stages int) string {
 func TestMemExportSnapshot(t *testing.T) {
 	profile := figures(t, 4)
 	args := []string{"1f1b", "--ranks", "4", "--microbatches", "6", "--profile", profile}
-	stdout, stderr, status := weir("", append([]string{"mem", "export", "--to", "snapshot"}, args...)...)
-	require.Empty(t, stderr)
-	require.Zero(t, status)
+	stdout := succeeds(t, "", append([]string{"mem", "export", "--to", "snapshot"}, args...)...)
 	s, err := snapshot.Read(strings.NewReader(stdout), snapshot.Limits{})
 	require.NoError(t, err)
-	planned, _, status := weir("", append([]string{"mem", "plan", "--json"}, args...)...)
-	require.Zero(t, status)
-	var plan certificates
-	require.NoError(t, json.Unmarshal([]byte(planned), &plan))
+	plan := decoded[certificates](t, good, "", append([]string{"mem", "plan", "--json"}, args...)...)
 	require.Len(t, s.Segments, 4)
 	for rank, trace := range s.Traces {
 		before, err := rewind.Segments(s, rank)
@@ -70,9 +60,7 @@ func TestMemExportSnapshot(t *testing.T) {
 		require.Zero(t, live)
 		require.Equal(t, plan.PerRank[rank].Bound, peak)
 	}
-	found, stderr, status := weir(stdout, "mem", "leaks", "-")
-	require.Empty(t, stderr)
-	require.Zero(t, status)
+	found := succeeds(t, stdout, "mem", "leaks", "-")
 	require.Contains(t, found, "found 6 microbatches: stage0/F:")
 	require.NotContains(t, found, "grows by")
 	e := s.Traces[1][2]
@@ -122,9 +110,7 @@ func TestMemExportForms(t *testing.T) {
 	_, err = snapshot.Read(bytes.NewReader(export("step.pickle")), snapshot.Limits{})
 	require.NoError(t, err)
 
-	_, stderr, status := weir("", "mem", "export", "1f1b", "--ranks", "2", "--profile", profile, "-o", "step.txt")
-	require.Equal(t, misused, status)
-	require.Contains(t, stderr, `"step.txt" does not end in .pickle, .json or .csv`)
-	_, _, status = weir("", "mem", "export", "1f1b", "--to", "csv", "--profile", "nowhere.json")
+	fails(t, misused, `"step.txt" does not end in .pickle, .json or .csv`, "", "mem", "export", "1f1b", "--ranks", "2", "--profile", profile, "-o", "step.txt")
+	_, _, status := weir("", "mem", "export", "1f1b", "--to", "csv", "--profile", "nowhere.json")
 	require.Equal(t, misused, status)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/memreport"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
 // memoryLog is a log in the minimal form of two ranks; the second rank grows.
@@ -37,16 +37,14 @@ rank 1 grows by 1.0 KiB with every microbatch, from step 7, microbatch 1 on; sti
 `
 
 func TestMem(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log.jsonl")
-	require.NoError(t, os.WriteFile(path, []byte(memoryLog(1024)), 0o600))
+	path := testkit.File(t, "log.jsonl", memoryLog(1024))
 	for _, args := range [][]string{{"mem", path}, {"mem", "log", path}} {
 		stdout, stderr, status := weir("", args...)
 		require.Empty(t, stderr)
 		require.Equal(t, atFault, status)
 		require.Equal(t, memoryText, stdout)
 	}
-	stdout, _, status := weir(memoryLog(1024), "mem", "-", "--exit-zero")
-	require.Zero(t, status)
+	stdout := succeeds(t, memoryLog(1024), "mem", "-", "--exit-zero")
 	require.Equal(t, memoryText, stdout)
 
 	// Each rank may have its own log. A rank that is in two logs is refused.
@@ -54,19 +52,13 @@ func TestMem(t *testing.T) {
 	for i, line := range lines {
 		ranks[i%2] += line
 	}
-	second := filepath.Join(t.TempDir(), "second.jsonl")
-	require.NoError(t, os.WriteFile(second, []byte(ranks[1]+"\n{"), 0o600))
+	second := testkit.File(t, "second.jsonl", ranks[1]+"\n{")
 	stdout, stderr, status := weir(ranks[0], "mem", "-", second)
 	require.Equal(t, atFault, status, stderr)
 	require.Equal(t, memoryText+"line 42 of "+second+" is incomplete and left out: its writer is still running, or was stopped\n", stdout)
-	_, stderr, status = weir(ranks[1], "mem", second, "-")
-	require.Equal(t, misused, status)
-	require.Contains(t, stderr, "rank 1 is in "+second+" and in -: give logs of one run; cat joins the files of a rank")
+	fails(t, misused, "rank 1 is in "+second+" and in -: give logs of one run; cat joins the files of a rank", ranks[1], "mem", second, "-")
 
-	stdout, _, status = weir(memoryLog(1024), "mem", "-", "--json")
-	require.Equal(t, atFault, status)
-	var summary memreport.Summary
-	require.NoError(t, json.Unmarshal([]byte(stdout), &summary))
+	summary := decoded[memreport.Summary](t, atFault, memoryLog(1024), "mem", "-", "--json")
 	require.Equal(t, 1, *summary.GrowthRank)
 	require.Equal(t, 1024.0, summary.Growth.PerMicrobatch)
 }
@@ -74,22 +66,17 @@ func TestMem(t *testing.T) {
 func TestMemFiles(t *testing.T) {
 	folder := t.TempDir()
 	file := func(name string) string { return filepath.Join(folder, name) }
-	_, stderr, status := weir(memoryLog(0), "mem", "-", "--html", file("page.html"), "--csv", file("log.csv"), "--trace", file("log.json"))
-	require.Empty(t, stderr)
-	require.Zero(t, status)
+	succeeds(t, memoryLog(0), "mem", "-", "--html", file("page.html"), "--csv", file("log.csv"), "--trace", file("log.json"))
 	for name, want := range map[string]string{"page.html": "<!DOCTYPE html>", "log.csv": "time,step,rank", "log.json": `{"displayTimeUnit"`} {
-		text, err := os.ReadFile(file(name))
-		require.NoError(t, err)
-		require.True(t, strings.HasPrefix(string(text), want), name)
+		text := testkit.Read(t, file(name))
+		require.True(t, strings.HasPrefix(text, want), name)
 	}
 
 	// A file that cannot be written is an error, and an incomplete file is removed.
 	for _, flag := range []string{"--html", "--csv", "--trace"} {
-		_, stderr, status = weir(memoryLog(0), "mem", "-", flag, filepath.Join(folder, "none", "file"))
-		require.Equal(t, 2, status)
-		require.Contains(t, stderr, "no such file or directory")
+		fails(t, misused, "no such file or directory", memoryLog(0), "mem", "-", flag, filepath.Join(folder, "none", "file"))
 	}
-	_, _, status = weir("", "mem", file("nothing"), "--csv", file("unfinished.csv"))
+	_, _, status := weir("", "mem", file("nothing"), "--csv", file("unfinished.csv"))
 	require.Equal(t, 2, status)
 	require.NoFileExists(t, file("unfinished.csv"))
 }
@@ -129,17 +116,13 @@ func TestMemFaults(t *testing.T) {
 		require.NotEmpty(t, stderr)
 	}
 
-	_, stderr, status = weir("", "mem")
-	require.Equal(t, 2, status)
-	require.Contains(t, stderr, "<log>")
+	fails(t, misused, "<log>", "", "mem")
 
 	var many strings.Builder
 	for rank := range 1100 {
 		fmt.Fprintf(&many, `{"step":7,"rank":%d,"microbatch":0,"allocated":1,"reserved":1,"peak":1}`+"\n", rank)
 	}
-	_, stderr, status = weir(many.String(), "mem", "-")
-	require.Equal(t, misused, status)
-	require.Contains(t, stderr, "too many ranks: rank 1024 would exceed the limit of 1024")
+	fails(t, misused, "too many ranks: rank 1024 would exceed the limit of 1024", many.String(), "mem", "-")
 }
 
 func TestMemDiff(t *testing.T) {
@@ -148,12 +131,10 @@ func TestMemDiff(t *testing.T) {
 	require.NoError(t, os.WriteFile(a, []byte(memoryLog(0)), 0o600))
 	require.NoError(t, os.WriteFile(b, []byte(memoryLog(1024)), 0o600))
 
-	stdout, stderr, status := weir("", "mem", "diff", a, a)
-	require.Empty(t, stderr)
-	require.Zero(t, status)
+	stdout := succeeds(t, "", "mem", "diff", a, a)
 	require.True(t, strings.HasPrefix(stdout, "the same, record by record\n\n  rank   peak A"), stdout)
 
-	stdout, stderr, status = weir(memoryLog(1024), "mem", "diff", a, "-")
+	stdout, stderr, status := weir(memoryLog(1024), "mem", "diff", a, "-")
 	require.Empty(t, stderr)
 	require.Equal(t, 1, status)
 	require.Equal(t, `first difference: step 7, rank 1, microbatch 1
@@ -165,10 +146,7 @@ func TestMemDiff(t *testing.T) {
      1  1.0 MiB  1.0 MiB     2.0 MiB  2.0 MiB       0 B  1.0 KiB
 `, stdout)
 
-	stdout, _, status = weir("", "mem", "diff", a, b, "--json")
-	require.Equal(t, 1, status)
-	var out comparison
-	require.NoError(t, json.Unmarshal([]byte(stdout), &out))
+	out := decoded[comparison](t, atFault, "", "mem", "diff", a, b, "--json")
 	require.Equal(t, 1, out.First.Rank)
 	require.Equal(t, 1024.0, out.B.Growth.PerMicrobatch)
 
@@ -183,9 +161,7 @@ func TestMemDiff(t *testing.T) {
 weir: <stdin>: no record: a memory log has a line for each microbatch, as docs/memory-log.md says
 `, stderr)
 
-	stdout, stderr, status = weir(memoryLog(0)+`{"step"`, "mem", "diff", a, "-")
-	require.Empty(t, stderr)
-	require.Zero(t, status)
+	stdout = succeeds(t, memoryLog(0)+`{"step"`, "mem", "diff", a, "-")
 	require.True(t, strings.HasSuffix(stdout, "\nthe last line of <stdin> is incomplete and left out\n"), stdout)
 }
 
@@ -201,8 +177,7 @@ func TestMemLogMinGrowth(t *testing.T) {
 		require.Equal(t, status == 0, strings.Contains(stdout, "nothing grows"), stdout)
 		page := filepath.Join(t.TempDir(), "log.html")
 		weir(lines.String(), "mem", "log", "-", "--min-growth", least, "--html", page)
-		html, err := os.ReadFile(page)
-		require.NoError(t, err)
-		require.Equal(t, status == 1, strings.Contains(string(html), "grows from here"))
+		html := testkit.Read(t, page)
+		require.Equal(t, status == 1, strings.Contains(html, "grows from here"))
 	}
 }

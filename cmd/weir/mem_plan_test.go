@@ -1,25 +1,23 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
 // memPlan runs weir mem plan in a folder with a file of costs.
 func memPlan(t *testing.T, args ...string) (status int, out, errs string) {
 	t.Helper()
-	costs := filepath.Join(t.TempDir(), "costs.json")
-	require.NoError(t, os.WriteFile(costs, []byte(`{"schema":1,"unit":"ms","scale":1,"stages":[{"f":10,"i":10,"w":10,"output":1024,"gradient":1024,"saved":18432,"freed_by_i":6144,"carry":9216}]}`), 0o644))
-	var stdout, stderr bytes.Buffer
-	status = run(append([]string{"mem", "plan", "--costs", costs}, args...), strings.NewReader(""), &stdout, &stderr)
-	return status, stdout.String(), stderr.String()
+	costs := testkit.File(t, "costs.json", `{"schema":1,"unit":"ms","scale":1,"stages":[{"f":10,"i":10,"w":10,"output":1024,"gradient":1024,"saved":18432,"freed_by_i":6144,"carry":9216}]}`)
+	out, errs, status = weir("", append([]string{"mem", "plan", "--costs", costs}, args...)...)
+	return status, out, errs
 }
 
 // TestMemPlan prints certificates.
@@ -98,8 +96,7 @@ func TestMemPlanCSV(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rank1.csv")
 	status, _, errs := memPlan(t, "zb-h1", "--csv", file, "--rank", "1")
 	require.Equal(t, good, status, errs)
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
+	text := []byte(testkit.Read(t, file))
 	require.True(t, strings.HasPrefix(string(text), "id,lower,upper,size"), string(text[:40]))
 	status, _, errs = memPlan(t, "zb-h1", "--csv", file, "--rank", "4")
 	require.Equal(t, misused, status)
@@ -108,38 +105,25 @@ func TestMemPlanCSV(t *testing.T) {
 
 // TestMemPlanMisused names the missing flag.
 func TestMemPlanMisused(t *testing.T) {
-	var stdout, stderr bytes.Buffer
-	require.Equal(t, misused, run([]string{"mem", "plan", "1f1b"}, strings.NewReader(""), &stdout, &stderr))
-	require.Contains(t, stderr.String(), "give --profile, or --costs")
-	_, text, status := weir("", "mem", "plan", "1f1b", "--ranks", "2", "--profile", "../../docs/placement/profile.json", "--f", "2")
-	require.Equal(t, misused, status)
-	require.Contains(t, text, "--f: a layout depends on no time")
-
-	broken := filepath.Join(t.TempDir(), "profile.json")
-	require.NoError(t, os.WriteFile(broken, []byte("{\"schema\": 7}"), 0o644))
-	stderr.Reset()
-	require.Equal(t, misused, run([]string{"mem", "plan", "1f1b", "--profile", broken}, strings.NewReader(""), &stdout, &stderr))
-	require.Contains(t, stderr.String(), "profile.json:1:12: found 7")
+	fails(t, misused, "give --profile, or --costs", "", "mem", "plan", "1f1b")
+	fails(t, misused, "--f: a layout depends on no time", "", "mem", "plan", "1f1b", "--ranks", "2", "--profile", "../../docs/placement/profile.json", "--f", "2")
+	broken := testkit.File(t, "profile.json", "{\"schema\": 7}")
+	fails(t, misused, "profile.json:1:12: found 7", "", "mem", "plan", "1f1b", "--profile", broken)
 }
 
 // TestMemPlanCountsResident checks that --memory limits the sum of a step's bytes and the resident bytes.
 func TestMemPlanCountsResident(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "costs.json")
-	require.NoError(t, os.WriteFile(file, []byte(`{"schema":1,"scale":1,"stages":[{"f":1,"saved":1024,"resident":5000}]}`), 0o600))
+	file := testkit.File(t, "costs.json", `{"schema":1,"scale":1,"stages":[{"f":1,"saved":1024,"resident":5000}]}`)
 	args := []string{"mem", "plan", "1f1b", "--ranks", "2", "--microbatches", "4", "--costs", file}
-	stdout, stderr, status := weir("", args...)
-	require.Zero(t, status, stderr)
+	stdout := succeeds(t, "", args...)
 	require.Contains(t, stdout, "rank  step   resident  total  at once\n0     2,048  5,000     7,048  7,048\n1     1,024  5,000     6,024  6,024\n")
-	_, stderr, status = weir("", append(args, "--memory", "6100")...)
+	_, stderr, status := weir("", append(args, "--memory", "6100")...)
 	require.Equal(t, 1, status)
 	require.Contains(t, stderr, "rank 0 needs 2048 bytes for a step and has 5000 resident, 948 more than the 6100 that it has")
 	require.Regexp(t, `at most 1 in flight on a rank \(cap 1\) +6,024 `, stderr)
 	require.NotContains(t, stderr, "rank 1 needs")
-	_, stderr, status = weir("", append(args, "--memory", "7048")...)
-	require.Zero(t, status, stderr)
-	_, stderr, status = weir("", append(args, "--memory", "5100")...)
-	require.Equal(t, 1, status)
-	require.Contains(t, stderr, "none of the alternatives fits")
+	succeeds(t, "", append(args, "--memory", "7048")...)
+	fails(t, atFault, "none of the alternatives fits", "", append(args, "--memory", "5100")...)
 }
 
 // --shapes stores one class per microbatch, so it refuses a step of more than 2^23 microbatches.
@@ -153,15 +137,63 @@ func TestMemPlanShapesOfVeryMany(t *testing.T) {
 // gradients when all four microbatches are saved, and stage 0 makes its gradients last, when some microbatches
 // have ended.
 func TestMemPlanCountsGradientsFromTheirFirstBackward(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "costs.json")
-	require.NoError(t, os.WriteFile(file, []byte(`{"schema":1,"scale":1,"stages":[{"f":1,"i":1,"w":1,"saved":100,"resident":1000,"gradients":5},{"f":1,"i":1,"w":1,"saved":100,"gradients":70}]}`), 0o600))
-	plan := filepath.Join(t.TempDir(), "plan.csv")
-	require.NoError(t, os.WriteFile(plan, []byte("0F0,0F1,1F0,1I0,1F1,1I1,1W0,1W1,0I0,0W0,0I1,0W1\n"), 0o600))
-	stdout, stderr, status := weir("", "mem", "plan", plan, "--costs", file, "--json")
-	require.Zero(t, status, stderr)
-	var out certificates
-	require.NoError(t, json.Unmarshal([]byte(stdout), &out))
+	file := testkit.File(t, "costs.json", `{"schema":1,"scale":1,"stages":[{"f":1,"i":1,"w":1,"saved":100,"resident":1000,"gradients":5},{"f":1,"i":1,"w":1,"saved":100,"gradients":70}]}`)
+	plan := testkit.File(t, "plan.csv", "0F0,0F1,1F0,1I0,1F1,1I1,1W0,1W1,0I0,0W0,0I1,0W1\n")
+	out := decoded[certificates](t, good, "", "mem", "plan", plan, "--costs", file, "--json")
 	require.Equal(t, int64(400), out.PerRank[0].Bound)
 	require.Equal(t, int64(1475), out.PerRank[0].Total)
 	require.Equal(t, int64(1470), out.PerRank[0].AtOnce) // in W of stage 1, with its gradients
+}
+
+// The profile determines which stages compute on copies of their weights; --quantize
+// determines only when the copies are made.
+func TestMemPlanQuantizesWhatTemplatesSay(t *testing.T) {
+	const plain = "../../docs/placement/profile.json"
+	text := testkit.Read(t, plain)
+	copies := strings.Replace(text, `    {}
+  ],`, `    {"quantizes":true}
+  ],`, 1)
+	copies = strings.Replace(copies, `{"name":"hidden","bytes":4194304,"class":"actgrad"}
+          ],`, `{"name":"hidden","bytes":4194304,"class":"actgrad"},
+            {"name":"copy","bytes":1048576,"class":"fp8"},
+            {"name":"turned","bytes":1048576,"class":"fp8"}
+          ],
+          "quantize": {"events":["a3","a4"],"out":["3","4"],"forward":1},`, 1)
+	file := testkit.File(t, "copies.json", copies)
+	heights := map[string]int64{}
+	for _, when := range []string{"", "before-use", "at-start"} {
+		args := []string{"mem", "plan", "1f1b", "--ranks", "2", "--microbatches", "4", "--profile", file, "--json"}
+		if when != "" {
+			args = append(args, "--quantize", when)
+		}
+		stdout := succeeds(t, "", args...)
+		var out struct {
+			PerRank []struct{ Height int64 } `json:"per_rank"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(stdout), &out))
+		heights[when] = out.PerRank[1].Height
+	}
+	require.Equal(t, heights["before-use"], heights["at-start"])
+	require.Equal(t, heights["before-use"], heights[""])
+	without := succeeds(t, "", "mem", "plan", "1f1b", "--ranks", "2", "--microbatches", "4", "--profile", plain, "--json")
+	var out struct {
+		PerRank []struct{ Height int64 } `json:"per_rank"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(without), &out))
+	require.Equal(t, out.PerRank[1].Height+2<<20, heights[""])
+
+	fails(t, misused, "--quantize: no stage of "+plain+" computes on copies of its weights", "", "mem", "plan", "1f1b", "--ranks", "2", "--profile", plain, "--quantize", "at-start")
+}
+
+// The error does not mention a profile if the costs have no copies of weights.
+func TestMemPlanQuantizesWhatCostsSay(t *testing.T) {
+	for costs, want := range map[string]string{
+		`{"f":1,"saved":64}`: "--quantize: the costs have no copies of weights: give a stage forward_weights and backward_weights in bytes",
+		`{"f":1,"saved":64,"forward_weights":32},{"f":1,"saved":64}`: "",
+	} {
+		file := testkit.File(t, "costs.json", `{"schema":1,"scale":1,"stages":[`+costs+`]}`)
+		_, stderr, status := weir("", "mem", "plan", "1f1b", "--ranks", "2", "--costs", file, "--quantize", "at-start")
+		require.Equal(t, want == "", status == 0, stderr)
+		require.Contains(t, stderr, want)
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
 // An output replaces a file only once it is complete: if the command fails, the old file remains.
@@ -30,11 +32,11 @@ func TestOutputsAreWhole(t *testing.T) {
 	_, stderr, status = weir("", "plan", "1f1b", "-o", "")
 	require.Equal(t, misused, status)
 	require.Equal(t, "weir: the name of the output is empty: name a file, or - for standard output\n", stderr)
-	require.Equal(t, "old", read(t, file))
+	require.Equal(t, "old", testkit.Read(t, file))
 
 	_, stderr, _ = weir("", "draw", "1f1b", "-o", link)
 	require.Empty(t, stderr)
-	require.Contains(t, read(t, file), "<svg", "a link is followed")
+	require.Contains(t, testkit.Read(t, file), "<svg", "a link is followed")
 	entries, err := os.ReadDir(folder)
 	require.NoError(t, err)
 	require.Len(t, entries, 2, "nothing else is left")
@@ -44,9 +46,7 @@ func TestOutputsAreWhole(t *testing.T) {
 func TestUnreadableIsNotMissing(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.Symlink("loop", "loop"))
-	_, stderr, status := weir("", "check", "loop")
-	require.Equal(t, misused, status)
-	require.Contains(t, stderr, "open loop: ")
+	fails(t, misused, "open loop: ", "", "check", "loop")
 }
 
 // The report of a log cannot overwrite the log.
@@ -63,26 +63,16 @@ func TestOutputsAreApart(t *testing.T) {
 	_, stderr, status := weir("", "mem", log, "--trace", other, "--csv", other)
 	require.Equal(t, misused, status)
 	require.Equal(t, "weir: --csv and --trace name the same file, "+other+": name two files\n", stderr)
-	require.Equal(t, text, read(t, log))
+	require.Equal(t, text, testkit.Read(t, log))
 	require.NoFileExists(t, other)
-}
-
-func read(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(name)
-	require.NoError(t, err)
-	return string(text)
 }
 
 // weir plan writes a file that it can read, or no file if the form cannot express the plan.
 func TestPlanOutput(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plan.json")
-	_, stderr, status := weir("", "plan", "1f1b", "--microbatches", "3000000", "--to", "compute", "-o", file)
-	require.Equal(t, 2, status)
-	require.Contains(t, stderr, "may have 2097152")
+	fails(t, misused, "may have 2097152", "", "plan", "1f1b", "--microbatches", "3000000", "--to", "compute", "-o", file)
 	require.NoFileExists(t, file)
-	stdout, stderr, status := weir("", "plan", "1f1b", "--json", "-o", file)
-	require.Zero(t, status, stderr)
+	stdout := succeeds(t, "", "plan", "1f1b", "--json", "-o", file)
 	require.Empty(t, stdout)
 	want, _, _ := weir("", "plan", "1f1b", "--json")
 	got, err := os.ReadFile(file)

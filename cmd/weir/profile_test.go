@@ -9,13 +9,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
 // profileFile applies edits to the two-stage profile from docs/placement, and writes it to a file.
 func profileFile(t *testing.T, edits ...string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "profile.json")
-	text := read(t, filepath.Join("..", "..", "docs", "placement", "profile.json"))
+	text := testkit.Read(t, filepath.Join("..", "..", "docs", "placement", "profile.json"))
 	edited := strings.NewReplacer(edits...).Replace(text)
 	require.Equal(t, len(edits) == 0, text == edited, "%q", edits)
 	require.NoError(t, os.WriteFile(name, []byte(edited), 0o600))

@@ -21,9 +21,7 @@ func TestReplicas(t *testing.T) {
 	costs := filepath.Join(t.TempDir(), "costs.json")
 	require.NoError(t, os.WriteFile(costs, []byte(replicaCosts), 0o600))
 	simulated := func(flags string) *simulated {
-		stdout, stderr, status := weir("", append(strings.Fields("sim interleaved --ranks 4 --stages 16 --microbatches 16 --json --replica-rate 40GB/s --costs "+costs), strings.Fields(flags)...)...)
-		require.Empty(t, stderr)
-		require.Zero(t, status)
+		stdout := succeeds(t, "", append(strings.Fields("sim interleaved --ranks 4 --stages 16 --microbatches 16 --json --replica-rate 40GB/s --costs "+costs), strings.Fields(flags)...)...)
 		s := &simulated{}
 		require.NoError(t, json.Unmarshal([]byte(stdout), s))
 		return s
@@ -47,32 +45,25 @@ func TestReplicas(t *testing.T) {
 	require.Equal(t, []int64{576 * mib, 576 * mib, (64 + 128 + 96) * mib, (64 + 32 + 96) * mib, (16 + 32 + 96) * mib}, resident)
 	require.Greater(t, simulated("--replicas 4 --shard 3 --gathered 1").PerRank[0].Exchanged.Unshards, int64(20))
 
-	stdout, _, status := weir("", strings.Fields("sim interleaved --ranks 4 --stages 16 --microbatches 16 --replicas 4 --shard 3 --costs "+costs)...)
-	require.Zero(t, status)
+	stdout := succeeds(t, "", strings.Fields("sim interleaved --ranks 4 --stages 16 --microbatches 16 --replicas 4 --shard 3 --costs "+costs)...)
 	require.Contains(t, stdout, "4 replicas, shard level 3: step ")
-	stdout, stderr, status := weir("", strings.Fields("plan 1f1b --ranks 1 --microbatches 2 --replicas 2 --shard 2")...)
-	require.Zero(t, status, stderr)
+	stdout = succeeds(t, "", strings.Fields("plan 1f1b --ranks 1 --microbatches 2 --replicas 2 --shard 2")...)
 	require.Contains(t, stdout, "0ZERO_GRAD 0B0~psr\nx 1 +0: 0F1~po 0B1~psr 0REDUCE_GRAD 0WAIT_REDUCE")
-	stdout, _, status = weir("", strings.Fields("check zb-v --replicas 2 --shard 3")...)
-	require.Zero(t, status)
+	stdout = succeeds(t, "", strings.Fields("check zb-v --replicas 2 --shard 3")...)
 	require.Contains(t, stdout, "; replicas may share microbatches unevenly")
-	stdout, _, status = weir("", strings.Fields("check dualpipe --replicas 2 --ranks 4 --microbatches 2")...)
-	require.Zero(t, status)
+	stdout = succeeds(t, "", strings.Fields("check dualpipe --replicas 2 --ranks 4 --microbatches 2")...)
 	require.Contains(t, stdout, "; with 1 microbatch ranks reduce in another order: give replicas equal numbers")
-	stdout, stderr, status = weir("", strings.Fields("mem plan 1f1b --replicas 4 --shard 3 --costs "+costs)...)
-	require.Zero(t, status, stderr)
+	stdout = succeeds(t, "", strings.Fields("mem plan 1f1b --replicas 4 --shard 3 --costs "+costs)...)
 	require.Contains(t, stdout, "whole gradients, unsharded")
 	require.Contains(t, stdout, "gathered weights, unsharded")
-	stdout, stderr, status = weir("", strings.Fields("choose --ranks 2 --stages 8 --microbatches 8 --replicas 4 --shard 3 --replica-rate 40GB/s --costs "+costs)...)
-	require.Zero(t, status, stderr)
+	stdout = succeeds(t, "", strings.Fields("choose --ranks 2 --stages 8 --microbatches 8 --replicas 4 --shard 3 --replica-rate 40GB/s --costs "+costs)...)
 	require.Contains(t, stdout, "gathered 1")
 	require.Contains(t, stdout, "step, us")
 
 	memory := func(costs, flags string) string {
 		file := filepath.Join(t.TempDir(), "costs.json")
 		require.NoError(t, os.WriteFile(file, []byte(costs), 0o600))
-		stdout, stderr, status := weir("", strings.Fields("mem plan zb-h1 --ranks 2 --microbatches 4 --costs "+file+flags)...)
-		require.Zero(t, status, stderr)
+		stdout := succeeds(t, "", strings.Fields("mem plan zb-h1 --ranks 2 --microbatches 4 --costs "+file+flags)...)
 		return stdout
 	}
 	for level := range 4 { // by the file of costs and by flags
@@ -80,15 +71,12 @@ func TestReplicas(t *testing.T) {
 		require.Equal(t, memory(replicaCosts, fmt.Sprint(" --replicas 4 --shard ", level)), memory(strings.Replace(replicaCosts, `"stages"`, shared, 1), ""))
 	}
 	for flag, text := range map[string]string{"--lengths none": "per_token", "--replica-rate 1GB/s": "--replica-rate counts bytes"} {
-		_, stderr, status := weir("", strings.Fields("choose --ranks 2 --microbatches 8 "+flag)...)
-		require.Equal(t, misused, status)
-		require.Contains(t, stderr, text)
+		fails(t, misused, text, "", strings.Fields("choose --ranks 2 --microbatches 8 "+flag)...)
 	}
 
 	const model = "-- --num-layers 8 --hidden-size 1024 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 1 --global-batch-size 64 --vocab-size 1024 --bf16"
 	weights := func(flags string) int64 {
-		stdout, stderr, status := weir("", append(strings.Fields("fit --json --no-reserved --ranks 2 --schedule interleaved --stages 8 --microbatches 8 "+flags), strings.Fields(model)...)...)
-		require.Zero(t, status, stderr)
+		stdout := succeeds(t, "", append(strings.Fields("fit --json --no-reserved --ranks 2 --schedule interleaved --stages 8 --microbatches 8 "+flags), strings.Fields(model)...)...)
 		var out struct {
 			Ranks []struct{ Weights int64 } `json:"per_rank"`
 		}

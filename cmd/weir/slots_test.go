@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
 // TestSlots checks the exit status and the output of each use of the command: printing a table, comparing
@@ -58,9 +60,8 @@ func TestSlots(t *testing.T) {
 	stdout, _, status := weir("", "slots", "zb-v", "--runtime", "pytorch", "--evaluation", "--against", "unsimulated.json")
 	require.Equal(t, good, status)
 	require.NotContains(t, stdout, "unreleased sends") // the file does not say how many it has
-	page, err := os.ReadFile("page.html")
-	require.NoError(t, err)
-	require.Contains(t, string(page), `"name":"received 0"`)
+	page := testkit.Read(t, "page.html")
+	require.Contains(t, page, `"name":"received 0"`)
 }
 
 // TestSlotsPicture draws the picture of docs/slots.md; -update writes it.
@@ -68,8 +69,15 @@ func TestSlotsPicture(t *testing.T) {
 	picture := t.TempDir() + "/zb-v.svg"
 	_, stderr, status := weir("", "slots", "zb-v", "--ranks", "2", "--microbatches", "6", "--runtime", "pytorch", "-o", picture)
 	require.Equal(t, good, status, stderr)
-	svg, err := os.ReadFile(picture)
-	require.NoError(t, err)
+	svg := []byte(testkit.Read(t, picture))
 	t.Chdir("../../docs/slots")
 	require.NoError(t, compareOrUpdate("zb-v.svg", svg))
+}
+
+// TestFixtures compares the output of weir slots --against --json with those of earlier versions.
+func TestFixtures(t *testing.T) {
+	testkit.Format{
+		Name: "slots-against-%d.json", Mark: "\"schema\": %d", Number: 1,
+		Write: func(t *testing.T) []byte { return testkit.Filled[slotsDiff](t, 1) },
+	}.Test(t)
 }

@@ -15,8 +15,7 @@ import (
 // and :912).
 func TestTrainers(t *testing.T) {
 	plan := func(args string) string {
-		stdout, stderr, status := weir("", strings.Fields("plan --ranks 2 --microbatches 4 --to "+args)...)
-		require.Zero(t, status, stderr)
+		stdout := succeeds(t, "", strings.Fields("plan --ranks 2 --microbatches 4 --to "+args)...)
 		return stdout
 	}
 	chain, loop, v := plan("compute 1f1b"), plan("compute interleaved"), plan("compute dualpipev")
@@ -81,9 +80,7 @@ func TestTrainers(t *testing.T) {
 		"- --runtime torchtitan --schedule _PipelineScheduleRuntime": "torchtitan knows 1F1B, GPipe, PipelineScheduleSingle",
 		"zb-v --runtime automodel":                                   "--runtime automodel checks a file: weir plan zb-v --to compute",
 	} {
-		_, stderr, status := weir(v, strings.Fields("check "+flags)...)
-		require.Equal(t, misused, status)
-		require.Contains(t, stderr, want)
+		fails(t, misused, want, v, strings.Fields("check "+flags)...)
 	}
 }
 
@@ -95,8 +92,7 @@ func TestConvertMendsFiles(t *testing.T) {
 		"0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n": "0F0,0B0\n",
 	} {
 		for to, want := range map[string]string{"same": file, "compute": want} {
-			got, stderr, status := weir(file, "convert", "-", "--to", to)
-			require.Zero(t, status, stderr)
+			got := succeeds(t, file, "convert", "-", "--to", to)
 			require.Equal(t, want, got)
 		}
 	}

@@ -71,8 +71,7 @@ func TestCutIsBest(t *testing.T) {
 // TestBest checks that every option of the front fits and that none beats another; that the cut is uneven,
 // because the head costs as much as three layers; and that a search without time left makes one trial.
 func TestBest(t *testing.T) {
-	c, err := fit.Read(strings.NewReader(configs["Llama-3-8B"]), nil)
-	require.NoError(t, err)
+	c := readConfig(t, strings.NewReader(configs["Llama-3-8B"]), nil)
 	search := fit.Search{
 		Model: &c.Model, Setup: fit.Setup{Sequence: 4096, Allowance: 1 << 30}, Ranks: 4, Sequences: 8, Memory: 64 << 30, Speed: 4e14, Bandwidth: 5e10, Capacity: 1,
 	}
@@ -135,8 +134,7 @@ func TestBest(t *testing.T) {
 // TestBestKeepsTheFront checks that a search without a limit finds the options of a search with a limit, or
 // better ones.
 func TestBestKeepsTheFront(t *testing.T) {
-	c, err := fit.Read(strings.NewReader(configs["Llama-3-8B"]), nil)
-	require.NoError(t, err)
+	c := readConfig(t, strings.NewReader(configs["Llama-3-8B"]), nil)
 	search := fit.Search{Model: &c.Model, Setup: fit.Setup{Sequence: 4096, Allowance: 1 << 30}, Ranks: 2, Sequences: 8, Speed: 4e14, Bandwidth: 5e10, Capacity: 1}
 	wide, _, _, err := fit.Best(t.Context(), search)
 	require.NoError(t, err)
@@ -151,8 +149,7 @@ func TestBestKeepsTheFront(t *testing.T) {
 
 // TestBestFixed checks that the search keeps to a given recompute and microbatch size.
 func TestBestFixed(t *testing.T) {
-	c, err := fit.Read(strings.NewReader(configs["Llama-3-8B"]), nil)
-	require.NoError(t, err)
+	c := readConfig(t, strings.NewReader(configs["Llama-3-8B"]), nil)
 	full := fit.Recompute{All: true}
 	front, tried, all, err := fit.Best(t.Context(), fit.Search{
 		Model: &c.Model, Setup: fit.Setup{Sequence: 4096, Microbatch: 3, Recompute: full}, Ranks: 2, Sequences: 6, Speed: 4e14, Bandwidth: 5e10, Capacity: 1,

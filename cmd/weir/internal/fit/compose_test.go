@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-ml/weir/cmd/weir/internal/fit"
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
@@ -129,7 +130,7 @@ func bounds(t *testing.T, name string, ranks, stages int, share float64, profile
 	t.Helper()
 	p := *profile
 	p.Params = nil // tied parameters are sent at step end
-	made := laid(t, planOf(t, name, ranks, stages, 12), &p, share)
+	made := laid(t, plantest.Named(t, name, ranks, stages, 12), &p, share)
 	for rank := range made.Ranks {
 		far := int64(0)
 		if made.Ranks[rank].Far != nil {

@@ -1,16 +1,19 @@
 package fit_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/cmd/weir/internal/fit"
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lengths"
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
@@ -40,8 +43,7 @@ func TestParameters(t *testing.T) {
 		"Mistral-7B": 7_241_732_096, "Mixtral-8x7B": 46_702_792_704, "Qwen2-7B": 7_615_616_512, "Qwen2.5-0.5B": 494_032_768,
 		"Qwen3-30B-A3B": 30_532_122_624, "DeepSeek-V2-Lite": 15_706_484_224, "DeepSeek-V3": 671_026_419_200,
 	} {
-		c, err := fit.Read(strings.NewReader(configs[name]), nil)
-		require.NoError(t, err, name)
+		c := readConfig(t, strings.NewReader(configs[name]), nil)
 		require.Subset(t, []string{"quantization_config"}, c.Unread, name)
 		require.Equal(t, want, c.Model.Parameters(1, false), name)
 	}
@@ -50,8 +52,7 @@ func TestParameters(t *testing.T) {
 // TestFurtherTokens compares the parameters of DeepSeek-V3's layer that predicts a further token
 // with the model's README_WEIGHTS.md: 11.5 billion besides the tables that it shares.
 func TestFurtherTokens(t *testing.T) {
-	c, err := fit.Read(strings.NewReader(configs["DeepSeek-V3"]), nil)
-	require.NoError(t, err)
+	c := readConfig(t, strings.NewReader(configs["DeepSeek-V3"]), nil)
 	further := c.Model.Parameters(1, true) - c.Model.Parameters(1, false)
 	const attention = 7168*1536 + 1536 + 1536*24576 + 7168*576 + 512 + 512*32768 + 16384*7168
 	const experts = 256*(3*7168*2048+7168+1) + 3*7168*2048
@@ -79,8 +80,7 @@ func TestConfigFaults(t *testing.T) {
 		require.ErrorIs(t, err, fit.ErrModel, c.want)
 		require.ErrorContains(t, err, c.want)
 	}
-	c, err := fit.Read(strings.NewReader(configs["Llama-3-8B"]), []string{"per_layer_input=4", "rope_theta=5", "hidden_act=gelu", "_name=7"})
-	require.NoError(t, err)
+	c := readConfig(t, strings.NewReader(configs["Llama-3-8B"]), []string{"per_layer_input=4", "rope_theta=5", "hidden_act=gelu", "_name=7"})
 	require.Equal(t, []string{"_name", "hidden_act", "per_layer_input"}, c.Unread)
 }
 
@@ -92,29 +92,26 @@ func TestMegatronFlags(t *testing.T) {
 		"--swiglu" --swiglu --normalization "RMSNorm" --disable-bias-linear --untie-embeddings-and-output-weights --vocab-size 32000
 		--position-embedding-type rope --make-vocab-size-divisible-by 1 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2
 		--seq-length 4096 --micro-batch-size 2 --global-batch-size 128 --bf16 --use-distributed-optimizer --recompute-granularity selective --moe-latent-size 3 --lr 1e-3 --use-mcore-models`
-	c, err := fit.Read(strings.NewReader(llama), nil)
-	require.NoError(t, err)
+	c := readConfig(t, strings.NewReader(llama), nil)
 	require.EqualValues(t, 6_738_415_616, c.Model.Parameters(1, false), "Llama-2-7B")
 	require.Equal(t, []string{"--moe-latent-size"}, c.Unread)
 	require.Equal(t, []int{4, 4, 128}, []int{c.Ranks, c.VirtualStages, c.GlobalBatch})
 	require.Equal(t, fit.Setup{Sequence: 4096, Microbatch: 2, Tensor: 2, Context: 1, Expert: 1, Zero: 1, Precision: fit.BF16, Recompute: fit.Recompute{Groups: []string{"core"}}}, c.Setup)
 
-	c, err = fit.Read(strings.NewReader("--num-layers 6 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 32 --vocab-size 100 --num-experts 8 --moe-layer-freq ([0]*2+[1,0]*2)"), nil)
-	require.NoError(t, err)
+	c = readConfig(t, strings.NewReader("--num-layers 6 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 32 --vocab-size 100 --num-experts 8 --moe-layer-freq ([0]*2+[1,0]*2)"), nil)
 	require.Equal(t, []bool{false, false, true, false, true, false}, c.Model.Sparse)
 	require.True(t, c.Model.Tied && c.Model.LayerNorm && c.Model.Dropout && c.Model.QKVBias)
 
-	c, err = fit.Read(strings.NewReader(llama+" --recompute-modules core_attn layernorm mlp moe --lr 1"), nil)
-	require.NoError(t, err)
+	c = readConfig(t, strings.NewReader(llama+" --recompute-modules core_attn layernorm mlp moe --lr 1"), nil)
 	require.Equal(t, []string{"core", "norm"}, c.Setup.Recompute.Groups)
 	require.Equal(t, []string{"--moe-latent-size", "--recompute-modules mlp", "--recompute-modules moe"}, c.Unread)
 
 	for _, text := range []string{"", " \n", "[]", "num_layers", "--", "-- 7"} {
-		_, err = fit.Read(strings.NewReader(text), []string{"num-layers=1"})
+		_, err := fit.Read(strings.NewReader(text), []string{"num-layers=1"})
 		require.ErrorIs(t, err, fit.ErrModel)
 		require.ErrorContains(t, err, "found neither an object of JSON, {, nor a flag")
 	}
-	_, err = fit.Read(strings.NewReader("--num-layers 6 --hidden-size many"), nil)
+	_, err := fit.Read(strings.NewReader("--num-layers 6 --hidden-size many"), nil)
 	require.ErrorContains(t, err, "hidden-size is many: expected a whole number")
 	require.ErrorContains(t, err, "vocab-size is missing: give it as --set vocab-size=N")
 }
@@ -146,8 +143,7 @@ func TestBytesOfAParameter(t *testing.T) {
 // Attention keeps its output, which adds one byte per element. The products' weights have two copies.
 func TestFP8(t *testing.T) {
 	const s, h, ffn, layers, products = 512, 4096, 14336, 32, 4096*4096*2 + 4096*1024*2 + 3*4096*14336
-	c, err := fit.Read(strings.NewReader(configs["Llama-3-8B"]), nil)
-	require.NoError(t, err)
+	c := readConfig(t, strings.NewReader(configs["Llama-3-8B"]), nil)
 	kept := func(precision fit.Precision) (bytes int64) {
 		stages, sizes := fit.Composed(&c.Model, fit.Setup{Sequence: s, Precision: precision}, []int{layers})
 		profile, err := fit.Compose(stages, 0, 0, sizes)
@@ -171,22 +167,9 @@ func TestFP8(t *testing.T) {
 	}
 	moe := prediction(t, configs["Mixtral-8x7B"], "1f1b", 1, 1, fit.Setup{Sequence: 16, Precision: fit.FP8}).Ranks[0]
 	require.EqualValues(t, 2*32*(2*4096*4096+2*4096*1024+8*3*4096*14336), moe.Weights-2*moe.Parameters, "routers, norms, embedding and head have no copies")
-	flags, err := fit.Read(strings.NewReader("--num-layers 2 --hidden-size 64 --num-attention-heads 4 --vocab-size 64 --position-embedding-type rope --bf16 --fp8-format hybrid --fp8-param-gather"), nil)
-	require.NoError(t, err)
+	flags := readConfig(t, strings.NewReader("--num-layers 2 --hidden-size 64 --num-attention-heads 4 --vocab-size 64 --position-embedding-type rope --bf16 --fp8-format hybrid --fp8-param-gather"), nil)
 	require.Equal(t, fit.FP8, flags.Setup.Precision)
 	require.Equal(t, []string{"--fp8-param-gather"}, flags.Unread)
-}
-
-// planOf returns the plan of a schedule.
-func planOf(t *testing.T, name string, ranks, stages, microbatches int) *schedule.Plan {
-	t.Helper()
-	named, err := schedule.Find(name)
-	require.NoError(t, err)
-	place, err := named.Place(ranks, stages)
-	require.NoError(t, err)
-	plan, err := named.Rule(schedule.Params{Placement: place, Microbatches: microbatches})
-	require.NoError(t, err)
-	return plan
 }
 
 // laid returns the memory of a plan, with a share of the saved bytes in far memory.
@@ -206,9 +189,8 @@ func laid(t *testing.T, plan *schedule.Plan, profile *layout.Profile, share floa
 // prediction returns the prediction for a config under a schedule.
 func prediction(t *testing.T, config, name string, ranks, stages int, setup fit.Setup) *fit.Prediction {
 	t.Helper()
-	c, err := fit.Read(strings.NewReader(config), nil)
-	require.NoError(t, err)
-	out, err := fit.Predict(t.Context(), fit.Request{Model: &c.Model, Setup: setup, Plan: planOf(t, name, ranks, stages, 2*ranks), Capacity: 1})
+	c := readConfig(t, strings.NewReader(config), nil)
+	out, err := fit.Predict(t.Context(), fit.Request{Model: &c.Model, Setup: setup, Plan: plantest.Named(t, name, ranks, stages, 2*ranks), Capacity: 1})
 	require.NoError(t, err)
 	return out
 }
@@ -217,8 +199,7 @@ func prediction(t *testing.T, config, name string, ranks, stages int, setup fit.
 // tensor and expert parallelism every share of it.
 func TestRanksAddUp(t *testing.T) {
 	for name, config := range configs {
-		c, err := fit.Read(strings.NewReader(config), nil)
-		require.NoError(t, err)
+		c := readConfig(t, strings.NewReader(config), nil)
 		var sum int64
 		out := prediction(t, config, "interleaved", 4, 8, fit.Setup{Sequence: 16})
 		for _, r := range out.Ranks {
@@ -274,10 +255,8 @@ func FuzzConfigs(f *testing.F) {
 
 // TestTooLarge expects an error for sizes that fit on no device.
 func TestTooLarge(t *testing.T) {
-	c, err := fit.Read(strings.NewReader(configs["Llama-3-8B"]), nil)
-	require.NoError(t, err)
-	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 2})
-	require.NoError(t, err)
+	c := readConfig(t, strings.NewReader(configs["Llama-3-8B"]), nil)
+	plan := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 2})
 	for _, one := range []struct {
 		setup fit.Setup
 		want  string
@@ -291,6 +270,37 @@ func TestTooLarge(t *testing.T) {
 		require.ErrorIs(t, err, fit.ErrSetup)
 		require.ErrorContains(t, err, one.want)
 	}
-	_, err = fit.Predict(t.Context(), fit.Request{Model: &c.Model, Setup: fit.Setup{Sequence: 16}, Plan: plan, Cut: []int{31, 2}, Capacity: 1})
+	_, err := fit.Predict(t.Context(), fit.Request{Model: &c.Model, Setup: fit.Setup{Sequence: 16}, Plan: plan, Cut: []int{31, 2}, Capacity: 1})
 	require.ErrorContains(t, err, "the cut has 33 layers in 2 stages, but the model has 32 layers")
+}
+
+// The costs of a model as functions of length agree with its formulas at every length.
+func TestCostsByLength(t *testing.T) {
+	for _, precision := range []fit.Precision{fit.BF16, fit.FP8} {
+		for _, recompute := range []fit.Recompute{{}, {All: true}} {
+			file, err := os.Open("../../../../docs/fit/llama-3-8b.json")
+			require.NoError(t, err)
+			defer file.Close()
+			config := readConfig(t, file, nil)
+			config.Setup.Sequence, config.Setup.Precision, config.Setup.Recompute = 4096, precision, recompute
+			search := fit.Search{Model: &config.Model, Setup: config.Setup, Speed: 4e14, Bandwidth: 5e10}
+			costs, cut, err := search.ByLength(4, nil)
+			require.NoError(t, err)
+			for _, length := range []int{1000, 4096, 20_001} {
+				search.Setup.Sequence = length
+				list, err := search.Stages(cut)
+				require.NoError(t, err)
+				for stage, want := range list {
+					got := costs.Stages[stage].At(lengths.Of(length))
+					require.Equal(t, want.Saved, got.Saved)
+					require.Equal(t, want.Carry, got.Carry)
+					require.Equal(t, want.Output, got.Output)
+					require.Equal(t, want.Resident, got.Resident)
+					for _, times := range [][2]int64{{want.F, got.F}, {want.I, got.I}, {want.W, got.W}} {
+						require.InEpsilon(t, times[0], times[1], 1e-5)
+					}
+				}
+			}
+		}
+	}
 }

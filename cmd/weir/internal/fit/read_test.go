@@ -1,6 +1,7 @@
 package fit_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"runtime"
@@ -11,7 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/cmd/weir/internal/fit"
+	"github.com/weir-ml/weir/internal/testing/plantest"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/schedule"
+	"io"
 )
 
 // tiny is a part of a config.json, with sizes that are not the default of any class.
@@ -46,8 +50,7 @@ func TestConfigsAsTransformersHasThem(t *testing.T) {
 		"an activation that is silu":                   {strings.Replace(configs["Llama-3-8B"], "{", `{"hidden_act": "swish", `, 1), 8_030_261_248, nil, nil},
 		"keys whose names begin like others":           {strings.Replace(configs["Llama-3-8B"], "{", `{"rope_dim": 7, "sliding_window_size": 4, "architectures": ["LlamaForTokenClassification"], "layer_types": ["linear_attention"], `, 1), 8_030_261_248, []string{"architectures", "layer_types", "rope_dim", "sliding_window_size"}, nil},
 	} {
-		read, err := fit.Read(strings.NewReader(c.text), nil)
-		require.NoError(t, err, name)
+		read := readConfig(t, strings.NewReader(c.text), nil)
 		require.Equal(t, c.parameters, read.Model.Parameters(1, false), name)
 		require.Equal(t, c.unread, read.Unread, name)
 		require.Equal(t, c.assumed, read.Assumed, name)
@@ -103,8 +106,7 @@ func TestFlagsAsMegatronHasThem(t *testing.T) {
 		"lines of a test":                    {"MODEL_ARGS:\n  --num-layers: 4\n  --hidden-size: 256 # wide\n  --num-attention-heads: 8\n  --vocab-size: 1024\n  --position-embedding-type: none\n  --swiglu: false\n  --recompute-granularity: selective\n  --recompute-modules: [core_attn, moe]\n", 3_421_696, []string{"--recompute-modules moe"}},
 		"variables of the shell":             {"TP=${TP:-2}\nexport LAYERS=4 H=256\nHEADS=\"8\"\nV=1024; run --num-layers $LAYERS --hidden-size ${H} --num-attention-heads=$HEADS --vocab-size ${V} --position-embedding-type ${P:-none} --bf16 --tensor-model-parallel-size \"$TP\"", 3_421_696, nil},
 	} {
-		read, err := fit.Read(strings.NewReader(c.text), nil)
-		require.NoError(t, err, name)
+		read := readConfig(t, strings.NewReader(c.text), nil)
 		require.Equal(t, c.parameters, read.Model.Parameters(1, false), name)
 		require.Equal(t, c.unread, read.Unread, name)
 	}
@@ -124,12 +126,10 @@ func TestFlagsAsMegatronHasThem(t *testing.T) {
 		require.ErrorIs(t, err, fit.ErrModel, text)
 		require.ErrorContains(t, err, want)
 	}
-	read, err := fit.Read(strings.NewReader(plain+"--num-experts 4 --moe-layer-freq ([0]*1+[1])*2 --num-layers 6 --num-layers 4"), nil)
-	require.NoError(t, err)
+	read := readConfig(t, strings.NewReader(plain+"--num-experts 4 --moe-layer-freq ([0]*1+[1])*2 --num-layers 6 --num-layers 4"), nil)
 	require.Equal(t, []bool{false, true, false, true}, read.Model.Sparse)
 	require.Equal(t, []string{"--num-layers 4, of 6 and 4, of which the last one is taken"}, read.Assumed)
-	read, err = fit.Read(strings.NewReader(plain+"--swiglu: false\n--qk-layernorm false --qk-layernorm --bf16 x --num-virtual-stages-per-pipeline-rank 1 --num-virtual-stages-per-pipeline-rank 2"), nil)
-	require.NoError(t, err)
+	read = readConfig(t, strings.NewReader(plain+"--swiglu: false\n--qk-layernorm false --qk-layernorm --bf16 x --num-virtual-stages-per-pipeline-rank 1 --num-virtual-stages-per-pipeline-rank 2"), nil)
 	last := ", of which the last one is taken"
 	require.Equal(t, []string{"--num-virtual-stages-per-pipeline-rank 2, of 1 and 2" + last, "--qk-layernorm true, of false and true" + last, "--swiglu false, of true and false" + last}, read.Assumed)
 }
@@ -138,8 +138,7 @@ func TestFlagsAsMegatronHasThem(t *testing.T) {
 // from flags.
 func TestSetupOfFlags(t *testing.T) {
 	of := func(text string) *fit.Config {
-		read, err := fit.Read(strings.NewReader(text), nil)
-		require.NoError(t, err, text)
+		read := readConfig(t, strings.NewReader(text), nil)
 		return read
 	}
 	require.Equal(t, fit.FP8, of("ARGS=("+plain+"\n)\nDTYPE+=(\n  \"--fp8-format hybrid\"\n  \"--fp8-amax-compute-algo max\"\n)").Setup.Precision)
@@ -164,8 +163,7 @@ func TestSetupOfFlags(t *testing.T) {
 // TestCostFollowsTheText expects the same peak and the same reserved bytes for a million microbatches as
 // for a thousand, computed without memory for each microbatch.
 func TestCostFollowsTheText(t *testing.T) {
-	read, err := fit.Read(strings.NewReader(plain+"--micro-batch-size 1 --pipeline-model-parallel-size 2"), nil)
-	require.NoError(t, err)
+	read := readConfig(t, strings.NewReader(plain+"--micro-batch-size 1 --pipeline-model-parallel-size 2"), nil)
 	predict := func(microbatches int) *fit.Prediction {
 		plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: microbatches})
 		require.NoError(t, err)
@@ -192,11 +190,10 @@ func TestCostFollowsTheText(t *testing.T) {
 
 // TestDeadline requires that predictions and searches stop at a deadline, or refuse work that takes longer.
 func TestDeadline(t *testing.T) {
-	read, err := fit.Read(strings.NewReader(plain+"--micro-batch-size 1 --num-layers 4096"), nil)
-	require.NoError(t, err)
+	read := readConfig(t, strings.NewReader(plain+"--micro-batch-size 1 --num-layers 4096"), nil)
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	_, err = fit.Predict(ctx, fit.Request{Model: &read.Model, Setup: read.Setup, Plan: planOf(t, "1f1b", 512, 512, 512), Capacity: 1})
+	_, err := fit.Predict(ctx, fit.Request{Model: &read.Model, Setup: read.Setup, Plan: plantest.Named(t, "1f1b", 512, 512, 512), Capacity: 1})
 	require.ErrorIs(t, err, ctx.Err())
 	_, _, _, err = fit.Best(t.Context(), fit.Search{Model: &read.Model, Setup: read.Setup, Ranks: 1024, Sequences: 8, Speed: 1, Bandwidth: 1, Capacity: 1})
 	require.ErrorContains(t, err, "takes too long")
@@ -234,4 +231,27 @@ func TestHostileTexts(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<30), name)
 	}
+}
+
+// TestFixtures reads profiles that the Python package wrote. Its test_fixture compares what it writes today.
+func TestFixtures(t *testing.T) {
+	testkit.Format{
+		Name: "profile-%d.json", Mark: "\"schema\": %d", Number: 2, Remedy: "the version of Weir that wrote it",
+		Write: func(t *testing.T) []byte {
+			text := []byte(testkit.Read(t, "testdata/formats/profile-2.json"))
+			return text
+		},
+		Read: func(text []byte) error {
+			_, err := fit.ReadPieces(bytes.NewReader(text))
+			return err
+		},
+	}.Test(t)
+}
+
+// readConfig reads a configuration that must be correct.
+func readConfig(t *testing.T, r io.Reader, set []string) *fit.Config {
+	t.Helper()
+	c, err := fit.Read(r, set)
+	require.NoError(t, err)
+	return c
 }

@@ -17,23 +17,13 @@ import (
 	"github.com/weir-ml/weir/cmd/weir/internal/timing"
 	"github.com/weir-ml/weir/cmd/weir/internal/traces"
 	"github.com/weir-ml/weir/cmd/weir/internal/traces/tracetest"
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 const ms = 1_000_000
-
-// plan returns a plan by name, without transfers.
-func plan(t *testing.T, name string, ranks, stages, microbatches int) *schedule.Plan {
-	rule, err := schedule.Find(name)
-	require.NoError(t, err)
-	placement, err := rule.Place(ranks, stages)
-	require.NoError(t, err)
-	p, err := rule.Rule(schedule.Params{Placement: placement, Microbatches: microbatches})
-	require.NoError(t, err)
-	return p
-}
 
 // uneven returns costs with different stages and hops of 2 ms.
 func uneven(stages int) *simulate.Costs {
@@ -62,9 +52,7 @@ func kineto(t *testing.T, s *tracetest.Steps, category string) (all []*traces.Tr
 
 // analyzed returns the report of the steps as a device records them.
 func analyzed(t *testing.T, s *tracetest.Steps) *timing.Report {
-	r, err := timing.Analyze(timing.Request{Traces: kineto(t, s, "gpu_user_annotation")})
-	require.NoError(t, err)
-	return r
+	return reportOf(t, timing.Request{Traces: kineto(t, s, "gpu_user_annotation")})
 }
 
 // The analysis of a simulated step returns the costs, the makespan and the waits of the simulation.
@@ -74,7 +62,7 @@ func TestMeasuresWhatWasSimulated(t *testing.T) {
 		ranks, stages int
 	}{{"1f1b", 4, 4}, {"zb-h1", 4, 4}, {"interleaved", 4, 8}, {"zb-v", 4, 8}, {"gpipe", 3, 3}, {"dualpipev", 2, 4}} {
 		t.Run(c.schedule, func(t *testing.T) {
-			p, costs := plan(t, c.schedule, c.ranks, c.stages, 8), uneven(c.stages)
+			p, costs := plantest.Named(t, c.schedule, c.ranks, c.stages, 8), uneven(c.stages)
 			want, err := simulate.Run(p, costs, 0)
 			require.NoError(t, err)
 			r := analyzed(t, simulated(t, p, costs, 3))
@@ -103,11 +91,10 @@ func TestMeasuresWhatWasSimulated(t *testing.T) {
 // Annotations on the host include the wait for the input. The costs exclude it, except for a part
 // of a hop if the rank has waited for every input.
 func TestWaitsInsideOfSpans(t *testing.T) {
-	p, costs := plan(t, "1f1b", 4, 4, 8), uneven(4)
+	p, costs := plantest.Named(t, "1f1b", 4, 4, 8), uneven(4)
 	s := simulated(t, p, costs, 2)
 	s.WaitInside()
-	r, err := timing.Analyze(timing.Request{Traces: kineto(t, s, "user_annotation")})
-	require.NoError(t, err)
+	r := reportOf(t, timing.Request{Traces: kineto(t, s, "user_annotation")})
 	for _, one := range r.Costs {
 		c := costs.Stages[one.Stage]
 		require.InEpsilon(t, map[string]int64{"F": c.F, "B": c.B}[one.Kind], one.Median, 0.025, "%s of stage %d", one.Kind, one.Stage)
@@ -123,7 +110,7 @@ func TestWaitsInsideOfSpans(t *testing.T) {
 func TestStraggler(t *testing.T) {
 	for _, name := range []string{"1f1b", "zb-h1", "interleaved", "zb-v"} {
 		stages := map[string]int{"interleaved": 8, "zb-v": 8}[name]
-		p := plan(t, name, 4, max(stages, 4), 16)
+		p := plantest.Named(t, name, 4, max(stages, 4), 16)
 		even := func() *simulate.Costs {
 			c := uneven(p.Placement.Stages())
 			for s := range c.Stages {
@@ -176,7 +163,7 @@ func equalStages(stages int) *simulate.Costs {
 // A rank with one long step is not reported as slow, because its medians, or half of its times, equal those of
 // the others. A rank that is slow in every step is still reported.
 func TestLongStepIsNotSlowRank(t *testing.T) {
-	p := plan(t, "1f1b", 4, 4, 8)
+	p := plantest.Named(t, "1f1b", 4, 4, 8)
 	for _, slow := range []bool{false, true} {
 		for name, disturbed := range map[string]func(schedule.Action) bool{
 			"one action": func(a schedule.Action) bool { return a == schedule.NewAction(schedule.B, 3, 4) },
@@ -218,7 +205,7 @@ func TestLongStepIsNotSlowRank(t *testing.T) {
 func TestSmallDifferencesAreNoFindings(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for _, name := range []string{"1f1b", "zb-h1", "interleaved", "zb-v"} {
-		p := plan(t, name, 4, max(map[string]int{"interleaved": 8, "zb-v": 8}[name], 4), 16)
+		p := plantest.Named(t, name, 4, max(map[string]int{"interleaved": 8, "zb-v": 8}[name], 4), 16)
 		for rank := range 4 {
 			var all []*tracetest.Steps
 			for range 3 {
@@ -244,13 +231,12 @@ func TestSmallDifferencesAreNoFindings(t *testing.T) {
 
 // The clocks of hosts are aligned, and the width bounds the error.
 func TestClocksOfHosts(t *testing.T) {
-	p, costs := plan(t, "1f1b", 4, 4, 8), uneven(4)
+	p, costs := plantest.Named(t, "1f1b", 4, 4, 8), uneven(4)
 	s := simulated(t, p, costs, 2)
 	const off = 3_700 * ms
 	s.Shift(2, off)
 	s.Shift(3, off)
-	r, err := timing.Analyze(timing.Request{Traces: kineto(t, s, "gpu_user_annotation"), RanksPerHost: 2})
-	require.NoError(t, err)
+	r := reportOf(t, timing.Request{Traces: kineto(t, s, "gpu_user_annotation"), RanksPerHost: 2})
 	require.Len(t, r.Clocks, 2)
 	c := r.Clocks[1]
 	require.True(t, c.Known)
@@ -272,8 +258,7 @@ func TestClocksOfHosts(t *testing.T) {
 		}
 		slices.SortStableFunc(one.Spans, func(a, b traces.Span) int { return cmp.Compare(a.Start, b.Start) })
 	}
-	sent, err := timing.Analyze(timing.Request{Traces: all, RanksPerHost: 2})
-	require.NoError(t, err)
+	sent := reportOf(t, timing.Request{Traces: all, RanksPerHost: 2})
 	require.Equal(t, r.Clocks, sent.Clocks)
 
 	// A clock that is set during the run fits no offset.
@@ -295,7 +280,7 @@ func TestClocksOfHosts(t *testing.T) {
 
 // Spans of Megatron-LM and traces of Weir give the same figures as traces of torch.profiler.
 func TestOtherFormats(t *testing.T) {
-	p, costs := plan(t, "1f1b", 4, 4, 8), uneven(4)
+	p, costs := plantest.Named(t, "1f1b", 4, 4, 8), uneven(4)
 	s := simulated(t, p, costs, 1)
 	want, err := simulate.Run(p, costs, 0)
 	require.NoError(t, err)
@@ -305,8 +290,7 @@ func TestOtherFormats(t *testing.T) {
 		all, err := traces.ReadFrom(name, bytes.NewReader(text))
 		require.NoError(t, err, name)
 		require.Len(t, all, 4, name)
-		r, err := timing.Analyze(timing.Request{Traces: sorted(all)})
-		require.NoError(t, err, name)
+		r := reportOf(t, timing.Request{Traces: sorted(all)})
 		require.Equal(t, want.Makespan, r.Measured.Makespan, name)
 		require.Equal(t, want.Makespan, r.Simulated.Makespan, name)
 	}
@@ -322,7 +306,7 @@ func sorted(all []*traces.Trace) []*traces.Trace {
 
 // Parallel pipelines are separated, and a rank without a trace is reported.
 func TestPipelines(t *testing.T) {
-	p := plan(t, "1f1b", 2, 2, 4)
+	p := plantest.Named(t, "1f1b", 2, 2, 4)
 	var all []*traces.Trace
 	for rank := range 4 { // ranks 0 and 1 have stage 0
 		costs := uneven(2)
@@ -335,8 +319,7 @@ func TestPipelines(t *testing.T) {
 		}
 	}
 	for pipeline := range 2 {
-		r, err := timing.Analyze(timing.Request{Traces: all, Pipeline: pipeline})
-		require.NoError(t, err)
+		r := reportOf(t, timing.Request{Traces: all, Pipeline: pipeline})
 		require.Equal(t, pipeline, r.PerRank[0].Global)
 		require.Equal(t, 2+pipeline, r.PerRank[1].Global)
 		require.EqualValues(t, 10*ms*(1+pipeline), r.Costs[0].Median)
@@ -350,13 +333,12 @@ func TestPipelines(t *testing.T) {
 // Ranks 0 to n-2 look like a smaller run: the size of the job or the plan shows that some are
 // missing.
 func TestMissingRanks(t *testing.T) {
-	p := plan(t, "1f1b", 4, 4, 8)
+	p := plantest.Named(t, "1f1b", 4, 4, 8)
 	all := kineto(t, simulated(t, p, uneven(4), 1), "gpu_user_annotation")
 	_, err := timing.Analyze(timing.Request{Traces: all[:3]})
 	require.ErrorIs(t, err, timing.ErrRun)
 	require.ErrorContains(t, err, "the job has 4 ranks, but the traces cover the stages of only 3; traces of rank 3 are missing")
-	r, err := timing.Analyze(timing.Request{Traces: all[:2]})
-	require.NoError(t, err, "half of the ranks may be a pipeline of two")
+	r := reportOf(t, timing.Request{Traces: all[:2]})
 	require.Equal(t, []int{2, 3}, r.Absent)
 	_, err = timing.Analyze(timing.Request{Traces: all[:2], Plan: p})
 	require.ErrorContains(t, err, "the job has 4 ranks, but the traces cover the stages of only 2; traces of ranks 2 and 3 are missing")
@@ -369,7 +351,7 @@ func TestMissingRanks(t *testing.T) {
 
 // Files of different runs are rejected.
 func TestOtherRun(t *testing.T) {
-	s := simulated(t, plan(t, "1f1b", 4, 4, 8), uneven(4), 3)
+	s := simulated(t, plantest.Named(t, "1f1b", 4, 4, 8), uneven(4), 3)
 	s.Shift(3, 3600*1000*ms)
 	_, err := timing.Analyze(timing.Request{Traces: kineto(t, s, "gpu_user_annotation")})
 	require.ErrorIs(t, err, timing.ErrRun)
@@ -380,7 +362,7 @@ func TestOtherRun(t *testing.T) {
 // compared.
 func TestStepsThatAreCut(t *testing.T) {
 	for _, name := range []string{"1f1b", "zb-h1", "gpipe"} {
-		p, costs := plan(t, name, 4, 4, 8), uneven(4)
+		p, costs := plantest.Named(t, name, 4, 4, 8), uneven(4)
 		want, err := simulate.Run(p, costs, 0)
 		require.NoError(t, err)
 		for _, c := range []struct {
@@ -403,8 +385,7 @@ func TestStepsThatAreCut(t *testing.T) {
 				for _, one := range all {
 					one.Spans = c.keep(one.Rank, one.Spans)
 				}
-				r, err := timing.Analyze(timing.Request{Traces: all})
-				require.NoError(t, err)
+				r := reportOf(t, timing.Request{Traces: all})
 				require.Empty(t, r.Refused)
 				require.Len(t, r.Steps, c.left)
 				require.Equal(t, want.Makespan, r.Measured.Makespan)
@@ -417,20 +398,18 @@ func TestStepsThatAreCut(t *testing.T) {
 // A plan determines the order of the ranks, and the first action that differs from the plan is
 // reported.
 func TestPlan(t *testing.T) {
-	p, costs := plan(t, "zb-v", 4, 8, 8), uneven(8)
+	p, costs := plantest.Named(t, "zb-v", 4, 8, 8), uneven(8)
 	all := kineto(t, simulated(t, p, costs, 1), "gpu_user_annotation")
 	all[0].Rank, all[3].Rank = 3, 0
-	r, err := timing.Analyze(timing.Request{Traces: all, Plan: p})
-	require.NoError(t, err)
+	r := reportOf(t, timing.Request{Traces: all, Plan: p})
 	require.Empty(t, r.Departures)
 	require.Equal(t, r.Measured.Makespan, r.Simulated.Makespan)
 
-	other := plan(t, "1f1b", 4, 4, 8)
+	other := plantest.Named(t, "1f1b", 4, 4, 8)
 	all = kineto(t, simulated(t, other, uneven(4), 1), "gpu_user_annotation")
-	r, err = timing.Analyze(timing.Request{Traces: all, Plan: plan(t, "gpipe", 4, 4, 8)})
-	require.NoError(t, err)
+	r = reportOf(t, timing.Request{Traces: all, Plan: plantest.Named(t, "gpipe", 4, 4, 8)})
 	require.Equal(t, timing.Departure{Rank: 0, Ran: schedule.NewAction(schedule.B, 0, 0), Plan: schedule.NewAction(schedule.F, 0, 4)}, r.Departures[0])
-	_, err = timing.Analyze(timing.Request{Traces: all, Plan: plan(t, "gpipe", 4, 4, 6)})
+	_, err := timing.Analyze(timing.Request{Traces: all, Plan: plantest.Named(t, "gpipe", 4, 4, 6)})
 	require.ErrorContains(t, err, "the plan has 6 microbatches, but the traces have 8")
 	_, err = timing.Analyze(timing.Request{Traces: all, Plan: p})
 	require.ErrorContains(t, err, "the plan has 4 ranks and 8 stages")
@@ -438,7 +417,7 @@ func TestPlan(t *testing.T) {
 
 // Traces can be files, folders and patterns, compressed or not.
 func TestFiles(t *testing.T) {
-	p := plan(t, "1f1b", 2, 2, 4)
+	p := plantest.Named(t, "1f1b", 2, 2, 4)
 	s := simulated(t, p, uneven(2), 1)
 	folder := t.TempDir()
 	var packed bytes.Buffer
@@ -477,7 +456,7 @@ func TestHostile(t *testing.T) {
 
 // Spans of launches do not give the times of computations. The error names them and says what to do.
 func TestLaunchesAreNotTimed(t *testing.T) {
-	p := plan(t, "1f1b", 2, 2, 4)
+	p := plantest.Named(t, "1f1b", 2, 2, 4)
 	for _, c := range []struct {
 		trace traces.Trace
 		want  string
@@ -522,20 +501,18 @@ func TestFewActions(t *testing.T) {
 	for i := range 8 {
 		spans = append(spans, traces.Span{Kind: schedule.F, Microbatch: i}, traces.Span{Kind: schedule.B, Microbatch: i}, traces.Span{Kind: schedule.F, Stage: i/2 + 1, Microbatch: i % 2})
 	}
-	_, err := timing.Analyze(timing.Request{Traces: []*traces.Trace{{File: "x.json", Spans: spans}}})
-	require.NoError(t, err)
+	reportOf(t, timing.Request{Traces: []*traces.Trace{{File: "x.json", Spans: spans}}})
 	for i := range 24 {
 		spans = append(spans, traces.Span{Kind: schedule.F, Stage: i + 5})
 	}
-	_, err = timing.Analyze(timing.Request{Traces: []*traces.Trace{{File: "x.json", Spans: spans}}})
+	_, err := timing.Analyze(timing.Request{Traces: []*traces.Trace{{File: "x.json", Spans: spans}}})
 	require.ErrorIs(t, err, timing.ErrRun)
 	require.ErrorContains(t, err, "every stage must run every microbatch, starting at 0")
 }
 
 // FuzzAnalyze requires that the analysis of any trace succeeds or returns ErrRun.
 func FuzzAnalyze(f *testing.F) {
-	p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 2})
-	require.NoError(f, err)
+	p := plantest.Made(f, schedule.OneFOneB, schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 2})
 	s, err := tracetest.Simulate(p, uneven(2), 2)
 	require.NoError(f, err)
 	weir, err := s.Weir()
@@ -559,16 +536,14 @@ func TestSendersThatWait(t *testing.T) {
 	for _, mode := range []schedule.Mode{schedule.ForwardOnly, schedule.Training} {
 		for _, capacity := range []int{0, 1, 2, schedule.Unlimited} {
 			for slow := range 4 {
-				p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 8, Mode: mode})
-				require.NoError(t, err)
-				p, err = lower.Transfers(p, capacity)
+				p := plantest.Made(t, schedule.OneFOneB, schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 8, Mode: mode})
+				p, err := lower.Transfers(p, capacity)
 				require.NoError(t, err)
 				costs := uneven(4)
 				tracetest.Slow(p, costs, slow, 1.5)
 				want, err := simulate.Run(p, costs, capacity)
 				require.NoError(t, err)
-				r, err := timing.Analyze(timing.Request{Traces: kineto(t, simulated(t, p, costs, 2), "gpu_user_annotation"), Plan: p})
-				require.NoError(t, err)
+				r := reportOf(t, timing.Request{Traces: kineto(t, simulated(t, p, costs, 2), "gpu_user_annotation"), Plan: p})
 				for rank, one := range r.PerRank {
 					require.Zero(t, one.Gap, "%v, capacity %d, rank %d slow, rank %d", mode, capacity, slow, rank)
 				}
@@ -576,4 +551,12 @@ func TestSendersThatWait(t *testing.T) {
 			}
 		}
 	}
+}
+
+// reportOf returns the report of a request that must succeed.
+func reportOf(t *testing.T, r timing.Request) *timing.Report {
+	t.Helper()
+	report, err := timing.Analyze(r)
+	require.NoError(t, err)
+	return report
 }

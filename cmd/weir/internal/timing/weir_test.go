@@ -137,8 +137,7 @@ func TestWeirRun(t *testing.T) {
 		}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r, err := timing.Analyze(timing.Request{Traces: trained(t, sleepers(4, c.slow, 1.5), c.copying)})
-			require.NoError(t, err)
+			r := reportOf(t, timing.Request{Traces: trained(t, sleepers(4, c.slow, 1.5), c.copying)})
 			require.Empty(t, r.Refused)
 			require.Len(t, r.Steps, 3)
 			switch s := r.Straggler; name {
