@@ -1,9 +1,14 @@
 package kernels_test
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"maps"
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -136,4 +141,48 @@ func TestOperandsMayBeTheSame(t *testing.T) {
 func TestOpKey(t *testing.T) {
 	require.Equal(t, uint64(0xcbf29ce484222325), kernels.OpKey(""))
 	require.Equal(t, uint64(0xaf63dc4c8601ec8c), kernels.OpKey("a"))
+}
+
+// Every operation gives the same bits for any number of threads, at sizes that are divided into
+// many uneven parts and at sizes that are not divided.
+func TestThreadsChangeNoBit(t *testing.T) {
+	for _, s := range [][4]int{{301, 210, 5, 1500}, {7, 12, 3, 11}} {
+		outcome := func(threads int) map[string][]uint32 {
+			b := newBenchWith(t, kernels.HostConfig{Threads: threads})
+			return b.outcome(slices.Concat(b.operations(s[0], s[1], s[2], s[3]), b.lowPrecision(s[0], s[1])))
+		}
+		want := outcome(1)
+		for _, threads := range []int{2, 3, 5} {
+			got := outcome(threads)
+			require.Len(t, got, len(want))
+			for name, bits := range want {
+				require.True(t, slices.Equal(bits, got[name]), "%s differs with %d threads at %v", name, threads, s)
+			}
+		}
+	}
+}
+
+// TestBitsOfEverySystem compares the results of all operations with the results on amd64, on
+// every architecture: those of plain Go, and those of assembly with fused multiply-adds, which
+// are the same for AVX2, AVX-512 and NEON. The log has the hash of each operation.
+func TestBitsOfEverySystem(t *testing.T) {
+	for _, set := range []kernels.Instructions{kernels.Portable, kernels.AVX2, kernels.AVX512, kernels.NEON} {
+		if !set.Available() {
+			continue
+		}
+		b := newBenchWith(t, kernels.HostConfig{Instructions: set})
+		results := b.outcome(b.operations(101, 70, 5, 1100))
+		sum := sha256.New()
+		for _, name := range slices.Sorted(maps.Keys(results)) {
+			of := sha256.New()
+			require.NoError(t, binary.Write(of, binary.LittleEndian, results[name]))
+			t.Logf("%s: %s has %x", set, name, of.Sum(nil)[:4])
+			sum.Write(of.Sum(nil))
+		}
+		want := "377cd75cf107b0a0"
+		if set == kernels.Portable {
+			want = "058a18e661d49a2b"
+		}
+		require.Equal(t, want, hex.EncodeToString(sum.Sum(nil))[:16], set)
+	}
 }

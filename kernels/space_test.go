@@ -2,7 +2,6 @@ package kernels_test
 
 import (
 	"bytes"
-	"fmt"
 	"math/bits"
 	"testing"
 
@@ -128,29 +127,4 @@ func TestAloneLendsNothing(t *testing.T) {
 	freed, err := alone.Release(b)
 	require.NoError(t, err)
 	require.EqualValues(t, 400, freed)
-}
-
-// BenchmarkHostAlloc measures Alloc and Release of a device with a layout: the cost of the
-// arena, and, if the device is not alone, of the lock that protects it from Lend on other
-// goroutines.
-func BenchmarkHostAlloc(b *testing.B) {
-	for _, alone := range []bool{false, true} {
-		b.Run(fmt.Sprintf("alone=%t", alone), func(b *testing.B) {
-			d, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20, Alone: alone})
-			require.NoError(b, err)
-			defer d.Close()
-			require.NoError(b, d.SetLayout(layout()))
-			b.ReportAllocs()
-			for b.Loop() {
-				d.SetPlace(0)
-				x, err := d.Alloc(memory.Saved, kernels.Float32, 100)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if _, err := d.Release(x); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
 }

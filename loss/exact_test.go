@@ -261,35 +261,3 @@ func FuzzExact(f *testing.F) {
 }
 
 var sink float64
-
-func BenchmarkExactAdd(b *testing.B) {
-	var xs [1024]float64
-	r := rand.New(rand.NewPCG(1, 2))
-	for i := range xs {
-		xs[i] = math.Exp(r.NormFloat64() * 10)
-	}
-	var a loss.Exact
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		a.Add(xs[i&1023])
-	}
-	sink = a.Float64()
-}
-
-func BenchmarkExactFloat64(b *testing.B) {
-	a := exactSum([]float64{1e300, -1, 1e-300})
-	b.ReportAllocs()
-	for b.Loop() {
-		sink = a.Float64()
-	}
-}
-
-func BenchmarkExactMerge(b *testing.B) {
-	var a loss.Exact
-	o := exactSum([]float64{1e300, -1, 1e-300})
-	b.ReportAllocs()
-	for b.Loop() {
-		a.Merge(o)
-	}
-	sink = a.Float64()
-}

@@ -96,8 +96,7 @@ func (d *device) use(off int64, n int) {
 // Its pages come only from the range, which is not called within a step.
 func TestFarArena(t *testing.T) {
 	far := &device{t: t, room: 12}
-	a, err := memory.NewArena(memory.ArenaConfig{Capacity: 20*devicePage - 1, Range: far})
-	require.NoError(t, err)
+	a := newArena(t, memory.ArenaConfig{Capacity: 20*devicePage - 1, Range: far})
 	require.Len(t, far.mem, 20*devicePage)
 
 	write := func(h memory.Handle, with byte) {

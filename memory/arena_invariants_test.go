@@ -34,8 +34,7 @@ func TestInvariantsPoison(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	for _, class := range []memory.Class{memory.Saved, memory.Resident} {
 		h := alloc(t, a, class, 100)
-		data, err := a.Data(h)
-		require.NoError(t, err)
+		data := bytesOf(t, a, h)
 		poison := bytes.Repeat([]byte{0xDB}, 100)
 		require.Equal(t, poison, data, "a new buffer")
 		clear(data)
@@ -44,7 +43,7 @@ func TestInvariantsPoison(t *testing.T) {
 
 		// A write through a view after the release is reported once.
 		data[99] = 7
-		_, err = a.Alloc(class, 128)
+		_, err := a.Alloc(class, 128)
 		require.ErrorIs(t, err, memory.ErrStale)
 		require.ErrorContains(t, err, "a view was written after its release")
 		release(t, a, alloc(t, a, class, 128))
@@ -56,8 +55,7 @@ func TestInvariantsPoison(t *testing.T) {
 // released, if the bytes there belong to no other buffer.
 func TestInvariantsCanaries(t *testing.T) {
 	outside := func(a *memory.Arena, h memory.Handle, at int) *byte {
-		data, err := a.Data(h)
-		require.NoError(t, err)
+		data := bytesOf(t, a, h)
 		return (*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(data)), at))
 	}
 	overrun := func(a *memory.Arena, h memory.Handle, text string) {
@@ -77,8 +75,7 @@ func TestInvariantsCanaries(t *testing.T) {
 		h = allocIn(t, a, scope, 128) // leaves no free bytes
 		release(t, a, h)
 	}
-	zoned, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20, RedZone: 64})
-	require.NoError(t, err)
+	zoned := newArena(t, memory.ArenaConfig{Capacity: 1 << 20, RedZone: 64})
 	defer zoned.Close()
 	h := alloc(t, zoned, memory.Saved, 128)
 	*outside(zoned, h, 128) = 1
@@ -133,15 +130,14 @@ func TestInvariantsSurvey(t *testing.T) {
 	require.NoError(t, a.SetLayout(&s.layout))
 	a.SetPlace(1)
 	third := alloc(t, a, memory.Activation, 996)
-	data, err := a.Data(third)
-	require.NoError(t, err)
+	data := bytesOf(t, a, third)
 	release(t, a, third)
 	require.NoError(t, a.SetLayout(nil))
 	touched(996, 996)
 
 	require.NoError(t, a.SetLayout(&s.layout))
 	(*[2000]byte)(unsafe.Pointer(unsafe.SliceData(data)))[1500] = 3
-	err = a.SetLayout(nil)
+	err := a.SetLayout(nil)
 	require.ErrorIs(t, err, memory.ErrOverrun)
 	require.EqualError(t, err, "memory: written beyond a buffer: a step wrote to byte 1500 of its part, which no buffer has now; the nearest is birth 1 of its layout (workspace, 400 bytes at 1000)")
 	touched(1, 1501)
@@ -180,8 +176,7 @@ func TestInvariantsGuards(t *testing.T) {
 	page := os.Getpagesize()
 	a := open(t, 64<<20, 0)
 	touch := func(h memory.Handle, at int) {
-		data, err := a.Data(h)
-		require.NoError(t, err)
+		data := bytesOf(t, a, h)
 		*(*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(data)), at)) = 1
 	}
 	for scope := memory.Gradients; int(scope) < memory.NumScopes; scope++ {

@@ -374,8 +374,7 @@ func drawScript(t *rapid.T) *script {
 // and no byte is handed out twice.
 func TestLaidAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 18})
-		require.NoError(t, err)
+		a := newArena(t, memory.ArenaConfig{Capacity: 1 << 18})
 		defer a.Close()
 		scripts := []*script{drawScript(t), drawScript(t)}
 		var serial uint64
@@ -424,8 +423,7 @@ func run(t *rapid.T, a *memory.Arena, s *script, serial *uint64) {
 				}
 				h, err := a.Alloc(birth.Class, bytes)
 				require.NoError(t, err)
-				data, err := a.Data(h)
-				require.NoError(t, err)
+				data := bytesOf(t, a, h)
 				require.Len(t, data, int(bytes))
 				at := addressOf(data)
 				if base < 0 {
@@ -447,8 +445,7 @@ func run(t *rapid.T, a *memory.Arena, s *script, serial *uint64) {
 			require.Equal(t, sum, a.Live())
 			require.Equal(t, planned-sum, a.Unrequested())
 			for _, b := range live {
-				data, err := a.Data(b.handle)
-				require.NoError(t, err)
+				data := bytesOf(t, a, b.handle)
 				for _, x := range data {
 					if x != b.fill {
 						t.Fatalf("handle %v: its contents were overwritten", b.handle)

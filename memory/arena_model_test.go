@@ -277,9 +277,7 @@ func TestArenaAgainstModel(t *testing.T) {
 		m := &model{align: 1 << rapid.IntRange(0, 7).Draw(t, "align"), live: map[memory.Handle]*buffer{}}
 		m.capacity = m.padded(rapid.Int64Range(1000, 8000).Draw(t, "capacity"))
 		m.touched = make([]bool, m.capacity)
-		var err error
-		m.arena, err = memory.NewArena(memory.ArenaConfig{Capacity: m.capacity, Align: m.align})
-		require.NoError(t, err)
+		m.arena = newArena(t, memory.ArenaConfig{Capacity: m.capacity, Align: m.align})
 		defer m.arena.Close()
 		t.Repeat(rapid.StateMachineActions(m))
 	})

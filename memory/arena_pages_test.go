@@ -26,16 +26,14 @@ type resident struct {
 
 func newResident(t testing.TB, pages memory.Pager) *resident {
 	t.Helper()
-	a, err := memory.NewArena(memory.ArenaConfig{Capacity: 16 << 20, Pages: pages})
-	require.NoError(t, err)
+	a := newArena(t, memory.ArenaConfig{Capacity: 16 << 20, Pages: pages})
 	t.Cleanup(func() { require.NoError(t, a.Close()) })
 	r := &resident{a, map[memory.Scope][]memory.Handle{}, map[memory.Handle][]byte{}}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2 {
 		for scope := memory.Weights; int(scope) < memory.NumScopes; scope++ {
 			h := allocIn(t, a, scope, 10000+int64(scope))
-			data, err := a.Data(h)
-			require.NoError(t, err)
+			data := bytesOf(t, a, h)
 			for i := range data {
 				data[i] = byte(rng.Uint32())
 			}
@@ -400,9 +398,7 @@ func (p *paged) Check(t *rapid.T) {
 func TestPagesAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &paged{page: int64(os.Getpagesize()), live: map[memory.Handle]*pagedBuffer{}}
-		var err error
-		p.arena, err = memory.NewArena(memory.ArenaConfig{Capacity: rapid.Int64Range(8, 40).Draw(t, "pages")*p.page - 128})
-		require.NoError(t, err)
+		p.arena = newArena(t, memory.ArenaConfig{Capacity: rapid.Int64Range(8, 40).Draw(t, "pages")*p.page - 128})
 		defer p.arena.Close()
 		t.Repeat(rapid.StateMachineActions(p))
 		p.restore(t)
@@ -424,8 +420,7 @@ func TestReleasePagesBesideResident(t *testing.T) {
 		a := open(t, 10*page, 0)
 		release(t, a, alloc(t, a, memory.Saved, 8*page))
 		h := allocIn(t, a, scope, 7*page)
-		data, err := a.Data(h)
-		require.NoError(t, err)
+		data := bytesOf(t, a, h)
 		data[0], data[7*page-1] = 1, 2
 		require.NoError(t, a.ReleasePages(nil, memory.StepScope))
 		require.Equal(t, []byte{1, 2}, []byte{data[0], data[7*page-1]})

@@ -35,8 +35,7 @@ func TestScopeNames(t *testing.T) {
 func TestScopesShareNoPages(t *testing.T) {
 	page := int64(os.Getpagesize())
 	rapid.Check(t, func(t *rapid.T) {
-		a, err := memory.NewArena(memory.ArenaConfig{Capacity: 512 * page})
-		require.NoError(t, err)
+		a := newArena(t, memory.ArenaConfig{Capacity: 512 * page})
 		defer a.Close()
 		live := map[memory.Handle]memory.Scope{}
 		var order []memory.Handle
@@ -97,8 +96,7 @@ func TestScopesShareNoPages(t *testing.T) {
 
 // pageOf is address for any kind of test.
 func pageOf(t require.TestingT, a *memory.Arena, h memory.Handle) int64 {
-	data, err := a.Data(h)
-	require.NoError(t, err)
+	data := bytesOf(t, a, h)
 	return addressOf(data)
 }
 
@@ -136,8 +134,7 @@ func TestAllocInRefuses(t *testing.T) {
 
 // A cell of losses survives steps: layouts and Reclaim do not affect it.
 func TestLossIsLasting(t *testing.T) {
-	a, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
-	require.NoError(t, err)
+	a := newArena(t, memory.ArenaConfig{Capacity: 1 << 20})
 	layout := &memory.Layout{
 		Height: 4096, Places: []int32{0, 1}, Levels: make([]memory.Level, 1), Allocations: []memory.Allocation{{Bytes: 64, Class: memory.Saved}},
 	}

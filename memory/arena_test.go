@@ -18,8 +18,7 @@ import (
 // open returns an arena that is closed when the test ends.
 func open(t testing.TB, capacity, align int64) *memory.Arena {
 	t.Helper()
-	a, err := memory.NewArena(memory.ArenaConfig{Capacity: capacity, Align: align})
-	require.NoError(t, err)
+	a := newArena(t, memory.ArenaConfig{Capacity: capacity, Align: align})
 	t.Cleanup(func() { require.NoError(t, a.Close()) })
 	return a
 }
@@ -44,8 +43,7 @@ func release(t testing.TB, a *memory.Arena, handles ...memory.Handle) {
 // address returns the address of a buffer.
 func address(t testing.TB, a *memory.Arena, h memory.Handle) int64 {
 	t.Helper()
-	data, err := a.Data(h)
-	require.NoError(t, err)
+	data := bytesOf(t, a, h)
 	return addressOf(data)
 }
 
@@ -80,8 +78,7 @@ func TestArenaConfig(t *testing.T) {
 // Red zones exist under -tags invariants, in an arena that is large enough for them.
 func TestRedZones(t *testing.T) {
 	for capacity, zones := range map[int64]bool{1 << 19: false, 1 << 20: invariants.Enabled} {
-		a, err := memory.NewArena(memory.ArenaConfig{Capacity: capacity, RedZone: 4096})
-		require.NoError(t, err)
+		a := newArena(t, memory.ArenaConfig{Capacity: capacity, RedZone: 4096})
 		first, second := alloc(t, a, memory.Saved, 64), alloc(t, a, memory.Saved, 64)
 		require.Equal(t, zones, address(t, a, second)-address(t, a, first) > 4096, capacity)
 		require.NoError(t, a.Close())
@@ -131,8 +128,7 @@ func TestArenaData(t *testing.T) {
 		for _, bytes := range []int64{1, 63, 64, 65, 5000} {
 			for _, class := range []memory.Class{memory.Saved, memory.Resident} {
 				h := alloc(t, a, class, bytes)
-				data, err := a.Data(h)
-				require.NoError(t, err)
+				data := bytesOf(t, a, h)
 				require.Len(t, data, int(bytes))
 				require.Equal(t, int(bytes), cap(data))
 				require.Zero(t, address(t, a, h)%align)
@@ -262,10 +258,9 @@ func TestArenaReservedFromEitherEnd(t *testing.T) {
 }
 
 func TestArenaClose(t *testing.T) {
-	a, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
-	require.NoError(t, err)
+	a := newArena(t, memory.ArenaConfig{Capacity: 1 << 20})
 	weights, saved := alloc(t, a, memory.Resident, 100), alloc(t, a, memory.Saved, 200)
-	_, err = a.Hold(saved)
+	_, err := a.Hold(saved)
 	require.NoError(t, err)
 	require.NoError(t, a.Close())
 	require.NoError(t, a.Close())
@@ -411,8 +406,7 @@ func TestArenaIsOutsideTheGoHeap(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	a := open(t, 256<<20, 0)
-	data, err := a.Data(alloc(t, a, memory.Saved, 64<<20))
-	require.NoError(t, err)
+	data := bytesOf(t, a, alloc(t, a, memory.Saved, 64<<20))
 	for i := 0; i < len(data); i += 4096 {
 		data[i] = 1
 	}
@@ -449,4 +443,18 @@ func TestArenaAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(50, step))
 	require.Zero(t, a.Live())
 	require.NoError(t, a.Check())
+}
+
+// newArena returns an arena with a configuration that must be correct.
+func newArena(t require.TestingT, cfg memory.ArenaConfig) *memory.Arena {
+	a, err := memory.NewArena(cfg)
+	require.NoError(t, err)
+	return a
+}
+
+// bytesOf returns the bytes of a buffer that is live.
+func bytesOf(t require.TestingT, a *memory.Arena, h memory.Handle) []byte {
+	data, err := a.Data(h)
+	require.NoError(t, err)
+	return data
 }

@@ -68,8 +68,7 @@ func TestPageFaults(t *testing.T) {
 		Allocations: []memory.Allocation{{Bytes: bytes, Class: memory.Saved}},
 	}
 	touch := func(h memory.Handle) {
-		data, err := a.Data(h)
-		require.NoError(t, err)
+		data := bytesOf(t, a, h)
 		for i := int64(0); i < bytes; i += page {
 			data[i]++
 		}
@@ -130,8 +129,7 @@ func TestSmallTablesPinNothing(t *testing.T) {
 		for range tables {
 			x, y := alloc(t, a, memory.Saved, large), alloc(t, a, memory.Saved, large)
 			table := allocIn(t, a, memory.Metadata, size)
-			data, err := a.Data(table)
-			require.NoError(t, err)
+			data := bytesOf(t, a, table)
 			data[0], data[size-1] = 1, 2
 			kept = append(kept, table)
 			grads = append(grads, allocIn(t, a, memory.Gradients, large))

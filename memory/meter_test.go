@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -72,4 +73,83 @@ func TestMeterPeakClasses(t *testing.T) {
 		require.Equal(t, top, s.PeakClasses, "call %d", i)
 		require.Equal(t, top.Total(), s.Peak, "call %d", i)
 	}
+}
+
+func microbatches(r *memory.Ring) []int {
+	var all []int
+	for i := range r.Len() {
+		all = append(all, r.At(i).Microbatch)
+	}
+	return all
+}
+
+func TestRingKeepsTheLast(t *testing.T) {
+	for _, test := range []struct {
+		size, put int
+		want      []int
+	}{
+		{3, 0, nil},
+		{3, 2, []int{0, 1}},
+		{3, 3, []int{0, 1, 2}},
+		{3, 4, []int{1, 2, 3}},
+		{3, 9, []int{6, 7, 8}},
+		{1, 5, []int{4}},
+		{0, 5, nil},
+		{-1, 5, nil},
+	} {
+		r := memory.NewRing(test.size)
+		for i := range test.put {
+			r.Put(&memory.Sample{Microbatch: i})
+		}
+		require.Equal(t, test.want, microbatches(r), "%d samples in a ring of %d", test.put, test.size)
+	}
+	var zero memory.Ring
+	zero.Put(&memory.Sample{})
+	require.Zero(t, zero.Len())
+}
+
+func TestRingCopiesSamples(t *testing.T) {
+	r, s := memory.NewRing(2), memory.Sample{Microbatch: 1}
+	r.Put(&s)
+	s.Microbatch = 2
+	require.Equal(t, 1, r.At(0).Microbatch)
+}
+
+// The ring never grows (L7).
+func TestRingAllocatesNothing(t *testing.T) {
+	r, s := memory.NewRing(8), memory.Sample{}
+	require.Zero(t, testing.AllocsPerRun(100, func() { r.Put(&s) }))
+}
+
+func TestClassNames(t *testing.T) {
+	names := []string{
+		"resident", "entry", "activation", "actgrad", "saved", "carry",
+		"transfer", "workspace", "loss", "fp8", "unsharded",
+	}
+	require.Len(t, names, memory.NumClasses)
+	for i, name := range names {
+		require.Equal(t, name, memory.Class(i).String())
+		class, ok := memory.ParseClass(name)
+		require.True(t, ok)
+		require.Equal(t, memory.Class(i), class)
+	}
+	require.Equal(t, "class(?)", memory.Class(memory.NumClasses).String())
+	for _, name := range []string{"", "Resident", "class(?)"} {
+		_, ok := memory.ParseClass(name)
+		require.False(t, ok, name)
+	}
+}
+
+func TestByClassTotal(t *testing.T) {
+	var b memory.ByClass
+	require.Zero(t, b.Total())
+	for i := range b {
+		b[i] = 1 << i
+	}
+	require.EqualValues(t, 1<<memory.NumClasses-1, b.Total())
+}
+
+func ExampleGrowth() {
+	fmt.Println(memory.Growth{Audited: true}, memory.Growth{Bytes: 64, Audited: true}, memory.Growth{Bytes: 64}, memory.Growth{})
+	// Output: 0 bytes 64 bytes 64 bytes not audited
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/trainer/report"
 )
 
@@ -138,4 +140,15 @@ func TestColumns(t *testing.T) {
 		}
 		require.Equal(t, n, next)
 	}
+}
+
+// recordOf is a record of schema 1 with a level, all of it resident.
+func recordOf(level int64, planned bool) *memlog.Record {
+	r := &memlog.Record{Schema: 1}
+	r.Live, r.Peak, r.Reserved = level, level, level
+	r.Classes[memory.Resident] = level
+	if planned {
+		r.Planned, r.LivePlanned, r.PeakPlanned = true, 7, 7
+	}
+	return r
 }

@@ -1,19 +1,24 @@
 package memreport_test
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/memreport"
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 const mib = 1 << 20
@@ -407,4 +412,144 @@ func TestCompare(t *testing.T) {
      1         10  20  1.5 KiB  5.6 KiB     4.0 KiB  5.6 KiB       0 B  300 B
      2          -  20        -     64 B           -     70 B         -    0 B
 `, out.String())
+}
+
+// TestFixtures compares the summary of weir mem log --json with those of earlier versions.
+func TestFixtures(t *testing.T) {
+	testkit.Format{
+		Name: "summary-%d.json", Mark: "\"schema\": %d", Number: 2,
+		Write: func(t *testing.T) []byte {
+			return testkit.Filled[memreport.Summary](t, new(memreport.Log).Summary().Schema)
+		},
+	}.Test(t)
+}
+
+// Extreme numbers produce a normal page.
+func TestExtremes(t *testing.T) {
+	random := rand.New(rand.NewPCG(9, 9))
+	ends := []int64{0, 1, math.MaxInt64, math.MaxInt64 - 1, 1 << 53, 1 << 62}
+	pick := func() int64 { return ends[random.IntN(len(ends))] }
+	sign := func(n int64) int64 { return n * int64(1-2*random.IntN(2)) }
+	for range 300 {
+		log := &memreport.Log{}
+		for range 1 + random.IntN(30) {
+			r := &memlog.Record{Schema: random.IntN(2)}
+			r.Step, r.Rank, r.Microbatch, r.Time = pick(), random.IntN(3), int(pick()), sign(pick())
+			r.Live, r.Peak, r.Reserved, r.Excess, r.Growth = pick(), pick(), pick(), sign(pick()), sign(pick())
+			r.Planned, r.LivePlanned, r.PeakPlanned = random.IntN(2) == 0, pick(), pick()
+			for class := range r.Classes {
+				r.Classes[class] = pick()
+			}
+			require.NoError(t, log.Add(r))
+		}
+		page := pageOf(t, log)
+		require.NotContains(t, page, "NaN")
+		require.NotContains(t, page, "Inf")
+		require.NoError(t, log.Summary().Text(io.Discard))
+	}
+}
+
+// The summary, the page and the comparison show far memory if the log has it, and a peak that is not
+// the planned one.
+func TestFarMemory(t *testing.T) {
+	near, away := &memreport.Log{}, &memreport.Log{}
+	for mb := range 4 {
+		r := excessive(1, 0, mb, 0, 0)
+		r.Planned, r.LivePlanned, r.PeakPlanned = true, r.Live, r.Peak
+		require.NoError(t, near.Add(r))
+		r.Far, r.FarPeak, r.FarPlanned = 1024, int64(1024*(mb+1)), int64(2048*(mb+1))
+		require.NoError(t, away.Add(r))
+	}
+	require.NotContains(t, textOf(t, near), "far")
+	require.Contains(t, textOf(t, away), "far peak")
+	require.Contains(t, textOf(t, away), "rank 0 had 4.0 KiB (4,096 bytes) in far memory at its peak, planned 8.0 KiB (8,192 bytes)\n")
+	require.Contains(t, away.Page("log").Facts, report.Fact{Label: "far peak", Value: "4.0 KiB", Note: "in far memory; planned 8.0 KiB (8,192 bytes)"})
+	var out strings.Builder
+	require.NoError(t, memreport.Compare(&out, near.Summary(), away.Summary()))
+	require.Equal(t, `  rank   peak A        B  reserved A        B  growth A    B  far A        B
+     0  1.5 KiB  1.5 KiB     4.0 KiB  4.0 KiB       0 B  0 B    0 B  4.0 KiB
+`, out.String())
+}
+
+// The records of FP8 tensors are added up over steps, by role, in text, page and JSON.
+func TestFP8(t *testing.T) {
+	log := &memreport.Log{}
+	for step := range int64(3) {
+		for _, f := range []memlog.FP8{
+			{Step: step, Role: "weight", Tensors: 4, LeastScale: 1024, GreatestScale: 4096},
+			{Step: step, Role: "grad_output\x1b", Tensors: 4, Frozen: int(step) / 2, NonFinite: uint64(step) / 2, Saturated: 1000, Underflowed: uint64(step), LeastScale: float64(2 - step), GreatestScale: 8},
+		} {
+			require.NoError(t, log.Add(&memlog.Record{Schema: 1, FP8: &f}))
+		}
+		require.NoError(t, log.Add(planned(0, 400, 400, 500, 500)))
+	}
+	s := log.Summary()
+	require.EqualValues(t, 3, s.Records, "these lines are of no microbatch")
+	require.Equal(t, []memreport.FP8{
+		{Role: "grad_output\x1b", Steps: 3, Tensors: 4, FrozenIn: 1, NonFinite: 1, Saturated: 3000, Underflowed: 3, LeastScale: 1, GreatestScale: 8},
+		{Role: "weight", Steps: 3, Tensors: 4, LeastScale: 1024, GreatestScale: 4096},
+	}, s.FP8)
+
+	out := textOf(t, log)
+	require.Contains(t, out, `
+Elements in FP8, by role:
+  role             tensors  saturated  became zero  not finite  in steps  scales
+  grad_output\x1b  4        3,000      3            1           1 of 3    1 to 8
+  weight           4        0          0            0           0 of 3    1024 to 4096
+`)
+	page := pageOf(t, log)
+	require.Contains(t, page, "Elements in FP8, by role")
+	require.Contains(t, page, "1024 to 4096")
+}
+
+// A log may have any number of roles. The summary keeps a limited number, and adds up the others.
+func TestRolesAreBounded(t *testing.T) {
+	log := &memreport.Log{}
+	for i := range 1000 {
+		require.NoError(t, log.Add(&memlog.Record{Schema: 1, FP8: &memlog.FP8{Role: fmt.Sprint(i, strings.Repeat("x", 1000)), Saturated: 1}}))
+	}
+	roles := log.Summary().FP8
+	require.Len(t, roles, 16)
+	require.Equal(t, memreport.FP8{Role: "(other names)", Steps: 985, Saturated: 985}, roles[0])
+}
+
+// The memory for a log does not grow with its records: there are ten million with -long, and rank
+// 3 leaks 16 bytes a microbatch from step 30,000 on.
+func TestMemoryIsBounded(t *testing.T) {
+	testkit.Slow(t)
+	steps, begin := 1_000, 750
+	if *testkit.Long {
+		steps, begin = 39_063, 30_000
+	}
+	lines, out := io.Pipe()
+	go func() {
+		w, leak := bufio.NewWriter(out), 0
+		for step := range steps {
+			for mb := range 64 {
+				if step >= begin {
+					leak += 16
+				}
+				for rank := range 4 {
+					fmt.Fprintf(w, `{"step":%d,"rank":%d,"microbatch":%d,"allocated":%d,"reserved":2000000000,"peak":1900000000}`+"\n", step, rank, mb, 1<<30+leak*(rank/3))
+				}
+			}
+		}
+		out.CloseWithError(w.Flush())
+	}()
+	log := &memreport.Log{}
+	var heap runtime.MemStats
+	for record, err := range memlog.Read(lines) {
+		require.NoError(t, err)
+		require.NoError(t, log.Add(&record))
+		if log.Records()%250_000 == 0 {
+			runtime.ReadMemStats(&heap)
+			require.Less(t, heap.HeapAlloc, uint64(32<<20), "after %d records", log.Records())
+		}
+	}
+	s := log.Summary()
+	require.EqualValues(t, steps*64*4, s.Records)
+	require.Equal(t, 3, *s.GrowthRank)
+	require.Equal(t, 16.0, s.Growth.PerMicrobatch)
+	require.LessOrEqual(t, s.Growth.First.Step, int64(begin))
+	require.GreaterOrEqual(t, s.Growth.First.LastStep, int64(begin))
 }

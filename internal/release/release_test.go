@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
 // sample is a release whose program is odd in length, so that archives have to pad it.
@@ -135,8 +137,7 @@ func TestPython(t *testing.T) {
 
 // The wheel requires the oldest PyTorch that weir.schedule was tested on.
 func TestWheelRequiresTestedPyTorch(t *testing.T) {
-	module, err := os.ReadFile("../../python/weir/_pytorch.py")
-	require.NoError(t, err)
+	module := []byte(testkit.Read(t, "../../python/weir/_pytorch.py"))
 	tested := regexp.MustCompile(`(?m)^TESTED = "([\d.]+)", `).FindSubmatch(module)
 	require.NotNil(t, tested)
 	wheel, err := sample.wheel([]string{"one"}, "weir", program, nil, sample.metadata(nil), nil, beside)
@@ -167,14 +168,12 @@ func TestRecipes(t *testing.T) {
 		require.NoError(t, r.write("weir_1.2.3_"+platform+".tar.gz", []byte(platform)))
 	}
 	require.NoError(t, r.recipes())
-	formula, err := os.ReadFile(filepath.Join(r.output, "weir.rb"))
-	require.NoError(t, err)
+	formula := testkit.Read(t, filepath.Join(r.output, "weir.rb"))
 	for _, platform := range []string{"linux_amd64", "darwin_arm64"} {
-		require.Regexp(t, `url "\S*/v1.2.3/weir_1.2.3_`+platform+`.tar.gz"\n *sha256 "`+fmt.Sprintf("%x", sha256.Sum256([]byte(platform)))+`"\n`, string(formula))
+		require.Regexp(t, `url "\S*/v1.2.3/weir_1.2.3_`+platform+`.tar.gz"\n *sha256 "`+fmt.Sprintf("%x", sha256.Sum256([]byte(platform)))+`"\n`, formula)
 	}
-	recipe, err := os.ReadFile(filepath.Join(r.output, "Dockerfile"))
-	require.NoError(t, err)
-	require.Contains(t, string(recipe), "ADD weir_1.2.3_linux_${TARGETARCH}.tar.gz ")
+	recipe := testkit.Read(t, filepath.Join(r.output, "Dockerfile"))
+	require.Contains(t, recipe, "ADD weir_1.2.3_linux_${TARGETARCH}.tar.gz ")
 }
 
 // The bill of materials names each module that is in the binary, with its checksum. A binary of
@@ -242,16 +241,14 @@ func TestTags(t *testing.T) {
 	}
 
 	require.NoError(t, r.checksums())
-	sums, err := os.ReadFile(filepath.Join(r.output, "SHA256SUMS"))
-	require.NoError(t, err)
+	sums := testkit.Read(t, filepath.Join(r.output, "SHA256SUMS"))
 	var want string
 	for _, name := range []string{mainModule, mainModule + "/nested"} {
 		for _, file := range []string{"list", "v1.2.3.info", "v1.2.3.mod", "v1.2.3.zip"} {
 			path := "proxy/" + name + "/@v/" + file
-			content, err := os.ReadFile(filepath.Join(r.output, path))
-			require.NoError(t, err)
+			content := []byte(testkit.Read(t, filepath.Join(r.output, path)))
 			want += fmt.Sprintf("%x  %s\n", sha256.Sum256(content), path)
 		}
 	}
-	require.Equal(t, want, string(sums), "of every file, by name")
+	require.Equal(t, want, sums, "of every file, by name")
 }

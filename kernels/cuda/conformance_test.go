@@ -22,8 +22,7 @@ import (
 // seed.
 func computes(t *testing.T, seed uint64, products cuda.Products) (*cuda.Device, *fakecuda.Driver) {
 	fake := fakecuda.New(seed, 64<<20, page)
-	d, err := cuda.Open(fake, cuda.Config{Capacity: 32 << 20, Products: products})
-	require.NoError(t, err)
+	d := opened(t, fake, cuda.Config{Capacity: 32 << 20, Products: products})
 	fake.Follow(d.All)
 	return d, fake
 }
@@ -104,8 +103,7 @@ func filled(t *testing.T, d kernels.Compute, n int, seed uint64) kernels.Buffer 
 
 // put allocates a buffer with the given numbers.
 func put(t *testing.T, d kernels.Compute, class memory.Class, x []float32) kernels.Buffer {
-	b, err := d.Alloc(class, kernels.Float32, len(x))
-	require.NoError(t, err)
+	b := allocated(t, d, class, kernels.Float32, len(x))
 	require.NoError(t, d.WriteFloat32(b, x))
 	return b
 }
@@ -166,8 +164,7 @@ func tiledHead(t *testing.T, d kernels.Compute) {
 			LSE: filled(t, d, tokens, 3), Logits: filled(t, d, tokens*vocabulary, 4), Tokens: tokens, Width: width, Vocabulary: vocabulary,
 		}
 		var err error
-		op.Labels, err = d.Alloc(memory.Saved, kernels.Int32, tokens)
-		require.NoError(t, err)
+		op.Labels = allocated(t, d, memory.Saved, kernels.Int32, tokens)
 		require.NoError(t, d.WriteInt32(op.Labels, labels))
 		_, _, err = d.HeadLoss(op)
 		require.NoError(t, err)

@@ -24,8 +24,7 @@ func openFake(t *testing.T, fake *fakecuda.Driver, as driver.Driver) *cuda.Devic
 	t.Helper()
 	text, err := os.ReadFile("internal/ptx/testdata/kernels.ptx")
 	require.NoError(t, err)
-	dev, err := cuda.Open(as, cuda.Config{Capacity: 64 * page, Modules: []string{string(text)}})
-	require.NoError(t, err)
+	dev := opened(t, as, cuda.Config{Capacity: 64 * page, Modules: []string{string(text)}})
 	fake.Follow(dev.All)
 	return dev
 }
@@ -133,9 +132,8 @@ func TestMissingEdges(t *testing.T) {
 		for seed := range uint64(20) {
 			fake := fakecuda.New(seed, 64*page, page)
 			dev := openFake(t, fake, forgetful{fake, stream})
-			sum, err := dev.Alloc(memory.Resident, kernels.Float32, n)
-			require.NoError(t, err)
-			err = dev.WriteFloat32(sum, make([]float32, n))
+			sum := allocated(t, dev, memory.Resident, kernels.Float32, n)
+			err := dev.WriteFloat32(sum, make([]float32, n))
 			if err == nil {
 				_, _, err = steps(fake, dev, sum, 30)
 			}
@@ -158,8 +156,7 @@ func TestReleaseAndRestore(t *testing.T) {
 	dev := openFake(t, fake, fake)
 	all, _, err := fake.MemInfo()
 	require.NoError(t, err)
-	weight, err := dev.Alloc(memory.Resident, kernels.Float32, 3*page/4)
-	require.NoError(t, err)
+	weight := allocated(t, dev, memory.Resident, kernels.Float32, 3*page/4)
 	want := make([]float32, weight.N)
 	for i := range want {
 		want[i] = float32(i)
@@ -208,14 +205,12 @@ func TestFailures(t *testing.T) {
 	sum := put(t, dev, memory.Resident, make([]float32, n))
 	require.ErrorIs(t, dev.WriteInt32(sum, []int32{1}), kernels.ErrShape)
 	require.ErrorIs(t, dev.WriteFloat32(sum, make([]float32, n+1)), kernels.ErrShape)
-	gone, err := dev.Alloc(memory.Saved, kernels.Float32, n)
-	require.NoError(t, err)
+	gone := allocated(t, dev, memory.Saved, kernels.Float32, n)
 	_, err = dev.Release(gone)
 	require.NoError(t, err)
 	require.ErrorIs(t, dev.Axpy(sum, gone, 0, n), memory.ErrStale)
 
-	fresh, err := dev.Alloc(memory.Saved, kernels.Float32, n)
-	require.NoError(t, err)
+	fresh := allocated(t, dev, memory.Saved, kernels.Float32, n)
 	require.NoError(t, dev.Axpy(sum, fresh, 0, n))
 	err = dev.Sync()
 	require.ErrorIs(t, err, driver.ErrLost)
@@ -265,10 +260,8 @@ func received(t *testing.T, seed uint64, intoFrom, intoTo driver.Stream) (sums [
 	from := openFake(t, machine[0], forgetful{machine[0], intoFrom})
 	to := openFake(t, machine[1], forgetful{machine[1], intoTo})
 	defer func() { err = errors.Join(err, from.Close(), to.Close()) }()
-	one, err := from.Alloc(memory.Resident, kernels.Float32, n)
-	require.NoError(t, err)
-	sum, err := to.Alloc(memory.Resident, kernels.Float32, n)
-	require.NoError(t, err)
+	one := allocated(t, from, memory.Resident, kernels.Float32, n)
+	sum := allocated(t, to, memory.Resident, kernels.Float32, n)
 	x, sums := make([]float32, n), make([]float32, n)
 	arrives := *layout
 	arrives.Allocations = []memory.Allocation{{Offset: 256, Bytes: 4 * n, Class: memory.Transfer}}
@@ -374,4 +367,18 @@ func TestTransfers(t *testing.T) {
 		require.Error(t, err)
 		require.NoError(t, errors.Join(from.Close(), to.Close(), host.Close()))
 	}
+}
+
+// opened returns a device of a driver.
+func opened(t require.TestingT, d driver.Driver, cfg cuda.Config) *cuda.Device {
+	dev, err := cuda.Open(d, cfg)
+	require.NoError(t, err)
+	return dev
+}
+
+// allocated returns a buffer of a device that has room for it.
+func allocated(t require.TestingT, dev kernels.Device, class memory.Class, dtype kernels.DType, n int) kernels.Buffer {
+	b, err := dev.Alloc(class, dtype, n)
+	require.NoError(t, err)
+	return b
 }

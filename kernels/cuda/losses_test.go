@@ -44,8 +44,7 @@ func TestLossCellsAreExact(t *testing.T) {
 		weight := math.Float64frombits(rng.Uint64() >> 2)
 		mb := (i * 7) % n
 		require.NoError(t, want.Record(0, mb, sum, weight))
-		two, err := d.Alloc(memory.Workspace, kernels.Int32, 4)
-		require.NoError(t, err)
+		two := allocated(t, d, memory.Workspace, kernels.Int32, 4)
 		require.NoError(t, d.WriteInt32(two, halves(sum, weight)))
 		require.NoError(t, d.AddLoss(cells, two, mb))
 		_, err = d.Release(two)
@@ -55,8 +54,7 @@ func TestLossCellsAreExact(t *testing.T) {
 
 	for _, weight := range []float64{-1, math.NaN(), math.Inf(1)} {
 		require.NoError(t, d.ClearLossCells(cells))
-		two, err := d.Alloc(memory.Workspace, kernels.Int32, 4)
-		require.NoError(t, err)
+		two := allocated(t, d, memory.Workspace, kernels.Int32, 4)
 		require.NoError(t, d.WriteInt32(two, halves(1, weight)))
 		require.NoError(t, d.AddLoss(cells, two, 5))
 		require.NoError(t, d.AddLoss(cells, two, 4))
@@ -95,8 +93,7 @@ func TestLossCellsPropagateCarries(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, want.Join(0, words))
 	require.NoError(t, want.Record(0, 0, 1.5, 2))
-	two, err := d.Alloc(memory.Workspace, kernels.Int32, 4)
-	require.NoError(t, err)
+	two := allocated(t, d, memory.Workspace, kernels.Int32, 4)
 	require.NoError(t, d.WriteInt32(two, halves(1.5, 2)))
 	require.NoError(t, d.AddLoss(cells, two, 0))
 	require.NoError(t, d.ReadLossCells(words, cells))
@@ -141,8 +138,7 @@ func wire(t *testing.T, ledger *loss.Ledger) []byte {
 func TestIDs(t *testing.T) {
 	d, fake := computes(t, 1, cuda.Float32)
 	put := func(x ...int32) kernels.Buffer {
-		b, err := d.Alloc(memory.Entry, kernels.Int32, len(x))
-		require.NoError(t, err)
+		b := allocated(t, d, memory.Entry, kernels.Int32, len(x))
 		require.NoError(t, d.WriteInt32(b, x))
 		return b
 	}

@@ -75,10 +75,8 @@ func TestReadLetsTheDeviceGoOn(t *testing.T) {
 	fake := fakecuda.New(1, 24*page, page)
 	as := &meddling{Driver: fake}
 	dev := openFake(t, fake, as)
-	one, err := dev.Alloc(memory.Resident, kernels.Float32, n)
-	require.NoError(t, err)
-	two, err := dev.Alloc(memory.Resident, kernels.Float32, n)
-	require.NoError(t, err)
+	one := allocated(t, dev, memory.Resident, kernels.Float32, n)
+	two := allocated(t, dev, memory.Resident, kernels.Float32, n)
 	require.NoError(t, dev.WriteFloat32(one, ramp(n)))
 	as.encode = func() { require.NoError(t, dev.WriteFloat32(two, ramp(n))) } // blocks if the reader holds the lock
 	var wire bytes.Buffer
@@ -127,19 +125,17 @@ func TestEndsBehindACopy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(20) {
 				fake := fakecuda.New(seed, 4<<20, page)
-				dev, err := cuda.Open(fake, cuda.Config{})
-				require.NoError(t, err)
+				dev := opened(t, fake, cuda.Config{})
 				fake.Follow(dev.All)
 				require.NoError(t, dev.SetLayout(place))
 				dev.SetPlace(0)
 				end(t, dev)
 				dev.SetPlace(1)
-				b, err := dev.Alloc(memory.Saved, kernels.Float32, many)
-				require.NoError(t, err)
+				b := allocated(t, dev, memory.Saved, kernels.Float32, many)
 				require.NoError(t, dev.Zero(b))
 				require.NoError(t, dev.Sync())
 				require.Equal(t, make([]float32, many), content(t, dev, b), "seed %d", seed)
-				_, err = dev.Release(b)
+				_, err := dev.Release(b)
 				require.NoError(t, err)
 				dev.SetPlace(0)
 				end(t, dev)
@@ -177,14 +173,12 @@ func TestErrorsAreSaidOnce(t *testing.T) {
 func TestGrids(t *testing.T) {
 	const rows = 64*65535 + 1
 	fake := fakecuda.New(1, 48<<20, page)
-	dev, err := cuda.Open(fake, cuda.Config{})
-	require.NoError(t, err)
+	dev := opened(t, fake, cuda.Config{})
 	alloc := func(n int) kernels.Buffer {
-		b, err := dev.Alloc(memory.Saved, kernels.Float32, n)
-		require.NoError(t, err)
+		b := allocated(t, dev, memory.Saved, kernels.Float32, n)
 		return b
 	}
-	err = dev.MatMul(kernels.MatMul{A: alloc(rows), B: alloc(1), C: alloc(rows), M: rows, N: 1, K: 1})
+	err := dev.MatMul(kernels.MatMul{A: alloc(rows), B: alloc(1), C: alloc(rows), M: rows, N: 1, K: 1})
 	require.ErrorIs(t, err, kernels.ErrShape)
 	require.ErrorContains(t, err, "1 by 65536 blocks of matmul, want at most 2147483647 by 65535")
 	require.NoError(t, dev.Close())

@@ -108,8 +108,7 @@ func TestLibrary(t *testing.T) {
 	open := func(products cuda.Products) (*cuda.Device, *library) {
 		l := &library{}
 		fake := fakecuda.New(1, 96<<20, page)
-		d, err := cuda.Open(fake, cuda.Config{Capacity: 32 << 20, Library: l, Products: products})
-		require.NoError(t, err)
+		d := opened(t, fake, cuda.Config{Capacity: 32 << 20, Library: l, Products: products})
 		fake.Follow(d.All)
 		l.device = d
 		require.EqualValues(t, 32<<20, l.workspace)

@@ -145,8 +145,7 @@ func cudaHost(t *testing.T) kernels.Compute {
 // cudaFake returns a device over a driver in Go.
 func cudaFake(t *testing.T, seed uint64, cfg cuda.Config) (*cuda.Device, *fakecuda.Driver) {
 	fake := fakecuda.New(seed, 16<<20, 4096)
-	dev, err := cuda.Open(fake, cfg)
-	require.NoError(t, err)
+	dev := opened(t, fake, cfg)
 	fake.Follow(dev.All)
 	return dev, fake
 }
@@ -172,8 +171,7 @@ func TestCUDARanks(t *testing.T) {
 			var devs []kernels.Compute
 			machine := fakecuda.NewMachine(2, 2, 16<<20, 4096, peers...)
 			for _, fake := range machine { // books belong to the goroutine of their rank, so that none is checked
-				dev, err := cuda.Open(fake, cuda.Config{Products: products})
-				require.NoError(t, err)
+				dev := opened(t, fake, cuda.Config{Products: products})
 				devs = append(devs, dev)
 			}
 			two := startCUDA(t, cudaConfig(nil), runner.Plan{Placement: schedule.Looped(2, 2), Rule: schedule.OneFOneB}, nil, devs...)
@@ -198,8 +196,7 @@ func TestCUDAOffload(t *testing.T) {
 			for _, share := range []float64{0, 1} {
 				var devs []kernels.Compute
 				for _, fake := range fakecuda.NewMachine(3, ranks, 16<<20, 4096) {
-					dev, err := cuda.Open(fake, cuda.Config{})
-					require.NoError(t, err)
+					dev := opened(t, fake, cuda.Config{})
 					if ranks == 1 { // the books of several belong to goroutines
 						fake.Follow(dev.All)
 					}
@@ -245,8 +242,7 @@ func TestCUDAFP8(t *testing.T) {
 			quantized := func(d kernels.Compute) (all [][]byte, tally []int32) {
 				mark := d.Mark()
 				alloc := func(dtype kernels.DType, n int) kernels.Buffer {
-					b, err := d.Alloc(memory.FP8, dtype, n)
-					require.NoError(t, err)
+					b := allocated(t, d, memory.FP8, dtype, n)
 					return b
 				}
 				op := recipe.Quantize(role)

@@ -174,11 +174,10 @@ func TestCUDABadMicrobatch(t *testing.T) {
 // Heads that are too wide for the device are rejected when the model is built, in a dry run
 // too.
 func TestCUDARefusesWideHeads(t *testing.T) {
-	dev, err := cuda.Open(fakecuda.New(1, 16<<20, 4096), cuda.Config{})
-	require.NoError(t, err)
+	dev := opened(t, fakecuda.New(1, 16<<20, 4096), cuda.Config{})
 	null := kernels.NewNull(dev)
 	for _, dev := range []kernels.Compute{dev, null} {
-		_, err = transformer.New(dev, transformer.Config{Vocabulary: 24, Width: 260, Layers: 1, Heads: 2, Context: 8}, 1)
+		_, err := transformer.New(dev, transformer.Config{Vocabulary: 24, Width: 260, Layers: 1, Heads: 2, Context: 8}, 1)
 		require.ErrorContains(t, err, "heads of 130 elements (Width 260, Heads 2)")
 		require.ErrorContains(t, err, "at most 128")
 		require.Zero(t, dev.Live())

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 )
@@ -238,8 +238,7 @@ func TestFileRotates(t *testing.T) {
 	write(5, 10)
 	var all []int
 	for _, name := range []string{path + ".2", path + ".1", path} {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
+		text := []byte(testkit.Read(t, name))
 		require.LessOrEqual(t, len(text), 3*len(fullLine))
 		records, faults := read(string(text))
 		require.Empty(t, faults)
@@ -256,10 +255,9 @@ func TestFileRotates(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, bare.Close())
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, "line\n", string(text), "no earlier file is kept")
-	_, err = (&memlog.File{Path: filepath.Join(path, "none")}).Write(nil)
+	text := testkit.Read(t, path)
+	require.Equal(t, "line\n", text, "no earlier file is kept")
+	_, err := (&memlog.File{Path: filepath.Join(path, "none")}).Write(nil)
 	require.Error(t, err)
 }
 
@@ -586,22 +584,59 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-func BenchmarkSample(b *testing.B) {
-	log, s := memlog.New(io.Discard), full()
-	b.ReportAllocs()
-	for b.Loop() {
-		log.Sample(&s)
-	}
+// TestFixtures compares a log that has every kind of line with those that earlier versions wrote.
+func TestFixtures(t *testing.T) {
+	testkit.Format{
+		Name: "memory-%d.jsonl", Mark: "{\"schema\":%d,\"time\"", Number: 1, Remedy: "the version of Weir that wrote it",
+		Write: func(t *testing.T) []byte {
+			var text bytes.Buffer
+			log, s := memlog.New(&text), full()
+			log.Sample(&s)
+			s.Replica, s.Replicated, s.Planned, s.LivePlanned, s.PeakPlanned, s.FarPeak, s.FarPlanned, s.PeakClasses = 1, true, true, 13, 14, 15, 16, s.Classes
+			s.Leak = memory.Leak{Stage: 3, Name: "block", Call: "I", Class: memory.Carry}
+			log.Sample(&s)
+			log.PeakOwner(&memory.PeakOwner{Step: 7, Rank: 2, Name: "saved", Class: memory.Saved, Bytes: 4096, Buffers: 4, Last: 3})
+			log.FP8(&memlog.FP8{Step: 7, Role: "input", Tensors: 8, Frozen: 1, NonFinite: 2, Saturated: 3, Underflowed: 4, LeastScale: 0.5, GreatestScale: 448})
+			require.NoError(t, memlog.Dump(&text, nil, slices.Values([]memory.Info{{Name: "stage", Class: memory.Saved, Bytes: 4096, Plain: 2, Held: 1, Serial: 17}})))
+			return text.Bytes()
+		},
+		Read: func(text []byte) error {
+			for _, err := range memlog.Read(bytes.NewReader(text)) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}.Test(t)
 }
 
-func BenchmarkRead(b *testing.B) {
-	text := strings.Repeat(fullLine, 100)
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		for _, err := range memlog.Read(strings.NewReader(text)) {
-			if err != nil {
-				b.Fatal(err)
-			}
-		}
+// The statistics of tensors in low precision are one line for each role, and are read as they
+// were written.
+func TestFP8(t *testing.T) {
+	roles := []memlog.FP8{
+		{Step: 7, Role: "input", Tensors: 8, Frozen: 1, NonFinite: 2, Saturated: 1 << 63, Underflowed: 4, LeastScale: 0.5, GreatestScale: 448},
+		{Step: 7, Role: "weight"},
 	}
+	var out bytes.Buffer
+	log := memlog.New(&out)
+	for i := range roles {
+		log.FP8(&roles[i])
+	}
+	require.NoError(t, log.Err())
+	require.Equal(t, `{"schema":1,"fp8":{"step":7,"role":"input","tensors":8,"frozen":1,"non_finite":2,"saturated":9223372036854775808,"underflowed":4,"least_scale":0.5,"greatest_scale":448}}
+{"schema":1,"fp8":{"step":7,"role":"weight","tensors":0,"frozen":0,"non_finite":0,"saturated":0,"underflowed":0,"least_scale":0,"greatest_scale":0}}
+`, out.String())
+	records, faults := read(out.String())
+	require.Empty(t, faults)
+	require.Equal(t, []memlog.Record{{Schema: 1, FP8: &roles[0]}, {Schema: 1, FP8: &roles[1]}}, records)
+	require.False(t, records[0].Sampled())
+
+	_, faults = read(`{"schema":1,"fp8":{"step":7,"role":"input"}}
+{"schema":1,"fp8":{"step":7,"role":"x","tensors":0,"frozen":0,"non_finite":-1,"saturated":0,"underflowed":0,"least_scale":0,"greatest_scale":0}}
+`)
+	require.Equal(t, []string{
+		"memlog: not a line of a memory log: 1:19: expected a role in FP8 with all its fields, found none of these: tensors frozen non_finite saturated underflowed least_scale greatest_scale",
+		"memlog: not a line of a memory log: 2:76: expected non_finite, an integer from 0 to 18446744073709551615, found -1",
+	}, faults)
 }

@@ -1,7 +1,6 @@
 package placement_test
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -195,19 +194,5 @@ func TestCheckOfMany(t *testing.T) {
 			require.Equal(t, valid(p, offsets), err == nil, "%d columns, buffer %d at %d", columns, i, offsets[i])
 			offsets[i] = was
 		}
-	}
-}
-
-func BenchmarkCheck(b *testing.B) {
-	for _, columns := range []int{1000, 500_000} {
-		b.Run(fmt.Sprint("live=", columns), func(b *testing.B) {
-			p, offsets := rows(500_000, columns)
-			rand.New(rand.NewPCG(1, 2)).Shuffle(columns, func(i, j int) { offsets[i], offsets[j] = offsets[j], offsets[i] })
-			for b.Loop() {
-				if _, err := placement.Check(p, offsets); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

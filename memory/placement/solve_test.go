@@ -229,13 +229,3 @@ func FuzzPlan(f *testing.F) {
 		require.True(t, valid(p, layout.Offsets))
 	})
 }
-
-// BenchmarkGreedy measures one layout of a training step with 22,000 buffers.
-func BenchmarkGreedy(b *testing.B) {
-	p := instances.Training(rand.New(rand.NewPCG(1, 1)), 1000, 1<<20)
-	for b.Loop() {
-		if _, err := placement.Solve(b.Context(), p, placement.Options{Nodes: 1}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

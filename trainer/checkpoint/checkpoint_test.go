@@ -2,11 +2,13 @@ package checkpoint_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -187,8 +189,7 @@ func TestPieces(t *testing.T) {
 	require.NoError(t, c.Close())
 
 	damaged := filepath.Join(c.Path, written[3].File) // elements 4 to 9
-	content, err := os.ReadFile(damaged)
-	require.NoError(t, err)
+	content := []byte(testkit.Read(t, damaged))
 	content[len(content)-1] ^= 1
 	require.NoError(t, os.WriteFile(damaged, content, 0o666))
 	c, err = checkpoint.Open(dir)
@@ -253,8 +254,7 @@ func TestDamage(t *testing.T) {
 	require.Len(t, entries, 3)
 	for _, entry := range entries {
 		path := filepath.Join(folder, entry.Name())
-		whole, err := os.ReadFile(path)
-		require.NoError(t, err)
+		whole := []byte(testkit.Read(t, path))
 		fails := func(content []byte, how string, at int) {
 			t.Helper()
 			require.NoError(t, os.WriteFile(path, content, 0o666))
@@ -305,8 +305,7 @@ func TestDamageOfOneShard(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(dir, "step-*", "rank-*"))
 	require.NoError(t, err)
 	flip := func(path string) {
-		content, err := os.ReadFile(path)
-		require.NoError(t, err)
+		content := []byte(testkit.Read(t, path))
 		content[len(content)-1] ^= 1
 		require.NoError(t, os.WriteFile(path, content, 0o666))
 	}
@@ -398,4 +397,35 @@ func FuzzManifest(f *testing.F) {
 			require.NoError(t, c.Close())
 		}
 	})
+}
+
+// TestFixtures compares a manifest, with the hashes of its shards, with those that earlier versions wrote. The
+// random part of the shards' names is left out. Version 1 has no pieces.
+func TestFixtures(t *testing.T) {
+	dir := t.TempDir()
+	save(t, dir, 7, 3)
+	folder := filepath.Join(dir, "step-0000000007")
+	path := filepath.Join(folder, "manifest.json")
+	testkit.Format{
+		Name: "manifest-%d.json", Mark: "\"version\": %d", Number: 2, Older: []int{1}, Remedy: "the version of Weir that wrote it",
+		Write: func(t *testing.T) []byte {
+			text := []byte(testkit.Read(t, path))
+			for _, name := range regexp.MustCompile(`(rank-\d-of-2)-\w+`).FindAllSubmatch(text, -1) {
+				require.NoError(t, os.Rename(filepath.Join(folder, string(name[0])+".safetensors"), filepath.Join(folder, string(name[1])+".safetensors")))
+				text = bytes.Replace(text, name[0], name[1], 1)
+			}
+			own := text[:bytes.Index(text, []byte("shards"))]
+			zeros := []byte(strings.Repeat("0", 64))
+			copy(own[bytes.Index(own, []byte(`"sha256": "`))+len(`"sha256": "`):], zeros)
+			return bytes.Replace(text, zeros, fmt.Appendf(nil, "%x", sha256.Sum256(text)), 1)
+		},
+		Read: func(text []byte) error {
+			require.NoError(t, os.WriteFile(path, text, 0o666))
+			_, first, err := read(dir)
+			if err == nil {
+				require.Equal(t, float32(3), first)
+			}
+			return err
+		},
+	}.Test(t)
 }

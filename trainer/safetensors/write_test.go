@@ -152,17 +152,6 @@ func TestWriteError(t *testing.T) {
 	require.NoError(t, st.Write(&limited{size}, metadata, tensors...))
 }
 
-func BenchmarkWrite(b *testing.B) {
-	data := make([]float32, 1<<20)
-	b.SetBytes(4 << 20)
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := st.Write(&limited{1 << 30}, nil, st.Of("w", []int{len(data)}, data)); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // Values that are loaded while they are written give the same bytes; a failure to load them, or
 // too few of them, is detected before anything is written.
 func TestLoad(t *testing.T) {

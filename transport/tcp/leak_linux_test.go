@@ -44,8 +44,7 @@ func TestAbortsLeaveNothing(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			outside := held(t)
 			at := address(t)
-			ends, err := join(t.Context(), ranks, func(int) tcp.Config { return tcp.Config{Address: at, Capacity: 2} })
-			require.NoError(t, err)
+			ends := joined(t, t.Context(), ranks, func(int) tcp.Config { return tcp.Config{Address: at, Capacity: 2} })
 			inside := held(t)
 			fails := errors.New("a test")
 			percent := debug.SetGCPercent(-1) // the garbage collector would close leaked connections

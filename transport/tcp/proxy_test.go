@@ -163,8 +163,7 @@ func TestALinkThroughACrowd(t *testing.T) {
 	}
 
 	at := addresses["unix"](t)
-	ends, err = join(t.Context(), 2, func(int) tcp.Config { return tcp.Config{Address: at, Capacity: 1} })
-	require.NoError(t, err)
+	ends = joined(t, t.Context(), 2, func(int) tcp.Config { return tcp.Config{Address: at, Capacity: 1} })
 	for range 10 {
 		var all sync.WaitGroup
 		for range 200 { // connections without a greeting, while the rank dials

@@ -117,10 +117,9 @@ func TestSilentLink(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				network, cut := &pipes{}, new(atomic.Bool)
-				ends, err := join(t.Context(), 3, func(rank int) tcp.Config {
+				ends := joined(t, t.Context(), 3, func(rank int) tcp.Config {
 					return tcp.Config{Network: pair{network, rank, cut}, Address: "pipe:0", Listen: []string{"pipe:0", "pipe:1", "pipe:2"}[rank], Capacity: 1}
 				})
-				require.NoError(t, err)
 				errs, took := make([]error, 3), make([]time.Duration, 3)
 				var all sync.WaitGroup
 				for rank, end := range ends {

@@ -2,9 +2,11 @@ package tcp_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,12 +86,11 @@ func (a pipeAddr) String() string { return strings.TrimPrefix(string(a), "pipe:"
 func stalls(t *testing.T, config tcp.Config, do func(ctx context.Context, end *tcp.Endpoint[number])) []error {
 	network := &pipes{}
 	names := []string{"pipe:0", "pipe:1", "pipe:2"}
-	ends, err := join(t.Context(), 3, func(rank int) tcp.Config {
+	ends := joined(t, t.Context(), 3, func(rank int) tcp.Config {
 		cfg := config
 		cfg.Network, cfg.Address, cfg.Listen = network, names[0], names[rank]
 		return cfg
 	})
-	require.NoError(t, err)
 	errs := make([]error, 3)
 	var all sync.WaitGroup
 	for rank, end := range ends {
@@ -162,10 +163,9 @@ func TestSlowIsNotStalled(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		network := &pipes{}
-		ends, err := join(t.Context(), 3, func(rank int) tcp.Config {
+		ends := joined(t, t.Context(), 3, func(rank int) tcp.Config {
 			return tcp.Config{Network: network, Address: "pipe:0", Listen: []string{"pipe:0", "pipe:1", "pipe:2"}[rank], Stall: 4 * time.Second}
 		})
-		require.NoError(t, err)
 		errs := make([]error, 3)
 		var all sync.WaitGroup
 		for rank, end := range ends {
@@ -220,10 +220,9 @@ func TestClosedBeforeTheRead(t *testing.T) {
 func TestStallInAWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := &pipes{}
-		ends, err := join(t.Context(), 2, func(rank int) tcp.Config {
+		ends := joined(t, t.Context(), 2, func(rank int) tcp.Config {
 			return tcp.Config{Network: network, Address: "pipe:0", Listen: []string{"pipe:0", "pipe:1"}[rank], Stall: time.Minute}
 		})
-		require.NoError(t, err)
 		errs := make([]error, 2)
 		var all sync.WaitGroup
 		for rank, end := range ends {
@@ -279,10 +278,9 @@ func (c slowConn) Read(p []byte) (int, error) {
 func TestSlowReadIsNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := &slowReads{}
-		ends, err := join(t.Context(), 2, func(rank int) tcp.Config {
+		ends := joined(t, t.Context(), 2, func(rank int) tcp.Config {
 			return tcp.Config{Network: network, Address: "pipe:0", Listen: []string{"pipe:0", "pipe:1"}[rank], Stall: 8 * time.Second}
 		})
-		require.NoError(t, err)
 		var all sync.WaitGroup
 		for rank, end := range ends {
 			all.Go(func() {
@@ -300,5 +298,128 @@ func TestSlowReadIsNotStalled(t *testing.T) {
 		}
 		all.Wait()
 		require.NoError(t, closeAll(ends))
+	})
+}
+
+// TestFlippedFrames: a bit that changes in a control frame is noticed at once. A rank that ignored an abort because of
+// its epoch would let the others wait for its answer without end.
+func TestFlippedFrames(t *testing.T) {
+	require.Empty(t, tcp.FlippedFrames())
+}
+
+// TestSlowFrame: a frame may take longer than Silence, as long as its bytes keep arriving. A writer that gave up in
+// the middle of it would send no more heartbeats, and its rank would be lost.
+func TestSlowFrame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		go tcp.WriteFrame(near, 10*time.Second, 4<<10)
+		received := 0
+		for part := make([]byte, 512); received < 4<<10+42; { // headers and checksums of two frames
+			require.NoError(t, far.SetReadDeadline(time.Now().Add(20*time.Second)))
+			n, err := far.Read(part)
+			require.NoError(t, err, "after %d bytes", received)
+			received += n
+			time.Sleep(4 * time.Second)
+		}
+	})
+}
+
+// gone is a Network whose rank 0 closes the first connection and accepts no other.
+type gone struct{ dials int }
+
+func (*gone) Listen(string) (net.Listener, error) { return silent(make(chan struct{})), nil }
+
+func (g *gone) Dial(context.Context, string) (net.Conn, error) {
+	if g.dials++; g.dials > 1 {
+		return nil, errors.New("rank 0 is gone")
+	}
+	conn, _ := net.Pipe()
+	return broken{conn}, nil
+}
+
+type broken struct{ net.Conn }
+
+func (broken) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+// silent is a listener without connections.
+type silent chan struct{}
+
+func (s silent) Accept() (net.Conn, error) {
+	<-s
+	return nil, net.ErrClosed
+}
+
+func (s silent) Close() error {
+	close(s)
+	return nil
+}
+
+func (silent) Addr() net.Addr { return &net.UnixAddr{Name: "silent", Net: "unix"} }
+
+// TestRankZeroIsGone cancels a rank that has lost its connection and cannot connect again.
+func TestRankZeroIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		network := &gone{}
+		_, err := tcp.Join(ctx, tcp.Config{Rank: 1, Ranks: 2, Network: network, Address: "elsewhere:first"}, numbers{})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Greater(t, network.dials, 1)
+	})
+}
+
+// short is a network in which one address accepts no connections, because the process has too many open files.
+type short struct {
+	*pipes
+	address string
+}
+
+type shortListener struct{ net.Listener }
+
+func (s short) Listen(address string) (net.Listener, error) {
+	l, err := s.pipes.Listen(address)
+	if address == s.address {
+		l = shortListener{l}
+	}
+	return l, err
+}
+
+func (l shortListener) Accept() (net.Conn, error) {
+	if l.Listener.(*pipeListener).closed() {
+		return nil, net.ErrClosed
+	}
+	return nil, syscall.EMFILE
+}
+
+// TestTooManyOpenFiles: a rank that accepts no connections for a second ends the step with the reason, also if it
+// is rank 0 and the others have not joined.
+func TestTooManyOpenFiles(t *testing.T) {
+	const reason = " has accepted no connection for 1s: too many open files: let the process open more, as with ulimit -n"
+	synctest.Test(t, func(t *testing.T) {
+		network := short{&pipes{}, "pipe:1"}
+		names := []string{"pipe:0", "pipe:1"}
+		ends := joined(t, t.Context(), 2, func(rank int) tcp.Config {
+			return tcp.Config{Network: network, Address: names[0], Listen: names[rank]}
+		})
+		var all sync.WaitGroup
+		for rank, end := range ends {
+			all.Go(func() {
+				err := end.Begin(t.Context(), nil)
+				if tag := (transport.Tag{Microbatch: 5}); err == nil && rank == 0 {
+					err = end.Send(t.Context(), 1, tag, make([]number, 1))
+				} else if err == nil {
+					err = end.Recv(t.Context(), 0, tag, make([]number, 1))
+				}
+				require.ErrorContains(t, err, "rank 1"+reason)
+				end.Abort(context.Canceled)
+			})
+		}
+		all.Wait()
+		require.NoError(t, closeAll(ends))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		_, err := tcp.Join(t.Context(), tcp.Config{Ranks: 2, Network: short{&pipes{}, "pipe:0"}, Address: "pipe:0"}, numbers{})
+		require.ErrorIs(t, err, tcp.ErrMissing)
+		require.ErrorContains(t, err, "rank 0"+reason)
 	})
 }

@@ -3,6 +3,7 @@ package tcp_test
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -153,10 +155,9 @@ func (e *elsewhere) Dial(ctx context.Context, address string) (net.Conn, error) 
 // With another network the ranks join at its addresses, and links are dialed there.
 func TestNetwork(t *testing.T) {
 	network := &elsewhere{folder: t.TempDir()}
-	ends, err := join(t.Context(), 3, func(int) tcp.Config {
+	ends := joined(t, t.Context(), 3, func(int) tcp.Config {
 		return tcp.Config{Network: network, Address: "elsewhere:first"}
 	})
-	require.NoError(t, err)
 	joined := network.dialed.Load()
 	require.GreaterOrEqual(t, joined, int64(2))
 	var all sync.WaitGroup
@@ -177,4 +178,66 @@ func TestNetwork(t *testing.T) {
 	all.Wait()
 	require.Equal(t, joined+1, network.dialed.Load())
 	require.NoError(t, closeAll(ends))
+}
+
+// The clock of a rank's host jumps. Waits do not depend on it, so the job goes on over the connections
+// that it has. A rank whose clock is outside of the time of the certificates neither connects nor joins,
+// and its error says why.
+func TestClockJumps(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	right := certificates(t)
+	var ahead atomic.Int64
+	jumping := right.Clone()
+	jumping.Time = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	clocks := []*tls.Config{right, jumping}
+	at := freePort(t)
+	ends := joined(t, t.Context(), 2, func(rank int) tcp.Config {
+		return tcp.Config{Address: at, Capacity: 1, Silence: time.Second, TLS: clocks[rank]}
+	})
+	sends := func(from int) error { // a step in which one rank sends to the other
+		var all sync.WaitGroup
+		errs := make([]error, 2)
+		for rank, end := range ends {
+			all.Go(func() {
+				tag := transport.Tag{Stage: 1}
+				if errs[rank] = end.Begin(t.Context(), nil); errs[rank] == nil && rank == from {
+					errs[rank] = end.Send(t.Context(), 1-from, tag, []number{num(1)})
+				} else if errs[rank] == nil {
+					errs[rank] = end.Recv(t.Context(), from, tag, make([]number, 1))
+				}
+				if errs[rank] == nil {
+					_, errs[rank] = end.Exchange(t.Context(), nil)
+				}
+				if errs[rank] != nil {
+					end.Abort(errs[rank])
+				}
+			})
+		}
+		all.Wait()
+		return errs[from]
+	}
+	require.NoError(t, sends(0))
+	for _, jump := range []time.Duration{day, -day} {
+		ahead.Store(int64(jump))
+		time.Sleep(1500 * time.Millisecond) // longer than Silence: heartbeats go on
+		require.NoError(t, sends(0))
+	}
+	err := sends(1) // dials
+	require.ErrorContains(t, err, "rank 1 connects to rank 0")
+	require.ErrorContains(t, err, "certificate has expired or is not yet valid")
+	require.NoError(t, closeAll(ends))
+
+	at = freePort(t)
+	errs := meet(t, tcp.Config{Ranks: 2, Address: at, TLS: right, Meeting: time.Second}, tcp.Config{Rank: 1, Ranks: 2, Address: at, TLS: jumping, Meeting: time.Second})
+	require.ErrorIs(t, errs[0], tcp.ErrMissing)
+	require.ErrorContains(t, errs[0], "have not joined: 1")
+	require.ErrorContains(t, errs[1], "certificate has expired or is not yet valid")
+}
+
+// joined returns the endpoints of ranks that must all join.
+func joined(t require.TestingT, ctx context.Context, ranks int, config func(rank int) tcp.Config) []*tcp.Endpoint[number] {
+	ends, err := join(ctx, ranks, config)
+	require.NoError(t, err)
+	return ends
 }

@@ -39,3 +39,24 @@ func TestDropoutIsTheSameInEverySet(t *testing.T) {
 		}
 	}
 }
+
+// Every set computes the draws of Draw, at every length and step, also if the number of a block
+// exceeds 2^32, and writes nothing beyond them.
+func TestDrawsAreTheSameInEverySet(t *testing.T) {
+	r := random(t)
+	for range 60 {
+		draws := vector.Philox{Seed: r.Uint64(), Stream: r.Uint64()}
+		n := 4 * r.IntN(60)
+		block := []uint64{0, 5, 1<<32 - 7, 1<<32 + 1, r.Uint64()}[r.IntN(5)]
+		step := []uint64{4, 0, 1, 100, 1 << 31, r.Uint64()}[r.IntN(6)]
+		want := make([]uint32, n+1)
+		for i := 0; i < n; i += 4 {
+			want[i], want[i+1], want[i+2], want[i+3] = draws.Draw(block + uint64(i/16)*step + uint64(i/4%4))
+		}
+		for _, s := range sets() {
+			got := make([]uint32, n+1)
+			s.Draws(got[:n], draws, block, step)
+			require.Equal(t, want, got, "%v: %d draws from %d, step %d", s, n, block, step)
+		}
+	}
+}

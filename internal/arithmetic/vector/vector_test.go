@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/arithmetic/cpufeature"
 	"github.com/weir-ml/weir/internal/arithmetic/vector"
 	"github.com/weir-ml/weir/internal/testing/testkit"
 )
@@ -80,4 +81,16 @@ func requireNear(t *testing.T, want, bound float64, got float32, label string, a
 		return
 	}
 	require.Failf(t, "out of bounds", "%s is %v, want %v within %.3g", fmt.Sprintf(label, args...), got, want, bound)
+}
+
+// sets returns the sets of this processor that the build tags allow.
+func sets() []vector.Set {
+	list := []vector.Set{vector.Portable}
+	if cpufeature.AVX2FMA || cpufeature.NEON {
+		list = append(list, vector.AVX2)
+	}
+	if cpufeature.AVX512 {
+		list = append(list, vector.AVX512)
+	}
+	return list
 }

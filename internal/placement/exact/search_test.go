@@ -189,14 +189,3 @@ func TestSearchPublished(t *testing.T) {
 		})
 	}
 }
-
-// BenchmarkSearch measures the time of a node, which should be about a microsecond.
-func BenchmarkSearch(b *testing.B) {
-	p := instances.Random(rand.New(rand.NewPCG(0, 15)), 60, true, true)
-	nodes := int64(0)
-	for b.Loop() {
-		_, _, n := exact.Search(b.Context(), p, p.Bound(), 100_000, 0)
-		nodes += n
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(nodes), "ns/node")
-}

@@ -47,8 +47,7 @@ $L:
 
 // A warp's matrix product has the layout that the PTX ISA specifies for element i of a thread.
 func TestMatrices(t *testing.T) {
-	module, err := ptx.Parse([]byte(multiplies))
-	require.NoError(t, err)
+	module := parsed(t, []byte(multiplies))
 	rng := rand.New(rand.NewPCG(1, 2))
 	var a [16][16]float64
 	var b, c [16][8]float64
@@ -93,9 +92,8 @@ func TestMatrices(t *testing.T) {
 		}
 	}
 
-	short, err := ptx.Parse([]byte(strings.Replace(multiplies, "%r1, 31;", "%r1, 30;", 1)))
-	require.NoError(t, err)
-	err = short.Kernel("multiplies").Launch(m, [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0, packed(out, m.floats(in...)), 1)
+	short := parsed(t, []byte(strings.Replace(multiplies, "%r1, 31;", "%r1, 30;", 1)))
+	err := short.Kernel("multiplies").Launch(m, [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0, packed(out, m.floats(in...)), 1)
 	require.ErrorContains(t, err, "line 23: thread [0 0 0] of block [0 0 0]: multiplies matrices without some threads of its warp")
 	for _, change := range [][2]string{{"m16n8k16.row.col.f32.bf16.bf16.f32 ", "m16n8k8.row.col.f32.tf32.tf32.f32 "}, {"\tmma", "\t@%p1 mma"}} {
 		_, err = ptx.Parse([]byte(strings.Replace(multiplies, change[0], change[1], 1)))
@@ -108,8 +106,7 @@ func TestMatrices(t *testing.T) {
 // Numbers are rounded to bfloat16 to nearest, ties to even, and every NaN to the same NaN.
 func TestBFloat16(t *testing.T) {
 	text := strings.Replace(multiplies, "{%f13, %f14, %f15, %f16};\n\tret", "{%r2, %r3, %r4, %r5};\n\tret", 1)
-	module, err := ptx.Parse([]byte(text))
-	require.NoError(t, err)
+	module := parsed(t, []byte(text))
 	in := make([]float32, 32*16)
 	inf := float32(math.Inf(1))
 	copy(in, []float32{1 + 0x1p-8, 1 + 0x1.8p-7, -1 - 0x1.001p-8, math.MaxFloat32, inf, -inf, float32(math.NaN()), 0x1p-149})

@@ -111,8 +111,7 @@ func draws(rng *rand.Rand, n int) []float32 {
 }
 
 func TestProduct(t *testing.T) {
-	module, err := ptx.Parse([]byte(source(t)))
-	require.NoError(t, err)
+	module := parsed(t, []byte(source(t)))
 	rng := rand.New(rand.NewPCG(1, 2))
 	for seed := range uint64(5) {
 		const n = 19
@@ -137,8 +136,7 @@ func TestProduct(t *testing.T) {
 }
 
 func TestRows(t *testing.T) {
-	module, err := ptx.Parse([]byte(source(t)))
-	require.NoError(t, err)
+	module := parsed(t, []byte(source(t)))
 	for _, threads := range []int{1, 32, 128} {
 		const rows, n = 5, 77
 		m := &memory{}
@@ -212,8 +210,7 @@ func TestPlantedBugs(t *testing.T) {
 			require.Equal(t, bug.old != "", bug.old != "" && strings.Count(text, bug.old) == 1)
 			planted := strings.Replace(text, bug.old, bug.new, 1)
 			for seed := range uint64(8) { // in any order
-				module, err := ptx.Parse([]byte(planted))
-				require.NoError(t, err)
+				module := parsed(t, []byte(planted))
 				var fault *ptx.LaunchError
 				require.ErrorAs(t, bug.run(&memory{}, module, seed), &fault, "seed %d", seed)
 				require.Contains(t, fault.Error(), bug.reason)
@@ -244,8 +241,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestLaunchRefuses(t *testing.T) {
-	module, err := ptx.Parse([]byte(source(t)))
-	require.NoError(t, err)
+	module := parsed(t, []byte(source(t)))
 	require.Nil(t, module.Kernel("none"))
 	k := module.Kernel("axpy")
 	require.Equal(t, []ptx.Param{{Size: 8}, {Size: 8, Offset: 8}, {Size: 4, Offset: 16}, {Size: 4, Offset: 20}}, k.Params)
@@ -268,8 +264,7 @@ func TestLaunchRefuses(t *testing.T) {
 // Fused multiply-adds round once.
 func TestFusedMultiplyAdd(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
-	module, err := ptx.Parse([]byte(source(t)))
-	require.NoError(t, err)
+	module := parsed(t, []byte(source(t)))
 	for range 200 {
 		const n = 64
 		a := math.Float32frombits(rng.Uint32() &^ (1 << 30))
@@ -304,4 +299,12 @@ func exactly(a, b, c float32) (float32, big.Accuracy) {
 	x, y, z := big.NewFloat(float64(a)), big.NewFloat(float64(b)), big.NewFloat(float64(c))
 	product := new(big.Float).SetPrec(2000).Mul(x, y)
 	return new(big.Float).SetPrec(2000).Add(product, z).Float32()
+}
+
+// parsed returns a module whose text is correct.
+func parsed(t *testing.T, text []byte) *ptx.Module {
+	t.Helper()
+	module, err := ptx.Parse(text)
+	require.NoError(t, err)
+	return module
 }
