@@ -76,8 +76,7 @@ func TestFullDisk(t *testing.T) {
 			require.NoDirExists(t, "checkpoint")
 			require.LessOrEqual(t, len(names(t, ".")), 1, "no temporary file is left")
 			for _, name := range c.left {
-				content, err := os.ReadFile(filepath.Join("run", name))
-				require.NoError(t, err)
+				content := []byte(read(t, filepath.Join("run", name)))
 				require.True(t, bytes.HasSuffix(content, []byte("\n")), "%s ends with a whole line", name)
 			}
 		})
@@ -93,12 +92,10 @@ func TestFullDiskKeepsTheLog(t *testing.T) {
 	samples, err := logged(t, kept)
 	require.NoError(t, err)
 	require.Greater(t, samples, 5, "more than a step")
-	before, err := os.ReadFile(kept)
-	require.NoError(t, err)
+	before := []byte(read(t, kept))
 	status, _, _, stderr := runTiny(t, "-data", text, "-run", folder)
 	requireOneLine(t, status, stderr, kept+" exists: name another folder with -run")
-	after, err := os.ReadFile(kept)
-	require.NoError(t, err)
+	after := []byte(read(t, kept))
 	require.Equal(t, before, after)
 }
 
@@ -143,8 +140,7 @@ func TestKilled(t *testing.T) {
 		require.ErrorIs(t, err, memlog.ErrTorn)
 	}
 	require.GreaterOrEqual(t, samples, 15*5)
-	content, err := os.ReadFile(losses)
-	require.NoError(t, err)
+	content := []byte(read(t, losses))
 	require.True(t, bytes.HasSuffix(content, []byte("\n")))
 }
 

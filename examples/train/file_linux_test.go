@@ -98,8 +98,7 @@ func TestStandardOutputByName(t *testing.T) {
 		require.NoError(t, out.Close())
 
 		requireLink(t, link)
-		content, err := os.ReadFile(path)
-		require.NoError(t, err)
+		content := []byte(read(t, path))
 		if flags == os.O_APPEND {
 			require.True(t, strings.HasPrefix(string(content), "before\n"))
 		}
@@ -125,16 +124,14 @@ func TestLinkIsFollowed(t *testing.T) {
 				_, err := io.WriteString(w, "new")
 				return errors.Join(err, io.ErrUnexpectedEOF)
 			}), io.ErrUnexpectedEOF)
-			content, err := os.ReadFile(path)
-			require.NoError(t, err)
-			require.Equal(t, old, string(content), "the old contents stay")
+			content := read(t, path)
+			require.Equal(t, old, content, "the old contents stay")
 		}
 		status, _, _, stderr := runTiny(t, "-data", text, "-json", link)
 		require.Zero(t, status, stderr)
 		requireLink(t, link)
-		content, err := os.ReadFile(path)
-		require.NoError(t, err)
-		requireSummary(t, string(content))
+		content := read(t, path)
+		requireSummary(t, content)
 		require.Equal(t, []string{"file"}, names(t, filepath.Dir(path)))
 	}
 }

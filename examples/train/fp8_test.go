@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -120,10 +119,9 @@ func TestFP8EmitCosts(t *testing.T) {
 func TestFP8OnThePage(t *testing.T) {
 	status, folder, _, stderr := runTiny(t, "-data", sentence(t), "-fp8", "nvfp4", "-width", "16", "-layers", "1")
 	require.Zero(t, status, stderr)
-	page, err := os.ReadFile(filepath.Join(folder, "report.html"))
-	require.NoError(t, err)
+	page := read(t, filepath.Join(folder, "report.html"))
 	for _, words := range []string{"Elements in FP8, by role", "grad_output", "became zero"} {
-		require.Contains(t, string(page), words)
+		require.Contains(t, page, words)
 	}
 }
 
@@ -161,5 +159,34 @@ func TestFP8OlderCheckpoint(t *testing.T) {
 	require.Equal(t, map[string]string{"fp8": float32s, "fp8-attention": "false", "products": "float32", "tokens": "", "vocabulary": "256", "lengths": "false", "pack": "0", "packer": "weir"}, older)
 	for name := range older {
 		require.Contains(t, deciding, name)
+	}
+}
+
+// Every step in FP8 has a line for each role in the memory log, which sum to the figures of the
+// summary; a step in float32 has none.
+func TestFP8InTheLog(t *testing.T) {
+	for _, recipe := range []string{"delayed", float32s} {
+		folder := filepath.Join(t.TempDir(), "run")
+		s := summaryOf(t, "-data", sentence(t), "-fp8", recipe, "-width", "16", "-layers", "1", "-run", folder)
+		underflowed, lines := map[string]uint64{}, map[int64]int{}
+		for _, record := range records(t, folder) {
+			if f := record.FP8; f != nil {
+				underflowed[f.Role] += f.Underflowed
+				lines[f.Step]++
+				require.Positive(t, f.LeastScale)
+				require.GreaterOrEqual(t, f.GreatestScale, f.LeastScale)
+			}
+		}
+		if recipe == float32s {
+			require.Empty(t, lines)
+			continue
+		}
+		require.Len(t, lines, s.Steps)
+		for step, n := range lines {
+			require.Equal(t, 4, n, "step %d", step)
+		}
+		for role, met := range s.FP8Roles {
+			require.Equal(t, met.Underflowed, underflowed[role], role)
+		}
 	}
 }

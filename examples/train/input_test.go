@@ -3,12 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/trainer/job"
 	"github.com/weir-ml/weir/trainer/terminal"
 )
@@ -121,4 +125,60 @@ func TestNoStepKeepsTheOlderCheckpoint(t *testing.T) {
 	require.ErrorIs(t, run.session.Run(ctx, changed{run, cancel}), job.ErrInterrupted)
 	require.NoError(t, run.Close())
 	require.Equal(t, before, files(t, checkpoint))
+}
+
+// Control sequences in names and flags are shown, not executed by the terminal.
+func TestTerminalIsNotCommanded(t *testing.T) {
+	const hostile = "a\x1b[31m\u009b1m\u202e\x07"
+	dir := t.TempDir()
+	data, missing := filepath.Join(dir, hostile), filepath.Join(dir, "none", hostile)
+	text := []byte(read(t, sentence(t)))
+	require.NoError(t, os.WriteFile(data, text, 0o600))
+	for _, flags := range [][]string{
+		{"-data", data}, {"-data", missing}, {"-data", data, "-resume", missing}, {"-data", data, "-checkpoint", missing}, {"-data", data, "-json", missing},
+		{"-data", data, "-costs", missing}, {"-data", data, "-emit-costs", missing}, {"-data", data, "-emit-profile", missing},
+		{"-data", data, "-emit-profile", filepath.Join(dir, "out"+hostile)}, {"-plan", hostile}, {"-steps", hostile}, {"-" + hostile}, {hostile},
+	} {
+		var stdout, stderr bytes.Buffer
+		args := append(append([]string{"-run", filepath.Join(t.TempDir(), hostile)}, tiny...), flags...)
+		run(t.Context(), args, &stdout, &stderr)
+		require.NotEmpty(t, stdout.String()+stderr.String(), "%q", flags)
+		for _, r := range stdout.String() + stderr.String() {
+			require.False(t, r != '\n' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r), "%q prints %q: %q%q", flags, r, stdout.String(), stderr.String())
+		}
+	}
+}
+
+// Devices are given by name, and an unavailable one is reported in one line before anything is
+// done.
+func TestDevice(t *testing.T) {
+	for text, want := range map[string]int{"cuda": 0, "cuda:0": 0, "cuda:3": 3} {
+		o := defaults()
+		o.device = text
+		number, cuda, err := o.cudaNumber()
+		require.NoError(t, err)
+		require.True(t, cuda)
+		require.Equal(t, want, number)
+	}
+	for _, text := range []string{"", "gpu", "cuda:", "cuda:-1", "cuda:x", "host:1"} {
+		o := defaults()
+		o.device = text
+		require.ErrorContains(t, o.validate(), "want host, cuda, or cuda:2", text)
+	}
+	o := defaults()
+	o.device, o.emitCosts = "cuda", "costs"
+	require.ErrorContains(t, o.validate(), "leave out -emit-costs")
+	for text, want := range map[string]string{"half": `-products is "half": give float32`, "bfloat16": "-products and -plain-launches are for -device cuda"} {
+		o, err := parse([]string{"-products", text})
+		require.NoError(t, err)
+		require.ErrorContains(t, o.validate(), want)
+	}
+}
+
+// The error for a model that a device rejects suggests a smaller one only if the model does not
+// fit.
+func TestTooLarge(t *testing.T) {
+	heads := errors.New("heads of 256 elements: give more heads")
+	require.Equal(t, heads, tooLarge(heads))
+	require.ErrorContains(t, tooLarge(fmt.Errorf("model: %w", memory.ErrOutOfMemory)), "use a smaller -width or fewer -layers")
 }

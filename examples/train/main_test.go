@@ -21,6 +21,14 @@ import (
 
 var long = flag.Bool("long", false, "run the default training and a longer control on random digits")
 
+// read returns the content of a file.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(content)
+}
+
 // skipShort skips a test that takes a second or more under -short.
 func skipShort(t *testing.T) {
 	t.Helper()
@@ -140,8 +148,7 @@ func TestRunWritesAll(t *testing.T) {
 	require.Contains(t, stdout, "0 bytes over 15 microbatches")
 
 	var values map[string]any
-	content, err := os.ReadFile(summary)
-	require.NoError(t, err)
+	content := []byte(read(t, summary))
 	require.NoError(t, json.Unmarshal(content, &values))
 	for _, key := range []string{
 		"microbatches", "steps", "loss_train", "loss_heldout", "tokens_per_second", "peak_bytes",
@@ -165,19 +172,17 @@ func TestRunWritesAll(t *testing.T) {
 		require.Zero(t, record.Growth)
 	}
 
-	losses, err := os.ReadFile(filepath.Join(folder, "losses.csv"))
-	require.NoError(t, err)
-	lines := strings.Split(strings.TrimSpace(string(losses)), "\n")
+	losses := read(t, filepath.Join(folder, "losses.csv"))
+	lines := strings.Split(strings.TrimSpace(losses), "\n")
 	require.Len(t, lines, 1+1+3) // the head, the weights before step 1, the steps
 	for i, evaluated := range []bool{true, false, true, true} {
 		require.Equal(t, 7, strings.Count(lines[i+1], ","), lines[i+1])
 		require.Equal(t, !evaluated, strings.HasSuffix(lines[i+1], ",,"), lines[i+1])
 	}
 
-	page, err := os.ReadFile(filepath.Join(folder, "report.html"))
-	require.NoError(t, err)
-	require.Equal(t, 3, strings.Count(string(page), `<svg class="wide"`))
-	require.NotContains(t, string(page), "http")
+	page := read(t, filepath.Join(folder, "report.html"))
+	require.Equal(t, 3, strings.Count(page, `<svg class="wide"`))
+	require.NotContains(t, page, "http")
 
 	entries, err := os.ReadDir(folder)
 	require.NoError(t, err)

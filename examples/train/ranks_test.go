@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -118,21 +117,19 @@ func TestRanksWriteAll(t *testing.T) {
 		}
 	}
 
-	page, err := os.ReadFile(filepath.Join(folder, "report.html"))
-	require.NoError(t, err)
-	require.Equal(t, 6, strings.Count(string(page), `<svg class="wide"`))
-	require.Contains(t, string(page), "<h2>Ranks</h2>")
-	require.Contains(t, string(page), "which had the highest peak.")
-	require.Contains(t, string(page), "(I and W)")
+	page := read(t, filepath.Join(folder, "report.html"))
+	require.Equal(t, 6, strings.Count(page, `<svg class="wide"`))
+	require.Contains(t, page, "<h2>Ranks</h2>")
+	require.Contains(t, page, "which had the highest peak.")
+	require.Contains(t, page, "(I and W)")
 	require.Equal(t, losses(t, one), losses(t, folder))
 }
 
 // losses reads losses.csv without the times.
 func losses(t *testing.T, folder string) (rows [][]string) {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(folder, "losses.csv"))
-	require.NoError(t, err)
-	for line := range strings.Lines(string(content)) {
+	content := read(t, filepath.Join(folder, "losses.csv"))
+	for line := range strings.Lines(content) {
 		columns := strings.Split(strings.TrimSpace(line), ",")
 		columns[5] = ""
 		rows = append(rows, columns)
@@ -172,9 +169,24 @@ func TestAFailureOnOneRank(t *testing.T) {
 	for rank, leaks := range []bool{false, true} {
 		path := filepath.Join(folder, fmt.Sprintf("failure.rank%d.jsonl", rank))
 		require.ErrorContains(t, err, path)
-		dump, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.Equal(t, leaks, strings.Contains(string(dump), `"held by nobody","class":"entry"`))
+		dump := read(t, path)
+		require.Equal(t, leaks, strings.Contains(dump, `"held by nobody","class":"entry"`))
 	}
 	require.NoError(t, run.Close())
+}
+
+// TestAudits: audits find nothing, and change neither weights nor FP8's statistics.
+func TestAudits(t *testing.T) {
+	skipShort(t)
+	for _, args := range [][]string{
+		{"-fp8", "delayed", "-width", "32"},
+		{"-ranks", "2", "-plan", "zb-v", "-replicas", "2", "-shard", "2", "-sums", "-microbatches", "7"},
+		{"-ranks", "2", "-plan", "interleaved", "-recompute", "-tied", "-offload", "0.5", "-dropout", "0.1"},
+	} {
+		args = append([]string{"-steps", "4", "-microbatches", "6"}, args...)
+		want, got := summaryOf(t, args...), summaryOf(t, append(args, "-audit", "2")...)
+		require.Equal(t, []int{0, 2}, []int{want.AuditedSteps, got.AuditedSteps})
+		require.Equal(t, want.WeightsSHA256, got.WeightsSHA256, args)
+		require.Equal(t, want.FP8Roles, got.FP8Roles)
+	}
 }

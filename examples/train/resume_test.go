@@ -69,8 +69,7 @@ func TestInterruptAndResume(t *testing.T) {
 		require.FileExists(t, filepath.Join(folder, name))
 	}
 	var s summary
-	content, err := os.ReadFile(interim)
-	require.NoError(t, err)
+	content := []byte(read(t, interim))
 	require.NoError(t, json.Unmarshal(content, &s))
 	require.True(t, s.Interrupted)
 	require.Equal(t, 1, s.Steps)
@@ -101,8 +100,7 @@ func TestBadCheckpoint(t *testing.T) {
 	shards, err := filepath.Glob(filepath.Join(saved, "step-*", "rank-*"))
 	require.NoError(t, err)
 	require.Len(t, shards, 1)
-	whole, err := os.ReadFile(shards[0])
-	require.NoError(t, err)
+	whole := []byte(read(t, shards[0]))
 	flipped := bytes.Clone(whole)
 	flipped[len(flipped)-1000] ^= 1
 	file := filepath.Join(t.TempDir(), "file")

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -54,8 +53,7 @@ func TestARunIsWatched(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(events, "events.out.tfevents.*"))
 	require.NoError(t, err)
 	require.Len(t, files, 1)
-	data, err := os.ReadFile(files[0])
-	require.NoError(t, err)
+	data := []byte(read(t, files[0]))
 	require.Equal(t, 6, bytes.Count(data, []byte("loss/train")))
 
 	status = run(t.Context(), []string{"-data", sentence(t), "-run", filepath.Join(t.TempDir(), "run"), "-serve", "nowhere.invalid:80"}, io.Discard, &stderr)

@@ -61,8 +61,7 @@ func restarted(t *testing.T, flags ...string) {
 	require.NoError(t, err, out.String())
 	require.Zero(t, status)
 	require.Equal(t, 1, strings.Count(out.String(), "starting again"), out.String())
-	content, err := os.ReadFile(summarized)
-	require.NoError(t, err)
+	content := []byte(read(t, summarized))
 	var s summary
 	require.NoError(t, json.Unmarshal(content, &s))
 	require.Positive(t, s.ResumedAt)

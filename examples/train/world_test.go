@@ -128,10 +128,9 @@ func TestProcesses(t *testing.T) {
 				require.Equal(t, want.ByRank[rank].PeakByClass, got.ByRank[rank].PeakByClass)
 			}
 			require.Len(t, samples(t, all[0].folder), ranks*3*5)
-			page, err := os.ReadFile(filepath.Join(all[0].folder, "report.html"))
-			require.NoError(t, err)
-			require.Contains(t, string(page), "The last actions by the clock") // of every rank, or not at all
-			require.Equal(t, ranks > 1, strings.Contains(string(page), "<td>1</td><td>0</td>"), "rank 1 has waited for rank 0")
+			page := read(t, filepath.Join(all[0].folder, "report.html"))
+			require.Contains(t, page, "The last actions by the clock") // of every rank, or not at all
+			require.Equal(t, ranks > 1, strings.Contains(page, "<td>1</td><td>0</td>"), "rank 1 has waited for rank 0")
 			for _, p := range all[1:] {
 				require.Empty(t, p.out.String())
 				require.NoDirExists(t, p.folder)
@@ -180,8 +179,7 @@ func TestProcessesKilledGoOn(t *testing.T) {
 // Processes that read different texts report which, and how long they are.
 func TestProcessesReadDifferentTexts(t *testing.T) {
 	one := sentence(t)
-	content, err := os.ReadFile(one)
-	require.NoError(t, err)
+	content := []byte(read(t, one))
 	other := filepath.Join(t.TempDir(), "other.txt")
 	require.NoError(t, os.WriteFile(other, append(content, '\n'), 0o666))
 	for _, text := range errorsOf(t, meeting(t, "unix"), []string{"-data", one}, []string{"-data", other}) {

@@ -70,8 +70,7 @@ func TestFiles(t *testing.T) {
 			w.t = t
 			folder := t.TempDir()
 			for _, path := range f.paths {
-				content, err := os.ReadFile(path)
-				require.NoError(t, err)
+				content := []byte(testkit.Read(t, path))
 				require.NoError(t, os.WriteFile(filepath.Join(folder, filepath.Base(path)), content, 0o666))
 			}
 			w.drop(f.paths...)
@@ -111,8 +110,7 @@ func TestHostileFiles(t *testing.T) {
 	} {
 		t.Run(name[:min(len(name), 20)], func(t *testing.T) {
 			w.t = t
-			path := filepath.Join(t.TempDir(), name)
-			require.NoError(t, os.WriteFile(path, []byte(content), 0o666))
+			path := testkit.File(t, name, content)
 			w.drop(path)
 			require.Regexp(t, `^Done in .*exit status [12]`, w.text("#read-status"), w.text("#output"))
 			require.NotEmpty(t, w.text("#output"))
@@ -207,8 +205,7 @@ func TestAppearance(t *testing.T) {
 
 	long := open(t, "", chromedp.EmulateViewport(360, 740))
 	path := filepath.Join(t.TempDir(), strings.Repeat("a-long-name-", 20)+".csv")
-	content, err := os.ReadFile("../../cmd/weir/testdata/1f1b.csv")
-	require.NoError(t, err)
+	content := []byte(testkit.Read(t, "../../cmd/weir/testdata/1f1b.csv"))
 	require.NoError(t, os.WriteFile(path, content, 0o666))
 	long.drop(path)
 	require.Equal(t, 360, run[int](long, "document.documentElement.scrollWidth"))
@@ -244,4 +241,29 @@ func TestNames(t *testing.T) {
 	for _, control := range []string{"schedule", "ranks", "per", "microbatches", "f", "i", "w", "latency", "save", "draw-link", "full", "Each rank", "choose", "command", "Run", "read-link"} {
 		require.True(t, reached[control], "the Tab key reaches %s; it has reached %v", control, reached)
 	}
+}
+
+// A file of 200 MB is read in parts. A larger one is refused before it is read.
+func TestLargeFile(t *testing.T) {
+	if !*testkit.Long {
+		t.Skip("reading 200 MB takes minutes: -long does")
+	}
+	path := filepath.Join(t.TempDir(), "large.jsonl")
+	file, err := os.Create(path)
+	require.NoError(t, err)
+	line := []byte(`{"step": 0, "rank": 0, "microbatch": 0, "allocated": 110072960, "reserved": 110579712, "peak": 110072960}` + "\n")
+	for size := 0; size < 200e6-2*len(line); {
+		n, err := file.Write(line)
+		require.NoError(t, err)
+		size += n
+	}
+	w := open(t, "")
+	w.drop(path)
+	require.Regexp(t, `^Done in`, w.text("#read-status"), w.text("#output"))
+	t.Log(w.text("#read-status"))
+	_, err = file.Write(make([]byte, 1000))
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	w.drop(path)
+	require.Contains(t, w.text("#read-status"), "200.00 MB at most")
 }

@@ -39,8 +39,7 @@ func TestNthAllocationFails(t *testing.T) {
 	group := r.group(t, profile)
 	const m = 3
 	dev.count = 0
-	want, err := group.Step(t.Context(), m, r.sources(fixed(5)))
-	require.NoError(t, err)
+	want := runStep(t, group, m, r.sources(fixed(5)))
 	for n, all := 1, dev.count; n <= all; n++ {
 		dev.nth, dev.count = n, 0
 		_, err := group.Step(t.Context(), m, r.sources(fixed(5)))
@@ -48,8 +47,7 @@ func TestNthAllocationFails(t *testing.T) {
 		require.Equal(t, resident(dev), dev.Live(), "allocation %d of %d", n, all)
 		if n%7 == 0 {
 			dev.nth = 0
-			got, err := group.Step(t.Context(), m, r.sources(fixed(5)))
-			require.NoError(t, err)
+			got := runStep(t, group, m, r.sources(fixed(5)))
 			require.Equal(t, want.Losses[0].Sum, got.Losses[0].Sum)
 			require.Equal(t, want.Ranks[0].Peak, got.Ranks[0].Peak)
 		}
@@ -93,6 +91,5 @@ func TestPagesAreRefused(t *testing.T) {
 	for _, dev := range r.devs {
 		require.Equal(t, resident(dev), dev.Live(), "everything is released")
 	}
-	_, err = group.Step(t.Context(), 4, r.sources(fixed(5)))
-	require.NoError(t, err, "the next step")
+	runStep(t, group, 4, r.sources(fixed(5)))
 }

@@ -100,8 +100,7 @@ func TestUnplannedIsRefused(t *testing.T) {
 	for _, dev := range r.devs {
 		require.Equal(t, resident(dev), dev.Live(), "everything is released")
 	}
-	result, err := group.Step(t.Context(), 9, r.sources(fixed(5)))
-	require.NoError(t, err, "the next step")
+	result := runStep(t, group, 9, r.sources(fixed(5)))
 	require.True(t, result.Planned)
 }
 
@@ -123,8 +122,7 @@ func TestNoRoomForAStep(t *testing.T) {
 		require.Equal(t, resident(dev), dev.Live())
 	}
 	full.full = false
-	result, err := group.Step(t.Context(), 6, r.sources(fixed(5)))
-	require.NoError(t, err)
+	result := runStep(t, group, 6, r.sources(fixed(5)))
 	require.True(t, result.Planned)
 	evaluated, err := group.Evaluate(t.Context(), 6, r.sources(fixed(8)))
 	require.NoError(t, err)

@@ -36,11 +36,9 @@ func (r *rig) offloaded(t *testing.T, profile *layout.Profile, m, length int, of
 	r.cfg.Memory.Offload = offload
 	group := r.group(t, profile)
 	plan := prepare(t, group, m, nil)
-	result, err := group.Step(t.Context(), m, r.sources(fixed(length)))
-	require.NoError(t, err)
+	result := runStep(t, group, m, r.sources(fixed(length)))
 	require.NoError(t, result.Update(func(float64) error { return nil }))
-	result, err = group.Step(t.Context(), m, r.sources(fixed(length)))
-	require.NoError(t, err)
+	result = runStep(t, group, m, r.sources(fixed(length)))
 	return result, plan
 }
 
@@ -296,8 +294,7 @@ func TestFarFaults(t *testing.T) {
 					require.Equal(t, resident(dev), dev.Live())
 				}
 				far[1].write, far[1].read, far[1].commit = nil, nil, nil
-				got, err := group.Step(t.Context(), 8, r.sources(fixed(5)))
-				require.NoError(t, err)
+				got := runStep(t, group, 8, r.sources(fixed(5)))
 				require.Equal(t, want.Losses, got.Losses)
 				require.Equal(t, free.gradients(t), r.gradients(t))
 				require.Zero(t, got.Excess)
@@ -341,8 +338,7 @@ func TestCancelledWhileAway(t *testing.T) {
 		for _, dev := range r.devs {
 			require.Equal(t, resident(dev), dev.Live())
 		}
-		_, err = group.Step(t.Context(), 8, r.sources(fixed(5)))
-		require.NoError(t, err)
+		runStep(t, group, 8, r.sources(fixed(5)))
 	})
 }
 
@@ -360,8 +356,7 @@ func TestOffloadAllocatesNothing(t *testing.T) {
 	from := r.sources(fixed(5))
 	counts := func(m int, expected ...uint64) uint64 {
 		return testkit.Allocations(func() {
-			result, err := group.Step(t.Context(), m, from)
-			require.NoError(t, err)
+			result := runStep(t, group, m, from)
 			require.Positive(t, result.FarPeak)
 		}, expected...)
 	}

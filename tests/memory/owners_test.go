@@ -56,8 +56,7 @@ func TestOwnersAtThePeak(t *testing.T) {
 			for rank, dev := range devs {
 				dev.level = dev.Live() + plan.Ranks[rank].Bound
 			}
-			_, err := group.Step(t.Context(), 9, r.sources(fixed(5)))
-			require.NoError(t, err)
+			runStep(t, group, 9, r.sources(fixed(5)))
 			for rank, dev := range devs {
 				require.Zero(t, dev.level, "the peak was recorded")
 				dev.bytes[memory.Resident], dev.buffers[memory.Resident] = 0, 0

@@ -201,3 +201,11 @@ func resident(dev kernels.Device) int64 {
 	dev.Stats(&stats)
 	return stats.Classes[memory.Resident]
 }
+
+// runStep runs a step that must succeed.
+func runStep(t testing.TB, r *runner.Runner[T], microbatches int, from runner.Source[T]) *runner.Result {
+	t.Helper()
+	result, err := r.Step(t.Context(), microbatches, from)
+	require.NoError(t, err)
+	return result
+}

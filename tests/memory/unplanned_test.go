@@ -66,8 +66,7 @@ func TestOwnersWithoutAPlan(t *testing.T) {
 			}
 			group := r.group(t, nil)
 			for step, length := range []int{5, 5, 4, 6} {
-				result, err := group.Step(t.Context(), m, r.sources(fixed(length)))
-				require.NoError(t, err)
+				result := runStep(t, group, m, r.sources(fixed(length)))
 				require.Equal(t, slices.Repeat([]int{1 + step/3}, s.ranks), calls)
 				for rank, owners := range reports {
 					if length == 5 {
@@ -118,8 +117,7 @@ func TestWatchingAllocatesNothing(t *testing.T) {
 		}
 		group, sources := r.group(t, nil), r.sources(fixed(5))
 		allocs[watched] = testing.AllocsPerRun(20, func() {
-			_, err := group.Step(t.Context(), 16, sources)
-			require.NoError(t, err)
+			runStep(t, group, 16, sources)
 		})
 	}
 	require.Equal(t, allocs[0], allocs[1])

@@ -3,6 +3,7 @@ package published_test
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/internal/testing/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
@@ -30,8 +32,7 @@ func (f *form) plan(t *testing.T, ranks, microbatches int) (*schedule.Plan, *sim
 	if f.params != nil {
 		params.Group, params.Cap, params.Slices = f.params(ranks)
 	}
-	plan, err := named.Rule(params)
-	require.NoError(t, err)
+	plan := plantest.Made(t, named.Rule, params)
 	require.NoError(t, check.Plan(plan))
 	part := unit / int64(f.perRank)
 	return plan, &simulate.Costs{Scale: unit, Stages: []simulate.StageCosts{{F: part, I: part, W: part, Saved: part}}}
@@ -134,3 +135,39 @@ const introduction = "# The schedules\n\n" +
 	"A peak counts microbatches in flight on the fullest rank, in units of what one saves over all stages of the rank.\n\n" +
 	"On 8 ranks with 32 microbatches, F = I = W = 1 and hops that take no time (the pictures below have 4 ranks and 8 microbatches):\n\n" +
 	"| schedule | V | time lost | bubble, makespan | bubble, span | peak |\n|---|--:|--:|--:|--:|--:|\n"
+
+// profiles lists the models of the zero-bubble paper, with the profiled times of F, I, W and a hop in
+// microseconds, and the bubbles in its table, which refer to the span.
+var profiles = []struct {
+	model        string
+	ranks        int
+	f, i, w, hop int64
+	microbatches []int
+	oneF, zb1    []float64
+}{
+	{"1.5B", 8, 18522, 18086, 9337, 601, []int{24, 32, 64},
+		[]float64{0.2431, 0.1978, 0.1187}, []float64{0.1585, 0.1238, 0.0660}},
+	{"6.2B", 8, 29718, 29444, 19927, 527, []int{24, 32, 64},
+		[]float64{0.2347, 0.1889, 0.1090}, []float64{0.1323, 0.1026, 0.0541}},
+	{"14.6B", 16, 11347, 11248, 8132, 377, []int{48}, []float64{0.2552}, []float64{0.1397}},
+	{"28.3B", 32, 10419, 10207, 7715, 408, []int{96}, []float64{0.2646}, []float64{0.1421}},
+}
+
+// bubble returns the bubble of a schedule with one stage per rank.
+func bubble(t *testing.T, name string, ranks, microbatches int, f, i, w, hop int64) float64 {
+	t.Helper()
+	plan := plantest.Named(t, name, ranks, ranks, microbatches)
+	r, err := simulate.Run(plan, &simulate.Costs{Latency: hop, Stages: []simulate.StageCosts{{F: f, I: i, W: w}}}, schedule.Unlimited)
+	require.NoError(t, err)
+	return r.BubbleSpan()
+}
+
+func TestZeroBubbleTable(t *testing.T) {
+	for _, p := range profiles {
+		for k, m := range p.microbatches {
+			four := func(v float64) float64 { return math.Round(v*1e4) / 1e4 }
+			require.Equal(t, p.oneF[k], four(bubble(t, "1f1b", p.ranks, m, p.f, p.i, p.w, p.hop)), "%s, %d microbatches, 1F1B", p.model, m)
+			require.Equal(t, p.zb1[k], four(bubble(t, "zb-h1", p.ranks, m, p.f, p.i, p.w, p.hop)), "%s, %d microbatches, ZB-1p", p.model, m)
+		}
+	}
+}

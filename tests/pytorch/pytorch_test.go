@@ -55,8 +55,7 @@ func requireDumps(t *testing.T, folder string) int {
 	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 2, I: 2, W: 2, Output: 1, Gradient: 1, Saved: 4, FreedByI: 2}}, Latency: 1}
 	for _, name := range dumps {
 		title := strings.TrimSuffix(filepath.Base(name), ".csv")
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
+		text := []byte(testkit.Read(t, name))
 		file, err := format.Read(bytes.NewReader(text), format.Options{Name: name, Microbatches: 8})
 		require.NoError(t, err)
 		if fault := wrong[title]; fault != "" {
@@ -208,8 +207,7 @@ func TestGrowth(t *testing.T) {
 	measure.Env = append(measure.Env, "WEIR="+command(t))
 	out, err := measure.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
+	text := []byte(testkit.Read(t, path))
 	var rows []struct{ Growth float64 }
 	require.NoError(t, json.Unmarshal(text, &rows))
 	require.Len(t, rows, 2)
@@ -232,11 +230,9 @@ func TestOwnSchedules(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, name := range kept {
-		want, err := os.ReadFile(name)
-		require.NoError(t, err)
-		got, err := os.ReadFile(filepath.Join(folder, filepath.Base(name)))
-		require.NoError(t, err)
-		require.Equal(t, string(want), string(got), name)
+		want := testkit.Read(t, name)
+		got := testkit.Read(t, filepath.Join(folder, filepath.Base(name)))
+		require.Equal(t, want, got, name)
 	}
 
 	deferred, err := filepath.Glob(filepath.Join(folder, "*-defer-recv.csv"))

@@ -98,8 +98,7 @@ func TestChosenPlan(t *testing.T) {
 	require.NoError(t, err)
 	var text bytes.Buffer
 	require.NoError(t, format.WriteJSON(&text, choice.Best.Plan, costs))
-	path := filepath.Join(t.TempDir(), "best.json")
-	require.NoError(t, os.WriteFile(path, text.Bytes(), 0o600))
+	path := testkit.File(t, "best.json", text.Bytes())
 
 	opts := job.Flags(flag.NewFlagSet("train", flag.ContinueOnError))
 	require.NoError(t, opts.Parse([]string{"-plan", path}))
@@ -186,9 +185,8 @@ func TestWalks(t *testing.T) {
 	}
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
-	page, err := os.ReadFile(filepath.Join(root, "docs", "dev", "walks.md"))
-	require.NoError(t, err)
-	walks := parse(t, string(page))
+	page := testkit.Read(t, filepath.Join(root, "docs", "dev", "walks.md"))
+	walks := parse(t, page)
 	require.Len(t, walks, 4)
 	work := t.TempDir()
 
@@ -223,16 +221,14 @@ func TestWalks(t *testing.T) {
 
 	for _, w := range walks {
 		t.Run(w.title, func(t *testing.T) {
-			trace := filepath.Join(t.TempDir(), "trace")
-			require.NoError(t, os.WriteFile(trace, nil, 0o600))
+			trace := testkit.File(t, "trace", "")
 			run := exec.Command(binary, "-test.run", "^"+w.test+"$", "-test.v")
 			run.Env = append(os.Environ(), "TRACE="+trace)
 			out, err := run.CombinedOutput()
 			require.NoError(t, err, "%s", out)
 			require.Contains(t, string(out), "--- PASS: "+w.test)
-			entries, err := os.ReadFile(trace)
-			require.NoError(t, err)
-			rest := strings.Fields(string(entries))
+			entries := testkit.Read(t, trace)
+			rest := strings.Fields(entries)
 			for i, f := range w.functions {
 				at := slices.Index(rest, strconv.Itoa(numbers[f]))
 				if at < 0 && i > 0 {
@@ -248,8 +244,7 @@ func TestWalks(t *testing.T) {
 // traced returns the source of a file in which the listed functions first call the recorder,
 // and the name of its package.
 func traced(t *testing.T, path string, list []function, numbers map[function]int) (text []byte, pkg string) {
-	source, err := os.ReadFile(path)
-	require.NoError(t, err)
+	source := []byte(testkit.Read(t, path))
 	files := token.NewFileSet()
 	tree, err := parser.ParseFile(files, path, source, parser.SkipObjectResolution)
 	require.NoError(t, err)
