@@ -28,17 +28,6 @@ func TestDepthFirstOnSeveralRanks(t *testing.T) {
 		"x 1000000 +1: 1F0 3F0 3B0 1B0", segmented(t, plan))
 }
 
-// With one stage per rank and P-r microbatches in flight on rank r, the rule is equal to 1F1B.
-func TestDepthFirstIsOneFOneB(t *testing.T) {
-	for ranks := 2; ranks <= 8; ranks++ {
-		for _, microbatches := range []int{1, 2, ranks - 1, ranks, 2*ranks + 1, 25} {
-			p := schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: microbatches}
-			orders := greedy(p)
-			requireRule(t, schedule.DepthFirst, p, func(rank int) []schedule.Action { return orders[rank] })
-		}
-	}
-}
-
 func TestDepthFirstIsItsRule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawAnywhere(t)

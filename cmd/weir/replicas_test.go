@@ -63,8 +63,7 @@ func TestReplicas(t *testing.T) {
 	memory := func(costs, flags string) string {
 		file := filepath.Join(t.TempDir(), "costs.json")
 		require.NoError(t, os.WriteFile(file, []byte(costs), 0o600))
-		stdout := succeeds(t, "", strings.Fields("mem plan zb-h1 --ranks 2 --microbatches 4 --costs "+file+flags)...)
-		return stdout
+		return succeeds(t, "", strings.Fields("mem plan zb-h1 --ranks 2 --microbatches 4 --costs "+file+flags)...)
 	}
 	for level := range 4 { // by the file of costs and by flags
 		shared := fmt.Sprintf(`"replicas": 4, "shard": %d, "stages"`, level)

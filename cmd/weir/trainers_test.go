@@ -15,8 +15,7 @@ import (
 // and :912).
 func TestTrainers(t *testing.T) {
 	plan := func(args string) string {
-		stdout := succeeds(t, "", strings.Fields("plan --ranks 2 --microbatches 4 --to "+args)...)
-		return stdout
+		return succeeds(t, "", strings.Fields("plan --ranks 2 --microbatches 4 --to "+args)...)
 	}
 	chain, loop, v := plan("compute 1f1b"), plan("compute interleaved"), plan("compute dualpipev")
 	const marked, dump = "\ufeff", "0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n"

@@ -52,8 +52,7 @@ func actions(dev *cuda.Device, sum kernels.Buffer, count int) (err error) {
 }
 
 func newSum(t *testing.T, dev *cuda.Device) kernels.Buffer {
-	sum := put(t, dev, memory.Resident, make([]float32, n))
-	return sum
+	return put(t, dev, memory.Resident, make([]float32, n))
 }
 
 func requireSum(t *testing.T, dev *cuda.Device, sum kernels.Buffer, count int) {

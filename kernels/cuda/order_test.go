@@ -91,8 +91,7 @@ func TestEndsBehindACopy(t *testing.T) {
 	const many = 300_000 // more than one slot
 	x := ramp(many)
 	written := func(t *testing.T, dev *cuda.Device) kernels.Buffer {
-		b := put(t, dev, memory.Transfer, x)
-		return b
+		return put(t, dev, memory.Transfer, x)
 	}
 	ends := map[string]func(*testing.T, *cuda.Device){
 		"release": func(t *testing.T, dev *cuda.Device) {
@@ -175,8 +174,7 @@ func TestGrids(t *testing.T) {
 	fake := fakecuda.New(1, 48<<20, page)
 	dev := opened(t, fake, cuda.Config{})
 	alloc := func(n int) kernels.Buffer {
-		b := allocated(t, dev, memory.Saved, kernels.Float32, n)
-		return b
+		return allocated(t, dev, memory.Saved, kernels.Float32, n)
 	}
 	err := dev.MatMul(kernels.MatMul{A: alloc(rows), B: alloc(1), C: alloc(rows), M: rows, N: 1, K: 1})
 	require.ErrorIs(t, err, kernels.ErrShape)

@@ -242,8 +242,7 @@ func TestCUDAFP8(t *testing.T) {
 			quantized := func(d kernels.Compute) (all [][]byte, tally []int32) {
 				mark := d.Mark()
 				alloc := func(dtype kernels.DType, n int) kernels.Buffer {
-					b := allocated(t, d, memory.FP8, dtype, n)
-					return b
+					return allocated(t, d, memory.FP8, dtype, n)
 				}
 				op := recipe.Quantize(role)
 				op.X, op.Rows, op.Cols, op.Key = alloc(kernels.Float32, len(x)), rows, cols, kernels.Key{Seed: 7, Step: 3}

@@ -168,8 +168,7 @@ func TestCopiesOfSchedules(t *testing.T) {
 				}
 				where := lower.Quantizing(rapid.IntRange(0, 1).Draw(t, "where"))
 				p = rewrite(t, p, func(p *schedule.Plan) *schedule.Plan {
-					q := quantized(t, p, facts, where)
-					return q
+					return quantized(t, p, facts, where)
 				})
 				p = withLifetimes(t, lowered(t, p, schedule.Unlimited), facts, 0)
 

@@ -49,8 +49,7 @@ func coming(list []schedule.Action, i, active int) (stages []int) {
 // requireSharded fails if the gathered stages of a rank are not the stages that it computes next.
 func requireSharded(t require.TestingT, p *schedule.Plan, active int) {
 	sharded := rewrite(t, p, func(p *schedule.Plan) *schedule.Plan {
-		sharded := sharded(t, p, active)
-		return sharded
+		return sharded(t, p, active)
 	})
 	for rank, list := range plantest.Lists(sharded) {
 		sets := gathered(t, list)

@@ -50,8 +50,7 @@ func TestFixedPlans(t *testing.T) {
 			run := rig.group(t, rows)
 			result := runStep(t, run, m, indexed())
 			want := numbersOf(t, result, rows)
-			evaluated, err := run.Evaluate(t.Context(), 5, indexed())
-			require.NoError(t, err)
+			evaluated := evaluate(t, run, 5, indexed())
 
 			for name, plan := range map[string]*schedule.Plan{"of the rule": bare, "of other stages": ready, "without waits": withoutWaits(ready)} {
 				rows := rowsOf(place)
@@ -60,8 +59,7 @@ func TestFixedPlans(t *testing.T) {
 					result := runStep(t, run, m, indexed())
 					require.Equal(t, want, numbersOf(t, result, rows), name)
 				}
-				again, err := run.Evaluate(t.Context(), 5, indexed())
-				require.NoError(t, err, name)
+				again := evaluate(t, run, 5, indexed())
 				require.Equal(t, evaluated.Losses, again.Losses, name)
 			}
 		})
@@ -127,8 +125,7 @@ func TestFixedPlansGather(t *testing.T) {
 	run := fixedOf(t, plan, rows, 1)
 	result := runStep(t, run, 4, indexed())
 	require.Equal(t, alone(t, 4, 4), numbersOf(t, result, rows))
-	_, err = run.Evaluate(t.Context(), 3, indexed())
-	require.NoError(t, err)
+	evaluate(t, run, 3, indexed())
 }
 
 func TestFixedPlansAreRefused(t *testing.T) {

@@ -116,9 +116,8 @@ func TestEvaluateOnSeveralRanks(t *testing.T) {
 			}
 		}
 		g := r.group(t, rows)
-		result, err := g.Evaluate(t.Context(), 5, r.sources())
-		require.NoError(t, err)
-		_, err = factorOf(result)
+		result := evaluate(t, g, 5, r.sources())
+		_, err := factorOf(result)
 		require.ErrorIs(t, err, runner.ErrNoUpdate)
 		want := map[int]float64{}
 		for m := range 5 {
@@ -369,8 +368,7 @@ func TestDecoratedStagesOnSeveralRanks(t *testing.T) {
 			for s := range rows {
 				require.Equal(t, math.Float64bits(*rows[s].grad), math.Float64bits(*others[s].grad), "%s: stage %d", name, s)
 			}
-			_, err = g.Evaluate(t.Context(), m, r.sources())
-			require.NoError(t, err, name)
+			evaluate(t, g, m, r.sources())
 			r.released(t)
 		}
 	}

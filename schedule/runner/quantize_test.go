@@ -123,8 +123,7 @@ func TestStagesComputeOnCopies(t *testing.T) {
 					}
 					p.released(t)
 				}
-				result, err := g.Evaluate(t.Context(), 16, p.sources())
-				require.NoError(t, err)
+				result := evaluate(t, g, 16, p.sources())
 				require.Equal(t, want.losses, result.Losses)
 				p.released(t)
 				for _, s := range copies {

@@ -77,8 +77,7 @@ func TestRecordQuantize(t *testing.T) {
 		result := runStep(t, r, m, d)
 		require.True(t, result.Planned)
 		require.EqualValues(t, 20+12+8, result.Height)
-		result, err = r.Evaluate(t.Context(), m, d)
-		require.NoError(t, err)
+		result = evaluate(t, r, m, d)
 		require.True(t, result.Planned)
 		require.EqualValues(t, 20+12, result.Height)
 	}

@@ -379,8 +379,7 @@ func (r *replicated) train(t testing.TB, batches ...int) (map[string][]float32, 
 		result = runStep(t, run, m, r.source())
 		require.NoError(t, result.Update(r.update))
 	}
-	evaluated, err := run.Evaluate(t.Context(), r.replicas, r.source())
-	require.NoError(t, err)
+	evaluated := evaluate(t, run, r.replicas, r.source())
 	require.Zero(t, evaluated.Excess)
 	require.Zero(t, result.Excess)
 	return r.weights(t), result
@@ -487,8 +486,7 @@ func TestReplicasArePlanned(t *testing.T) {
 				}
 			}
 		}
-		_, err = run.Evaluate(t.Context(), 5, r.source())
-		require.NoError(t, err)
+		evaluate(t, run, 5, r.source())
 
 		// Rank 0 of replica 0 has stages 0 and 2: two weights w, the short b0 and b2, and t.
 		elements := int64(3*width + 2*short)

@@ -250,3 +250,11 @@ func factorOf(r *runner.Result) (factor float64, err error) {
 	err = r.Update(func(f float64) error { factor = f; return nil })
 	return factor, err
 }
+
+// evaluate runs an evaluation that must succeed.
+func evaluate[T any](t testing.TB, r *runner.Runner[T], microbatches int, source runner.Source[T]) *runner.Result {
+	t.Helper()
+	result, err := r.Evaluate(t.Context(), microbatches, source)
+	require.NoError(t, err)
+	return result
+}

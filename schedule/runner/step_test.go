@@ -86,14 +86,13 @@ func TestEvaluateSavesNothingAndKeepsTheStep(t *testing.T) {
 	stages := chain()
 	cfg := config(stages)
 	r := newRunner(t, cfg)
-	result, err := r.Evaluate(t.Context(), 4, &counted{})
-	require.NoError(t, err)
+	result := evaluate(t, r, 4, &counted{})
 	value := result.Loss("loss")
 	require.Equal(t, 75.0, value)
 	require.Equal(t, 12, result.Actions)
 	require.True(t, math.IsNaN(*stages[0].grad), "no gradient is touched")
 	require.Zero(t, r.NextStep())
-	_, err = factorOf(result)
+	_, err := factorOf(result)
 	require.ErrorIs(t, err, runner.ErrNoUpdate)
 }
 
@@ -110,8 +109,7 @@ func TestOutputsGoToTheSink(t *testing.T) {
 		return err
 	}
 	r := newRunner(t, cfg)
-	_, err := r.Evaluate(t.Context(), 3, &counted{})
-	require.NoError(t, err)
+	evaluate(t, r, 3, &counted{})
 	require.Equal(t, map[int]float64{0: 6, 1: 12, 2: 18}, got)
 }
 
@@ -165,8 +163,7 @@ func TestOutcomes(t *testing.T) { // L10
 func TestUpdateIsOfTheLastStep(t *testing.T) { // L10
 	r := newRunner(t, config(chain()))
 	step := func() *runner.Result {
-		result := runStep(t, r, 2, &counted{})
-		return result
+		return runStep(t, r, 2, &counted{})
 	}
 	refused := func(result *runner.Result) error {
 		return result.Update(func(float64) error { t.Error("a stale update is applied"); return nil })
@@ -176,9 +173,8 @@ func TestUpdateIsOfTheLastStep(t *testing.T) { // L10
 	require.ErrorIs(t, refused(first), runner.ErrStaleResult, "from the first step on")
 	require.ErrorContains(t, refused(first), "step 0")
 	copied := *second
-	_, err := r.Evaluate(t.Context(), 1, &counted{})
-	require.NoError(t, err)
-	_, err = r.Step(t.Context(), 1, nil)
+	evaluate(t, r, 1, &counted{})
+	_, err := r.Step(t.Context(), 1, nil)
 	require.ErrorContains(t, err, "source is nil")
 	_, err = factorOf(second)
 	require.NoError(t, err, "neither an evaluation nor a refused call touches gradients")

@@ -78,8 +78,7 @@ func rerouted(t *testing.T) *schedule.Plan {
 func TestRerouted(t *testing.T) {
 	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}
 	report := func(p *schedule.Plan) *simulate.Report {
-		r := reportOf(t, p, costs, schedule.Unlimited)
-		return r
+		return reportOf(t, p, costs, schedule.Unlimited)
 	}
 	oneFOneB := func(microbatches int) *schedule.Plan {
 		p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: microbatches})

@@ -39,8 +39,7 @@ func step(t *testing.T, plan *schedule.Plan, replicas, level, gathered int, perM
 	require.NoError(t, err)
 	costs := documented
 	costs.Replicas, costs.Shard, costs.ReplicaPerMiB = replicas, level, perMiB
-	report := reportOf(t, plan, &costs, schedule.Unlimited)
-	return report
+	return reportOf(t, plan, &costs, schedule.Unlimited)
 }
 
 // TestDocumentedReplicas checks the simulated tables of docs/dev/measurements.md.

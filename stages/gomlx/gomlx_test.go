@@ -144,13 +144,10 @@ func TestEverySchedule(t *testing.T) {
 		t.Run(fmt.Sprint(c.schedule, c.ranks), func(t *testing.T) {
 			cfg := config(4)
 			cfg.Schedule, cfg.Ranks = c.schedule, c.ranks
-			m, err := gomlx.New(cfg)
-			require.NoError(t, err)
-			run, err := runner.New(m.Runner())
-			require.NoError(t, err)
+			m := newModel(t, cfg)
+			run := newRunner(t, m.Runner())
 			for range steps {
-				step, err := run.Step(t.Context(), microbatches, source(m))
-				require.NoError(t, err)
+				step := runStep(t, run, microbatches, source(m))
 				require.Equal(t, 2, step.Books)
 				require.Equal(t, memory.Growth{Audited: true}, step.Growth)
 				require.NoError(t, step.Update(m.Update))
@@ -158,4 +155,27 @@ func TestEverySchedule(t *testing.T) {
 			require.Equal(t, want, values(t, cfg.Store))
 		})
 	}
+}
+
+// newModel returns a model with a configuration that must be correct.
+func newModel(t testing.TB, cfg gomlx.Config) *gomlx.Model {
+	t.Helper()
+	m, err := gomlx.New(cfg)
+	require.NoError(t, err)
+	return m
+}
+
+func newRunner(t testing.TB, cfg runner.Config[gomlx.T]) *runner.Runner[gomlx.T] {
+	t.Helper()
+	r, err := runner.New(cfg)
+	require.NoError(t, err)
+	return r
+}
+
+// runStep runs a step that must succeed.
+func runStep(t testing.TB, r *runner.Runner[gomlx.T], microbatches int, source runner.Source[gomlx.T]) *runner.Result {
+	t.Helper()
+	result, err := r.Step(t.Context(), microbatches, source)
+	require.NoError(t, err)
+	return result
 }

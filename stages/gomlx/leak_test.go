@@ -21,17 +21,14 @@ import (
 // TestMemory: nothing grows with microbatches or with steps, and every buffer that a step
 // creates is finalized.
 func TestMemory(t *testing.T) {
-	m, err := gomlx.New(config(3))
-	require.NoError(t, err)
-	run, err := runner.New(m.Runner())
-	require.NoError(t, err)
+	m := newModel(t, config(3))
+	run := newRunner(t, m.Runner())
 	var stats memory.Stats
 	var live, peak, made int64
 	for i, microbatches := range []int{8, 8, 128, 1024} {
 		m.Devices[0].Stats(&stats)
 		before := stats.Allocs
-		step, err := run.Step(t.Context(), microbatches, source(m))
-		require.NoError(t, err)
+		step := runStep(t, run, microbatches, source(m))
 		require.Equal(t, memory.Growth{Audited: true}, step.Growth)
 		m.Devices[0].Stats(&stats)
 		require.Equal(t, stats.Allocs-stats.Frees, int64(buffers(m)))
@@ -132,12 +129,10 @@ func TestPlantedLeaks(t *testing.T) {
 			t.Run(fmt.Sprint(name, ranks), func(t *testing.T) {
 				c := config(4)
 				c.Ranks = ranks
-				m, err := gomlx.New(c)
-				require.NoError(t, err)
+				m := newModel(t, c)
 				cfg, ds := m.Runner(), &hoarder{backend: m.Devices[0].Backend()}
 				plant(m, &cfg, ds)
-				run, err := runner.New(cfg)
-				require.NoError(t, err)
+				run := newRunner(t, cfg)
 				step, err := run.Step(t.Context(), microbatches, m.Dataset(ds, "x"))
 				if err == nil {
 					err = step.Update(m.Update)
@@ -166,12 +161,9 @@ func TestClose(t *testing.T) {
 	require.NoError(t, err)
 	var live []int64
 	for range 3 {
-		m, err := gomlx.New(cfg)
-		require.NoError(t, err)
-		run, err := runner.New(m.Runner())
-		require.NoError(t, err)
-		step, err := run.Step(t.Context(), 4, source(m))
-		require.NoError(t, err)
+		m := newModel(t, cfg)
+		run := newRunner(t, m.Runner())
+		step := runStep(t, run, 4, source(m))
 		require.NoError(t, step.Update(m.Update))
 		m.Close()
 		m.Close()

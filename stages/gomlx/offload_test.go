@@ -35,14 +35,12 @@ func deep(n int) gomlx.Config {
 
 // offloading returns a model and its runner, which offloads what it can.
 func offloading(t *testing.T, cfg gomlx.Config, offload runner.Offload, classes ...map[string]shapes.Shape) (*gomlx.Model, *runner.Runner[gomlx.T]) {
-	m, err := gomlx.New(cfg)
-	require.NoError(t, err)
+	m := newModel(t, cfg)
 	profile, err := m.Profile(t.Context(), classes...)
 	require.NoError(t, err)
 	rc := m.Runner()
 	rc.Memory = runner.Memory{Profile: profile, Offload: offload}
-	run, err := runner.New(rc)
-	require.NoError(t, err)
+	run := newRunner(t, rc)
 	t.Cleanup(func() {
 		require.NoError(t, run.Close())
 		m.Close()
@@ -53,8 +51,7 @@ func offloading(t *testing.T, cfg gomlx.Config, offload runner.Offload, classes 
 // trainSteps trains for some steps and returns the last one.
 func trainSteps(t *testing.T, m *gomlx.Model, run *runner.Runner[gomlx.T], steps, microbatches int, from runner.Source[gomlx.T]) (last *runner.Result) {
 	for range steps {
-		step, err := run.Step(t.Context(), microbatches, from)
-		require.NoError(t, err)
+		step := runStep(t, run, microbatches, from)
 		require.Equal(t, 2, step.Books)
 		require.Equal(t, memory.Growth{Audited: true}, step.Growth)
 		require.NoError(t, step.Update(m.Update))
@@ -142,8 +139,7 @@ func TestOffloadProcesses(t *testing.T) {
 	}
 	whole := make()
 	whole.Ranks = 2
-	all, err := gomlx.New(whole)
-	require.NoError(t, err)
+	all := newModel(t, whole)
 	defer all.Close()
 	profile, err := all.Profile(t.Context())
 	require.NoError(t, err)
@@ -230,8 +226,7 @@ func TestProfileOfPlainStages(t *testing.T) {
 		return activation.Apply(activation.TypeTanh, graph.Sin(x))
 	}), []int{4, 6})
 	cfg.Ranks, cfg.Schedule = 3, "1f1b"
-	m, err := gomlx.New(cfg)
-	require.NoError(t, err)
+	m := newModel(t, cfg)
 	defer m.Close()
 	profile, err := m.Profile(t.Context())
 	require.NoError(t, err)

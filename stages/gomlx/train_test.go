@@ -26,15 +26,12 @@ import (
 
 // trained runs steps of 8 microbatches and returns the weights.
 func trained(t *testing.T, cfg gomlx.Config, steps int) map[string][]float32 {
-	m, err := gomlx.New(cfg)
-	require.NoError(t, err)
+	m := newModel(t, cfg)
 	rc := m.Runner()
 	rc.FirstStep = optimizer.GetGlobalStep(cfg.Store)
-	run, err := runner.New(rc)
-	require.NoError(t, err)
+	run := newRunner(t, rc)
 	for range steps {
-		step, err := run.Step(t.Context(), 8, source(m))
-		require.NoError(t, err)
+		step := runStep(t, run, 8, source(m))
 		require.Equal(t, memory.Growth{Audited: true}, step.Growth)
 		require.NoError(t, step.Update(m.Update))
 	}
@@ -101,8 +98,7 @@ func TestRecompute(t *testing.T) {
 	kept := func(recompute func(*graph.Node) bool) (bytes int64) {
 		cfg := config(4)
 		cfg.Recompute = recompute
-		m, err := gomlx.New(cfg)
-		require.NoError(t, err)
+		m := newModel(t, cfg)
 		programs, _ := m.Programs()
 		for _, p := range programs {
 			bytes += p.Kept
@@ -123,21 +119,18 @@ func TestDraws(t *testing.T) {
 		cfg := around(one(func(s *model.Scope, x *graph.Node) *graph.Node {
 			return layers.Dense(s.In("d"), layers.DropoutStatic(s, x, 0.5), false, 6)
 		}), []int{16, 6})
-		m, err := gomlx.New(cfg)
-		require.NoError(t, err)
+		m := newModel(t, cfg)
 		rc := m.Runner()
 		rc.Seed, rc.FirstStep = seed, first
-		run, err := runner.New(rc)
-		require.NoError(t, err)
+		run := newRunner(t, rc)
 		ones := make([]float32, 16*6)
 		for i := range ones {
 			ones[i] = 1
 		}
-		step, err := run.Step(t.Context(), microbatches, runner.Indexed(func(_ context.Context, e batchctx.Entry[gomlx.T]) error {
+		step := runStep(t, run, microbatches, runner.Indexed(func(_ context.Context, e batchctx.Entry[gomlx.T]) error {
 			e.Put("x", e.Must(m.Devices[0].Floats(memory.Entry, ones, 16, 6)))
 			return nil
 		}))
-		require.NoError(t, err)
 		return step.Losses[0].Sum
 	}
 	once := sum(1, 0, 1)
@@ -174,11 +167,9 @@ func TestMasksAndMetrics(t *testing.T) {
 		cfg.Metrics = map[string]gomlx.Loss{"bias": func(labels, p []*graph.Node) *graph.Node {
 			return graph.MaskedReduceAllMean(graph.ReduceSum(graph.Sub(p[0], labels[0]), -1), labels[1])
 		}}
-		m, err := gomlx.New(cfg)
-		require.NoError(t, err)
-		run, err := runner.New(m.Runner())
-		require.NoError(t, err)
-		step, err := run.Step(t.Context(), len(cuts)-1, runner.Indexed(func(_ context.Context, e batchctx.Entry[gomlx.T]) error {
+		m := newModel(t, cfg)
+		run := newRunner(t, m.Runner())
+		step := runStep(t, run, len(cuts)-1, runner.Indexed(func(_ context.Context, e batchctx.Entry[gomlx.T]) error {
 			var x, y []float32
 			var mask []bool
 			for i := cuts[e.Index()]; i < cuts[e.Index()+1]; i++ {
@@ -191,7 +182,6 @@ func TestMasksAndMetrics(t *testing.T) {
 			e.Put("mask", e.Must(d.Put(memory.Entry, mask, shapes.Make(dtypes.Bool, n))))
 			return nil
 		}))
-		require.NoError(t, err)
 		require.Equal(t, 16.0, step.Losses[0].Weight)
 		require.NoError(t, step.Update(m.Update))
 		losses, metrics = append(losses, step.Loss("loss")), append(metrics, step.Loss("bias"))
@@ -212,11 +202,9 @@ func TestMaskOfRows(t *testing.T) {
 		cfg := config(2)
 		cfg.Labels, cfg.Entry["mask"] = labels, shapes.Make(dtypes.Bool, rows)
 		cfg.Loss = func(labels, p []*graph.Node) *graph.Node { return graph.Square(graph.Sub(p[0], labels[0])) }
-		m, err := gomlx.New(cfg)
-		require.NoError(t, err)
-		run, err := runner.New(m.Runner())
-		require.NoError(t, err)
-		step, err := run.Step(t.Context(), 2, runner.Indexed(func(_ context.Context, e batchctx.Entry[gomlx.T]) error {
+		m := newModel(t, cfg)
+		run := newRunner(t, m.Runner())
+		step := runStep(t, run, 2, runner.Indexed(func(_ context.Context, e batchctx.Entry[gomlx.T]) error {
 			x, y := data(e.Index())
 			e.Put("x", e.Must(m.Devices[0].Floats(memory.Entry, x, rows, 4)))
 			e.Put("y", e.Must(m.Devices[0].Floats(memory.Entry, y, rows, 2)))
@@ -226,7 +214,6 @@ func TestMaskOfRows(t *testing.T) {
 			}
 			return nil
 		}))
-		require.NoError(t, err)
 		losses = append(losses, step.Loss("loss"))
 	}
 	require.Equal(t, losses[0], losses[1])
@@ -236,20 +223,17 @@ func TestMaskOfRows(t *testing.T) {
 func TestShapes(t *testing.T) {
 	cfg := config(2)
 	cfg.MaxShapes = 2
-	m, err := gomlx.New(cfg)
-	require.NoError(t, err)
-	run, err := runner.New(m.Runner())
-	require.NoError(t, err)
+	m := newModel(t, cfg)
+	run := newRunner(t, m.Runner())
 	var before int
 	for i, of := range []int{2, 2, 3} {
-		step, err := run.Step(t.Context(), 12, runner.Indexed(func(_ context.Context, e batchctx.Entry[gomlx.T]) error {
+		step := runStep(t, run, 12, runner.Indexed(func(_ context.Context, e batchctx.Entry[gomlx.T]) error {
 			n := 1 + e.Index()%of
 			x, y := data(e.Index())
 			e.Put("x", e.Must(m.Devices[0].Floats(memory.Entry, x[:4*n], n, 4)))
 			e.Put("y", e.Must(m.Devices[0].Floats(memory.Entry, y[:2*n], n, 2)))
 			return nil
 		}))
-		require.NoError(t, err)
 		require.Equal(t, memory.Growth{Audited: true}, step.Growth)
 		programs, compiled := m.Programs()
 		require.Len(t, programs, 2*cfg.MaxShapes)
@@ -338,12 +322,9 @@ func TestWrongUses(t *testing.T) {
 	require.ErrorContains(t, err, `loss "loss" gets 1 labels, ["y"], and 1 predictions; if it uses another one, name it in Config.Labels, or return it from the last stage: runtime error`)
 
 	cfg = config(2)
-	m, err := gomlx.New(cfg)
-	require.NoError(t, err)
-	run, err := runner.New(m.Runner())
-	require.NoError(t, err)
-	step, err := run.Step(t.Context(), 2, source(m))
-	require.NoError(t, err)
+	m := newModel(t, cfg)
+	run := newRunner(t, m.Runner())
+	step := runStep(t, run, 2, source(m))
 	cfg.Store.GetVariable("/layer0/dense/weights").SetTrainable(false)
 	require.ErrorContains(t, step.Update(m.Update), "variable /layer0/dense/weights is trained: false")
 	_, err = run.Step(t.Context(), 2, runner.Indexed(func(_ context.Context, e batchctx.Entry[gomlx.T]) error { // other shapes

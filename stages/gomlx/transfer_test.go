@@ -173,9 +173,7 @@ func processes(t *testing.T, each, ranks int, make func() gomlx.Config, change f
 	for first := 0; first < ranks; first += each {
 		p := &process{cfg: make()}
 		p.cfg.Ranks, p.cfg.First, p.cfg.Count = ranks, first, each
-		var err error
-		p.m, err = gomlx.New(p.cfg)
-		require.NoError(t, err)
+		p.m = newModel(t, p.cfg)
 		devices, list = append(devices, p.m.Devices[first:][:each]...), append(list, p)
 	}
 	ends, err := join(t, devices, 1)
@@ -186,8 +184,7 @@ func processes(t *testing.T, each, ranks int, make func() gomlx.Config, change f
 		if change != nil {
 			change(&cfg)
 		}
-		p.run, err = runner.New(cfg)
-		require.NoError(t, err)
+		p.run = newRunner(t, cfg)
 	}
 	return list, func() {
 		for _, p := range list {

@@ -197,8 +197,7 @@ func TestFP8Flat(t *testing.T) {
 				return func() {
 					live := dev.Live()
 					result := runStep(t, r, microbatches, from)
-					_, err := m.RollScales(context.Background(), nil)
-					require.NoError(t, err)
+					rollScales(t, m, nil)
 					require.NoError(t, m.Update(transformer.AdamW{LearningRate: 0.01}, result, 1))
 					require.Zero(t, result.Growth.Bytes)
 					require.Zero(t, result.Excess)
@@ -246,8 +245,7 @@ func TestFP8FailedStep(t *testing.T) {
 			}
 		}
 		runStep(t, r, len(batch), &source{dev, batch})
-		_, err := m.RollScales(context.Background(), nil)
-		require.NoError(t, err)
+		rollScales(t, m, nil)
 		out, err := m.MarshalScales()
 		require.NoError(t, err)
 		return out
@@ -312,8 +310,7 @@ func TestFP8Scales(t *testing.T) {
 				runStep(t, r, 3, &source{dev, batch})
 				require.Equal(t, want, dev.counts, "step %d", step)
 				require.Len(t, dev.keys, want.drawn, "each tensor of each microbatch has draws of its own")
-				_, err := m.RollScales(context.Background(), nil)
-				require.NoError(t, err)
+				rollScales(t, m, nil)
 			}
 			dev.counts = counts{}
 			_, err := r.Evaluate(context.Background(), 3, &source{dev, batch})
@@ -341,9 +338,7 @@ func TestFP8Counts(t *testing.T) {
 				r := newRunner(t, dev[0], list[i*len(dev):][:len(dev)], func(c *runner.Config[kernels.Buffer]) { c.FirstStep = int64(step) })
 				runStep(t, r, len(part), &source{dev[0], part})
 			}
-			var err error
-			out, err = m.RollScales(context.Background(), nil)
-			require.NoError(t, err)
+			out = rollScales(t, m, nil)
 		}
 		return out
 	}
@@ -369,8 +364,7 @@ func TestFP8Unrolled(t *testing.T) {
 	result := runStep(t, r, 2, &source{dev, batch})
 	adam := transformer.AdamW{LearningRate: 0.01}
 	require.ErrorIs(t, m.Update(adam, result, 0), transformer.ErrUnrolled)
-	report, err := m.RollScales(context.Background(), nil)
-	require.NoError(t, err)
+	report := rollScales(t, m, nil)
 	require.NoError(t, m.Update(adam, result, 0))
 	require.Equal(t, int64(1), m.Updates)
 	for role, c := range report.All() {
@@ -381,16 +375,15 @@ func TestFP8Unrolled(t *testing.T) {
 	}
 	require.Equal(t, 8, report.Role(fp8.Weight).Tensors)
 
-	_, err = r.Evaluate(context.Background(), 2, &source{dev, batch})
+	_, err := r.Evaluate(context.Background(), 2, &source{dev, batch})
 	require.NoError(t, err)
 	result = runStep(t, r, 2, &source{dev, batch})
 	_, err = m.RollScales(context.Background(), reducer(func([]fp8.Tally) error { return errPlanned }))
 	require.ErrorIs(t, err, errPlanned)
-	_, err = m.RollScales(context.Background(), reducer(func(tallies []fp8.Tally) error {
+	rollScales(t, m, reducer(func(tallies []fp8.Tally) error {
 		tallies[0].Merge(fp8.Tally{Amax: math.Float32bits(1e6), Saturated: 77})
 		return nil
 	}))
-	require.NoError(t, err)
 	require.NoError(t, m.Update(adam, result, 0))
 }
 
@@ -405,8 +398,7 @@ func TestFP8Resume(t *testing.T) {
 	dev := newHost(t)
 	step := func(m *transformer.Model, r *runner.Runner[kernels.Buffer]) (losses []loss.Value) {
 		result := runStep(t, r, len(batch), &source{dev, batch})
-		_, err := m.RollScales(context.Background(), nil)
-		require.NoError(t, err)
+		rollScales(t, m, nil)
 		require.NoError(t, m.Update(transformer.AdamW{LearningRate: 0.01}, result, 0))
 		return result.Losses
 	}

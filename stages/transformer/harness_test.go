@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule"
@@ -166,8 +167,7 @@ func train(t *testing.T, cfg transformer.Config, stageCount, steps int, plan sch
 		value := result.Loss(transformer.LossName)
 		require.False(t, math.IsNaN(value))
 		o.losses = append(o.losses, math.Float64bits(value), math.Float64bits(result.GradNorm))
-		_, err := m.RollScales(context.Background(), nil)
-		require.NoError(t, err)
+		rollScales(t, m, nil)
 		require.NoError(t, m.Update(transformer.AdamW{LearningRate: 0.01, WeightDecay: 0.1}, result, 0.5))
 	}
 	var err error
@@ -179,4 +179,12 @@ func train(t *testing.T, cfg transformer.Config, stageCount, steps int, plan sch
 	}
 	require.NoError(t, r.Close())
 	return o
+}
+
+// rollScales ends a step of a model, which may be in FP8.
+func rollScales(t testing.TB, m *transformer.Model, reduce fp8.Reducer) fp8.Statistics {
+	t.Helper()
+	report, err := m.RollScales(t.Context(), reduce)
+	require.NoError(t, err)
+	return report
 }

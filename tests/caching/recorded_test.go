@@ -1,19 +1,13 @@
 package caching_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/testing/modeltest"
 	"github.com/weir-ml/weir/internal/testing/testkit"
-	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory/cachingsim"
-	"github.com/weir-ml/weir/schedule/layout"
-	"github.com/weir-ml/weir/schedule/runner"
-	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
@@ -28,7 +22,7 @@ func TestRecorded(t *testing.T) {
 	for _, model.Recompute = range []bool{false, true} {
 		for _, r := range []training{{schedule: "depth-first", ranks: 1}, {schedule: "1f1b", ranks: 4}} {
 			r.precision, r.recompute = float32s, model.Recompute
-			profile := recorded(t, model, r.ranks, tokens)
+			profile := modeltest.Record(t, model, r.ranks, tokens)
 			made := laidOut(t, planned(t, r, profile, 16), profile, nil)
 			step := events(made)
 			reserved := map[bool]int64{}
@@ -46,36 +40,4 @@ func TestRecorded(t *testing.T) {
 			require.LessOrEqual(t, b.weir, min(b.native, b.expandable), "%v", r)
 		}
 	}
-}
-
-// recorded returns the profile of a model with a number of stages, recorded on one rank: it is
-// valid for any placement.
-func recorded(t *testing.T, cfg transformer.Config, stageCount, tokens int) *layout.Profile {
-	t.Helper()
-	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 38})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, host.Close()) }()
-	dev := kernels.NewNull(host)
-	defer func() { require.NoError(t, dev.Close()) }()
-	model, err := transformer.New(dev, cfg, stageCount)
-	require.NoError(t, err)
-	stages := model.Stages()
-	profile, err := record.Stages(t.Context(), runner.Config[kernels.Buffer]{
-		Stages: stages, Spaces: runner.Spaces(dev),
-		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-	}, record.Shape[kernels.Buffer]{Name: "tokens", Source: &source{dev, tokens}})
-	require.NoError(t, err)
-	return profile
-}
-
-// source provides entries with a fixed number of tokens.
-type source struct {
-	dev    kernels.Device
-	tokens int
-}
-
-func (s *source) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
-	ids := make([]int32, s.tokens)
-	transformer.Put(s.dev, entry, ids, ids, make([]float32, s.tokens))
-	return nil
 }

@@ -78,8 +78,7 @@ func (p *pipeline) group(t *testing.T, rule schedule.Rule, passed func(rank int,
 	for _, host := range p.hosts {
 		cfg.Spaces = append(cfg.Spaces, host)
 	}
-	g := newRunner(t, cfg)
-	return g
+	return newRunner(t, cfg)
 }
 
 // sources provides both ranks with microbatches of the same tokens.

@@ -75,8 +75,7 @@ func TestBest(t *testing.T) {
 	search := fit.Search{
 		Model: &c.Model, Setup: fit.Setup{Sequence: 4096, Allowance: 1 << 30}, Ranks: 4, Sequences: 8, Memory: 64 << 30, Speed: 4e14, Bandwidth: 5e10, Capacity: 1,
 	}
-	front, tried, all, err := fit.Best(t.Context(), search)
-	require.NoError(t, err)
+	front, tried, all := best(t, search)
 	require.Equal(t, []int{27, 27}, []int{tried, all})
 	require.NotEmpty(t, front)
 	for i, o := range front {
@@ -86,11 +85,9 @@ func TestBest(t *testing.T) {
 	}
 	far := search
 	far.Deadline = time.Unix(0, 0) // only the first trial
-	near, _, _, err := fit.Best(t.Context(), far)
-	require.NoError(t, err)
+	near, _, _ := best(t, far)
 	far.FarRate = 5e10
-	offloaded, _, _, err := fit.Best(t.Context(), far)
-	require.NoError(t, err)
+	offloaded, _, _ := best(t, far)
 	require.True(t, slices.ContainsFunc(offloaded, func(o fit.Option) bool {
 		return slices.ContainsFunc(near, func(n fit.Option) bool { return o.Seconds <= n.Seconds && o.Peak < n.Peak })
 	}), "an offload saves memory and costs no time")
@@ -101,30 +98,25 @@ func TestBest(t *testing.T) {
 		require.Equal(t, []bool{o.Offload > 0, o.Offload > 0}, []bool{o.Far > 0, o.Plan.OffloadSlots != nil}, "%+v", o)
 	}
 	far.FarRate = 1e6
-	slow, _, _, err := fit.Best(t.Context(), far)
-	require.NoError(t, err)
+	slow, _, _ := best(t, far)
 	require.Zero(t, slow[0].Offload)
 	for _, o := range slow[1:] {
 		require.True(t, o.Offload == 0 || o.Seconds > 10*slow[0].Seconds, "%+v", o)
 	}
 	tight := search
 	tight.Memory = front[0].Peak - 1
-	less, _, _, err := fit.Best(t.Context(), tight)
-	require.NoError(t, err)
+	less, _, _ := best(t, tight)
 	require.GreaterOrEqual(t, less[0].Seconds, front[0].Seconds)
 	tight.Memory = 30 << 30
-	none, _, _, err := fit.Best(t.Context(), tight)
-	require.NoError(t, err)
+	none, _, _ := best(t, tight)
 	require.Empty(t, none, "weights, gradients and optimizer alone take more")
 
 	search.Deadline = time.Unix(0, 0)
-	_, tried, _, err = fit.Best(t.Context(), search)
-	require.NoError(t, err)
+	_, tried, _ = best(t, search)
 	require.Equal(t, 1, tried)
 
 	search.Only = []string{"1f1b", "interleaved"}
-	only, _, _, err := fit.Best(t.Context(), search)
-	require.NoError(t, err)
+	only, _, _ := best(t, search)
 	for _, o := range only {
 		name, _, _ := strings.Cut(o.Name, " ")
 		require.Contains(t, search.Only, name)
@@ -136,11 +128,9 @@ func TestBest(t *testing.T) {
 func TestBestKeepsTheFront(t *testing.T) {
 	c := readConfig(t, strings.NewReader(configs["Llama-3-8B"]), nil)
 	search := fit.Search{Model: &c.Model, Setup: fit.Setup{Sequence: 4096, Allowance: 1 << 30}, Ranks: 2, Sequences: 8, Speed: 4e14, Bandwidth: 5e10, Capacity: 1}
-	wide, _, _, err := fit.Best(t.Context(), search)
-	require.NoError(t, err)
+	wide, _, _ := best(t, search)
 	search.Memory = 81 << 30
-	tight, _, _, err := fit.Best(t.Context(), search)
-	require.NoError(t, err)
+	tight, _, _ := best(t, search)
 	require.NotEmpty(t, tight)
 	for _, o := range tight {
 		require.True(t, slices.ContainsFunc(wide, func(w fit.Option) bool { return w.Seconds <= o.Seconds && w.Peak <= o.Peak }), "%s", o.Name)
@@ -151,11 +141,10 @@ func TestBestKeepsTheFront(t *testing.T) {
 func TestBestFixed(t *testing.T) {
 	c := readConfig(t, strings.NewReader(configs["Llama-3-8B"]), nil)
 	full := fit.Recompute{All: true}
-	front, tried, all, err := fit.Best(t.Context(), fit.Search{
+	front, tried, all := best(t, fit.Search{
 		Model: &c.Model, Setup: fit.Setup{Sequence: 4096, Microbatch: 3, Recompute: full}, Ranks: 2, Sequences: 6, Speed: 4e14, Bandwidth: 5e10, Capacity: 1,
 		FixedMicrobatch: true, FixedRecompute: true,
 	})
-	require.NoError(t, err)
 	require.Equal(t, []int{3, 3}, []int{tried, all}, "one, two and four stages for each rank")
 	for _, o := range front {
 		require.Equal(t, []any{3, full}, []any{o.Microbatch, o.Recompute})
@@ -166,4 +155,12 @@ func TestMegatronLayout(t *testing.T) {
 	require.Equal(t, "Et*4|t*3|t|t*2L", fit.MegatronLayout([]int{4, 3, 1, 2}, 0, 0))
 	require.Equal(t, "E|t*3|mL", fit.MegatronLayout([]int{0, 3, 0}, 1, 0))
 	require.Equal(t, "EtL", fit.MegatronLayout([]int{1}, 0, 0))
+}
+
+// best returns the options of a search that must succeed.
+func best(t *testing.T, s fit.Search) (front []fit.Option, tried, all int) {
+	t.Helper()
+	front, tried, all, err := fit.Best(t.Context(), s)
+	require.NoError(t, err)
+	return front, tried, all
 }

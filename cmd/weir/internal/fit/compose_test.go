@@ -1,21 +1,17 @@
 package fit_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/cmd/weir/internal/fit"
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/testing/modeltest"
 	"github.com/weir-ml/weir/internal/testing/plantest"
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/layout"
-	"github.com/weir-ml/weir/schedule/runner"
-	"github.com/weir-ml/weir/schedule/runner/record"
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
@@ -79,7 +75,7 @@ func TestComposedIsRecorded(t *testing.T) {
 		} {
 			const tokens = 96
 			name := fmt.Sprintf("%s, %d stages, width %d", c.schedule, c.stages, cfg.Width)
-			profile := recorded(t, cfg, c.stages, tokens)
+			profile := modeltest.Record(t, cfg, c.stages, tokens)
 			host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
 			require.NoError(t, err)
 			forward, backward := host.AttentionWorkspace(tokens, cfg.Heads, cfg.Width/cfg.Heads)
@@ -139,34 +135,4 @@ func bounds(t *testing.T, name string, ranks, stages int, share float64, profile
 		peaks = append(peaks, made.Ranks[rank].Peak.Bytes, far)
 	}
 	return peaks
-}
-
-// recorded returns the profile of this repository's transformer in the given number of stages.
-func recorded(t *testing.T, cfg transformer.Config, stageCount, tokens int) *layout.Profile {
-	t.Helper()
-	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 38})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, host.Close()) }()
-	dev := kernels.NewNull(host)
-	defer func() { require.NoError(t, dev.Close()) }()
-	model, err := transformer.New(dev, cfg, stageCount)
-	require.NoError(t, err)
-	profile, err := record.Stages(t.Context(), runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Spaces: runner.Spaces(dev),
-		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-	}, record.Shape[kernels.Buffer]{Name: "tokens", Source: &source{dev, tokens}})
-	require.NoError(t, err)
-	return profile
-}
-
-// source returns entries with a fixed number of tokens.
-type source struct {
-	dev    kernels.Device
-	tokens int
-}
-
-func (s *source) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
-	ids := make([]int32, s.tokens)
-	transformer.Put(s.dev, entry, ids, ids, make([]float32, s.tokens))
-	return nil
 }

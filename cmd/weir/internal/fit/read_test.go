@@ -138,8 +138,7 @@ func TestFlagsAsMegatronHasThem(t *testing.T) {
 // from flags.
 func TestSetupOfFlags(t *testing.T) {
 	of := func(text string) *fit.Config {
-		read := readConfig(t, strings.NewReader(text), nil)
-		return read
+		return readConfig(t, strings.NewReader(text), nil)
 	}
 	require.Equal(t, fit.FP8, of("ARGS=("+plain+"\n)\nDTYPE+=(\n  \"--fp8-format hybrid\"\n  \"--fp8-amax-compute-algo max\"\n)").Setup.Precision)
 	require.Equal(t, 2, of(plain+"--grad-reduce-in-bf16").Setup.Gradients)
