@@ -259,5 +259,3 @@ func FuzzExact(f *testing.F) {
 		requireBits(t, want, exactSum(xs).Float64(), xs)
 	})
 }
-
-var sink float64

@@ -70,8 +70,8 @@ func TestOutputsAreApart(t *testing.T) {
 // weir plan writes a file that it can read, or no file if the form cannot express the plan.
 func TestPlanOutput(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plan.json")
-	fails(t, misused, "may have 2097152", "", "plan", "1f1b", "--microbatches", "3000000", "--to", "compute", "-o", file)
-	require.NoFileExists(t, file)
+	fails(t, misused, "may have 2097152", "", "plan", "1f1b", "--microbatches", "3000000", "--to", "compute", "-o", file+".csv")
+	require.NoFileExists(t, file+".csv")
 	stdout := succeeds(t, "", "plan", "1f1b", "--json", "-o", file)
 	require.Empty(t, stdout)
 	want, _, _ := weir("", "plan", "1f1b", "--json")

@@ -25,7 +25,7 @@ var rooms = []struct {
 	{"internal/engine/turns", 0, nil},
 	{"internal/formats/spelling", -2, nil}, // the catalog of schedules uses it
 	{"internal/testing/testkit", 0, []string{"github.com/stretchr/testify"}},
-	{"internal/testing/modeltest", 8, []string{"github.com/stretchr/testify"}},
+	{"internal/testing/modeltest", 10, []string{"github.com/stretchr/testify"}},
 	{"internal/arithmetic/cpufeature", 0, nil},
 	{"kernels/cuda/internal/ptx", 0, nil},
 	{"kernels/cuda/internal/fakecuda", 2, nil},

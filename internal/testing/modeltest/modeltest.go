@@ -1,4 +1,3 @@
-// Package modeltest records the profiles of transformers for tests.
 package modeltest
 
 import (

@@ -1,0 +1,2 @@
+// Package modeltest records the profiles of transformers for tests.
+package modeltest
