@@ -96,23 +96,6 @@ func TestEvaluateSavesNothingAndKeepsTheStep(t *testing.T) {
 	require.ErrorIs(t, err, runner.ErrNoUpdate)
 }
 
-func TestOutputsGoToTheSink(t *testing.T) {
-	chain := chain()
-	cfg := config(chain)
-	cfg.Stages = cfg.Stages[:2] // the last stage returns a number here
-	cfg.Losses = nil
-	got := map[int]float64{}
-	space := cfg.Spaces[0]
-	cfg.Outputs = func(m int, out []number) error {
-		got[m] = *out[0]
-		_, err := space.Release(out[0])
-		return err
-	}
-	r := newRunner(t, cfg)
-	evaluate(t, r, 3, &counted{})
-	require.Equal(t, map[int]float64{0: 6, 1: 12, 2: 18}, got)
-}
-
 func TestOutcomes(t *testing.T) { // L10
 	for name, tc := range map[string]struct {
 		sum    func(float64, int) float64
