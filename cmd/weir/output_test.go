@@ -75,7 +75,5 @@ func TestPlanOutput(t *testing.T) {
 	stdout := succeeds(t, "", "plan", "1f1b", "--json", "-o", file)
 	require.Empty(t, stdout)
 	want, _, _ := weir("", "plan", "1f1b", "--json")
-	got, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, want, string(got))
+	require.Equal(t, want, testkit.Read(t, file))
 }

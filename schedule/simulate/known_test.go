@@ -15,8 +15,7 @@ import (
 
 // simulated simulates the plan of a rule with one stage per rank.
 func simulated(t *testing.T, rule schedule.Rule, ranks, microbatches int, costs *simulate.Costs) *simulate.Report {
-	p := plantest.Made(t, rule, schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: microbatches})
-	return reportOf(t, p, costs, schedule.Unlimited)
+	return reportOf(t, plantest.Made(t, rule, schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: microbatches}), costs, schedule.Unlimited)
 }
 
 // TestZeroBubbleTable reproduces the bubble rates of 1F1B and ZB-1p that "Zero Bubble Pipeline
