@@ -124,16 +124,16 @@ func (f *form) published() string {
 	if f.spanLost == "" {
 		return f.lost
 	}
-	return f.lost + ", in the span " + f.spanLost
+	return f.lost + " in the makespan and " + f.spanLost + " in the span"
 }
 
 const introduction = "# The schedules\n\n" +
 	"To find the best schedule for your costs, let `weir choose` try them all; to see one, run `weir draw NAME -o NAME.svg`. " +
-	"This page compares them at equal costs. Every figure comes from the simulator and equals the published formula (`tests/published`).\n\n" +
-	"There are P ranks with V stages each, and M microbatches. F, I and W are the times of a forward, an input gradient and a weight gradient on a rank; B = I + W; F&B is the time of an overlapped forward and backward. " +
-	"The makespan is the time from the first start to the last end over all ranks; the span is the longest time from the first start to the last end on one rank. Time lost is the makespan minus the busiest rank's work; a bubble is the part of the makespan or span beyond that work, in percent of it. " +
-	"A peak counts microbatches in flight on the fullest rank, in units of what one saves over all stages of the rank.\n\n" +
-	"On 8 ranks with 32 microbatches, F = I = W = 1 and hops that take no time (the pictures below have 4 ranks and 8 microbatches):\n\n" +
+	"This page compares them at equal costs. Every number in the table comes from the simulator, and equals the published formula or number (`tests/published`).\n\n" +
+	"There are P ranks with V stages each, and M microbatches. F, I and W are the times of a forward, an input gradient and a weight gradient of one microbatch on a rank; B = I + W; F&B is the time of an overlapped forward and backward. " +
+	"The makespan is the time from the first start to the last end over all ranks; the span is the longest time from the first start to the last end on one rank. Time lost is the makespan minus the busiest rank's work; a bubble is the part of the makespan or the span beyond this work, in percent of the whole. " +
+	"A peak is the most that a rank holds of saved tensors, which W frees, in units of what one microbatch saves in all stages of the rank.\n\n" +
+	"The table is for 8 ranks, 32 microbatches, F = I = W = 1, F&B = 3 and messages that take no time; the pictures are for 4 ranks and 8 microbatches:\n\n" +
 	"| schedule | V | time lost | bubble, makespan | bubble, span | peak |\n|---|--:|--:|--:|--:|--:|\n"
 
 // profiles lists the models of the zero-bubble paper, with the profiled times of F, I, W and a hop in
