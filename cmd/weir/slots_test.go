@@ -74,7 +74,7 @@ func TestSlotsPicture(t *testing.T) {
 	require.NoError(t, compareOrUpdate("zb-v.svg", svg))
 }
 
-// TestFixtures compares the output of weir slots --against --json with those of earlier versions.
+// TestFixtures compares the output of weir slots --against --json with the output of earlier versions.
 func TestFixtures(t *testing.T) {
 	testkit.Format{
 		Name: "slots-against-%d.json", Mark: "\"schema\": %d", Number: 1,

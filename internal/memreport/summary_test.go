@@ -414,7 +414,7 @@ func TestCompare(t *testing.T) {
 `, out.String())
 }
 
-// TestFixtures compares the summary of weir mem log --json with those of earlier versions.
+// TestFixtures compares the summary of weir mem log --json with the summaries of earlier versions.
 func TestFixtures(t *testing.T) {
 	testkit.Format{
 		Name: "summary-%d.json", Mark: "\"schema\": %d", Number: 2,
@@ -449,8 +449,8 @@ func TestExtremes(t *testing.T) {
 	}
 }
 
-// The summary, the page and the comparison show far memory if the log has it, and a peak that is not
-// the planned one.
+// The summary, the page and the comparison show far memory if the log has it, and a peak that differs from the
+// plan.
 func TestFarMemory(t *testing.T) {
 	near, away := &memreport.Log{}, &memreport.Log{}
 	for mb := range 4 {

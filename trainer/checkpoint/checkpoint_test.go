@@ -399,7 +399,7 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-// TestFixtures compares a manifest, with the hashes of its shards, with those that earlier versions wrote. The
+// TestFixtures compares a manifest, with the hashes of its shards, with the manifests of earlier versions. The
 // random part of the shards' names is left out. Version 1 has no pieces.
 func TestFixtures(t *testing.T) {
 	dir := t.TempDir()

@@ -153,7 +153,7 @@ func TestJobSignals(t *testing.T) {
 	require.Error(t, err)
 }
 
-// The variables that launchers set, some of them nested.
+// TestFind has the variables that launchers set. Some launchers are nested.
 func TestFind(t *testing.T) {
 	slurm := map[string]string{"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}
 	for name, test := range map[string]struct {

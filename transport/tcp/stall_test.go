@@ -301,14 +301,14 @@ func TestSlowReadIsNotStalled(t *testing.T) {
 	})
 }
 
-// TestFlippedFrames: a bit that changes in a control frame is noticed at once. A rank that ignored an abort because of
-// its epoch would let the others wait for its answer without end.
+// TestFlippedFrames requires that every changed bit in a control frame is noticed. If a rank ignored an abort because
+// of its epoch, the others would wait for its answer forever.
 func TestFlippedFrames(t *testing.T) {
 	require.Empty(t, tcp.FlippedFrames())
 }
 
-// TestSlowFrame: a frame may take longer than Silence, as long as its bytes keep arriving. A writer that gave up in
-// the middle of it would send no more heartbeats, and its rank would be lost.
+// TestSlowFrame lets a frame take longer than Silence while its bytes keep arriving. A writer that gave up in the
+// middle of it would send no more heartbeats, and its rank would be lost.
 func TestSlowFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -391,8 +391,8 @@ func (l shortListener) Accept() (net.Conn, error) {
 	return nil, syscall.EMFILE
 }
 
-// TestTooManyOpenFiles: a rank that accepts no connections for a second ends the step with the reason, also if it
-// is rank 0 and the others have not joined.
+// TestTooManyOpenFiles requires that a rank that accepts no connections for a second ends the step with the
+// reason, even if it is rank 0 and the others have not joined.
 func TestTooManyOpenFiles(t *testing.T) {
 	const reason = " has accepted no connection for 1s: too many open files: let the process open more, as with ulimit -n"
 	synctest.Test(t, func(t *testing.T) {

@@ -53,7 +53,7 @@ func transposed[T any](x []T, rows, cols int) []T {
 // The tables of ONNX: operator Cast, version 24 (docs/Operators.md, technical/float8.md),
 // and the numbers of its node tests (onnx/backend/test/case/node/cast.py).
 
-// Cast with saturate = 1 and 0. Both keep the sign of NaN.
+// TestCastAsONNX casts with saturate 1 and 0. Both keep the sign of NaN.
 func TestCastAsONNX(t *testing.T) {
 	inf, nan, zero := float32(math.Inf(1)), float32(math.NaN()), math.Float32frombits(0)
 	for _, c := range []struct {

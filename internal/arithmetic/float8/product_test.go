@@ -65,8 +65,8 @@ func TestMultiplyInEverySet(t *testing.T) {
 	}
 }
 
-// Matrices that are too large for the caches, which are read and written in a different order,
-// give the same bits, both if rows of codes begin at lines of memory and if they do not.
+// Matrices that are too large for the caches are read and written in a different order, but give the same bits,
+// whether or not rows of codes begin at lines of memory.
 func TestLargeMatricesInEverySet(t *testing.T) {
 	testkit.Slow(t)
 	const cols = 1041

@@ -40,8 +40,8 @@ func TestDropoutIsTheSameInEverySet(t *testing.T) {
 	}
 }
 
-// Every set computes the draws of Draw, at every length and step, also if the number of a block
-// exceeds 2^32, and writes nothing beyond them.
+// Every set computes the draws of Draw at every length and step, even if the number of a block exceeds 2^32,
+// and writes nothing beyond them.
 func TestDrawsAreTheSameInEverySet(t *testing.T) {
 	r := random(t)
 	for range 60 {

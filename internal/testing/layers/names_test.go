@@ -77,9 +77,8 @@ func TestPagesNameWhatExists(t *testing.T) {
 	}
 }
 
-// TestEveryPackageIsDocumented wants a doc.go in every package of the library,
-// and a tested Example in every public one. Commands and suites have their package
-// comment where it suits them.
+// TestEveryPackageIsDocumented requires a doc.go in every package of the library, and a tested Example in every
+// public package. Commands and suites may have their package comment in any file.
 func TestEveryPackageIsDocumented(t *testing.T) {
 	list := exec.Command("go", "list", "-f", `{{if .GoFiles}}{{.Name}} {{.ImportPath}} {{.Dir}}{{end}}`, "./...")
 	list.Dir = "../../.."
@@ -87,7 +86,7 @@ func TestEveryPackageIsDocumented(t *testing.T) {
 	require.NoError(t, err)
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Fields(line)
-		if len(fields) == 0 { // a suite, which has tests alone
+		if len(fields) == 0 { // a suite, which has only tests
 			continue
 		}
 		path := strings.TrimPrefix(fields[1], module)

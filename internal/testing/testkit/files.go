@@ -22,7 +22,7 @@ func Read(t TB, path string) string {
 	return string(content)
 }
 
-// File writes a file in a folder of its own that is removed after the test, and returns its path.
+// File writes a file in a new folder that is removed after the test, and returns its path.
 func File[Content string | []byte](t TB, name string, content Content) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

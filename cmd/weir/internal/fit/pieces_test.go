@@ -126,7 +126,7 @@ func TestPiecesCosts(t *testing.T) {
 	require.Equal(t, []int{1, 1}, cut)
 }
 
-// TestPiecesOfSequencesAndTiles has an amount for each sequence, such as an image, and one that a kernel
+// TestPiecesOfSequencesAndTiles has an amount for each sequence, such as an image, and an amount that a kernel
 // pads to 8 tokens.
 func TestPiecesOfSequencesAndTiles(t *testing.T) {
 	pieces, err := readPieces(t, `"saved": {"token": 100}`, `"saved": {"sequence": 1000, "token": 100, "tile": 8, "tiled": 4, "tiled_square": 2}`)

@@ -232,7 +232,8 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// TestFixtures reads profiles that the Python package wrote. Its test_fixture compares what it writes today.
+// TestFixtures reads profiles that the Python package wrote. The test test_fixture of that package compares
+// them with its current output.
 func TestFixtures(t *testing.T) {
 	testkit.Format{
 		Name: "profile-%d.json", Mark: "\"schema\": %d", Number: 2, Remedy: "the version of Weir that wrote it",

@@ -75,8 +75,8 @@ func finish(m *made, r *dumpRank) {
 	}
 }
 
-// TestWriteDumps writes dumps of 1,024 ranks with 2,000 entries each into $WEIR_WRITE_DUMPS, to
-// measure the command with.
+// TestWriteDumps writes dumps of 1,024 ranks with 2,000 entries each into $WEIR_WRITE_DUMPS, for measurements
+// of the command.
 func TestWriteDumps(t *testing.T) {
 	folder := os.Getenv("WEIR_WRITE_DUMPS")
 	if folder == "" {
