@@ -147,7 +147,7 @@ func (c *comparison) steps(threads []int) error {
 		}
 		waiting[n] = best
 	}
-	fmt.Fprint(c.out, "\n| configuration | threads | Weir, tokens/s | MiB | as one microbatch | PyTorch, one batch | MiB | accumulating | compiled | Weir : one batch | : accumulating | : compiled |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
+	fmt.Fprint(c.out, "\n| configuration | threads | Weir, tokens/s | MiB | as one microbatch | PyTorch, one batch | MiB | PyTorch, accumulating | PyTorch, compiled | Weir / one batch | Weir / accumulating | Weir / compiled |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	for _, s := range steps(c.options.only) {
 		if c.options.short && c.options.only == "" && !slices.Contains(shortSteps, s.Name) {
 			continue
