@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch._dynamo
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 torch.set_num_threads(1)
 
 DEVICE = os.environ.get("WEIR_DEVICE", "cpu")  # python/gpu.sh sets it

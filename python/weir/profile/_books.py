@@ -21,6 +21,8 @@ from ._private import number as order
 
 __all__ = ["Books", "Graph", "adds", "tensors"]
 
+_MOST = 10_000  # operators of one piece in a forward, which takes seconds; a layer of 256 experts has some 3,000
+
 
 def tensors(value: Any) -> Iterator[Tensor]:
     """Yields the tensors in a nest of containers."""
@@ -53,13 +55,14 @@ class Books(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.alive: set[int] = set()
         self.flops: Counter[tuple[str, int]] = Counter()
         self.starts: list[int] = []  # by piece: the number of its first node
-        self.operators: dict[str, set[int]] = defaultdict(set)  # the pieces of each operator of a forward
+        self.kernels: set[int] = set()  # the pieces with a kernel of attention
         self._numbers: dict[int, int] = {}  # by address of a storage that is alive; negative if it is owned
         self._highest: dict[int | None, int] = {}  # by storage: the highest of its positions, which begin at 0
         self._casts: dict[int, Any] = {}  # by storage: the one that is owned whose values it has in another dtype
         self._watch: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._events: list[tuple[int, int]] = []  # a storage and the bytes by which what is alive changes; or -1 and a mark
         self._marks: list[tuple[str, int]] = []
+        self._ran = 0  # operators since the piece began
         self._unwanted: set[int] = set()
         self._work: list[tuple[int, int]] = []  # of the node that runs: a storage, and operations that make it
 
@@ -73,7 +76,7 @@ class Books(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Says what runs from now on."""
         if self._marks and (self.piece, self.action) == (piece, action) and action != "W":  # each W is one of a weight
             return
-        self.piece, self.action = piece, action
+        self.piece, self.action, self._ran = piece, action, 0
         self._events.append((-1, len(self._marks)))
         self._marks.append((action, piece))
         if action == "F" and piece >= len(self.starts):
@@ -96,7 +99,11 @@ class Books(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if self.action == "F":
-            self.operators[str(func)].add(self.piece)
+            self._ran += 1
+            if self._ran > _MOST:
+                raise ProfileError(f"a layer of more than {_MOST:,} operators, such as a loop over tokens, takes too long: give it an operator with a fake (torch.library.register_fake)")
+            if "_scaled_dot_product" in str(func):
+                self.kernels.add(self.piece)
             for t in tensors((args, kwargs)):
                 number = self.number(t)
                 if number is None:
@@ -126,9 +133,8 @@ class Books(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._work.append((number, formula(*args, **(kwargs or {}), out_val=out)))
         elif func._overloadpacket is torch.ops.aten._grouped_mm:  # every token visits one group
             a, b = args[:2]
-            rows, columns = (a.shape[-2], b.shape[-1])
-            self._work.append((number, 2 * rows * columns * a.shape[-1]))
-        copies = _converted(func, args) if number >= 0 else []
+            self._work.append((number, 2 * a.shape[-2] * a.shape[-1] * b.shape[-1]))
+        copies = _converted(func, args) if number >= 0 else []  # all alive at once
         for copy in copies:
             self._enter(copy)
         if func is torch.ops.aten._safe_softmax.default:  # which looks for rows without a number

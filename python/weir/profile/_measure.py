@@ -115,15 +115,9 @@ class Real(Model):
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    def _autocast(self) -> Any:
-        s = self.settings
-        return torch.autocast(s.device, getattr(torch, s.autocast)) if s.autocast else contextlib.nullcontext()
-
-    def _model(self, batch: Any) -> Any:
-        self._next = 0
-        with self.contexts(), self._autocast():
-            out = self.module(**batch) if isinstance(batch, dict) else self.module(*batch) if isinstance(batch, tuple) else self.module(batch)
-            return self._loss(out, batch) if self._loss else out if isinstance(out, Tensor) else out["loss"] if isinstance(out, dict) else out.loss
+    def _model(self, batch: Any) -> Tensor:
+        with self.contexts():
+            return self._run(batch)
 
     def _layer(self, m: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """While pieces are timed, each by itself: returns the output of the layer that stands for this one as a leaf."""

@@ -26,8 +26,9 @@ from ._private import FakeTensor, number, saved
 __all__ = ["ACTIONS", "Model", "Settings", "attend"]
 
 ACTIONS = ("F", "B", "I", "W")
+_SMALL = 4096  # elements of a tensor whose values are computed while a model is built
 _INDEX = re.compile(r"(^|_)(layer|block)?_?(idx|index|id|number)$")  # attributes that only say which layer it is
-_OTHERS = (*(os.path.join(os.path.dirname(os.path.abspath(f)), "") for f in (torch.__file__, __file__)), "<frozen")
+_OTHERS = (*(os.path.join(os.path.dirname(os.path.abspath(f)), "") for f in (torch.__file__, __file__)), contextlib.__file__, os.path.abspath("<frozen"))
 
 
 class Settings(types.SimpleNamespace):
@@ -110,8 +111,11 @@ def _refuse_reentrant(*args: Any) -> Any:
     raise ProfileError("torch.utils.checkpoint with use_reentrant=True runs a backward inside of the backward: give it use_reentrant=False")
 
 
+_INNER = "a gradient is computed inside of the model, by torch.autograd.grad, torch.func or a backward inside of the backward, which weir.profile does not follow"
+
+
 def _refuse_engine(*args: Any, **kwargs: Any) -> Any:
-    raise ProfileError("a gradient is computed inside of the model, by torch.autograd.grad or a backward inside of the backward, which weir.profile does not follow")
+    raise ProfileError(_INNER)
 
 
 _CHOSEN = nn.functional.scaled_dot_product_attention
@@ -137,6 +141,33 @@ class _Attention(TorchFunctionMode):
         return attend(self.kernel, q, k, v, attn_mask, dropout_p, is_causal, scale).reshape(*lead, query.shape[-2], value.shape[-1])
 
 
+class _Numbers(_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While a model is built: computes small tensors that come from numbers alone, so that code can read them, as in
+    [x.item() for x in torch.linspace(0, rate, layers)]."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.known: Any = _private.WeakTensorKeyDictionary()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given = [t for t in tensors((args, kwargs)) if isinstance(t, FakeTensor) or t.is_meta]
+        known = all(t in self.known for t in given) and "empty" not in str(func)
+        real_args = _private.tree_map(lambda v: self.known.get(v, v) if isinstance(v, Tensor) else v, (args, kwargs))
+        if func is torch.ops.aten._local_scalar_dense.default and known:
+            with _private.values():
+                return func(*real_args[0])
+        out = func(*args, **kwargs)
+        new = list(tensors(out))
+        if func._schema.is_mutable and any(t in self.known for t in given):
+            self.known.clear()  # also what shares its memory
+        elif known and new and torch.Tag.nondeterministic_seeded not in func.tags and all(t.numel() <= _SMALL for t in new):
+            with _private.values():
+                real = func(*real_args[0], **{**real_args[1], **({"device": "cpu"} if "device" in kwargs else {})})
+            self.known.update(zip(new, tensors(real)))
+        return out
+
+
 class Model:
     """A model that `build` makes, on fake tensors: it computes shapes, not numbers, and needs neither memory nor its device.
 
@@ -151,7 +182,7 @@ class Model:
         self.fake = _private.FakeTensorMode(allow_non_fake_inputs=True)
         self.names: dict[nn.Module, str] = {}
         self.books = Books()
-        with self._refusing(), self.contexts(), torch.device(settings.device), _private.swaps():
+        with self._refusing(), self.contexts(), torch.device(settings.device), _private.swaps(), _Numbers():
             self.module = build().train()
         self.names.update((m, n) for n, m in self.module.named_modules())
         self.layers = _layers(self.module, layers)
@@ -165,6 +196,8 @@ class Model:
             m.forward = functools.partial(self._layer, m, m.forward)
 
     def _made(self, name: str, t: Tensor) -> None:
+        if not isinstance(t, FakeTensor) and type(t) not in (Tensor, nn.Parameter):
+            raise ProfileError(f"{name} is a {type(t).__name__}, a subclass of Tensor, whose memory weir.profile does not follow")
         if t.device.type != self.settings.device or not isinstance(t, FakeTensor):
             raise ProfileError(f"{name} is on {t.device}, made {'in' if isinstance(t, FakeTensor) else 'before'} build: make the whole module in build, on the default device, or state device {t.device.type!r}")
 
@@ -227,7 +260,7 @@ class Model:
 
     def forward(self, sequences: int, length: int) -> Any:
         """Runs a forward of a microbatch, and returns the loss."""
-        self.books, self._next = Books(), 0
+        self.books = Books()
         self._outputs: dict[int, Any] = {}
         self._entered: dict[int, int | None] = {}  # by layer: the storage of the first tensor that it gets
         with torch.device(self.settings.device):
@@ -235,18 +268,28 @@ class Model:
         self._entry = sum(t.untyped_storage().nbytes() for t in tensors(batch))
         self.books.own([*(t for _, t in self.owned.values()), *tensors(batch)])
         self.books.begin(0, "F")
-        autocast = self.settings.autocast
-        with self.books.hooks(), self.books, torch.autocast(self.settings.device, getattr(torch, autocast)) if autocast else contextlib.nullcontext():
+        with self.books.hooks(), self.books:
+            loss = self._run(batch)
+        if self._next != len(self.layers):
+            raise ProfileError(f"{self.layers[self._next][0]} did not run: name the layers that do with layers=")
+        if not loss.requires_grad:
+            raise ProfileError("the loss has no gradient: every parameter is frozen, or the loss was detached")
+        return loss
+
+    def _autocast(self) -> Any:
+        s = self.settings
+        return torch.autocast(s.device, getattr(torch, s.autocast)) if s.autocast else contextlib.nullcontext()
+
+    def _run(self, batch: Any) -> Tensor:
+        """Returns the loss of a batch."""
+        self._next = 0
+        with self._autocast():
             out = self.module(**batch) if isinstance(batch, dict) else self.module(*batch) if isinstance(batch, tuple) else self.module(batch)
             loss = self._loss(out, batch) if self._loss else out if isinstance(out, Tensor) else out.get("loss") if isinstance(out, dict) else getattr(out, "loss", None)
             if not isinstance(loss, Tensor) or loss.numel() != 1:
                 raise ProfileError(f"{'loss' if self._loss else 'the model'} returned a {type(loss if self._loss else out).__name__}, which is no scalar loss and has none: give loss=, a function of the output and the batch")
             del out
             self._cast = set(self.books.alive)  # with autocast's casts of the weights, which end with it
-        if self._next != len(self.layers):
-            raise ProfileError(f"{self.layers[self._next][0]} did not run: name the layers that do with layers=")
-        if not loss.requires_grad:
-            raise ProfileError("the loss has no gradient: every parameter is frozen, or the loss was detached")
         return loss
 
     def _twin(self, of: int, *args: Any, **kwargs: Any) -> Any:
@@ -279,7 +322,6 @@ class Model:
             for i in self.measured():
                 for action in ACTIONS:
                     out[i, "flops", action] = flops.get((action, i), 0)
-            for i in self.measured():
                 if i <= self.first:  # there is no I
                     out[i, "temporary", "W"], out[i, "flops", "W"] = out[i, "temporary", "B"], out[i, "flops", "B"]
         return out
@@ -316,7 +358,7 @@ class Model:
             out[i, "cached"] = books.total(n for n in ended if books.made[n] == i)
             out[i, "saved"], out[i, "input"], out[i, "border"] = own[i], received[i], self._border[i]
             out[i, "flops", "F"] = books.flops["F", i]
-        self.operators = {name: set(where) for name, where in books.operators.items()}
+        self.kernels = books.kernels
         return {"batch": self._entry, **out}
 
     def _split(self, sequences: int, length: int, out: dict[Any, Any]) -> None:
@@ -375,9 +417,8 @@ class Model:
                 if node in nodes[i] and node not in reached:
                     reached.add(node)
                     stack += [o for o, _ in node.next_functions]
-            needed = {n for node in reached for n in map(self.books.number, saved(node)) if n is not None}
-            only = {n for node in nodes[i] - reached for n in map(self.books.number, saved(node)) if n is not None} - needed
-            freed[i] = self.books.total(n for n in only if n >= 0 and len(self.books.kept[n]) < 2)
+            needed, others = ({n for node in each for n in map(self.books.number, saved(node)) if n is not None} for each in (reached, nodes[i] - reached))
+            freed[i] = self.books.total(n for n in others - needed if n >= 0 and len(self.books.kept[n]) < 2)
         return freed
 
     def measured(self) -> list[int]:
@@ -423,7 +464,7 @@ class Model:
                 owner, file = frame.f_locals.get("self"), frame.f_code.co_filename
                 if isinstance(owner, nn.Module) and owner in self.names:
                     module = f"{self.names[owner] or 'model'} ({type(owner).__name__}), "
-                if not file.startswith(_OTHERS):
+                if not os.path.abspath(file).startswith(_OTHERS):
                     line = f"{os.path.basename(file)}:{at}: "
             raise ProfileError(f"{module}{line}{_reason(e)}") from e
 
@@ -444,6 +485,8 @@ def _reason(e: Exception) -> str:
         return f"{e.func} has no fake: register one with torch.library.register_fake"
     if "data pointer" in text or "data_ptr" in text:
         return f"an extension reads memory, which a fake tensor does not have: register an operator with a fake ({text})"
+    if text.startswith("torch.func"):  # which takes no hooks on saved tensors
+        return _INNER
     if "fail_on_recompile" in text:
         return "a part of the model is compiled, and what its kernels keep is not known before: profile it without torch.compile"
     return f"{type(e).__name__}: {text}"
@@ -470,9 +513,11 @@ def _layers(model: nn.Module, named: Any) -> list[tuple[str, nn.Module]]:
     """Returns the layers: those that are named, or the members of the container with most parameters that is not one big member."""
     containers = {n: m for n, m in model.named_modules() if isinstance(m, (nn.ModuleList, nn.Sequential, nn.ModuleDict)) and len(m) > 0}
 
-    def members(name: str) -> list[tuple[str, nn.Module]]:
+    def members(name: str, nested: bool = False) -> list[tuple[str, nn.Module]]:
         module = model.get_submodule(name)
-        return [(f"{name}.{k}".lstrip("."), m) for k, m in module._modules.items() if m is not None] if name in containers else [(name, module)]
+        if name not in containers or nested and type(module).forward is not nn.Module.forward:
+            return [(name, module)]
+        return [one for k, m in module._modules.items() if m is not None for one in members(f"{name}.{k}".lstrip("."), True)]
 
     if named is not None:
         try:

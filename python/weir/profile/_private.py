@@ -11,11 +11,15 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode, UnsupportedOperatorException
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_map
+from torch.utils.weak import WeakTensorKeyDictionary
 
 __all__ = [
-    "DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode", "TorchDispatchMode", "UnsupportedOperatorException",
-    "address", "inputs", "next_number", "number", "saved", "swaps", "with_autocast", "without_engine"]
+    "DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode", "TorchDispatchMode", "UnsupportedOperatorException", "WeakTensorKeyDictionary",
+    "address", "inputs", "next_number", "number", "saved", "swaps", "tree_map", "values", "with_autocast", "without_engine"]
+
+values = _disable_current_modes  # a context in which tensors have values
 
 
 def address(t: Tensor) -> int:

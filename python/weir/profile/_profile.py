@@ -70,11 +70,13 @@ def _found(model: Model, seq: int, beyond: int) -> Profile:
     fitted = [quarter, 2 * quarter, 4 * quarter]
     checks = [(1, odd), (1, max(8 * quarter, beyond)), (2, odd)]
     points = [*itertools.product((1, 2, 3), fitted), *checks]
-    full = {checks[0]: model.forward_only(*checks[0])}
-    try:
-        full[checks[1]] = model.forward_only(*checks[1])
-    except ProfileError as e:
-        raise ProfileError(f"{e} (at {checks[1][1]:,} tokens, at which amounts are checked and up to which the model must have positions: take a smaller seq)") from e
+    full = {}
+    for point, remedy in ((checks[1], "up to which the model must have positions: take a smaller seq"), (checks[0], "an odd length: if the model takes multiples of a number alone, pad to them in batch")):
+        try:
+            full[point] = model.forward_only(*point)
+        except ProfileError as e:
+            model.forward_only(1, quarter)  # which is refused too, if the length is not the reason
+            raise ProfileError(f"{e} (at {point[1]:,} tokens, at which amounts are checked, {remedy})") from e
     model.twin()
     for short in (True, False):
         model.short = short and len(set(model.twins)) < len(model.twins)
@@ -111,7 +113,6 @@ class _Amounts:
 
     def __init__(self, model: Model, found: dict[tuple[int, int], dict[Any, Any]], fitted: list[int], odd: int) -> None:
         self.model, self.amounts = model, {}
-        kernels = {p for name, pieces in model.operators.items() if "_scaled_dot_product" in name for p in pieces}
         self.peaks: dict[Any, list[Amount]] = {}
         for key in dict.fromkeys(key for one in found.values() for key in one):
             if "temporary" in key:
@@ -130,7 +131,7 @@ class _Amounts:
         for key, amount in [*self.amounts.items(), *((key, a) for key, each in self.peaks.items() for a in each)]:
             if model.settings.device == "cpu":
                 amount.source = "cpu"
-            elif kernels & ({key[0]} if isinstance(key[0], int) else set(key[1]) if key[0] == "shared" else set()):
+            elif model.kernels & ({key[0]} if isinstance(key[0], int) else set(key[1]) if key[0] == "shared" else set()):
                 amount.source = "kernel"
             if amount.several:
                 amount.several.source = amount.source
