@@ -164,7 +164,7 @@ func (v *verlProcess) pack(t *testing.T, sequences, work []int64, budget int64, 
 }
 
 // TestAgainstOthers compares packings with those of simple rules and, with -verl, of verl 0.9.1: none has a
-// smaller makespan on any batch. -batches 100 is the comparison of docs/pack.md.
+// smaller makespan on any batch. -batches 100 is the comparison of docs/dev/measurements.md.
 func TestAgainstOthers(t *testing.T) {
 	lines := []string{"descending"}
 	for _, m := range pack.Methods() {

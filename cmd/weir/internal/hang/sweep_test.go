@@ -17,7 +17,7 @@ import (
 type score struct{ hung, right, certain, planned, first, listed, actions int }
 
 // TestFaultsAreNamed plants faults in jobs of every schedule, and counts how often the ranks are named, and
-// with a plan the action. With -long, the numbers are those of docs/hang.md.
+// with a plan the action. With -long, the numbers are those of docs/dev/measurements.md.
 func TestFaultsAreNamed(t *testing.T) {
 	scores := map[string]*score{}
 	kinds := []string{"nothing", "stopped", "two stopped", "killed", "swapped"}
