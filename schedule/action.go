@@ -37,7 +37,7 @@ const (
 func (k Kind) Compute() bool { return k >= F && k <= W }
 
 // Phase orders the kinds of actions of a stage and microbatch by the earliest point at which they can
-// run.
+// run: the earlier this point, the lower the result. All kinds that it does not order have the highest phase.
 func (k Kind) Phase() int {
 	switch k {
 	case RecvF:
@@ -65,7 +65,7 @@ const (
 	DropInput                   // i: the stage's input, the previous stage's output
 	DropOutput                  // o: the stage's output, if nothing reads it
 	DropGrad                    // g: the gradient of the stage's output
-	DropSaved                   // s: the state saved for this kind, and the frame if this is the last kind; at WAIT_OFFLOAD, the near buffers of the slots that were moved
+	DropSaved                   // s: the state saved for this action, and the rest of the stage's saved state at its last computation; at WAIT_OFFLOAD, the near buffers of the slots that were moved
 	DropSent                    // t: the buffer of a completed transfer
 	Retire                      // r: the microbatch itself, at its last action on this rank, after which the runner audits live memory
 
@@ -115,7 +115,7 @@ func (a Action) Microbatch() int { return int(a >> MbShift) }
 // Drop returns the action's drop bits.
 func (a Action) Drop() Drop { return Drop(a) }
 
-// Joined reports whether this action and the next one overlap.
+// Joined reports whether this action and the next one of its rank are a joined pair, whose actions overlap.
 func (a Action) Joined() bool { return a>>joinShift&1 == 1 }
 
 // WithDrop returns the action with exactly the given drop bits.

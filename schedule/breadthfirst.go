@@ -26,8 +26,8 @@ func BreadthFirstDescending(p Params) (*Plan, error) {
 	return p.plan("breadth-first descending", breadthFirst(p, p.Microbatches-1, -1)...), nil
 }
 
-// breadthFirst returns the programs, with one segment for each stage and direction. The backward
-// starts with microbatch first and continues with the stride.
+// breadthFirst returns the programs, with one segment for each stage and direction. The backward of each
+// stage starts with microbatch first and continues with the stride.
 func breadthFirst(p Params, first, stride int) [][]Segment {
 	programs := make([][]Segment, p.Placement.Ranks)
 	all := func(kind Kind, stage, first, stride int) {

@@ -23,8 +23,8 @@ type run struct {
 	known        bool // the run becomes a segment even if that saves few actions
 }
 
-// nested is a repeated part that contains segments. The loop continues as long as each action that follows is its next
-// one.
+// nested is a repeated part that contains segments. The loop continues as long as each appended action is the one that
+// next returns.
 type nested struct {
 	Segment       // Repeat is 0 if there is no loop
 	written int64 // the number of actions of an incomplete repeat
@@ -69,7 +69,7 @@ const (
 	// are easier to read without segments.
 	minSaved = 48
 	// minNested is the number of actions that the runs of a repeated part must save to stay
-	// segments in a loop of loops. A shorter body is written out.
+	// segments in a loop of loops. If they save fewer, the part is written out as one body.
 	minNested = 1 << 7
 )
 
@@ -154,8 +154,8 @@ func (b *Builder) endNested() {
 	})
 }
 
-// stop ends a loop or a run. The run becomes a segment if this saves enough actions; otherwise it is written
-// out.
+// stop ends a loop or a run. A run becomes a segment if it is known or if this saves enough actions; otherwise
+// all its repeats are written out in the tail. An incomplete repeat is always written out.
 func (b *Builder) stop() {
 	b.endNested()
 	r := b.run
@@ -199,8 +199,8 @@ func (b *Builder) add(s Segment) {
 	b.program = append(b.program, s)
 }
 
-// Repeat repeats all actions after the first since actions n more times, each time shifted by stride
-// microbatches.
+// Repeat repeats all actions after the first since actions of the program n more times, each time shifted by
+// stride microbatches.
 func (b *Builder) Repeat(since int64, n, stride int) {
 	length := b.Len() - since
 	if length == 0 || n == 0 {

@@ -19,8 +19,8 @@ type Schedule struct {
 	Place func(ranks, stages int) (Placement, error)
 	// Split is set if the rule splits the backward into I and W.
 	Split bool
-	// AscendingBackward is set if every stage runs its backwards in ascending order of microbatches. The
-	// gradients of all plans with this property are bit-equal (L9).
+	// AscendingBackward is set if the rule has one copy of the model and every stage runs its backwards in
+	// ascending order of microbatches. The gradients of all plans with this property are bit-equal (L9).
 	AscendingBackward bool
 }
 
@@ -60,18 +60,18 @@ func Schedules() []Schedule {
 	}
 }
 
-// inPyTorch holds the names that PyTorch 2.15 gives to schedules with other names here (get_schedule_class), as
-// plainName returns them.
+// inPyTorch maps the names of schedules in PyTorch 2.15 (get_schedule_class), as plainName returns them, to the names
+// of the same schedules in this package if these are different.
 var inPyTorch = map[string]string{"interleaved1f1b": "interleaved", "loopedbfs": "breadth-first", "interleavedzerobubble": "zb1p", "zbvzerobubble": "zb-v"}
 
-// plainName returns a name without case, hyphens, underscores and the prefix of PyTorch's classes.
+// plainName returns a name in lower case, without hyphens, underscores and the prefix of PyTorch's classes, Schedule.
 func plainName(name string) string {
 	return strings.TrimPrefix(strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name)), "schedule")
 }
 
 // Find returns the schedule with the given name: its own or that of PyTorch, such as ZBVZeroBubble or
 // Schedule1F1B, in any case and with or without hyphens. The rule of LoopedBFS is BreadthFirstDescending, as in
-// PyTorch. The error wraps ErrParams and suggests a similar name, if there is one.
+// PyTorch. The error for an unknown name wraps ErrParams, lists the names, and suggests a similar one, if there is one.
 func Find(name string) (Schedule, error) {
 	plain := plainName(name)
 	for _, s := range Schedules() {
@@ -93,10 +93,10 @@ func Names() (names []string) {
 	return names
 }
 
-// placing returns a placement, or an error that names the supported numbers of stages.
+// placing returns a placement, or the supported numbers of stages in words if the number is not supported.
 type placing func(ranks, stages int) (p Placement, works string)
 
-// place returns the Place function of the schedule with the given name.
+// place returns the Place function of the schedule with the given name, which calls placing.
 func place(name string, placing placing) func(ranks, stages int) (Placement, error) {
 	return func(ranks, stages int) (Placement, error) {
 		if ranks < 1 || ranks > MaxStages || stages < 1 || stages > MaxStages {
@@ -123,7 +123,7 @@ func inBlocks(ranks, stages int) (Placement, string) {
 	return p, ""
 }
 
-// chained is like inBlocks, but places at least one stage on every rank.
+// chained is like inBlocks, but requires at least one stage per rank.
 func chained(ranks, stages int) (Placement, string) {
 	if stages < ranks {
 		return Placement{}, fmt.Sprintf("%d stages, one a rank, or more", ranks)
@@ -131,7 +131,7 @@ func chained(ranks, stages int) (Placement, string) {
 	return inBlocks(ranks, stages)
 }
 
-// looped places the same number of stages on every rank.
+// looped loops the stages over the ranks, and requires the same number of stages on every rank.
 func looped(ranks, stages int) (Placement, string) {
 	if stages%ranks != 0 {
 		return Placement{}, fmt.Sprintf("%d stages, %d, or another multiple of %d", ranks, 2*ranks, ranks)

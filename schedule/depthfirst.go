@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
-// maxBody is the maximum number of actions in one body. It limits the size of a group, because groups
-// are written out in full.
+// maxBody is the maximum number of actions in a body that a rule writes. It limits the size of a group,
+// because groups are written out in full.
 const maxBody = 1 << 24
 
 // DepthFirst runs every microbatch as far as possible before it starts another one, so that the
@@ -20,14 +20,14 @@ const maxBody = 1 << 24
 // Microbatches, the last group is smaller.
 //
 // With several ranks, each rank that is free runs a ready backward. If none is ready, it runs the
-// forward of its highest ready stage, provided that it has fewer microbatches in flight than its cap
-// (see greedy), counting each stage separately. The cap of a rank is Params.Cap times the number of its stages, or by
+// forward of its highest ready stage, provided that it has fewer microbatches in flight than its cap,
+// counting each stage separately (see greedy). The cap of a rank is Params.Cap times the number of its stages, or by
 // default the number of stages from its first stage to the last stage of the model; with one stage per rank, the order
 // is then 1F1B. Any placement of one copy of the model works.
 //
 // The size of the plan depends on ranks, stages, cap and group, not on the number of microbatches.
 // With several stages per rank, the order may repeat only after many actions, which are written out.
-// DepthFirst returns an error if there are more than 4 million. Errors wrap ErrParams.
+// DepthFirst returns an error if there are more than 4 million of these actions. Errors wrap ErrParams.
 func DepthFirst(p Params) (*Plan, error) {
 	name := "depth-first"
 	if p.Placement.Ranks == 1 {
@@ -55,7 +55,7 @@ func DepthFirst(p Params) (*Plan, error) {
 	return p.plan(name, programs...), nil
 }
 
-// depthFirstGroups returns the plan for a single rank.
+// depthFirstGroups returns the plan of DepthFirst for a single rank.
 func (p Params) depthFirstGroups() (*Plan, error) {
 	group := min(max(p.Group, 1), p.Microbatches)
 	name := "depth-first"

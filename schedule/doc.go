@@ -24,5 +24,6 @@
 // schedule.
 //
 // The letters are PyTorch's: F is a forward, B a full backward, I an input gradient, and W a weight
-// gradient. A rank is a position in the pipeline.
+// gradient. A rank is a position in the pipeline. P is the number of ranks, V the number of stages per rank,
+// and M the number of microbatches.
 package schedule

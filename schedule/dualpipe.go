@@ -13,12 +13,12 @@ import (
 // the backward of the other overlap (a joined pair), so that one computes while the other communicates. The schedule
 // needs two copies of the weights, and the owner of the weights must add the gradients of the two copies.
 //
-// A rank has at most P+1 microbatches in flight. If F&B is the time of a joined pair, and F, B and W
-// are the times of a rank, the makespan has a bubble of (P/2-1)(F&B+B-3W).
+// A rank has at most P+1 microbatches in flight. If a rank spends times F, B and W on a microbatch, and
+// F&B on a joined pair, the makespan has a bubble of (P/2-1)(F&B+B-3W).
 //
 // The published rule requires an even number of ranks, and an even number of microbatches that is at
 // least 2P. For an odd P, DualPipe uses the order for P+1 ranks, in which the middle rank replaces two
-// ranks; the figures are those for P+1. For other numbers of microbatches, it uses the order for the
+// ranks, and the figures above are those for P+1. For other numbers of microbatches, it uses the order for the
 // next number that the published rule allows, and omits the additional microbatches. The size of the
 // plan does not depend on the number of microbatches. Errors wrap ErrParams.
 func DualPipe(p Params) (*Plan, error) {

@@ -8,8 +8,8 @@ import "slices"
 // are split and most are not.
 //
 // A rank has at most 2P+1 microbatches in flight, counting each stage separately; this is as much as P+1/2 microbatches
-// at both stages. If PP is 2P, F&B is the time of a joined pair, and F, B and W are the times of a stage, the makespan
-// has a bubble of (PP/2-1)(F&B+B-3W).
+// at both stages. If a stage takes times F, B and W for a microbatch, and a joined pair takes F&B, the makespan has a
+// bubble of (PP/2-1)(F&B+B-3W), where PP is 2P, as in the publication.
 //
 // The published rule requires at least 2P microbatches. With fewer, DualPipeV uses the order for 2P
 // microbatches and omits the additional ones. The size of the plan does not depend on the number of
@@ -30,8 +30,8 @@ func DualPipeV(p Params) (*Plan, error) {
 const bothWaysMost = 4096
 
 // bothWays writes the program of rank r in half a DualPipe with the given number of ranks. The given
-// number of microbatches runs in each direction: away from rank 0 through stage s0, and towards it
-// through stage s1.
+// number of microbatches runs in each direction: away from rank 0 through the rank's stage s0, and
+// towards rank 0 through its stage s1.
 func (b *countingBuilder) bothWays(r, ranks, microbatches, s0, s1 int) {
 	f0, b0, i0, w0 := NewAction(F, s0, 0), NewAction(B, s0, 0), NewAction(I, s0, 0), NewAction(W, s0, 0)
 	f1, b1, i1, w1 := NewAction(F, s1, 0), NewAction(B, s1, 0), NewAction(I, s1, 0), NewAction(W, s1, 0)

@@ -5,9 +5,9 @@ import "slices"
 // GPipe runs the forwards of all microbatches and then their backwards, both in ascending order. If
 // consecutive stages are on one rank, a microbatch runs through all of them in a row.
 //
-// All microbatches are in flight at the same time on every rank. If F and B are the times of a rank, the makespan has a
-// bubble of (P-1)(F+B). Any placement of one copy of the model works. The size of the plan does not depend on the
-// number of microbatches. Errors wrap ErrParams.
+// All microbatches are in flight at the same time on every rank. If each rank has consecutive stages and spends times
+// F and B on a microbatch, the makespan has a bubble of (P-1)(F+B). Any placement of one copy of the model works. The
+// size of the plan does not depend on the number of microbatches. Errors wrap ErrParams.
 func GPipe(p Params) (*Plan, error) {
 	if err := p.check("gpipe", 0); err != nil {
 		return nil, err
@@ -23,7 +23,7 @@ func GPipe(p Params) (*Plan, error) {
 	}), nil
 }
 
-// inARow splits ascending stages into blocks of consecutive stages.
+// inARow splits a list of ascending stages into blocks of consecutive stages.
 func inARow(stages []int) [][]int {
 	var blocks [][]int
 	for i, stage := range stages {

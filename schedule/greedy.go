@@ -18,7 +18,8 @@ import (
 // rank.
 //
 // Eventually the ranks repeat their actions with later microbatches. greedy skips these periods (see
-// package repeats), and they become one segment.
+// package repeats), and they become one segment per rank. It returns an error once it has written more
+// than a quarter of maxBody actions one by one.
 func greedy(p Params) ([][]Segment, error) {
 	w := newWorkers(p)
 	for w.tick() {
@@ -51,10 +52,10 @@ type workers struct {
 	caps                 []int   // by rank: the maximum number of microbatches in flight
 
 	counts  []int     // four per stage: forwards begun and done, backwards begun and done
-	busy    []int     // by rank: the number of ticks until it is free
+	busy    []int     // by rank: the number of ticks until the rank is free
 	doing   []int     // by rank: the index in counts of the count that increases when the rank becomes free
-	lists   []Builder // by rank: the actions that it has begun
-	began   []int64   // by rank: the length of its list when the period began
+	lists   []Builder // by rank: the actions that the rank has begun
+	began   []int64   // by rank: the length of the rank's list when the period began
 	written int       // the number of actions in all lists, excluding skipped periods
 	skipped bool      // periods have been skipped
 }
@@ -88,8 +89,8 @@ func newWorkers(p Params) *workers {
 	return w
 }
 
-// State adds the configuration: the number of ticks for which each rank remains busy, and the counts,
-// which determine its action.
+// State adds the configuration: the number of ticks for which each rank remains busy, and the counts, which
+// determine the action that the rank is running.
 func (w *workers) State(s *repeats.State) {
 	for _, ticks := range w.busy {
 		if !s.Fixed(int64(ticks)) {
@@ -104,7 +105,7 @@ func (w *workers) State(s *repeats.State) {
 }
 
 // Moves returns the number of microbatches by which the stages have advanced, and how many more times they can advance
-// by that number. It returns zeros if the stages have advanced by different numbers.
+// by that number. It returns zeros if the stages have not advanced, or by different numbers.
 func (w *workers) Moves(by []int64) (stride, most int64) {
 	stride = by[0]
 	if stride == 0 || slices.ContainsFunc(by, func(n int64) bool { return n != stride }) {

@@ -5,10 +5,11 @@ package schedule
 // keep the same pace: every rank runs an F, an I and a W in every three slots, and each W follows
 // its I.
 //
-// With groups of P, the default, a rank has at most P microbatches in flight; with Interleaved it
-// has up to 3P/2. If F, I and W each take one unit of time, the makespan has a bubble of 2(P-1)/V
-// units. Smaller groups, down to P/2, reduce the microbatches in flight, to as few as 3P/4 with two
-// stages per rank, but ranks wait longer. Any group size works.
+// With groups of P, the default, a rank has at most P microbatches in flight at all its stages; with
+// Interleaved it has up to 3P/2. If a rank spends one unit of time on each of F, I and W of a
+// microbatch, the makespan has a bubble of 2(P-1)/V units. Smaller groups, down to P/2, reduce the
+// microbatches in flight, to as few as 3P/4 with two stages per rank, but ranks wait longer. Any group
+// size works.
 //
 // Each rank has the same number of stages, looped, as for Interleaved. A last, smaller group runs
 // in the order of a full group, without the missing microbatches. The size of the plan depends on the
@@ -36,7 +37,7 @@ func GroupedInterleave(p Params) (*Plan, error) {
 	}), nil
 }
 
-// blockAction is an action of a group, and the number of periods since the group began.
+// blockAction is an action of a group, and the number of periods from the group's beginning to the action.
 type blockAction struct {
 	period int
 	action Action
@@ -44,7 +45,7 @@ type blockAction struct {
 
 // groupBlock returns the actions of a rank in each period, in order. It also returns the number of periods for which a
 // group continues to run on the rank after its first period. A period has three slots for each microbatch of a group at
-// each stage of a rank, and a new group begins in every period. Thus each slot of a period holds one action, which
+// each stage of the rank, and a new group begins in every period. Thus each slot of a period holds one action, which
 // belongs to the new group or to an earlier one.
 func groupBlock(ranks, depth, group, rank int) (block []blockAction, periods int) {
 	period := 3 * group * depth

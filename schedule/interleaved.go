@@ -14,7 +14,8 @@ import (
 // backward, and finally runs the remaining backwards.
 //
 // With many microbatches, rank r has at most 2(P-1-r) + (V-1)·Group + 1 of them in flight, summed
-// over its stages. If F and B are the times of a rank, the makespan has a bubble of (P-1)(F+B)/V.
+// over its stages. If a rank spends times F and B on a microbatch, the makespan has a bubble of
+// (P-1)(F+B)/V.
 //
 // A group has at least P microbatches. Megatron rejects numbers of microbatches that leave fewer
 // than P for the last group. Interleaved accepts them: it uses the order of a full last group and
@@ -62,8 +63,8 @@ func newTable(p Params, rule string) (table, error) {
 	return t, nil
 }
 
-// groups validates the parameters for a rule that runs groups of no fewer than least microbatches through the same
-// number of stages on each rank. It returns the plan's name and the size of a group.
+// groups validates the parameters for a rule that runs groups of at least the given number of microbatches through the
+// same number of stages on each rank. It returns the plan's name and the size of a group.
 func (p Params) groups(rule string, least int) (name string, group int, err error) {
 	if err := p.check(rule, takesGroup); err != nil {
 		return "", 0, err
@@ -95,8 +96,8 @@ type delayed struct {
 	slots int
 }
 
-// program writes the slots in order. A slot has at most one action of each kind. The last kind has
-// the longest delay.
+// program returns the program of a rank, slot by slot. A slot has at most one action of each kind. The
+// last of the given kinds must have the longest delay.
 func (t *table) program(rank int, kinds ...delayed) []Segment {
 	var w Builder
 	slot := func(i int) {
@@ -118,7 +119,7 @@ func (t *table) program(rank int, kinds ...delayed) []Segment {
 	return w.Program()
 }
 
-// write writes action number k of a kind on a rank, if its microbatch exists.
+// write writes the action with number k of a kind on a rank, unless its microbatch only fills up the last group.
 func (t *table) write(w *Builder, kind Kind, rank, k int) {
 	first := k / (t.group * t.depth) * t.group
 	size := min(t.group, t.padded-first)

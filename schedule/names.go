@@ -73,7 +73,7 @@ func (a Action) AppendText(b []byte) ([]byte, error) {
 // MarshalText returns the text that AppendText appends.
 func (a Action) MarshalText() ([]byte, error) { return a.appendWord(nil), nil }
 
-// UnmarshalText is the inverse of MarshalText. It returns the same errors as ParseAction.
+// UnmarshalText is the inverse of MarshalText. Its errors have the same form as those of ParseAction.
 func (a *Action) UnmarshalText(text []byte) error {
 	parsed, fault := parseWord(string(text))
 	if fault != "" {
@@ -111,7 +111,7 @@ func parseWord(word string) (Action, string) {
 	return a.WithJoin(joined), ""
 }
 
-// parseAction parses an action. It returns the fault of the text, or "".
+// parseAction parses an action without drops and join. The second result is the fault of the text, or "".
 func parseAction(text string) (Action, string) {
 	const digits = "0123456789"
 	name := strings.TrimLeft(text, digits)
@@ -136,8 +136,8 @@ func parseAction(text string) (Action, string) {
 	return NewAction(kind, stage, mb), ""
 }
 
-// parseNumber parses decimal digits. It returns false if there are other characters or the number
-// exceeds the limit.
+// parseNumber parses decimal digits. It returns false if digits is empty or has other characters, or if the
+// number exceeds the limit.
 func parseNumber(digits string, limit int) (int, bool) {
 	if digits == "" {
 		return 0, false
@@ -179,8 +179,8 @@ func (d Drop) appendText(b []byte) []byte {
 	return b
 }
 
-// parseDrop returns the bits of the letters, and their fault, or "". The letters may be in any order,
-// but each may occur only once.
+// parseDrop returns the bits of the letters. The second result is the fault of the letters, or "". They may
+// be in any order, but each may occur only once.
 func parseDrop(letters string) (Drop, string) {
 	var drop Drop
 	for i := range len(letters) {

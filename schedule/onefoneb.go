@@ -5,9 +5,9 @@ import "github.com/weir-ml/weir/internal/formats/diagnostic"
 // OneFOneB is 1F1B: rank r runs P-1-r forwards, then alternates between a forward and a backward,
 // and finally runs the remaining backwards. Microbatches ascend in both.
 //
-// Rank r has at most P-r microbatches in flight. If F and B are the times of a rank, the makespan
-// has a bubble of (P-1)(F+B). Each rank has one or more consecutive stages, starting with the first
-// stages on the first rank; a microbatch runs through all stages of a rank in a row. Errors wrap
+// Rank r has at most P-r microbatches in flight. If a rank spends times F and B on a microbatch, the
+// makespan has a bubble of (P-1)(F+B). Each rank has one or more consecutive stages, starting with the
+// first stages on the first rank; a microbatch runs through all stages of a rank in a row. Errors wrap
 // ErrParams.
 func OneFOneB(p Params) (*Plan, error) {
 	if err := p.check("1f1b", 0); err != nil {

@@ -19,8 +19,8 @@ type Params struct {
 	// DepthFirst, which has groups only on a single rank, and the number of ranks for Interleaved,
 	// ZB1P and GroupedInterleave. Other rules have no groups.
 	Group int
-	// Cap limits the microbatches in flight: a rank with n stages has at most n·Cap of them in flight, counting each
-	// stage separately. 0 means the rule's default. Only ZBH2, and DepthFirst on several ranks, accept a Cap.
+	// Cap limits the microbatches in flight: a rank with n stages has at most n·Cap microbatches in flight, counting
+	// each stage separately. 0 means the rule's default. Only ZBH2, and DepthFirst on several ranks, accept a Cap.
 	Cap int
 	// Slices is Plan.Slices; 0 means 1. Only Seq1F1B accepts more than 1.
 	Slices int
@@ -35,7 +35,8 @@ type Params struct {
 // same order as in training.
 type Rule func(Params) (*Plan, error)
 
-// Validate reports all faults of the parameters as joined errors, each of which wraps ErrParams.
+// Validate checks every field and returns the faults as joined errors, each of which wraps ErrParams. If
+// several stages have the same fault, it reports the first of them.
 func (p Params) Validate() error {
 	var faults []error
 	fault := func(format string, args ...any) {
@@ -91,7 +92,7 @@ func (p Params) Validate() error {
 // UnusedError reports a Group, Cap or Slices that a rule does not support. It wraps ErrParams.
 type UnusedError struct {
 	Rule   string
-	Reason string // "has no groups"
+	Reason string // completes a sentence that begins with Rule, such as "has no groups"
 	Field  string // the name of the field of Params
 	Value  int
 	Advice string // an alternative to leaving the field at 0, or ""
@@ -133,8 +134,8 @@ func (p Params) check(rule string, takes option) error {
 	return errors.Join(faults...)
 }
 
-// plan returns a plan with the given programs, one for each rank. It calls kept to remove the actions
-// that the mode and the frozen stages exclude, so that a rule may assume that all stages train.
+// plan returns a plan with the given programs, one for each rank. If the mode or frozen stages exclude
+// actions, it calls kept to remove them, so that a rule may assume that all stages train.
 func (p Params) plan(name string, programs ...[]Segment) *Plan {
 	plan := &Plan{Name: name, Mode: p.Mode, Placement: p.Placement, Microbatches: p.Microbatches, Programs: programs}
 	plan.Placement.Rank = slices.Clone(p.Placement.Rank)

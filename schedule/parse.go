@@ -13,9 +13,11 @@ import (
 // and # begins a comment. ParseText reads at most MaxText bytes and allocates at most a small multiple
 // of the bytes read. It does not check the plan; package check does.
 //
-// Errors wrap ErrText and contain the location, the word found and the word expected. If r has a Name
-// method, like a file, the location is file:line:column. An error with a location has the methods
-// LineColumn() (line, column int) and Fault() string, which returns the rest of the message.
+// An error about a word of the text wraps ErrText and contains the location, the word found and the word
+// expected. If r has a Name method, like a file, the location is file:line:column. An error with a location
+// has the methods LineColumn() (line, column int) and Fault() string, which returns the rest of the message.
+// The error for a text of more than MaxText bytes wraps ErrText and has no location. Other errors wrap the
+// error from r.
 func ParseText(r io.Reader) (*Plan, error) { return ParseTextAt(r, nil) }
 
 // ParseTextAt is like ParseText, but also calls at for every action, in the order of the text, with the

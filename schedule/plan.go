@@ -33,8 +33,8 @@ type Runtime uint8
 
 const (
 	// Weir is the runner of package schedule/runner: a rank waits at a receive until its message has
-	// arrived, and at a send until the link has room for the message. Outputs and gradients use
-	// separate links.
+	// arrived, and at a send until the link has room for the message or, if the capacity is 0, until the
+	// receiver takes it. Outputs and gradients use separate links.
 	Weir Runtime = iota
 	// PyTorch is torch.distributed.pipelining: a rank posts a send or a receive and continues.
 	// A message is transmitted once both its send and its receive are posted, and the computation that takes the
@@ -96,7 +96,7 @@ func (r Runtime) Keeps() bool { return r >= PyTorch29 && r <= PyTorch214Directio
 // the microbatches of the previous one. Body contains the actions of the first repeat. A plain list
 // of actions is a segment with a Repeat of 1.
 //
-// A loop of loops has Inner segments instead of a body. Inner segments have bodies.
+// A loop of loops has Inner segments instead of a body. The inner segments have bodies and no Inner segments.
 type Segment struct {
 	Body   []Action
 	Inner  []Segment
@@ -104,8 +104,8 @@ type Segment struct {
 	Stride int // may be negative
 }
 
-// Plan describes a step as data: the program of every rank, and the results of the passes. A plan is
-// immutable once built, and safe for concurrent use.
+// Plan describes a step as data: the program of every rank, and the tables that the passes of package
+// schedule/lower fill in. A plan is immutable once built, and safe for concurrent use.
 type Plan struct {
 	Name         string // describes how the plan was made, such as "depth-first group=4"
 	Mode         Mode
@@ -121,8 +121,8 @@ type Plan struct {
 	Frozen   []bool
 	Programs [][]Segment // by rank
 	// Runtime is the system for which the plan is made. Capacity is the number of messages that a
-	// link between two ranks of Weir can hold: Unlimited, or 0 for rendezvous. It has no meaning in a
-	// plan without transfers.
+	// link between two ranks can hold; 0 means rendezvous, and Unlimited any number. Capacity has no
+	// meaning in a plan without transfers.
 	Runtime  Runtime
 	Capacity int
 	// OffloadSlots[stage] is the set of saved-state slots that an OFFLOAD of the stage moves to far memory,
@@ -130,10 +130,10 @@ type Plan struct {
 	// offloads nothing.
 	OffloadSlots []uint64
 
-	// StageInfo holds, by stage, the facts given to the lifetime pass; nil before that pass.
+	// StageInfo holds, by stage, the facts given to the lifetime pass. It is nil before that pass.
 	StageInfo []StageInfo
 	// Parts[stage][kind] is the set of entry parts that an action of this kind on this stage drops
-	// if it has DropParts, with one bit per part in the same order as in the facts. Parts is nil
+	// if it has DropParts, with one bit per part in the same order as in StageInfo. Parts is nil
 	// before the lifetime pass.
 	Parts [][NumKinds]uint64
 	// StageWindows[stage] is the maximum width of the range of a stage's microbatches in flight: the
@@ -146,13 +146,14 @@ type Plan struct {
 	EntryWindows []int
 	// SendWindows[stage] is the corresponding width for messages that the stage sends: the larger of
 	// the widths for outputs, live from F to WAIT_F, and for gradients of inputs, live from B or I to
-	// WAIT_B. It is 0 if the stage sends nothing to another rank. SendWindows is nil for a single rank.
+	// WAIT_B. It is 0 if the stage sends nothing to another rank. SendWindows is nil for a single rank, and
+	// before the lifetime pass.
 	SendWindows []int
 }
 
 // LengthMismatch describes a table of a plan whose length does not match the placement.
 type LengthMismatch struct {
-	Table     string // the name of the field
+	Table     string // the name of the field of Plan
 	Len, Want int
 }
 
@@ -181,7 +182,7 @@ func (p *Plan) LengthMismatches() (list []LengthMismatch) {
 	return list
 }
 
-// Kinds returns, by kind, whether the plan has an action of the kind. It ignores kinds without a
+// Kinds returns, by kind, whether the plan has an action of the kind. It ignores actions whose kind has no
 // name.
 func (p *Plan) Kinds() (has [NumKinds]bool) {
 	for _, program := range p.Programs {
@@ -208,7 +209,7 @@ func (s *Segment) Inside() []Segment {
 	return []Segment{{Body: s.Body, Repeat: 1}}
 }
 
-// Len returns the number of actions in one repeat.
+// Len returns the number of actions in one repeat of the segment, counting every repeat of its inner segments.
 func (s *Segment) Len() int64 {
 	n := int64(len(s.Body))
 	for i := range s.Inner {
@@ -288,7 +289,7 @@ func expand(segments []Segment, by int, yield func(Action) bool) bool {
 }
 
 // HasBackward reports whether the plan runs a backward of the stage for every microbatch. It does so
-// in training, unless the stage and all stages before it are frozen.
+// in training, unless the stage and all stages before it in the model are frozen.
 func (p *Plan) HasBackward(stage int) bool {
 	return p.Mode == Training && p.Placement.within(stage) >= firstTrained(p.Frozen)
 }
@@ -342,8 +343,8 @@ func (p *Plan) MicrobatchAt(index int) int {
 	return lo + index/copies
 }
 
-// Wanted returns, by copy of the model, the entry parts that the stages of a rank read. If w is the
-// result, the parts for index i in the batch are w[i%len(w)].
+// Wanted returns, by copy of the model, the entry parts that the stages of a rank read, which it takes from
+// Parts. If w is the result, the parts for index i in the batch are w[i%len(w)].
 func (p *Plan) Wanted(rank int) []uint64 {
 	wants := make([]uint64, max(p.Placement.Copies, 1))
 	for stage := range p.Parts {
@@ -370,7 +371,8 @@ func (p *Plan) IsFrozen(stage int) bool {
 	return stage < len(p.Frozen) && p.Frozen[stage]
 }
 
-// firstTrained returns the first stage that is not frozen. The stages before it have no backward.
+// firstTrained returns the first stage that is not frozen, or len(frozen) if all are. The stages before it
+// have no backward.
 func firstTrained(frozen []bool) int {
 	for stage, f := range frozen {
 		if !f {

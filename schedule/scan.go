@@ -25,7 +25,7 @@ const (
 type scanner struct {
 	name string // the name of the file, or ""
 	text string
-	pos  int // the offset after the current word
+	pos  int // the offset in text after the current word
 
 	word       string // the current word, "" at the end of the text
 	start      int    // the word's offset in the text
@@ -40,7 +40,7 @@ type scanner struct {
 	nested  int64            // see MaxNested
 }
 
-// newScanner reads the text, up to MaxText bytes, and returns a scanner for it.
+// newScanner reads a text of at most MaxText bytes, and returns a scanner at its first word.
 func newScanner(r io.Reader) (*scanner, error) {
 	s := &scanner{lineOfPos: 1}
 	if file, ok := r.(interface{ Name() string }); ok {
@@ -114,7 +114,7 @@ func shorten(word string) string {
 	return word
 }
 
-// keyword reads a word that must be equal to word.
+// keyword reads the current word, which must equal the given word.
 func (s *scanner) keyword(word string) {
 	if s.word != word {
 		s.fail("expected %s", word)
@@ -123,7 +123,8 @@ func (s *scanner) keyword(word string) {
 	s.next()
 }
 
-// number reads a word that consists of an unsigned number from low to high, followed by end.
+// number reads a word that consists of an unsigned number from low to high, followed by end. After a fault it
+// returns low.
 func (s *scanner) number(what string, low, high int, end string) int {
 	digits := s.word
 	if n := len(digits) - len(end); n > 0 && digits[n:] == end {

@@ -11,8 +11,8 @@ import (
 // of a sequence in order, and the backward in reverse order. Rank r runs P-2-r+Slices forwards
 // first, so that all slices of a sequence have run before its backward begins.
 //
-// Rank r has at most P-1-r+Slices slices in flight. Gradients are added in a different order than
-// with other rules (L9). Stages are placed as for OneFOneB. Errors wrap ErrParams.
+// Rank r has at most P-1-r+Slices slices in flight. If Slices is more than 1, gradients are added in a
+// different order than with other rules (L9). Stages are placed as for OneFOneB. Errors wrap ErrParams.
 func Seq1F1B(p Params) (*Plan, error) {
 	if err := p.check("seq1f1b", takesSlices); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func Seq1F1B(p Params) (*Plan, error) {
 		forwards, backwards := microbatch(stages, F), microbatch(stages, B)
 		forward := func(i int) { write(forwards, i) }
 		backward := func(i int) { write(backwards, inReverse(i, slices, microbatches)) }
-		left := microbatches - warmup // the number of forwards after the first backward, all in complete sequences
+		left := microbatches - warmup // the number of forwards after the warm-up, which alternate with backwards of complete sequences
 		w.loop(0, warmup, 1, 1, forward)
 		w.loop(0, left, slices, slices, func(i int) { forward(warmup + i); backward(i) })
 		w.loop(left, whole, slices, slices, backward)
@@ -55,8 +55,8 @@ func Seq1F1B(p Params) (*Plan, error) {
 	return plan, nil
 }
 
-// inReverse returns the ith slice in an order in which sequences ascend and the slices of each
-// sequence descend. The last sequence may be incomplete.
+// inReverse returns the microbatch that comes ith, from 0, in an order in which sequences ascend and the
+// slices of each sequence descend. The last sequence may be incomplete.
 func inReverse(i, slices, microbatches int) int {
 	first := i - i%slices
 	return min(first+slices, microbatches) - 1 - i%slices

@@ -29,7 +29,7 @@ const vPeriod = vSteps
 // followV returns the programs of the ranks of a V that follow a pattern as early as possible: in
 // each slot, a rank runs the first step of its pattern that is ready. Thus a step may overtake others,
 // but only if the rank never has more than inFlight microbatches in flight, counting each stage
-// separately. After a rank's last F0, it runs a W only if no other step is ready.
+// separately. After its last F0, a rank runs a W only if no other step is ready.
 //
 // The pattern specifies the slots in which the first F0, F1, I1 and I0 of a rank begin. Each step of
 // the next microbatch begins one period later, and every W takes the first free slot after its I. A
@@ -126,7 +126,7 @@ func (s vStep) held() int {
 	return 0
 }
 
-// runPeriod runs every rank for one period. It reports whether any rank has run a step.
+// runPeriod runs every rank for the slots of one period. It reports whether any rank has run a step.
 func (v *vee) runPeriod() (ran bool) {
 	for range vPeriod {
 		for r := range v.ranks {
@@ -156,7 +156,7 @@ func (r *vRank) fill(microbatches int) {
 	}
 }
 
-// at returns the rank's slot in its pattern.
+// at returns the index in the rank's pattern of its current slot.
 func (r *vRank) at() int {
 	if over := r.slot - len(r.pattern); over >= 0 {
 		return len(r.pattern) - vPeriod + over%vPeriod

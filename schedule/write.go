@@ -16,8 +16,9 @@ const textVersion = 1
 // lineWidth is the column at which the text form breaks a long line.
 const lineWidth = 100
 
-// WriteText writes the plan in a readable form. ParseText returns exactly the same plan, except that a
-// Frozen without frozen stages becomes nil, and a Copies or Slices of 1 becomes 0.
+// WriteText writes the plan in a readable form. ParseText returns the same plan if the plan is valid,
+// except that a Frozen without frozen stages becomes nil, a Copies or Slices of 1 becomes 0, and the
+// Capacity of a plan without transfers becomes 0.
 //
 //	weir plan 1
 //	name "depth-first"
@@ -36,7 +37,7 @@ const lineWidth = 100
 //
 // The microbatches line is followed by the numbers of copies of the model and of slices per sequence,
 // if they are more than one; the runtime, if it is not Weir; and the capacity of links, if the plan has
-// transfers and the capacity is not Unlimited. The placement line lists the rank of each stage. After
+// transfers and its capacity is not Unlimited. The placement line lists the rank of each stage. After
 // the lifetime pass, a plan has stage lines: the window, the window of sends in a plan with transfers
 // (outgoing), the slots of saved state that an OFFLOAD moves (away), the facts (frozen, split,
 // recomputes, quantizes), and the entry parts that an action of each kind reads and drops. A segment
@@ -50,8 +51,9 @@ const lineWidth = 100
 //
 // Equal plans have equal texts.
 //
-// WriteText returns the error from w, or an error that wraps ErrText if the plan has no text form
-// because it has kinds or drops without a name, or tables of the wrong length.
+// WriteText returns an error that wraps the error from w, or one that wraps ErrText if the plan has no text
+// form: if it has a mode, runtime, kind or drop without a name, a capacity below Unlimited, tables of the
+// wrong length, or a number of copies that does not divide the number of stages.
 func (p *Plan) WriteText(w io.Writer) error {
 	if fault := p.noText(); fault != "" {
 		return diagnostic.Errorf(ErrText, "%s", fault)

@@ -90,7 +90,7 @@ func (b *countingBuilder) write(n int, pattern ...Action) {
 		mbs[i] = b.count(a, 1)
 	}
 	stride := b.count(pattern[0], n-1) - mbs[0]
-	whole, partial := n, 0 // the number of complete repeats, and of all repeats that are not empty
+	whole, partial := n, 0 // the number of complete repeats, and the number of repeats with at least one action
 	for i, a := range pattern {
 		if i > 0 {
 			b.count(a, n-1)
@@ -112,7 +112,8 @@ func (b *countingBuilder) write(n int, pattern ...Action) {
 	}
 }
 
-// microbatch returns a pattern in which one microbatch runs through consecutive stages, kind by kind.
+// microbatch returns a pattern in which one microbatch runs through ascending stages, kind by kind: through
+// the stages in ascending order for F, and in descending order for other kinds.
 func microbatch(stages []int, kinds ...Kind) []Action {
 	list := make([]Action, 0, len(stages)*len(kinds))
 	for _, kind := range kinds {

@@ -6,8 +6,8 @@ package schedule
 // has waited longest.
 //
 // Every rank has at most (V-1)·Group + P microbatches in flight, counting each stage separately; with
-// groups of P, this equals P microbatches at all stages of the rank. If F, I and W are the times of a
-// rank, the makespan has a bubble of (P-1)(F+I-W)/V.
+// groups of P, this equals P microbatches at all stages of the rank. If a rank spends times F, I and W
+// on a microbatch, the makespan has a bubble of (P-1)(F+I-W)/V.
 //
 // Placement and groups are the same as for Interleaved. With M microbatches, PyTorch's group is
 // M / max(1, M/P), both quotients rounded down. Errors wrap ErrParams.

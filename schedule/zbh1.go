@@ -2,9 +2,9 @@ package schedule
 
 // ZBH1 is the first handcrafted schedule from the zero-bubble paper: 1F1B with a split backward. I,
 // for which the previous rank waits, runs in place of B; W, for which no rank waits, fills the gaps.
-// Rank r postpones r of its W, so that every rank has P microbatches in flight, as many as the first
-// rank of 1F1B. If F, I and W are the times of a rank, the makespan has a bubble of (P-1)(F+I-W).
-// With one stage per rank, PyTorch's InterleavedZeroBubble has the same order.
+// Rank r postpones r of its W, so that every rank has at most P microbatches in flight, as many as the
+// first rank of 1F1B. If a rank spends times F, I and W on a microbatch, the makespan has a bubble of
+// (P-1)(F+I-W). With one stage per rank, PyTorch's InterleavedZeroBubble has the same order.
 //
 // Stages are placed as for OneFOneB. The size of the plan does not depend on the number of
 // microbatches. Errors wrap ErrParams.
@@ -17,7 +17,7 @@ func ZBH1(p Params) (*Plan, error) {
 
 // zeroBubble returns the plan for zb-h1 or zb-h2, in which no rank has more than inFlight
 // microbatches in flight. A rank runs forwards until it must wait for the first gradient, then F
-// and I until inFlight microbatches are in flight, and from then on also a W for each F.
+// and I in turn until inFlight microbatches are in flight, and from then on also a W for each F.
 func (p Params) zeroBubble(name string, inFlight int) (*Plan, error) {
 	if err := p.chain(name); err != nil {
 		return nil, err

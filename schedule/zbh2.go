@@ -6,11 +6,11 @@ import "fmt"
 // more memory. Rank r runs 2(P-1-r) forwards before the first gradient arrives, and postpones W
 // until 2P-1 microbatches are in flight on every rank. If F, I and W take equally long, no rank
 // waits between its first and its last action. The makespan still has a bubble of (P-1)F, because
-// rank r begins r forwards after the first rank.
+// rank r begins later than the first rank by the time of r forwards.
 //
 // Params.Cap sets another maximum number of microbatches in flight. Between P, which gives ZBH1, and
 // 2P-1, each increment saves every rank the time of one forward between its first and its last
-// action. With fewer than P, the ranks wait for memory; more than 2P-1 only postpones W further.
+// action. With a Cap of less than P, the ranks wait for memory; a Cap of more than 2P-1 only postpones W further.
 //
 // Stages are placed as for OneFOneB. The size of the plan does not depend on the number of
 // microbatches. Errors wrap ErrParams.

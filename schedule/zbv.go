@@ -6,13 +6,14 @@ import (
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
-// ZBV is the handcrafted zero-bubble schedule on a V: microbatches reach stage r of rank r on their way
-// to the last rank, and its stage 2P-1-r on their way back. Thus the first rank runs the last stage,
+// ZBV is the handcrafted zero-bubble schedule on a V: microbatches reach stage r, on rank r, on their way
+// to the last rank, and stage 2P-1-r, also on rank r, on their way back. Thus the first rank runs the last stage,
 // the first gradient arrives as soon as the pipeline is full, and W fills the gaps.
 //
-// Every rank has at most P microbatches in flight. If F, I and W take equally long, no rank waits
-// between its first and its last action, and the makespan has a bubble of (P-1)F/2, where F is the
-// time of a rank: rank r begins r stages after the first rank.
+// Every rank has at most P microbatches in flight at both stages. If F, I and W take equally long, no
+// rank waits between its first and its last action, and the makespan has a bubble of (P-1)F/2, where F
+// is the time that a rank spends on the forwards of a microbatch: rank r begins r stages, each of F/2,
+// after the first rank.
 //
 // The published rule requires at least 2P-1 microbatches. With fewer, ZBV uses the order for 2P-1
 // microbatches and omits the additional ones. The size of the plan does not depend on the number of
