@@ -50,7 +50,8 @@ func ProveBytes(plan *schedule.Plan, capacity int64, sizes Sizes) (Proof, error)
 // maxSum is the maximum sum of the sizes of all messages on one link.
 const maxSum = unlimited >> 1
 
-// measure checks the sizes, and stores them by edge unless they vary.
+// measure checks the sizes, and stores the size of each edge's messages. If the sizes vary, only 0, for an edge
+// without messages, has a meaning.
 func (c *Checker) measure(sizes Sizes) {
 	c.sizes = sizes
 	if sizes.Of == nil || c.Plan == nil || c.aborted {
@@ -86,7 +87,8 @@ func (c *Checker) size(e int, mb int64) int64 {
 	return c.edgeSizes[e]
 }
 
-// unit returns the greatest common divisor of all sizes. Links need a multiple of it.
+// unit returns the greatest common divisor of the sizes of all messages. The least capacity of a link is a multiple
+// of it.
 func (c *Checker) unit() int64 {
 	if c.sizes.Of == nil {
 		return 1
@@ -106,8 +108,8 @@ func (c *Checker) unit() int64 {
 	return max(divisor, 1)
 }
 
-// fullLink describes the first link in a waiting cycle that has no space for a message, or returns "" if the
-// links hold messages.
+// fullLink describes the first link in a waiting cycle that has no space for a message. It returns "" if there is
+// none, or if the capacity of links is in messages.
 func (v *progressVisitor) fullLink(cycle []waitgraph.Waiting) string {
 	for _, w := range cycle {
 		kind := w.Action.Kind()

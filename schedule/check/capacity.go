@@ -6,7 +6,8 @@ import (
 )
 
 // RunsUnderRendezvous reports whether the plan runs without deadlock if every send waits for its receive, and therefore
-// also in every version of PyTorch. It says nothing about other faults of the plan, which Prove reports.
+// also in every version of PyTorch. It is true for a plan without transfers. It says nothing about other faults of the
+// plan, which Prove reports.
 func (p *Proof) RunsUnderRendezvous() bool {
 	return p.checker != nil && (p.checker.rendezvous || !p.checker.Transfers)
 }
@@ -32,7 +33,8 @@ func (c *Checker) mustPost() bool {
 	return c.Plan.Runtime.Posts() && !c.finishes(schedule.Unlimited, nil)
 }
 
-// least returns the smallest capacity with which every rank finishes its program. It is positive.
+// least returns the smallest positive capacity with which every rank finishes its program if each link has this
+// capacity, or its own if that is larger.
 func (c *Checker) least(own []int64) int64 {
 	unit := c.unit()
 	blocked, enough := int64(0), int64(1) // in units: the largest capacity known to be too small, the smallest known to suffice

@@ -56,7 +56,7 @@ func (c *Checker) reportEmptyStages() {
 	}
 }
 
-// censusVisitor is the visitor that counts actions.
+// censusVisitor is the visitor that records which actions the plan has.
 type censusVisitor struct {
 	rankWalk
 	spans   int // the index of the set of the first model copy's microbatches; the sets of the other copies follow
@@ -135,7 +135,7 @@ func (v *censusVisitor) checkMix(a schedule.Action, mb int64) {
 	}
 }
 
-// checkJoin checks that a joined action may overlap with the next action.
+// checkJoin adds a fault if a joined action may not overlap with the next action.
 func (v *censusVisitor) checkJoin(a schedule.Action, mb int64) {
 	body := v.walk.Body
 	if v.walk.Index+1 == len(body) {
@@ -300,7 +300,7 @@ func (c *Checker) countStage(stage int) {
 // waited lists the kinds of sends with the kinds of their waits.
 var waited = [...]struct{ send, wait schedule.Kind }{{schedule.SendF, schedule.WaitF}, {schedule.SendB, schedule.WaitB}}
 
-// missing adds a fault for each run of microbatches that lacks an action.
+// missing adds a fault for each run of microbatches that lack the stage's action of the kind.
 func (c *Checker) missing(stage int, kind schedule.Kind, lacking repeats.Runs) {
 	rank := c.Plan.Placement.Rank[stage]
 	for i, r := range lacking {

@@ -34,7 +34,7 @@ func Plan(plan *schedule.Plan) error { return Links(plan, schedule.Unlimited) }
 //
 // A nil error is a proof for every repeat of every segment. If the segments take the microbatches
 // in order, the cost depends on the size of the segments, not on the number of microbatches.
-// Otherwise Links visits every action.
+// Otherwise Links visits every action, or returns a fault (Unproved) if the plan is too large for that.
 //
 // The error is a *Error that lists faults up to a limit per code and matches ErrInvalidPlan. If
 // ranks block each other, it also matches waitgraph.ErrDeadlock. It does not list faults that follow from
@@ -47,8 +47,8 @@ func Links(plan *schedule.Plan, capacity int) error {
 // Proof describes the cost of a proof.
 type Proof struct {
 	Actions int64 // the number of actions on all ranks, counting every repeat
-	// Visited is the number of actions that the proof visited one by one. All other actions are
-	// repeats of these.
+	// Visited is the largest number of actions that a traversal of the proof visited one by one. It
+	// skipped all other actions as repeats of these.
 	Visited int64
 
 	checker *Checker // for the capacities of links; nil if the parts of the plan do not fit together
@@ -59,7 +59,7 @@ func Prove(plan *schedule.Plan, capacity int) (Proof, error) {
 	return prove(plan, int64(capacity), Sizes{})
 }
 
-// prove proves a plan for links that hold messages whose sizes sum up to the capacity.
+// prove proves a plan for links that hold messages whose sizes sum up to at most the capacity.
 func prove(plan *schedule.Plan, capacity int64, sizes Sizes) (Proof, error) {
 	c := &Checker{Name: plan.Name}
 	c.CheckShape(plan)
@@ -79,8 +79,8 @@ func prove(plan *schedule.Plan, capacity int64, sizes Sizes) (Proof, error) {
 	return Proof{c.actions(), c.visited, c}, err
 }
 
-// Finish completes the checks after Programs by finding deadlocks and faulty drops. The error contains
-// all faults found so far.
+// Finish completes the checks after Programs by finding deadlocks and faulty drops. It returns the result of
+// Err, with all faults found so far.
 func (c *Checker) Finish(capacity int64) error {
 	if c.Plan != nil && !c.aborted {
 		c.checkProgress(capacity)

@@ -13,16 +13,16 @@ type Checker struct {
 	passes.Outline
 	Name    string
 	allowed []uint32       // by stage: a bit set of the kinds that the plan may have for the stage
-	totals  []repeats.Runs // by set (stage and kind): the microbatches that the census has found in the plan
+	totals  []repeats.Runs // by Outline.Set of a stage and kind: the microbatches that the census has found in the plan
 	aborted bool           // the faults found so far make later checks meaningless
 	counted bool           // the census has found no faults
 	ordered bool           // the census has found every action after its dependencies on its rank
 	uneven  []bool         // by edge: the numbers of sends and receives differ
 	visited int64          // the largest number of actions visited in a single traversal
 
-	rendezvous bool  // the plan does not deadlock with links of capacity 0
-	sizes      Sizes // of its messages; 1 each if the capacity of links is in messages
-	edgeSizes  []int64
+	rendezvous bool    // the plan is known not to deadlock with links of capacity 0
+	sizes      Sizes   // the sizes of messages; 1 each if the capacity of links is in messages
+	edgeSizes  []int64 // by edge: the size of its messages; see measure
 
 	compared int64 // the number of messages that checkPairing has compared one by one
 
@@ -97,7 +97,7 @@ func (c *Checker) fault(s location, code Code, about, format string, args ...any
 	c.Add(Fault{Code: code, Rank: s.rank, Position: s.position, Action: a, Text: text + fmt.Sprintf(format, args...)})
 }
 
-// Unproved reports whether the walk of a program has exhausted its allowance, and if so, adds a fault.
+// Unproved reports whether the walk of a rank's program has exhausted its allowance, and if so, adds a fault.
 func (c *Checker) Unproved(sets *repeats.Sets, rank int) bool {
 	if sets.Exhausted {
 		c.planFault(Unproved, rank, "The program of rank %d is too large to check, because the order of its microbatches is too irregular; write it in segments whose microbatches ascend or descend without gaps.", rank)
@@ -119,8 +119,8 @@ func (c *Checker) actions() int64 {
 	return n
 }
 
-// findAction returns the location of an action in the program of a rank, ignoring its drops and
-// join. The position is -1 if the program does not contain the action.
+// findAction returns the first location of an action in the program of a rank, ignoring drops and
+// joins. The position is -1 if the program does not contain the action.
 func findAction(p *schedule.Plan, rank int, want schedule.Action) location {
 	start := int64(0)
 	for i, s := range p.Programs[rank] {

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// demands holds the dependencies of actions on actions of their own rank, by the set of the stage and
-// kind of the dependent action.
+// demands holds each action's dependencies on actions of the same rank, indexed by Outline.Set of the
+// dependent action's stage and kind.
 type demands struct {
 	outline *passes.Outline
 	list    []demand
@@ -19,11 +19,11 @@ type demands struct {
 type demand struct {
 	passes.Need
 	set, or int32
-	span    int32 // the index of the set of the model copy's microbatches
+	span    int32 // the index of the set with the microbatches of the stage's copy of the model
 }
 
-// newDemands returns the demands for a walk. Its sets of microbatches of each copy of the model must
-// begin at index spans.
+// newDemands returns the demands for a walk, whose sets with the microbatches of each copy of the model (see
+// putSpans) must begin at index spans.
 func newDemands(o *passes.Outline, spans int) demands {
 	sets := o.Stages * passes.KindsPerStage
 	d := demands{outline: o, list: make([]demand, 0, sets), from: make([]int32, 1, sets+1)}
@@ -45,7 +45,7 @@ func newDemands(o *passes.Outline, spans int) demands {
 	return d
 }
 
-// met reports whether all dependencies of an action are met. The sets hold the actions that are done.
+// met reports whether all dependencies of an action of a set are met. The sets hold the actions that are done.
 func (d *demands) met(sets *repeats.Sets, set int, mb int64) bool {
 	met := true
 	for i := d.from[set]; i < d.from[set+1]; i++ {

@@ -3,6 +3,7 @@
 // and drops everything once, after its last use.
 //
 // [Links] proves a plan for links that hold a number of messages, [Plan] for links that hold any number,
-// and [ProveBytes] for links that hold bytes. They return an [*Error] with a [Fault] for each mistake.
+// and [ProveBytes] for links that hold bytes. Their errors are an [*Error], which lists the faults of the plan
+// as [Fault] values.
 // [Prove] also returns a [Proof], whose methods return the link capacities that the plan needs.
 package check

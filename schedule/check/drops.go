@@ -33,7 +33,7 @@ type dropVisitor struct {
 	entryPeak peak
 }
 
-// heldStage is a stage of the rank. Its methods return the indices of its sets of microbatches.
+// heldStage is a stage of the rank. Its methods return the indices of the stage's sets of microbatches.
 type heldStage struct {
 	first        int                                 // the index of the first set
 	computations []schedule.Kind                     // the kinds of its computations, the latest first

@@ -27,7 +27,7 @@ const (
 	Twice                         // an action that occurs more than once
 	Mixed                         // both B and I or W for one stage and microbatch
 	Order                         // an action before one of its dependencies
-	Pairing                       // a receive that meets the wrong message on its link
+	Pairing                       // a receive that meets the wrong message on its link, or a wait that meets the wrong copy
 	Deadlock                      // ranks that wait for each other forever
 	BadJoin                       // a join with an action that cannot overlap
 	UseAfterDrop                  // a read of dropped data, or a drop before a later use
@@ -39,7 +39,7 @@ const (
 	EntriesExceeded               // more batch entries on a rank than declared
 	OutgoingExceeded              // more microbatches of a stage waiting to be sent or in flight than declared
 	Sharding                      // weights that are missing, gathered or released twice, or never released
-	Reduction                     // gradients added after the last reduction, or a reduction of nothing
+	Reduction                     // a reduction, or its allocation or wait, that is out of order or that has nothing to reduce
 	Unproved                      // a plan that is too large and too irregular to check
 	numCodes          = int(Unproved) + 1
 )
@@ -65,7 +65,7 @@ type Fault struct {
 	Rank     int             // -1 if the fault does not belong to one rank
 	Position int64           // the action's position in the rank's program, from 0, counting every repeat; -1 if there is none
 	Action   schedule.Action // the action at fault, or the missing one; the zero Action if there is none
-	Text     string          // one sentence: the fault, its location, and how to correct it
+	Text     string          // one or two sentences: the fault, its location, and how to correct it
 	// Cycle is the waiting cycle of a Deadlock, as waitgraph.FindCycle returns it; nil in other faults.
 	Cycle []waitgraph.Waiting
 }
@@ -81,7 +81,7 @@ type Error struct {
 	More   map[Code]int // by code: the number of faults that are not listed
 }
 
-// Error returns one line with a sentence for each fault.
+// Error returns one line with the Text of each listed fault and the numbers of the others.
 func (e *Error) Error() string { return "schedule: " + e.Text() }
 
 // Text is like Error, but without the name of the package.

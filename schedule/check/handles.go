@@ -16,8 +16,8 @@ var handles = []handle{
 
 const handleBits = schedule.DropInput | schedule.DropOutput | schedule.DropGrad | schedule.DropSaved | schedule.DropSent
 
-// dropsAt reports whether an action of the kind must release the bit's handle (due), whether an
-// earlier action has already released it (earlier), and whether there is no such handle (absent).
+// dropsAt reports whether an action of the kind must release the handle of a drop bit (due), whether an
+// earlier action must already have released it (earlier), and whether there is no such handle (absent).
 func (c *Checker) dropsAt(bit schedule.Drop, stage int, kind schedule.Kind) (due, earlier, absent bool) {
 	var last schedule.Kind // the kind that releases the handle
 	switch bit {

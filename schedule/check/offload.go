@@ -23,7 +23,7 @@ func (c *Checker) checkOffloads() {
 	}
 }
 
-// offloadVisitor is the visitor that tracks saved state to far memory and back.
+// offloadVisitor is the visitor that tracks the saved state that a rank moves to far memory and back.
 type offloadVisitor struct{ rankWalk }
 
 // The sets for each stage of the rank. The first three hold the microbatches whose state has been

@@ -6,7 +6,7 @@ import (
 )
 
 // checkPairing proves that messages are received from each link in the order in which they were
-// sent. It skips links whose numbers of sends and receives differ.
+// sent. It skips links whose numbers of sends and receives differ, which the census has reported.
 func (c *Checker) checkPairing() {
 	if !c.Transfers {
 		return
@@ -43,9 +43,10 @@ func (c *Checker) checkPairing() {
 const maxCrossed = 4
 
 // pair compares the sends and receives of a link, or the starts of copies and the waits for them.
-// origin returns the send that belongs to a receive; pair calls crosses for a receive that meets a
-// different send. If both sides agree over whole repeats that advance both by the same number of
-// microbatches, they agree in all further repeats of the two segments.
+// origin returns the send that belongs to a receive. pair calls crosses for a receive that meets a
+// different send, but only for the first of several consecutive ones, and at most maxCrossed times. If
+// both sides agree over whole repeats that advance both by the same number of microbatches, they agree in
+// all further repeats of the two segments.
 func (c *Checker) pair(sends, receives passes.Cursor, origin func(receive schedule.Action) schedule.Action, crosses func(receive, got, wants schedule.Action)) {
 	crossed, before := 0, false
 	agreed := 0 // the number of consecutive messages that agree, since either side entered its segment

@@ -37,7 +37,7 @@ type postedVisitor struct {
 	complete int // the index of the first set of complete receives
 }
 
-// Step runs the next action of a rank or of a queue.
+// Step runs the next action of a rank or of a queue unless it has to wait, and reports whether it did.
 func (v *postedVisitor) Step(at int, a schedule.Action) bool {
 	mb := int64(a.Microbatch())
 	if at >= len(v.Plan.Programs) {
@@ -52,8 +52,8 @@ func (v *postedVisitor) Step(at int, a schedule.Action) bool {
 	return true
 }
 
-// transfer runs the first transfer of a queue if both ends are posted and the other end is the first in its queue. The
-// receive completes first, and the send after it.
+// transfer runs the first transfer of a queue if both ends are posted and the other end is the first in its queue, and
+// reports whether it did. The receive completes first, and the send after it.
 func (v *postedVisitor) transfer(a schedule.Action, mb int64) bool {
 	switch other := passes.OtherEnd(a); {
 	case !v.posted(a) || !v.posted(other):
@@ -129,7 +129,7 @@ func (v *postedVisitor) waiting() (list []waitgraph.Waiting) {
 	return list
 }
 
-// head returns the first transfer of a queue.
+// head returns the first transfer of a queue that is not complete, or false if there is none.
 func (v *postedVisitor) head(queue int) (schedule.Action, bool) {
 	return v.machine.Ranks[len(v.Plan.Programs)+queue].Action()
 }

@@ -40,7 +40,7 @@ func (c *Checker) checkProgress(capacity int64) {
 	}
 }
 
-// unlimited is the limit of a link without one. It exceeds the sum of all messages.
+// unlimited is the limit of a link with any capacity. It exceeds the sum of the sizes of all messages.
 const unlimited = int64(1) << 62
 
 // run advances all ranks as far as possible. By Lemma 1 of package passes, they reach the same
@@ -67,7 +67,7 @@ func (c *Checker) run(capacity int64, own []int64) *progressVisitor {
 }
 
 // progressVisitor is the visitor whose ranks wait only for other ranks. Its sets hold the completed
-// actions for which another rank may wait. Its counts are the sizes of the messages on the links.
+// actions for which another rank may wait. Its counts are, by link, the total size of the messages on the link.
 type progressVisitor struct {
 	c       *Checker
 	machine passes.RoundRobin
@@ -76,8 +76,8 @@ type progressVisitor struct {
 	totals  int // the index of the first of the sets that hold all actions of the plan
 }
 
-// Step runs an action unless it has to wait for another rank. The first action of a joined pair
-// waits for the dependencies of both.
+// Step runs an action unless it has to wait for another rank, and reports whether it did. The first action of
+// a joined pair waits for the dependencies of both.
 func (v *progressVisitor) Step(rank int, a schedule.Action) bool {
 	if v.c.Transfers && a.Kind().Compute() {
 		return true // only transfers wait for other ranks
@@ -143,7 +143,7 @@ func (v *progressVisitor) missing(stage int, kind, or schedule.Kind, mb int64) b
 	return !v.c.counted && !v.sets.Has(v.totals+v.c.Set(stage, kind), mb) && (or == schedule.None || !v.sets.Has(v.totals+v.c.Set(stage, or), mb))
 }
 
-// record marks an action as done if another rank may wait for it.
+// record marks an action as done if another rank may wait for it, and updates the count of its link.
 func (v *progressVisitor) record(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
 	if !v.observed(stage, kind) || !v.sets.Add(v.c.Set(stage, kind), mb) || kind.Compute() {

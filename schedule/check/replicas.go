@@ -13,7 +13,8 @@ import (
 // and all plans must have the same order of reductions: a rank takes part in one reduction at a time,
 // so two replicas with different orders would wait for each other forever.
 //
-// Replicas assumes that each plan is valid, which [Plan] proves. The error is a *Error.
+// Replicas requires at least one plan, and assumes that each plan is valid, which [Plan] proves. The error is
+// a *Error.
 func Replicas(plans ...*schedule.Plan) error {
 	c := &Checker{}
 	for _, plan := range plans[1:] {

@@ -44,7 +44,7 @@ const (
 	flagsOfShards     = iota
 )
 
-// shards reports whether the plan gathers the weights of the stage.
+// shards reports whether the plan gathers or releases the weights of the stage.
 func (v *shardVisitor) shards(stage int) bool {
 	return v.c.Includes(stage, schedule.Unshard) || v.c.Includes(stage, schedule.Reshard)
 }

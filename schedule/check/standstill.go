@@ -19,7 +19,7 @@ type Standstill struct {
 // that ends at a finished rank.
 func (s *Standstill) Faults() []Fault { return faults(s.waiting()) }
 
-// faults is Faults for the ranks that wait.
+// faults is Faults for the given waiting ranks.
 func faults(waiting []waitgraph.Waiting) (list []Fault) {
 	for first := true; len(waiting) > 0; first = false {
 		cycle := waitgraph.FindCycle(waiting)
@@ -96,8 +96,8 @@ func (s *Standstill) position(a schedule.Action) int64 {
 // rankOf returns the rank of an action's stage.
 func (s *Standstill) rankOf(a schedule.Action) int { return s.Outline.Plan.Placement.Rank[a.Stage()] }
 
-// nextReceive returns the receiver's next receive from an edge's link. If there is none, it returns the
-// edge's receive of the microbatch.
+// nextReceive returns the receiver's next receive from the link of an edge, without drops. If there is none, it
+// returns the edge's receive of the microbatch.
 func (s *Standstill) nextReceive(e, mb int) schedule.Action {
 	link := s.Links.Of[e]
 	if link < 0 {

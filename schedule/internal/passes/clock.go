@@ -175,7 +175,8 @@ func (c *Clock) round(v clockVisitor) bool {
 	return moved
 }
 
-// turn begins the next computation of a rank if it is ready. The actions before it take no time.
+// turn begins the next computation of a rank if it is ready, and reports whether it did. The actions before
+// the computation take no time.
 func (c *Clock) turn(v clockVisitor, rank int) bool {
 	p := &c.Ranks[rank]
 	a, ok := p.Action()
@@ -246,7 +247,7 @@ func withoutMicrobatch(a schedule.Action) schedule.Action {
 
 // Moves returns the number of microbatches by which the period advances, which must be the same, with
 // the same sign, for all moving values, and the number of further periods after which every rank is
-// still in its segment and no range of a queue has become empty.
+// still in its segment and no range of a queue has become empty. It returns zeros if the period does not recur.
 func (c *Clock) Moves(deltas []int64) (shift, limit int64) {
 	if shift, limit = c.moved(deltas); shift == 0 {
 		return 0, 0

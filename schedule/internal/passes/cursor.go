@@ -104,7 +104,7 @@ func (p *Cursor) SamePlace(other *Cursor) bool {
 	return p.Index == other.Index && p.innerRepeat == other.innerRepeat && p.innerSegment == other.innerSegment
 }
 
-// repeating returns the rank's segment, or nil if it does not repeat.
+// repeating returns the rank's segment, or nil if it does not repeat or the program has ended.
 func (p *Cursor) repeating() *schedule.Segment {
 	if p.Segment == len(p.Program) || p.Program[p.Segment].Repeat == 1 {
 		return nil
@@ -121,7 +121,8 @@ func (p *Cursor) Partner() schedule.Action {
 	return p.body[p.Index+1].Shift(p.shift)
 }
 
-// State adds the position of the rank, with the repeat as the only moving number.
+// State adds the position of the rank to s, with the repeat as the only moving number. It returns false if
+// the states differ.
 func (p *Cursor) State(s *repeats.State) bool {
 	return s.Fixed(int64(p.Segment)) && s.Fixed(int64(p.innerSegment)) && s.Fixed(int64(p.innerRepeat)) && s.Fixed(int64(p.Index)) && s.Moving(int64(p.Repeat))
 }

@@ -9,8 +9,8 @@ import "github.com/weir-ml/weir/schedule"
 // An edge leaves a stage in one direction: edge 2s carries the outputs of stage s, and edge 2s+1
 // carries the gradients that it sends back. Several edges may share a link.
 type Links struct {
-	Of       []int // by edge: its link, or -1 if the edge does not leave its rank
-	From, To []int // by link: its ranks
+	Of       []int // by edge: its link, or -1 if the edge carries no messages to another rank
+	From, To []int // by link: the ranks that send and receive
 }
 
 // NewLinks returns the links of a plan.

@@ -12,12 +12,12 @@ import (
 type Machine struct {
 	Sets     *repeats.Sets // of the visitor
 	Ranks    []Cursor
-	Periodic bool // a segment has more than a few repeats
+	Periodic bool // a segment has more than fewRepeats repeats
 
 	outline      *Outline
 	engine       repeats.Engine
-	periodStarts []int64 // by rank: its position when the period began
-	directions   []int8  // by rank: the sign of its stride, or 0 if the rank is not expected to advance in the period
+	periodStarts []int64 // by rank: the rank's position when the period began
+	directions   []int8  // by rank: the sign of its segment's stride, or 0 if the rank is not expected to advance in the period
 }
 
 // fewRepeats is the number of repeats of a segment up to which periods do not save time.

@@ -41,8 +41,8 @@ var Reasons = [...]string{
 	sliceBehindReason: "the slice after it",
 }
 
-// Needs appends the dependencies of a computation, a send or a wait of a stage. They are the same
-// for every microbatch.
+// Needs appends the dependencies of a computation, a send or a wait of a stage to the list. They are the
+// same for every microbatch, except that the first and last slices of a sequence lack a neighbour.
 func (o *Outline) Needs(list []Need, stage int, kind schedule.Kind) []Need {
 	sliced := o.Plan.Slices > 1
 	switch kind {

@@ -11,7 +11,7 @@ type Outline struct {
 	Stages       int
 	Microbatches int64
 	Transfers    bool // the plan has sends or receives
-	Marked       bool // the plan has drops, or bounds of the lifetime pass
+	Marked       bool // the plan has drops, or tables of the lifetime pass
 	Reduces      bool // the plan reduces gradients
 	Accumulates  bool // the plan has whole gradients, from ZERO_GRAD to WAIT_REDUCE
 	Retires      bool // the plan is for PyTorch and has waits: each of its sends and reductions needs one
@@ -29,8 +29,8 @@ type Outline struct {
 
 // site contains the facts of one stage.
 type site struct {
-	Copy        int  // of the model
-	First, Last bool // of its copy
+	Copy        int  // the index of the stage's copy of the model
+	First, Last bool // the stage is the first or last of its copy
 	crosses     bool // the edge to the next stage leads to another rank
 	backward    bool // Plan.HasBackward
 	span        repeats.Run
@@ -40,7 +40,7 @@ type site struct {
 // KindsPerStage is the number of sets of microbatches of a stage: one for each kind from None to WaitB.
 const KindsPerStage = int(schedule.WaitB) + 1
 
-// NewOutline returns the outline of a plan, whose slices must have consistent lengths.
+// NewOutline returns the outline of a plan, whose tables must have the lengths that its placement requires.
 func NewOutline(plan *schedule.Plan) Outline {
 	o := Outline{Plan: plan, Stages: plan.Placement.Stages(), Microbatches: int64(plan.Microbatches)}
 	o.On, o.Place, o.Sites = make([][]int, plan.Placement.Ranks), make([]int, o.Stages), make([]site, o.Stages)
@@ -114,7 +114,7 @@ func (o *Outline) Span(stage int) repeats.Run { return o.Sites[stage].span }
 // edge before the first stage of a copy of the model or after its last stage.
 func (o *Outline) Crosses(stage int) bool { return stage >= 0 && o.Sites[stage].crosses }
 
-// Reads returns the set of entry parts that an action reads.
+// Reads returns the set of entry parts that an action reads, or 0 if the plan has no StageInfo.
 func (o *Outline) Reads(stage int, kind schedule.Kind) uint64 {
 	if o.Plan.StageInfo == nil {
 		return 0

@@ -47,7 +47,7 @@ func (q *Queue) Push(a schedule.Action) {
 	q.append(stretch{Head: a, N: 1})
 }
 
-// append adds a range behind the last one, and merges the two if they are one range.
+// append adds a range behind the last one, and merges the two if the result is a single range.
 func (q *Queue) append(s stretch) {
 	if len(q.items) > int(q.first) {
 		last := &q.items[len(q.items)-1]
@@ -70,7 +70,8 @@ func (q *Queue) Pass(from Section) {
 	q.N[from+1], q.N[from] = q.N[from+1]+q.N[from], 0
 }
 
-// Take moves the oldest action that is not taken to section Taken, and returns it.
+// Take moves the oldest action of the sections Fresh and Arrived to section Taken, and returns it. There must
+// be one.
 func (q *Queue) Take() schedule.Action {
 	if q.N[Arrived] == 0 {
 		q.N[Fresh], q.N[Arrived] = q.N[Fresh]-1, 1
@@ -133,8 +134,8 @@ func (q *Queue) Ranges() iter.Seq2[Section, stretch] {
 	}
 }
 
-// skip advances the ranges by n periods, in which their heads and lengths change by the deltas. It
-// returns the deltas of the next queue.
+// skip advances the ranges by n periods, in each of which their heads and lengths change by the first
+// deltas. It returns the remaining deltas, which belong to the queues after this one.
 func (q *Queue) skip(n int, deltas []int64) []int64 {
 	var moved Queue
 	for section, part := range q.Ranges() {

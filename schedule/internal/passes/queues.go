@@ -5,8 +5,8 @@ import "github.com/weir-ml/weir/schedule"
 // Queues contains the queues of the transfers of a PyTorch plan ([schedule.Queue]). A transfer begins when both of its
 // ends are posted and are the first in their queues.
 type Queues struct {
-	Of   [][2]int // by edge: the queues of its sends and of its receives, or -1 if the edge does not leave its rank
-	Rank []int    // by queue
+	Of   [][2]int // by edge: the queues of its sends and of its receives, or -1 for both if the edge has no link
+	Rank []int    // by queue: the rank that posts its transfers
 }
 
 // NewQueues returns the queues of a plan with transfers. If the runtime has no queues, each end of a link has its own
@@ -71,8 +71,8 @@ func OtherEnd(transfer schedule.Action) schedule.Action {
 	return Sent(Edge(transfer), int64(transfer.Microbatch()))
 }
 
-// Split returns n programs, each with the actions for which part returns its index. Actions for which
-// part returns -1 are left out, and so are drops and joins.
+// Split returns n programs, each with the actions of all given programs for which part returns its index.
+// Actions for which part returns -1 are left out, and so are drops and joins.
 func Split(programs [][]schedule.Segment, n int, part func(a schedule.Action) int) [][]schedule.Segment {
 	parts := make([][]schedule.Segment, n)
 	last := make([][2]int, n) // by part: the numbers, from 1, of the last segment and body that contributed an action

@@ -6,7 +6,7 @@ import (
 )
 
 // Reloads returns, for each stage of a rank, the microbatches whose saved state is reloaded from far
-// memory. It returns nil for a plan without offloads, and false if the program is too large and
+// memory, or nil for a plan without offloads. The second result is false if the program is too large and
 // irregular.
 func (o *Outline) Reloads(rank int) ([]repeats.Runs, bool) {
 	if !o.Offloads {

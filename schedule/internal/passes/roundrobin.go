@@ -19,10 +19,10 @@ type RoundRobin struct {
 	Limits  []int64 // by count
 	Visited int64   // the number of actions that have run
 
-	peers          [][]int // by rank: the ranks for which it may wait, which may wait for it
-	waits          []bool  // by rank: it could not run its next action, and its peers have not run any since
-	stops          []int64 // by rank: the position at which it stops in this period
-	lengths        []int64 // by rank: the number of its actions in a period
+	peers          [][]int // by rank: the ranks for which the rank may wait, and which may wait for it
+	waits          []bool  // by rank: the rank could not run its next action, and its peers have not run any since
+	stops          []int64 // by rank: the position at which the rank stops in this period
+	lengths        []int64 // by rank: the number of the rank's actions in a period
 	descending     bool    // the direction of the next round
 	segmentEntered bool    // a rank has entered another segment in this round
 	nextAttempt    int64   // the amount of work at which Run tries the next period
@@ -260,7 +260,7 @@ func (r *RoundRobin) measure(nonRepeating int64) (actions int64, short bool) {
 	return actions, short
 }
 
-// State adds the configuration: the positions of all ranks, and the counts.
+// State adds the configuration to s: the positions of all ranks, and the counts.
 func (r *RoundRobin) State(s *repeats.State) {
 	if !r.state(s) {
 		return
@@ -273,7 +273,8 @@ func (r *RoundRobin) State(s *repeats.State) {
 }
 
 // Moves returns the number of microbatches by which the period advances, and the number of further
-// periods in which no result of Room or Next changes. The distance between a rank that has advanced
+// periods in which every rank is still in its segment and no result of Room or Next changes. It returns
+// zeros if the period does not recur. The distance between a rank that has advanced
 // and one that has not changes by shift in each period.
 func (r *RoundRobin) Moves(deltas []int64) (shift, limit int64) {
 	if shift, limit = r.moved(deltas); shift == 0 {

@@ -9,7 +9,7 @@ import (
 
 // A Walk visits the actions of a rank's program in order and contains sets of microbatches, such as
 // finished or dropped microbatches or microbatches in flight. It skips repeats whose outcome follows
-// from previous repeats (package repeats), so its cost does not depend on the number of repeats.
+// from previous repeats (package repeats), so its cost does not depend on the number of these repeats.
 //
 // A visitor may compute the largest width of a set at an action, although the Walk skips repeats. From
 // the repeat before the skipped ones to the last skipped one, this width is a linear function of the
@@ -21,9 +21,9 @@ type Walk struct {
 
 	// The position of the walk, for the visitor to read.
 	Body     []schedule.Action
-	Segment  int   // the index of the body, counting inner segments
-	Index    int   // in the body
-	Position int64 // of the action in the program, counting every repeat
+	Segment  int   // the index of the body in the program, counting inner segments
+	Index    int   // the index of the action in the body
+	Position int64 // the position of the action in the program, counting every repeat
 	Depth    int   // 1 within nested loops
 
 	// Settings, which the caller may change before Program: Every and Repeats.
@@ -43,8 +43,8 @@ type Walk struct {
 // NewWalk returns a walk with the given number of sets, all empty.
 func NewWalk(o *Outline, sets int) Walk { return Walk{Sets: repeats.NewSets(sets, o.Allowance/8)} }
 
-// Program walks all segments of a program. It calls visit for each action that is not skipped, with the
-// action's microbatch in this repeat.
+// Program walks all segments of a program, unless Sets are exhausted before its end. It calls visit for each
+// action that is not skipped, with the action's microbatch in the current repeat.
 func (w *Walk) Program(segments []schedule.Segment, visit func(a schedule.Action, mb int64)) {
 	w.Position, w.visit = 0, visit
 	w.walk(segments, 0, 0)

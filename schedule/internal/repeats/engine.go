@@ -73,14 +73,14 @@ type Engine struct {
 // NewEngine returns the engine of a machine with the given sets of microbatches.
 func NewEngine(sets *Sets) Engine { return Engine{sets: sets, minLimit: firstLimit} }
 
-// Expect sets a lower bound of the length of a period, in calls of Look.
+// Expect tells the engine that a period takes at least the given number of calls of Look.
 func (e *Engine) Expect(calls int) { e.minLimit = min(max(e.minLimit, calls), lastLimit) }
 
 // The smallest and largest limits on the calls of Look within which a period must end.
 const firstLimit, lastLimit = 16, 1 << 14
 
 // Look must be called at every point of the run at which a period may begin or end. If the state has
-// recurred since the beginning of the current period, Look skips the periods that repeat it and
+// recurred since the beginning of the current period, Look skips the periods that repeat this period and
 // returns their number. If the state does not recur within a number of calls, Look begins a new
 // period and doubles that number, up to a maximum, to find longer periods.
 func (e *Engine) Look(m Machine) int64 {
@@ -120,8 +120,8 @@ func (e *Engine) Begin(m Machine) {
 	m.State(&e.start)
 }
 
-// End ends the period if the state has recurred, skips the periods that repeat it, and returns their
-// number. Otherwise it returns 0 and the period continues.
+// End skips the periods that repeat the current one and returns their number, if the state has recurred. If it
+// skips any, the period ends. Otherwise End returns 0 and the period continues.
 func (e *Engine) End(m Machine) int64 {
 	e.current = State{reference: &e.start, deltas: e.current.deltas[:0]}
 	if m.State(&e.current); !e.current.same() {

@@ -20,7 +20,7 @@ func (r Run) String() string {
 // microbatches in order, its sets consist of one or two runs, regardless of the number of microbatches.
 type Runs []Run
 
-// at returns the index of the first run that ends after m.
+// at returns the index of the first run that contains m or microbatches after m, or len(s) if there is none.
 func (s Runs) at(m int64) int {
 	lo, hi := 0, len(s)-1
 	if hi < 0 || s[hi].Hi <= m {
@@ -42,7 +42,7 @@ func (s Runs) Has(m int64) bool {
 	return i < len(s) && s[i].Lo <= m
 }
 
-// Even reports whether the set contains all microbatches from lo to hi, or none of them.
+// Even reports whether the set contains all microbatches from lo to hi, both included, or none of them.
 func (s Runs) Even(lo, hi int64) bool {
 	i := s.at(lo)
 	return i == len(s) || s[i].Lo > hi || s[i].Lo <= lo && hi < s[i].Hi
@@ -77,7 +77,7 @@ func (s Runs) Minus(others ...Runs) Runs {
 	return rest
 }
 
-// add adds m to the set. It returns the index of its run, and whether m is new.
+// add adds m to the set. It returns the index from which runs may have moved, and whether m is new.
 func (s *Runs) add(m int64) (int, bool) {
 	i := s.at(m)
 	t := *s
@@ -133,8 +133,8 @@ func (s Runs) shorten(m int64) bool {
 	return false
 }
 
-// remove removes m from the set. It returns the index of the affected run, and whether m was in the
-// set.
+// remove removes m from the set. It returns the index from which runs may have moved, and whether m was in
+// the set.
 func (s *Runs) remove(m int64) (int, bool) {
 	i := s.at(m)
 	t := *s

@@ -13,7 +13,7 @@ type Sets struct {
 	records []*record
 	depth   int
 
-	// Exhausted is set if a limit has been reached. The run is then incomplete.
+	// Exhausted is set if a limit has been exceeded. The run is then incomplete.
 	Exhausted               bool
 	workLimit, work, stored int64 // stored is the number of stored runs
 }
@@ -41,7 +41,7 @@ func (s *Sets) Get(set int) Runs { return s.sets[set] }
 // Upto returns the first n sets, which the caller must not modify.
 func (s *Sets) Upto(n int) []Runs { return s.sets[:n] }
 
-// Put initializes a set.
+// Put initializes a set with a copy of r.
 func (s *Sets) Put(set int, r Runs) { s.sets[set] = append(Runs(nil), r...) }
 
 // Has reports whether a microbatch is in a set.
@@ -95,7 +95,8 @@ func (s *Sets) Remove(set int, mb int64) bool {
 	return removed
 }
 
-// charge adds the cost of an operation that has moved the runs of a set from run i on.
+// charge adds the cost of an operation on a set that had the given number of runs. If this number has changed,
+// the operation has moved the runs from index i on.
 func (s *Sets) charge(set, i, runs int) {
 	if n := len(s.sets[set]); n != runs {
 		s.stored += int64(n - runs)
@@ -147,8 +148,8 @@ type entry struct {
 
 // touched is a set that a period has queried or changed.
 type touched struct {
-	set, from, to int // the set, and its runs before the period
-	sign          int8
+	set, from, to int    // the set; its runs before the period are record.runs[from:to]
+	sign          int8   // the direction of its last operation with a moving microbatch
 	mixed         bool   // the set had operations in both directions
 	moving        window // of operations whose microbatches move
 	fixed         window // of operations whose microbatches are constant

@@ -44,8 +44,8 @@ func (t *Trend) Note(difference int64) {
 	}
 }
 
-// Run calls period twice, to run two periods, and skips the periods that repeat them. It returns the
-// number of skipped periods.
+// Run calls period, which runs one period, twice, or once if the state does not recur after the first call.
+// It then skips the periods that repeat these two, and returns the number of skipped periods.
 func (t *Trend) Run(m Trending, period func()) int64 {
 	if !t.observe(m, period) {
 		return 0
