@@ -12,7 +12,7 @@ type Entry[T any] frames.EntryView[T]
 // live returns the frames, and fails if the view has ended.
 func (e Entry[T]) live() *frames.Frames[T] { return frames.EntryView[T](e).Live() }
 
-// Index returns the number of the microbatch in the batch, counted from 0. Unless runner.InOrder or Config.Audit
+// Index returns the number of the microbatch in the batch, counted from 0. Unless runner.InOrder or runner.Config.Audit
 // changes the order, the runner asks a rank's source for entries in increasing order of this number, and replica r of R
 // data-parallel replicas gets the microbatches r, r+R, and so on. Microbatch.Index returns the same number to the
 // stages that read the entry.
@@ -30,14 +30,14 @@ func (e Entry[T]) Wants(part string) bool {
 }
 
 // Put hands over a part. A source may put the same parts on all ranks: Put immediately releases a part
-// that this rank does not read. Put fails with ErrUnread for a part that no stage on any rank reads.
-// If Put fails, h is released.
+// that no stage of this rank reads. Put fails with ErrUnread for a part that no stage on any rank reads, and
+// with ErrOccupied for a part that was put before. If Put fails, h is released.
 func (e Entry[T]) Put(part string, h T) { e.Check(e.live().Put(part, h)) }
 
 // AtMost returns n or, in a dry run, bound, like Microbatch.AtMost.
 func (e Entry[T]) AtMost(n, bound int) int { return e.live().AtMost(n, bound) }
 
-// Check ends the step with err, unless it is nil.
+// Check ends the step with err, unless err is nil.
 func (e Entry[T]) Check(err error) {
 	if err != nil {
 		frames.EntryView[T](e).Frames().Fail(err)

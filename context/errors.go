@@ -2,17 +2,20 @@ package batchctx
 
 import "github.com/weir-ml/weir/internal/engine/frames"
 
-// Errors with which a call on a view ends the step. They are wrapped with the stage, microbatch and slot.
+// Errors with which a call on a view, or a check after the call of a stage, ends the step. They are wrapped with the
+// part of the location that applies: the stage, the microbatch and the slot.
 var (
 	// ErrDropped is returned for an entry part after its last read on this rank (L1), and for a copy of
 	// weights that the plan has dropped or has not made (L14).
 	ErrDropped = frames.ErrDropped
 	// ErrUndeclared is returned if a stage uses a slot, a loss, a parameter or a copy of weights that it
-	// has not declared, or an entry part that it has not declared for this kind of action.
+	// has not declared, or an entry part that it has not declared for this kind of action, or asks for the
+	// seed of a metric.
 	ErrUndeclared = frames.ErrUndeclared
 	// ErrUnread is returned by Put for a part that no stage on any rank reads.
 	ErrUnread = frames.ErrUnread
-	// ErrTaken is returned by Take for a slot that was already taken (L2).
+	// ErrTaken is returned by Take for a slot that was already taken (L2), and by every call for a slot of a
+	// microbatch that has ended.
 	ErrTaken = frames.ErrTaken
 	// ErrUntaken is returned after a backward that did not take a tensor saved for it.
 	ErrUntaken = frames.ErrUntaken
@@ -27,7 +30,7 @@ var (
 	// tensor that no later action can take, or asking for a gradient in a forward.
 	ErrMisplaced = frames.ErrMisplaced
 	// ErrContribution is returned if a parameter's gradient received more or fewer contributions
-	// than the plan and the stage declare (L5).
+	// than the plan and the stage declare (L5), and for a second record of a training loss in a microbatch.
 	ErrContribution = frames.ErrContribution
 	// ErrMissing is returned if a source or a stage did not hand over a tensor that it declares.
 	ErrMissing = frames.ErrMissing
@@ -41,12 +44,12 @@ var (
 	ErrChanged = frames.ErrChanged
 	// ErrEnded is returned if a view is used after its call.
 	ErrEnded = frames.ErrEnded
-	// ErrLeak is returned if the two books differ, or if the counts differ from the plan's (L6).
+	// ErrLeak is returned if the two books differ, or if the counts of buffers differ from the plan's (L6).
 	ErrLeak = frames.ErrLeak
 )
 
-// LeakError reports a difference between the two books, or between the counts and the plan's. It names
-// the action after which they first differed, and wraps ErrLeak. Its fields are:
+// LeakError reports a difference between the two books, or between the counts of buffers and the plan's. It
+// names the action after which they first differed, and wraps ErrLeak. Its fields are:
 //
 //	Rank       int
 //	Stage      int           // -1 at step end, if the action is unknown

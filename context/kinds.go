@@ -27,9 +27,9 @@ const (
 // Consumer is the action that takes a saved tensor.
 type Consumer = frames.Consumer
 
-// ByBackward is the stage's first backward action: B, or I if the plan splits the backward. A recompute
-// takes it there too. ByWeight is the stage's W, or its B if the plan does not split the backward. ByBoth
-// is both halves of a split backward: I and then W take one saved tensor.
+// ByBackward is the stage's first backward action: B, or I if the plan splits the backward. A recompute is
+// part of this action and takes its tensors there too. ByWeight is the stage's W, or its B if the plan does
+// not split the backward. ByBoth is both halves of a split backward: I and then W take one saved tensor.
 const (
 	ByBackward = frames.ByBackward
 	ByWeight   = frames.ByWeight
@@ -70,7 +70,7 @@ type Use[T any] struct {
 	// it and there is only one replica; package stagetest then cannot compare the gradient with finite
 	// differences, for which it changes the weight.
 	Weight   T
-	Elements int // of the whole parameter, if Grad or Weight is one replica's range
+	Elements int // the number of elements of the whole parameter, if Grad or Weight is one replica's range
 }
 
 // WeightCopy declares a copy of a weight that a stage computes with. QUANTIZE makes the copy once per

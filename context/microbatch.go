@@ -9,7 +9,7 @@ import (
 )
 
 // Keys of a stage's declarations, made by stages.Decl. They start at 1 and are valid only for their
-// stage. 0 is not a key: every call rejects it.
+// stage. 0 is not a key: Wants and Frozen return false for it, and every other call fails.
 type (
 	Part  int // a read of an entry part
 	Slot  int // a slot for a saved tensor
@@ -26,7 +26,7 @@ type (
 // The methods return no errors. A method that cannot succeed does not return: it records the error and
 // panics, which unwinds to the runner, which ends the step with this error and releases everything.
 // Deferred calls run. They may still call Release, Drop, Unhold, ReleaseAfterFailure, Access, SetAccess, Step, Seed,
-// Pass and Index. The step ends even if the stage recovers the panic.
+// Pass, Records and Index. The step ends even if the stage recovers the panic.
 type Microbatch[T any] frames.View[T]
 
 func (m Microbatch[T]) view() view[T] { return view[T]{frames.View[T](m)} }
@@ -34,7 +34,7 @@ func (m Microbatch[T]) view() view[T] { return view[T]{frames.View[T](m)} }
 // live returns the call, and fails if the view has ended or failed.
 func (m Microbatch[T]) live() *frames.StageCall[T] { return frames.View[T](m).Live() }
 
-// Check ends the call and the step with err, unless it is nil.
+// Check ends the call and the step with err, unless err is nil.
 func (m Microbatch[T]) Check(err error) { m.view().check(err) }
 
 // Must returns h if err is nil, and ends the call and the step with err if it is not:
@@ -47,7 +47,7 @@ func (m Microbatch[T]) Must(h T, err error) T {
 // Step returns the number of the step.
 func (m Microbatch[T]) Step() int64 { return m.view().LiveOrFailed().Frames.Step }
 
-// Seed returns the seed of random draws, which are keyed by it, Step, Index and the operation's name (L9).
+// Seed returns the seed of random draws, which are keyed by the seed, Step, Index and the operation's name (L9).
 func (m Microbatch[T]) Seed() uint64 { return m.view().LiveOrFailed().Frames.Config.Seed }
 
 // Pass returns the reason why the stage runs (L13).
@@ -111,8 +111,8 @@ func (m Microbatch[T]) Retain(h T) T {
 // Save hands h over to the backward or, if called in I, to W. A stage may call it in a forward, in a
 // recompute, and in I. A slot may declare that W takes h, or that both halves of the backward do
 // (Decl.Slot). In Eval, and in the first pass of a stage that recomputes, no action takes h, so Save releases it
-// immediately: use h before the call, or Retain it. If Save fails, the stage still owns h. I may save into a slot that
-// it has taken, which releases the old tensor.
+// immediately: use h before the call, or Retain it. If Save fails, the stage still owns h. An I may save into a slot
+// that it has taken, which releases the old tensor.
 func (m Microbatch[T]) Save(s Slot, h T) {
 	c := m.live()
 	by := ByBackward
@@ -188,7 +188,8 @@ func (m Microbatch[T]) Take(s Slot) T {
 }
 
 // Move takes the tensor out of a slot, which ends the slot: the stage then owns the tensor, and must
-// release it or hand it over. Use Take for tensors that the call only reads.
+// release it or hand it over. It fails in I for a slot that W takes too. Use Take for tensors that the call
+// only reads.
 func (m Microbatch[T]) Move(s Slot) T {
 	h := m.Take(s)
 	slot, name := m.slot(s)
@@ -200,7 +201,7 @@ func (m Microbatch[T]) Move(s Slot) T {
 }
 
 // ReleaseSaved releases a slot's tensor before the end of the action, to free memory. The action must have taken
-// the slot, or be allowed to take it.
+// the slot, or be allowed to take it. ReleaseSaved fails in I for a slot that W takes too.
 func (m Microbatch[T]) ReleaseSaved(s Slot) {
 	c := m.live()
 	slot, name := m.slot(s)
@@ -220,13 +221,15 @@ func (m Microbatch[T]) refuseShared(slot *frames.Cell[T], name string) {
 
 // Loss records a loss as two numbers, an unnormalised sum and its weight, which must be finite and not
 // negative (L3). A training loss may be recorded only once per microbatch: a second record fails with
-// ErrContribution. In a recompute Loss does nothing.
+// ErrContribution. In a recompute Loss does nothing; in any other call but a forward, it fails with
+// ErrMisplaced.
 func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
 	m.LossSums(l, []float64{sum}, []float64{weight})
 }
 
 // LossSums is Loss for a microbatch of several sequences: it records a sum and a weight for each of them.
-// They are added exactly, so the loss does not depend on which sequences share a microbatch (L9).
+// sums and weights must have the same length. They are added exactly, so the loss does not depend on which
+// sequences share a microbatch (L9).
 func (m Microbatch[T]) LossSums(l Loss, sums, weights []float64) {
 	c := m.live()
 	i := m.view().index("loss", int(l), c.Access.Losses)
@@ -291,8 +294,8 @@ func (m Microbatch[T]) LossSeed(l Loss) float32 {
 	return seed
 }
 
-// Grad returns the gradient of a parameter, to which the stage adds. The first call in a step sets it to
-// zero (L5). trains is false if the parameter is frozen. Every call counts as a contribution: call Grad
+// Grad returns the gradient of a parameter, to which the stage adds. The first call in a step sets the
+// gradient to zero (L5). trains is false if the parameter is frozen. Every call counts as a contribution: call Grad
 // once per microbatch, in B or W.
 func (m Microbatch[T]) Grad(p Param) (grad T, trains bool) {
 	grad, write := m.contribute(p)
@@ -358,8 +361,8 @@ func (m Microbatch[T]) Frozen(p Param) bool {
 
 // WeightCopy returns a copy of a weight made by QUANTIZE, borrowed for the call. A forward may read a
 // copy for the forward, and so may the recompute of a stage that declares that it recomputes. B and I may
-// read a copy for the backward, but not in a recompute. WeightCopy fails with ErrDropped if the plan has
-// dropped the copy or has not made it.
+// read a copy for the backward, but not in a recompute. Other calls fail with ErrMisplaced. WeightCopy fails
+// with ErrDropped if the plan has dropped the copy or has not made it.
 func (m Microbatch[T]) WeightCopy(k Copy) T {
 	c := m.live()
 	i := m.view().index("copy of a weight", int(k), c.Access.Copies)
@@ -395,7 +398,7 @@ func (m Microbatch[T]) Unhold(h T) {
 	m.view().FailOnce(err)
 }
 
-// Drop releases a tensor that Hold has handed over.
+// Drop releases a tensor that the decorator has handed over with Hold.
 func (m Microbatch[T]) Drop(h T) { m.view().FailOnce(m.view().LiveOrFailed().DropPassed(h)) }
 
 // ReleaseAfterFailure releases a reference after a failed call. held says whether the reference was handed over with

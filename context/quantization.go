@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/internal/engine/frames"
 )
 
-// Quantization is a stage's view of a QUANTIZE, the call that makes the step's copies of its weights. It
-// has no microbatch. It ends with the call, and its methods fail like those of a Microbatch.
+// Quantization is a stage's view of a QUANTIZE, the call that makes the step's copies of the stage's weights.
+// It has no microbatch. It ends with the call, and its methods fail like those of a Microbatch.
 type Quantization[T any] frames.QuantizationView[T]
 
 func (q Quantization[T]) view() view[T] { return view[T]{frames.QuantizationView[T](q).View()} }
@@ -18,7 +18,7 @@ func (q Quantization[T]) live() (c *frames.StageCall[T], copies, params Range) {
 	return q.view().LiveOrFailed(), copies, params
 }
 
-// Check ends the call and the step with err, unless it is nil.
+// Check ends the call and the step with err, unless err is nil.
 func (q Quantization[T]) Check(err error) { q.view().check(err) }
 
 // Must returns h if err is nil, and ends the call and the step with err if it is not.
@@ -40,8 +40,8 @@ func (q Quantization[T]) Pass() Pass { return q.view().LiveOrFailed().Access.Pas
 // Release releases a reference that the stage owns, such as one to a workspace.
 func (q Quantization[T]) Release(h T) { q.view().release(h) }
 
-// Wants reports whether the step needs a copy. It needs no copies for the backward in a step
-// without a backward, and none for the gradient of the input if no earlier stage trains.
+// Wants reports whether the step needs a copy. A step without a backward needs no copies for the backward,
+// and no step needs copies for the gradient of the input if no earlier stage trains.
 func (q Quantization[T]) Wants(k Copy) bool {
 	c, copies, _ := q.live()
 	i, declared := copies.At(int(k) - 1)
@@ -60,7 +60,7 @@ func (q Quantization[T]) Put(k Copy, h T) {
 		err = fmt.Errorf("%w: copy %d of a weight, but the stage declares %d: use the keys of its own Decl", ErrUndeclared, k, copies.Count)
 	}
 	if err != nil {
-		_, _ = c.Frames.Config.Space.Release(h) // The first error is returned.
+		_, _ = c.Frames.Config.Space.Release(h) // the step ends with err, the first error
 	}
 	q.Check(err)
 }

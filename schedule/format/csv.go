@@ -134,7 +134,7 @@ func (r *csvReader) cell(p *program, cell string, offset int) error {
 	return nil
 }
 
-// action reads an action, alone or in a pair.
+// action reads an action that is alone in its cell or belongs to a pair.
 func (r *csvReader) action(text string, offset int) (schedule.Action, error) {
 	spelled := text
 	if name := strings.Trim(text, "0123456789"); strings.HasPrefix(name, "WAIT_") {
@@ -179,7 +179,7 @@ var ownWaits = map[string]string{"WAIT_SEND_F": "WAIT_F", "WAIT_SEND_B": "WAIT_B
 // inPyTorch replaces the names of kinds in a text with PyTorch's names.
 var inPyTorch = strings.NewReplacer("WAIT_F", "WAIT_SEND_F", "WAIT_B", "WAIT_SEND_B", "WAIT_REDUCE", "WAIT_REDUCE_GRAD")
 
-// Spell returns a text about the plan with its actions spelled as in the file.
+// Spell returns a text about the plan, such as a fault, with the actions in it spelled as in the file.
 func (f *File) Spell(text string) string {
 	if f.Format == Compute || f.Format.communicates() {
 		return inPyTorch.Replace(text)
@@ -187,7 +187,7 @@ func (f *File) Spell(text string) string {
 	return text
 }
 
-// refuseCSV returns an error if the form cannot express the plan in any order of its actions.
+// refuseCSV returns an error if the form cannot express the plan, whatever the order of its actions.
 func refuseCSV(plan *schedule.Plan, format Format) error {
 	kinds := plan.Kinds()
 	if kinds[schedule.B] && kinds[schedule.W] && !kinds[schedule.I] {
@@ -214,7 +214,8 @@ func refuseCSV(plan *schedule.Plan, format Format) error {
 }
 
 // refuseQueues returns an error if PyTorch would match sends and receives differently than the plan does.
-// PyTorch matches the transfers between two ranks only by their order. An invalid plan is not refused.
+// PyTorch matches the transfers between two ranks only by their order. refuseQueues does not refuse plans that are
+// for PyTorch already, or invalid.
 func refuseQueues(plan *schedule.Plan, format Format) error {
 	if plan.Runtime.Posts() || check.Plan(plan) != nil {
 		return nil
@@ -227,7 +228,7 @@ func refuseQueues(plan *schedule.Plan, format Format) error {
 	return nil
 }
 
-// crossing returns the first stage whose next stage is on another rank.
+// crossing returns the first stage whose next stage is on another rank, and whether there is one.
 func crossing(place schedule.Placement) (stage int, crosses bool) {
 	for stage, rank := range place.Rank {
 		if !place.Last(stage) && place.Rank[stage+1] != rank {

@@ -13,8 +13,8 @@ func extent(programs []program) (stages, microbatches int) {
 }
 
 // majorityRanks returns, by stage, the rank with the most actions of the stage, or the lowest such rank
-// if there is a tie. Thus a fault is reported at the misplaced action. A stage without actions is put on
-// its rank in a looped placement.
+// if there is a tie. Thus a fault is reported at the misplaced action. For a stage without actions, it
+// returns the rank of a looped placement.
 func majorityRanks(programs []program, stages int) []int {
 	ranks, most, counts := make([]int, stages), make([]int, stages), make([]int, stages)
 	for stage := range ranks {
@@ -40,7 +40,7 @@ func majorityRanks(programs []program, stages int) []int {
 
 // twoCopies reports whether the stages belong to two copies of a model. If so, the forwards of the
 // lower half of the stages have microbatches of the lower half, and the forwards of the upper half
-// have microbatches of the upper half. No plan of one copy has this property.
+// have microbatches of the upper half. No valid plan of one copy has this property.
 func twoCopies(programs []program, stages, microbatches int) bool {
 	if stages%2 != 0 || microbatches < 2 {
 		return false

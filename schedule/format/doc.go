@@ -5,8 +5,8 @@
 // [Read] detects the form of a file, converts the file to a plan, and keeps the text.
 // [File.WriteTo] writes the same bytes again, including idle cells, old letters, quotes, a byte order
 // mark and line ends. [File.LineColumn] returns the location of an action of the plan, so that a fault that
-// check.Plan finds can be shown at its line and column. [Write] writes any plan; the same plan always
-// yields the same bytes.
+// check.Plan finds can be shown at its line and column. [Write] writes a plan in any form that can express it;
+// the same plan always yields the same bytes.
 //
 // The forms differ in what they can express:
 //
@@ -22,7 +22,7 @@
 //     WAIT_REDUCE of a plan. [Write] adds missing waits as late as PyTorch allows, and omits ZERO_GRAD. Read refuses a
 //     file without any transfers if successive stages are on different ranks.
 //   - Comms26 is Comms for PyTorch 2.6 to 2.14, which has no waits: Write leaves out the waits of the plan.
-//     Read takes a file without waits for this form.
+//     Read takes a file with sends or reductions but without waits for this form.
 //   - Order has a line for each rank: 1 is the next forward of its first stage, -1 the next
 //     backward, and -1.5 the next weight gradient if it is separate. Stage v·P + r is
 //     number v + 1 of rank r. The numbers may be in brackets, as Python and JSON print lists:

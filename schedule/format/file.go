@@ -60,7 +60,7 @@ type File struct {
 
 // Read reads a plan of at most MaxBytes. The memory that it uses is proportional to the text. Read
 // does not check whether the plan is valid; check.Plan does. An error with a location in the file
-// is an *Error. Every error contains the name of the file.
+// is an *Error. Every error contains the name of the file, if Options.Name is set.
 func Read(r io.Reader, options Options) (*File, error) {
 	if err := options.validate(); err != nil {
 		return nil, err
@@ -159,8 +159,8 @@ func (f *File) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), nil
 }
 
-// LineColumn returns the line and the column of an action. The position counts the actions of every
-// repeat of the segments of the rank's program, as faults do. If the action does not exist, LineColumn returns
+// LineColumn returns the line and the column of the action at a position of a rank's program. As in a
+// check.Fault, the position counts the actions of every repeat, from 0. If the action does not exist, LineColumn returns
 // the location of the rank, or, if the rank does not exist either, the start of the file. Columns count
 // bytes from 1, ignoring a byte order mark.
 func (f *File) LineColumn(rank int, position int64) (line, column int) {
@@ -218,7 +218,7 @@ func quote(found string) string {
 	return strconv.Quote(found)
 }
 
-// title returns a name for a plan read from a form without names.
+// title returns a name for a plan read from a form without names: that of the file, or of the format.
 func (f *File) title() string {
 	if f.Name == "" {
 		return f.Format.String()

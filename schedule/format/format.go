@@ -33,7 +33,7 @@ func (f Format) String() string {
 	return "format(?)"
 }
 
-// Parse is the inverse of String, and accepts json as another name for JSON. It returns false for an unknown
+// Parse returns the format with a name that String returns, or JSON for json. It returns false for an unknown
 // name.
 func Parse(name string) (Format, bool) {
 	if name == "json" {
@@ -69,8 +69,8 @@ func (e *Error) Error() string {
 // Unwrap returns ErrFormat.
 func (e *Error) Unwrap() error { return ErrFormat }
 
-// Detect returns the form of a text, or Auto if the text resembles none of them. It ignores a byte order
-// mark.
+// Detect returns the form of a text, or Auto if the text resembles none of them. The text must not begin with
+// a byte order mark, which Read removes first.
 func Detect(text string) Format {
 	for comment := true; comment; {
 		text = strings.TrimLeft(text, " \t\r\n")
@@ -99,7 +99,8 @@ func Detect(text string) Format {
 // commsWords lists words that occur in Comms but not in Compute.
 var commsWords = []string{"SEND_", "RECV_", "UNSHARD", "RESHARD", "QUANTIZE"}
 
-// commsOf returns Comms26 if a text with communication lacks the waits that Comms requires.
+// commsOf returns the form of a text with communication: Comms26 if the text lacks the waits that Comms requires,
+// and otherwise Comms.
 func commsOf(text string) Format {
 	starts := strings.Contains(text, "SEND_") || strings.Contains(text, "REDUCE_GRAD")
 	if starts && !strings.Contains(text, "WAIT_") {

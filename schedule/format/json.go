@@ -23,9 +23,10 @@ const (
 	oldSchema  = 1
 )
 
-// WriteJSON writes a plan as JSON, with the costs of a simulation if they are not nil. Read returns
-// exactly this plan and these costs, except that a Frozen list without a frozen stage becomes nil, and
-// Copies and Slices of 1 become 0. The same plan always yields the same bytes.
+// WriteJSON writes a plan as JSON, with the costs of a simulation if they are not nil. If the plan is valid,
+// Read returns the same plan and costs, except that a Frozen list without a frozen stage becomes nil, Copies
+// and Slices of 1 become 0, and so does the Capacity of a plan without transfers. The same plan always yields
+// the same bytes.
 //
 //	{
 //	  "schema": 2,
@@ -74,7 +75,8 @@ const (
 // and outgoing, which have an element for each stage; entries, which has one for each rank; and
 // costs. A plan without windows has not been through the lifetime pass, and its actions end nothing.
 //
-// An error comes from w, or wraps ErrRefused for a plan that JSON cannot express.
+// An error comes from w, or wraps ErrRefused for a plan that JSON cannot express, or simulate.ErrCosts for
+// invalid costs.
 func WriteJSON(w io.Writer, plan *schedule.Plan, costs *simulate.Costs) error {
 	if err := plan.WriteText(io.Discard); err != nil {
 		return diagnostic.Errorf(ErrRefused, "%w", err)
@@ -107,7 +109,8 @@ func WriteJSON(w io.Writer, plan *schedule.Plan, costs *simulate.Costs) error {
 	return nil
 }
 
-// jsonField is a field of the form. value returns nil if the plan does not have the field.
+// jsonField is a field of the form. read reads its value into r.plan; value returns the value as JSON, or nil if
+// the plan does not have the field.
 type jsonField struct {
 	name  string
 	read  func(r *jsonReader)
@@ -199,7 +202,7 @@ func table[T any](name string, of func(p *schedule.Plan) *[]T, read func(r *json
 	}}
 }
 
-// jsonWriter writes one field per line.
+// jsonWriter writes the object of a plan, each field on a new line.
 type jsonWriter struct {
 	b         *bufio.Writer
 	separator string
@@ -212,12 +215,12 @@ func (j *jsonWriter) field(name string, value []byte) {
 	j.separator = ","
 }
 
-// jsonNumbers writes a list of numbers.
+// jsonNumbers returns a list of numbers as JSON.
 func jsonNumbers(numbers []int) []byte {
 	return []byte(strings.ReplaceAll(fmt.Sprint(numbers), " ", ", "))
 }
 
-// jsonFacts writes the facts of a stage.
+// jsonFacts returns the facts of a stage as JSON.
 func jsonFacts(f schedule.StageInfo) []byte {
 	quantizes := ""
 	if f.Quantizes {
@@ -226,7 +229,7 @@ func jsonFacts(f schedule.StageInfo) []byte {
 	return fmt.Appendf(nil, `{"frozen": %t, "split": %t, "recomputes": %t, %s"reads": %s}`, f.Frozen, f.Split, f.Recomputes, quantizes, jsonParts(f.Reads))
 }
 
-// jsonParts writes sets of entry parts by kind: {"F": [0, 1], "B": [2]}.
+// jsonParts returns sets of entry parts by kind as JSON: {"F": [0, 1], "B": [2]}.
 func jsonParts(table [schedule.NumKinds]uint64) []byte {
 	b := []byte("{")
 	for kind, parts := range table {
@@ -241,7 +244,7 @@ func jsonParts(table [schedule.NumKinds]uint64) []byte {
 	return append(b, '}')
 }
 
-// jsonSet writes the members of a set.
+// jsonSet returns the members of a set as a JSON list.
 func jsonSet(set uint64) []byte {
 	var members []int
 	for ; set != 0; set &= set - 1 {

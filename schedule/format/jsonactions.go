@@ -37,7 +37,8 @@ func withSaved(name string) [numLifetimes]string {
 	return names
 }
 
-// unpaired returns an action that is joined with the next one, but not in a pair within one body.
+// unpaired returns an action that is joined with the next one, but not in a pair within one body, and whether there
+// is such an action.
 func unpaired(program []schedule.Segment) (last schedule.Action, found bool) {
 	for i := range program {
 		for _, inner := range program[i].Inside() {
@@ -91,8 +92,9 @@ func (j *jsonWriter) actions(body []schedule.Action) {
 // anAction describes an action in errors.
 const anAction = `an action such as ["F",2,0]`
 
-// actions reads the actions of a body, and appends their offsets. The decoder checks the whole list, so the rest of the
-// function can rely on a valid value. Reading each token with the decoder would take several times as long.
+// actions reads the actions of a body, and appends their offsets in the text to offsets. The decoder checks the whole
+// list, so the rest of the function can rely on a valid value. Reading each token with the decoder would take several
+// times as long.
 func (r *jsonReader) actions(offsets []uint32) ([]schedule.Action, []uint32) {
 	if kind := r.next(); kind == '"' && r.old && r.schema != jsonSchema {
 		return r.oldActions(offsets)
@@ -199,7 +201,8 @@ func unquoted(token string) string {
 	return token[1 : len(token)-1]
 }
 
-// count counts an action that is written at an offset, and reports whether there is no fault.
+// count counts an action that is written at an offset. It records a fault if there are too many actions, and
+// reports whether no fault has been recorded so far.
 func (r *jsonReader) count(start int) bool {
 	if r.f.written++; r.f.written > schedule.MaxWritten {
 		r.start = start

@@ -134,7 +134,7 @@ func (r *jsonReader) number(what string, low, high int) int {
 	return r.whole(text, what, low, high)
 }
 
-// whole converts a token to a whole number, which must be from low to high.
+// whole converts a token to a whole number, and records a fault if it is not one from low to high.
 func (r *jsonReader) whole(text, what string, low, high int) int {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < low || n > high {
@@ -204,8 +204,8 @@ func (r *jsonReader) file() {
 	r.checkLengths()
 }
 
-// checkLengths checks that the lengths of the tables match the numbers of stages and ranks, so that the
-// plan can be written.
+// checkLengths checks that the placement and the lengths of the tables match the numbers of stages and ranks, so
+// that the plan can be written. It also converts the list of frozen stages to Plan.Frozen.
 func (r *jsonReader) checkLengths() {
 	if r.fault != nil {
 		return

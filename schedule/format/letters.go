@@ -34,8 +34,8 @@ func ParseLetters(name string) (Letters, bool) {
 	return Letters(max(i, 0)), i >= 0
 }
 
-// of detects the letters of a text if l is AutoLetters. The only other words with an I or a W are WAIT and QUANTIZE,
-// which files from 2024 do not contain.
+// of returns l or, if l is AutoLetters, the letters that it detects in a text. The only words with an I or a W that are
+// not for backwards are the waits and QUANTIZE, which files from 2024 do not contain.
 func (l Letters) of(text string) Letters {
 	switch {
 	case l != AutoLetters:

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// line is the range of a rank's text in the file.
+// line is the range [start, end) of a rank's text in the file.
 type line struct{ start, end int }
 
 // lines returns the ranks' lines. If ranks is not 0, it is the required number. Blank lines at the end of
@@ -60,8 +60,8 @@ func newProgram(most, bytes int) program {
 	return program{make([]schedule.Action, 0, n), make([]uint32, 0, n)}
 }
 
-// setPlan makes the programs the plan of the file, and derives the rest of the plan. If place is nil,
-// each stage is on the rank with most of its actions.
+// setPlan makes the programs the plan of the file, and derives the rest of the plan. place returns the
+// placement; if it is nil, each stage is on the rank with most of its actions.
 func (f *File) setPlan(lines []line, programs []program, options Options, place func(ranks, stages int) schedule.Placement) error {
 	plan := &schedule.Plan{Name: f.title(), Slices: options.Slices, Frozen: options.Frozen}
 	for rank, p := range programs {

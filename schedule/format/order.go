@@ -32,7 +32,7 @@ func (f *File) readOrder(options Options) error {
 	return f.setPlan(lists, programs, options, schedule.Looped)
 }
 
-// readSigned reads the order of a rank. A chunk is a stage of the rank. Microbatches are counted for
+// readSigned reads the order of a rank. A chunk is a stage of the rank. Microbatches are counted from 0 for
 // each chunk and kind.
 func (f *File) readSigned(rank, ranks int, list line) (program, error) {
 	text := f.text[list.start:list.end]
@@ -100,7 +100,7 @@ func words(text, separators string) iter.Seq2[string, int] {
 	}
 }
 
-// refuseOrder returns an error if an order list cannot express the plan in any order of its actions.
+// refuseOrder returns an error if an order list cannot express the plan, whatever the order of its actions.
 func refuseOrder(plan *schedule.Plan) error {
 	place := plan.Placement
 	if place.Copies > 1 {

@@ -9,9 +9,9 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Write writes a plan. An error comes from w, or wraps ErrRefused if the form cannot express the plan; in
-// that case nothing is written. Compute and Order omit transfers, Comms26 omits waits, Comms adds the waits that a plan
-// for Weir lacks, and all waits to a plan for PyTorch that has none. All four omit drops.
+// Write writes a plan. An error comes from w, or wraps ErrRefused, or for Text schedule.ErrText, if the form cannot
+// express the plan; in that case nothing is written. Compute and Order omit transfers, Comms26 omits waits, Comms adds
+// the waits that a plan for Weir lacks, and all waits to a plan for PyTorch that has none. All four omit drops.
 func Write(w io.Writer, plan *schedule.Plan, format Format) error {
 	switch format {
 	case Text:
@@ -56,7 +56,7 @@ func refuse(format Format, text string, args ...any) error {
 	return diagnostic.Errorf(ErrRefused, "%v: %s", format, fmt.Sprintf(text, args...))
 }
 
-// refusePlan returns an error if the form cannot express the plan in any order of its actions.
+// refusePlan returns an error if the form cannot express the plan, whatever the order of its actions.
 func refusePlan(plan *schedule.Plan, format Format) error {
 	place := plan.Placement
 	if place.Ranks != len(plan.Programs) {

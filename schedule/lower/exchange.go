@@ -5,7 +5,7 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// Exchange sends the queued messages for which links have room.
+// Exchange sends the messages in the outboxes of all ranks for which links have room.
 func (v *lowering) Exchange() {
 	clear(v.dispatched)
 	for rank := range v.clock.Ranks {
@@ -16,9 +16,9 @@ func (v *lowering) Exchange() {
 	clear(v.ended)
 }
 
-// dispatch sends the messages in a rank's outbox for which links have room. If the capacity is
-// limited, it first calls itself for the ranks that receive the messages, so that a receive from a
-// late rank does not delay their own sends.
+// dispatch sends the messages in a rank's outbox, in order, up to the first whose link has no room. If
+// the capacity is limited and receives are not posted early, it first calls itself for the ranks that
+// receive the messages, so that a receive from a late rank does not delay their own sends.
 func (v *lowering) dispatch(rank int) {
 	if v.dispatched[rank] {
 		return
@@ -48,9 +48,10 @@ func (v *lowering) dispatch(rank int) {
 // case, sends are dispatched in rank order.
 func (v *lowering) postsReceives() bool { return v.capacity == 0 && v.plan.Runtime.Posts() }
 
-// room reports whether a link has room for a message now. If the link is full, room lets the
-// receiver take the oldest message if possible: immediately if the receiver is between two
-// computations, or else before its current computation, if the message had arrived by then.
+// room reports whether a link has room for a message now. With a capacity of 0, it reports whether the
+// receiver can take the message at once. If a link of another capacity is full, room lets the receiver
+// take the oldest message if possible: immediately if the receiver is between two computations, or else
+// before its current computation, if the message had arrived by then.
 func (v *lowering) room(l int) bool {
 	q := &v.clock.Queues[l]
 	old, young := int(q.N[passes.Arrived]), int(q.N[passes.Fresh])
@@ -68,8 +69,8 @@ func (v *lowering) room(l int) bool {
 }
 
 // receiveEarly receives the oldest message on a link before a computation takes it. A posted receive
-// may precede a computation that its rank ends in this round, so that a hop takes no time. If two
-// ranks send to each other, the higher rank posts first.
+// may precede a computation that the receiver ends in this round, so that a hop takes no time. If two
+// ranks send to each other, the higher rank posts its receive first.
 func (v *lowering) receiveEarly(l int) {
 	send := v.clock.Queues[l].Take()
 	v.sets.Add(setOf(passes.Edge(send), early), int64(send.Microbatch()))

@@ -26,8 +26,8 @@ import (
 // repeats, so that all repeats of a body have the same drops. The cost depends on the size of the
 // plan's segments, as for [check.Plan].
 //
-// If the plan is invalid, Lifetimes returns the error of [check.Plan]. Other errors wrap ErrStageInfo.
-// The plan must wait for each of its sends, like the plans of [Transfers].
+// If the plan is invalid or too irregular, Lifetimes returns a [*check.Error], like [check.Plan]. Other
+// errors wrap ErrStageInfo. The plan must wait for each of its sends, like the plans of [Transfers].
 func Lifetimes(plan *schedule.Plan, facts []schedule.StageInfo, parts int) (*schedule.Plan, error) {
 	if err := checkStageInfo(facts, plan.Placement.Stages(), parts); err != nil {
 		return nil, err
@@ -69,7 +69,8 @@ func lifetimes(plan *schedule.Plan, facts []schedule.StageInfo) (*schedule.Plan,
 	return marked, nil
 }
 
-// checkStageInfo reports all faults of the facts for the given numbers of stages and entry parts.
+// checkStageInfo returns the faults of the facts for the given numbers of stages and entry parts as joined
+// errors. If the number of parts is invalid, it does not check which parts the stages read.
 func checkStageInfo(facts []schedule.StageInfo, stages, parts int) error {
 	var faults []error
 	fault := func(format string, args ...any) {
@@ -130,7 +131,7 @@ type marking struct {
 	fault error
 }
 
-// markedStage is a stage of the rank. Its methods return the indices of its sets.
+// markedStage is a stage of the rank. Its methods return the indices of the stage's sets.
 type markedStage struct {
 	first   int // the index of the first set
 	effects [passes.KindsPerStage]kindEffect
@@ -269,7 +270,8 @@ func (v *marking) widen(bounds []int, stage, set int) {
 	bounds[stage] = max(bounds[stage], int(v.sets.Get(set).Width()))
 }
 
-// sends tracks a sent buffer backwards, from the wait for its send to the computation that fills it.
+// sends tracks a sent buffer backwards, from the wait for its send to the computation that fills the buffer.
+// It records a fault for a send without a wait.
 func (v *marking) sends(stage int, kind schedule.Kind, to effects.BufferKind, mb int64) {
 	set := v.stage(stage).outputs()
 	if kind == schedule.WaitB || kind == schedule.SendB || to == effects.SentGradient {
@@ -312,7 +314,7 @@ func (v *marking) lastReads(stage int, kind schedule.Kind, mb int64) bool {
 }
 
 // unread returns an error if a part is read for only some microbatches of a copy of the model, because
-// no action would release it for the other microbatches.
+// no action would release the part for the other microbatches.
 func (v *marking) unread() error {
 	for i := range v.copies {
 		model := &v.copies[i]

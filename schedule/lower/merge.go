@@ -32,8 +32,8 @@ func Split(plan *schedule.Plan) *schedule.Plan {
 	})
 }
 
-// Unsplit returns a plan in which each I of the given stages is replaced by B, and their W are removed,
-// for stages that support only a full backward. stages[i] selects stage i; frozen stages keep their I.
+// Unsplit returns a plan in which each I of the given stages is replaced by B, and each W of these stages is
+// removed. It is for stages that support only a full backward. stages[i] selects stage i; frozen stages keep their I.
 // The result has no drops. If the length of stages is not the number of stages, the error wraps
 // ErrParams.
 func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
@@ -63,7 +63,7 @@ func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
 }
 
 // Merge returns a plan in which each I, together with an immediately following W of the same stage and
-// microbatch, is replaced by B, unless one of the two is joined. The result has no drops.
+// microbatch, is replaced by B, unless one of the two belongs to a joined pair. The result has no drops.
 func Merge(plan *schedule.Plan) *schedule.Plan {
 	unrolled := *plan
 	unrolled.Programs = make([][]schedule.Segment, len(plan.Programs))
@@ -85,7 +85,7 @@ func Merge(plan *schedule.Plan) *schedule.Plan {
 }
 
 // merges reports whether the last action of list and the first action of next are the two halves of
-// one backward.
+// one backward and belong to no joined pair.
 func merges(list, next []schedule.Action) bool {
 	a, b := list[len(list)-1], next[0]
 	second := len(list) > 1 && list[len(list)-2].Joined()
@@ -120,7 +120,8 @@ func rotate(s schedule.Segment) []schedule.Segment {
 }
 
 // attach appends the segment to the list. If the last action of the list and the first action of the
-// segment are the halves of a backward, it puts their repeats into one body.
+// segment are the halves of a backward, it puts the last repeat of the list and the first repeat of the
+// segment into one body.
 func attach(s schedule.Segment, list []schedule.Segment) []schedule.Segment {
 	if len(s.Body) == 0 {
 		return list
@@ -137,7 +138,8 @@ func attach(s schedule.Segment, list []schedule.Segment) []schedule.Segment {
 	return append(list, s)
 }
 
-// cut splits the segment after its first n repeats. Each result has at most one segment.
+// cut splits a segment without inner segments after its first n repeats. Each result has at most one
+// segment.
 func cut(s schedule.Segment, n int) (first, rest []schedule.Segment) {
 	if n > 0 {
 		first = []schedule.Segment{{Body: s.Body, Repeat: n, Stride: s.Stride}}

@@ -23,10 +23,10 @@ import (
 // 1F1B. In the result, OffloadSlots is 0 for a stage whose microbatches all stay near, and nil if this
 // holds for all stages.
 //
-// Run Offload after Transfers. If the plan already offloads or is for PyTorch, or if the length of
-// away is not the number of stages, the error wraps ErrParams. If the plan is invalid, Offload returns
-// the error of [check.Plan]. The result has no drops. The cost depends on the size of the plan's
-// segments, as for [check.Plan].
+// Run Offload after Transfers. If the plan already offloads or is for PyTorch, if overlap is not from 0
+// to 64, or if the length of away is not the number of stages, the error wraps ErrParams. If the plan is
+// invalid, Offload returns the error of [check.Plan]. The result has no drops. The cost depends on the
+// size of the plan's segments, as for [check.Plan].
 func Offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, error) {
 	if err := check.Plan(withoutDrops(plan)); err != nil {
 		return nil, err
@@ -85,8 +85,9 @@ func offload(plan *schedule.Plan, away []uint64, overlap int) (*schedule.Plan, e
 type offloading struct {
 	away  []bool // by stage: the plan offloads its saved state
 	moved []bool // by stage: the saved state of some microbatch is moved
-	// If the B or I of a microbatch comes at most near computations after its F, the saved state is
-	// not moved. No decision depends on a computation farther away than that.
+	// overlap is the parameter of Offload, at least 1. If the B or I of a microbatch comes at most near
+	// computations after its F, the saved state is not moved. No decision depends on a computation farther
+	// away than near.
 	overlap, near int
 	out           schedule.Builder
 	written       bool // the rank's program has an offload
@@ -115,8 +116,8 @@ type unitLoop struct {
 }
 
 // program returns the program with its offloads. It writes out the first and last repeats of each
-// segment. All other repeats have the same neighbours, as far as any decision depends on them, so the
-// same actions are inserted into each of them.
+// segment that has computations. All other repeats have the same neighbours, as far as any decision
+// depends on them, so the same actions are inserted into each of them.
 func (p *offloading) program(program []schedule.Segment) []schedule.Segment {
 	parts := []unitLoop{{units: make([]unit, 1), repeat: 1}}
 	list := &parts[0] // the part that takes the units that are written out

@@ -9,7 +9,7 @@ import (
 
 // Passes are the parameters of [Prepare].
 type Passes struct {
-	// StageInfo holds the facts of each stage. Parts is the number of parts in a batch entry.
+	// StageInfo holds, by stage, the facts of the stage. Parts is the number of parts in a batch entry.
 	StageInfo []schedule.StageInfo
 	Parts     int
 	// Gathered is the number of stages whose weights a rank keeps gathered, or [MinGathered]; 0 means that
@@ -17,13 +17,13 @@ type Passes struct {
 	Gathered int
 	// GatheredBy, if it is not nil, overrides Gathered with a number for each rank.
 	GatheredBy []int
-	// Quantizing selects when copies of weights are made, if facts require any.
+	// Quantizing selects when copies of weights are made, if StageInfo requires any.
 	Quantizing Quantizing
 	// Reduce adds the reductions of gradients over replicas. Level is the level at which the replicas
 	// shard their state.
 	Reduce bool
 	Level  int
-	// Capacity is the capacity of the links between ranks, in messages.
+	// Capacity is the capacity of the links between ranks, in messages: schedule.Unlimited, or 0 or more.
 	Capacity int
 	// OffloadSlots holds, by stage, the slots of saved state that move to far memory, as in
 	// [schedule.Plan]; nil disables offloading. Overlap is the number of computations with which
@@ -60,8 +60,8 @@ func minGathered(plan *schedule.Plan) int {
 //   - saved state is moved to far memory if requested ([Offload]);
 //   - every action gets its drops ([Lifetimes]).
 //
-// Prepare proves the result with [check.Links] for the given capacity, so that it need not be
-// proved again. It returns the errors of the passes and of the proof. If the given plan is invalid,
+// Prepare proves the result with [check.Links] for the given capacity, so that the result need not be
+// proved again. Prepare returns the errors of the passes and of the proof. If the given plan is invalid,
 // the error describes the faults of that plan.
 func Prepare(plan *schedule.Plan, p Passes) (*schedule.Plan, error) {
 	if err := checkStageInfo(p.StageInfo, plan.Placement.Stages(), p.Parts); err != nil {

@@ -16,11 +16,12 @@ const (
 	// no longer than necessary.
 	BeforeUse Quantizing = iota
 	// AtStart makes the copies of all stages of a rank at the beginning, while the first microbatch
-	// is in flight. The copies live longer, but no later action waits for them.
+	// is in flight, or after the first UNSHARD of a stage whose weights are sharded. The copies live
+	// longer, but no later action waits for them.
 	AtStart
 )
 
-// String returns "before-use" or "at-start".
+// String returns "before-use", "at-start", or a text with the number of an unknown value.
 func (q Quantizing) String() string {
 	switch q {
 	case BeforeUse:
@@ -39,8 +40,8 @@ func (q Quantizing) String() string {
 // Run Quantize after Shard and before Transfers, so that a rank makes its copies before it receives.
 // The result has no drops; [Lifetimes] determines when the copies end. If the plan is invalid,
 // Quantize returns the error of [check.Plan]. If the length of facts is not the number of stages,
-// the error wraps ErrStageInfo. The cost depends on the size of the plan's segments, as for
-// [check.Plan].
+// the error wraps ErrStageInfo; if point is unknown, it wraps ErrParams. The cost depends on the size of
+// the plan's segments, as for [check.Plan].
 func Quantize(plan *schedule.Plan, facts []schedule.StageInfo, point Quantizing) (*schedule.Plan, error) {
 	if len(facts) != plan.Placement.Stages() {
 		return nil, diagnostic.Errorf(schedule.ErrStageInfo, "there are facts for %d stages, but the plan has %d stages", len(facts), plan.Placement.Stages())

@@ -82,7 +82,7 @@ func maxGathered(plan *schedule.Plan) (most int) {
 }
 
 // resize returns the plan for another number of microbatches, or nil if the plan's loops do not fit
-// that number. The result may be invalid.
+// that number or the plan has several copies of the model. The result may be invalid.
 func resize(plan *schedule.Plan, microbatches int) *schedule.Plan {
 	if plan.Placement.Copies > 1 || microbatches < 1 {
 		return nil // the numbers of the other copies' microbatches would change

@@ -53,7 +53,7 @@ func shard(plan *schedule.Plan, numbers []int) (*schedule.Plan, error) {
 
 // withGathering returns the program with UNSHARDs and RESHARDs that keep active stages gathered. It
 // cuts off the first and last repeats of each segment, because the stages before the first repeat and
-// after the last repeat differ from the stages around the other repeats.
+// after the last repeat may differ from the stages around the other repeats.
 func withGathering(program []schedule.Segment, active int) []schedule.Segment {
 	var pieces []schedule.Segment
 	for _, s := range program {
@@ -114,8 +114,9 @@ func stageWindows(body []schedule.Action, active int, upcoming []int) ([][]int, 
 	return windows, upcoming
 }
 
-// gather returns the actions with the necessary UNSHARDs and RESHARDs, and the stages that are
-// gathered at the end.
+// gather returns the actions of a body with the necessary UNSHARDs and RESHARDs, and the stages that are
+// gathered after the body. windows is the result of stageWindows for the body; gathered lists the stages
+// that are gathered before it.
 func gather(body []schedule.Action, windows [][]int, gathered []int) ([]schedule.Action, []int) {
 	list := make([]schedule.Action, 0, len(body))
 	for i, a := range body {

@@ -24,9 +24,9 @@ import (
 //     the sender. After the wait, the send's buffer is free.
 //   - All receives of a joined pair come before the pair, and all its sends after it.
 //
-// With a capacity of 0, a plan for PyTorch posts receives when their messages are sent. If such a
-// plan reduces gradients, it also waits for each reduction, before the rank's next reduction or at the end, because
-// PyTorch requires a wait for everything that it starts.
+// With a capacity of 0, a plan for PyTorch posts receives when their messages are sent. If a plan for PyTorch
+// reduces gradients and has no waits for that, Transfers also adds a wait for each reduction, before the rank's next
+// reduction or at the end, because PyTorch requires a wait for everything that it starts.
 //
 // A clock determines the order of actions on different ranks. F, I and W take equally long, and B
 // takes as long as I and W together. A rank without a backward is as slow as the busiest rank. With
@@ -35,7 +35,8 @@ import (
 // capacity, so the plan does not deadlock, regardless of the costs of its actions.
 //
 // If the plan is invalid, Transfers returns the error of [check.Plan]. If the plan already has
-// transfers, or capacity is less than Unlimited, the error wraps ErrParams. The result has no
+// transfers or is too large and too irregular, or capacity is less than Unlimited, the error wraps
+// ErrParams. The result has no
 // drops. The cost depends on the size of the plan's segments, as for [check.Plan], and so does the
 // size of the result, unless ranks drift further apart with every microbatch. This can happen if the
 // ranks have unequal work and run all forwards, or all backwards, of a stage in a row.
@@ -89,8 +90,8 @@ func ForRuntime(runtime schedule.Runtime, plan *schedule.Plan, capacity int) (*s
 	return Transfers(move(Computations(plan), runtime), capacity)
 }
 
-// move returns a plan without transfers for another runtime. PyTorch has waits for all reductions, and
-// Weir only for those that free whole gradients.
+// move returns the given plan, which must have no transfers, for another runtime. Plans for PyTorch have waits
+// for all reductions, and plans for Weir only for those that free whole gradients.
 func move(plan *schedule.Plan, to schedule.Runtime) *schedule.Plan {
 	moved := *plan
 	if has := plan.Kinds(); to == schedule.Weir && has[schedule.WaitReduce] && !has[schedule.ZeroGrad] {
@@ -132,7 +133,7 @@ type lowering struct {
 	plan       *schedule.Plan
 	capacity   int
 	in, out    [][]int // by rank: the links to the rank, and the links from it
-	outbox     int     // the index of the first rank's outbox, a queue in which messages stay fresh until their links have room; the queues before it are those of the links
+	outbox     int     // the index of the outbox of rank 0, a queue in which messages stay fresh until their links have room; the queues before it are those of the links
 	scripts    []script
 	dispatched []bool // by rank: the rank's outbox was dispatched in this round
 	ended      []bool // by rank, if receives are posted: a computation of the rank ended in this round
@@ -162,7 +163,7 @@ func newLowering(o *passes.Outline, capacity int) *lowering {
 }
 
 // Ready reports whether a computation can begin. The messages for both computations of a joined pair
-// must have been sent before the first one begins. A rank waits until its outbox is empty.
+// must have been sent before the first one begins. A rank also waits until its outbox is empty.
 func (v *lowering) Ready(rank int, a schedule.Action, mb int64) bool {
 	if v.clock.Duties[rank].Action.Joined() {
 		return true
@@ -227,7 +228,8 @@ func (v *lowering) take(rank int, a schedule.Action, mb int64) {
 	}
 }
 
-// compute writes the computations that a rank begins now.
+// compute writes the computation or joined pair that a rank begins now. Messages that have been sent to the
+// rank before are no longer fresh.
 func (v *lowering) compute(rank int, group ...schedule.Action) {
 	for _, l := range v.in[rank] {
 		v.clock.Queues[l].Pass(passes.Fresh)
