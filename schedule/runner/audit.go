@@ -23,7 +23,7 @@ type repeat struct {
 	audits bool // Config.Audit is set, and the step trains
 	on     bool // the step repeats a microbatch
 	author int  // the replica that has the microbatch
-	index  int  // of the microbatch in the batch
+	index  int  // the index of the microbatch in the batch
 	first  int  // the first replica that repeats it; all later ones do as well
 }
 
@@ -83,9 +83,9 @@ func (c *Config[T]) checkAudit(f *faults) {
 	}
 }
 
-// A rank makes these digests in an audited step: one of its rounding, two of the entry, and seven for each of its
-// stages, one of the weights and six of the results. The entry and each result have a digest for the repetition and
-// another one for the author's own computation.
+// A rank makes these digests in an audited step: one of the name of its space, which tells how it rounds, two of the
+// entry, and seven for each of its stages: one of the weights and six of the results. The entry and each result have a
+// digest for the repetition and another one for the author's own computation.
 const (
 	sumRounding = 0
 	sumEntry    = 1
@@ -130,7 +130,7 @@ func (r *worker[T]) beginAudit() {
 	r.running.audit = a
 }
 
-// lossDigest returns the digest of the losses of the step, or nil if it is not audited.
+// lossDigest returns the place where the frames digest the losses of a forward, or nil if the step is not audited.
 func (r *worker[T]) lossDigest() *uint64 {
 	if r.running.batch.repeat.on {
 		return &r.audit.loss
@@ -160,7 +160,7 @@ func (r *worker[T]) addSum(digest *uint64, h T) error {
 	return err
 }
 
-// auditEntry makes the digest of an entry.
+// auditEntry makes the digest of an entry if the entry belongs to the audited microbatch.
 func (r *worker[T]) auditEntry(batchIndex int) error {
 	c := r.computation(batchIndex)
 	for part := range r.calls.Parts {
@@ -173,8 +173,8 @@ func (r *worker[T]) auditEntry(batchIndex int) error {
 	return nil
 }
 
-// auditWeights makes the digests of the weights of the rank. At the end of the step, it compares them with the digests
-// from the beginning.
+// auditWeights makes a digest of the weights of each stage of the rank. At the end of the step, it instead compares
+// them with the digests from the beginning.
 func (r *worker[T]) auditWeights(end bool) error {
 	for s := range r.calls.Stages {
 		st := &r.calls.Stages[s]
@@ -198,7 +198,8 @@ func (r *worker[T]) auditWeights(end bool) error {
 	return nil
 }
 
-// auditCall makes the digests of a call's results if the call is for the audited microbatch.
+// auditCall makes the digests of a call's results if the call is for the audited microbatch. It discards the gradients
+// of the repetition.
 func (r *worker[T]) auditCall(action schedule.Action, e *effects.Effects) error {
 	a, s, m := r.audit, action.Stage(), action.Microbatch()
 	loss := a.loss
@@ -243,7 +244,8 @@ func (r *worker[T]) contributes(action schedule.Action) bool {
 	return kind == schedule.W || kind == schedule.B || kind == schedule.I && r.calls.Stages[action.Stage()].Split == nil
 }
 
-// checkAudited returns an error unless each stage adds the gradients of microbatches 0 to extra first, in this order.
+// checkAudited returns an error unless each stage of the rank adds the gradients of microbatches 0 to extra first, in
+// this order.
 func (r *worker[T]) checkAudited(plan *program, extra int) error {
 	next := make([]int, len(r.calls.Stages)) // by stage
 	for _, segment := range plan.Programs[r.calls.Rank] {
@@ -361,9 +363,9 @@ func (r *worker[T]) compare(list []computed, s int, kind schedule.Kind, what str
 }
 
 // vote returns the index of a suspect result, and of another result from which it differs; the indices are equal if all
-// results agree. The suspect is a result that the fewest replicas have. A replica with two different results has no
-// vote. The suspect is certain if several replicas agree on the other result, and more replicas than on any result that
-// differs from it.
+// results agree. The other result is one that the most replicas have; the suspect is one that the fewest have. A replica
+// with two different results has no vote. certain reports whether several replicas agree on the other result, and more
+// than on any result that differs from it.
 func vote(list []computed) (suspect, other int, certain bool) {
 	n := len(list)
 	votes := make([]int, n) // n for each replica with the same result, and 1 more if the replica has it twice

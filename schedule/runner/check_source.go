@@ -18,9 +18,9 @@ type sourceCheck struct {
 	read []uint64 // made during the step, from the same microbatches
 }
 
-// checkSource has the source make every part of every microbatch before the step begins. It releases
-// each part immediately, so that the memory plan need not include it. It sets begun once the frames
-// may hold buffers.
+// checkSource has a source made by Indexed make every part of every microbatch of the replica before the
+// step begins, if sources are checked. It releases each part immediately, so that the memory plan need not
+// include it. It sets begun once the frames may hold buffers.
 func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool) (err error) {
 	r.running.sourceCheck = sourceCheck{}
 	_, indexed := ofRank(r.calls.Source, r.global-r.cfg.Topology.First).(*indexed[T])

@@ -65,7 +65,7 @@ func receiving[T any](spaces []memory.Space[T]) func(from, to int, h T) (T, erro
 	return func(from, to int, h T) (T, error) { return receivers[to].Receive(spaces[from], h) }
 }
 
-// sum returns the function that sums a handle of a rank, or nil if Topology.Sums is not set.
+// sum returns the function that computes the checksum of a rank's tensor, or nil if Topology.Sums is not set.
 func (c *Config[T]) sum() func(rank int, h T) (uint32, error) {
 	if !c.Topology.Sums {
 		return nil
@@ -100,7 +100,7 @@ func (c *Config[T]) parts() []string {
 	})
 }
 
-// place sets the rule and the placement.
+// place sets the rule and the placement, and takes the capacity of the links from Plan.Fixed.
 func (c *Config[T]) place() error {
 	p, ranks, count := &c.Plan, c.Topology.Ranks, c.depth()
 	placed := p.Placement.Rank != nil || p.Placement.Ranks != 0
@@ -174,7 +174,7 @@ func (c *Config[T]) owns(rank int) bool {
 	return rank >= c.Topology.First && rank < c.Topology.First+len(c.Spaces)
 }
 
-// gradients returns the Gradients of a rank with the given space.
+// gradients returns the Gradients of a rank with the given space, or nil if there are none.
 func (c *Config[T]) gradients(space memory.Space[T]) Gradients[T] {
 	if c.Gradients != nil {
 		return c.Gradients

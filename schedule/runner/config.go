@@ -16,8 +16,8 @@ import (
 // Config configures the ranks of this process. Stages and Spaces must be set.
 type Config[T any] struct {
 	// Stages lists the stages of all ranks, in order, copy by copy if the placement has copies, and
-	// replica by replica. The runner reads only the Spec of a stage that runs in another process: use
-	// stages.Remote for it.
+	// replica by replica. Of a stage that runs in another process, the runner uses only the Spec, the
+	// parameters, and whether it splits its backward: use stages.Remote for it.
 	Stages []stages.Stage[T]
 	// Spaces lists the spaces of the ranks of this process. Ranks do not share a space. The Spaces
 	// function builds the list.
@@ -40,11 +40,11 @@ type Config[T any] struct {
 	// the outputs after the forward. If the evaluation fails, a space that implements memory.Reclaimer has already
 	// freed them.
 	Outputs func(microbatch int, out []T) error
-	// CheckSource checks that an Indexed source honors its contract. Builds with -tags invariants
-	// always do. Before the step, each rank fills all parts of all microbatches, including the parts
-	// that only other ranks read. If two ranks get different contents for a part, or a rank gets
-	// different contents during the step, the step fails with ErrIndexed. All spaces must implement
-	// memory.Hasher.
+	// CheckSource checks that a source made by Indexed honors its contract; sources made by IndexedShapes are not
+	// checked. All spaces must then implement memory.Hasher. Builds with -tags invariants always check if the space
+	// does. Before the step, each rank fills all parts of all microbatches of its replica, including the parts that
+	// only other ranks read. If two ranks of a replica get different contents for a part, or a rank gets different
+	// contents during the step, the step fails with ErrIndexed.
 	CheckSource bool
 	// Audit looks for silent data corruption in every Audit-th training step; 0 means never. An audited step computes
 	// one microbatch more than once, and compares, bit by bit, the losses, the tensors that stages pass to each other,
@@ -80,7 +80,7 @@ type Config[T any] struct {
 type Plan struct {
 	// Rule plans a step if Config.Schedule is empty. Evaluate asks it for a forward-only plan. If it
 	// returns a plan for several ranks without transfers, lower.Transfers adds them for the capacity
-	// of the links. A stage that cannot split its backward runs all of it at I.
+	// of the links. For a stage that cannot split its backward, B replaces I and W (lower.Unsplit).
 	Rule schedule.Rule
 	// Fixed is the plan of training steps, for example from a file or from choose.Choose. The runner
 	// recomputes its drops from the stages' declarations, keeps its transfers, and checks it like a
@@ -99,8 +99,8 @@ type Plan struct {
 	// Quantizing selects when a rank copies its weights, if some of its stages compute with copies
 	// (stages.Quantizer) and the rule's plan leaves this open.
 	Quantizing lower.Quantizing
-	// Unchecked runs the rule's plan unchanged, without checking it. The plan must contain transfers and lifetimes. It
-	// is for tools and tests.
+	// Unchecked runs the rule's plan unchanged, without proving it (package check). The plan must contain transfers
+	// and lifetimes. Unchecked is for tools and tests.
 	Unchecked bool
 }
 
@@ -157,7 +157,7 @@ type Topology[T any] struct {
 	Ranks int // number of ranks of a pipeline, across all processes; 0 means the number of Spaces per replica
 	First int // the rank of the first space in Spaces; the others follow it
 	// Transport returns the transport of a rank of this process. It is required if other processes
-	// run ranks, and replaces Copy, Capacity and Stall.
+	// run ranks, and replaces Copy, Capacity, Stall and Sums.
 	Transport func(rank int) transport.Transport[T]
 	// Copy, Capacity and Stall are fields of local.Config, which links the ranks of one process. If
 	// Copy is nil, the spaces must implement memory.Receiver, as those of package kernels do, and
@@ -190,9 +190,9 @@ type Replicas struct {
 // count returns the number of replicas.
 func (r *Replicas) count() int { return max(r.Count, 1) }
 
-// shard returns Shard, or 0 if there is only one replica.
+// shard returns Shard, or 0 if Shard is valid and there is only one replica.
 func (r *Replicas) shard() int {
-	if r.count() == 1 && r.Shard >= 0 && r.Shard <= 3 { // Validate refuses other levels
+	if r.count() == 1 && r.Shard >= 0 && r.Shard <= 3 { // Validate rejects other levels
 		return 0
 	}
 	return r.Shard
@@ -213,9 +213,9 @@ type Hooks struct {
 	// returns the owners before the step.
 	Peak func(rank int, owners iter.Seq[memory.PeakOwner])
 	// Failed is called with the error that ends a step, before the step's buffers are released.
-	// held iterates over the buffers of the step on the rank, including those that a stage has lost or
-	// still references if the space lists its buffers, and is valid until the hook returns. The hook
-	// is not called for a panic.
+	// held iterates over the buffers of the step on the rank, and is valid until the hook returns. If the
+	// space lists its buffers, held includes those that a stage has lost or still references. The hook is
+	// not called for a panic, nor if the step could not begin.
 	Failed func(rank int, err error, held iter.Seq[memory.Info])
 }
 

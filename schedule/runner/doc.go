@@ -4,9 +4,9 @@
 //
 // [New] makes a [Runner] from a [Config]. It runs the ranks of its process. Step(ctx, M, source) trains
 // on M microbatches and returns a [Result]; Evaluate runs only the forward. M may differ from call to
-// call. The runner asks the schedule for a plan of M microbatches, or takes Plan.Fixed. It adds
-// transfers, if there are several ranks, and lifetimes, which it derives from the stages' declarations.
-// It then checks the plan, and keeps the latest ones.
+// call. The runner asks the schedule for a plan of M microbatches, or takes Plan.Fixed. It adds transfers
+// to a plan of several ranks that has none, and lifetimes, which it derives from the stages' declarations.
+// It then checks the plan. It keeps the latest plans.
 //
 // The runner owns every handle between stage calls. It follows the plan and decides nothing itself:
 // the drop bits determine which buffers each action releases, and package effects determines the
@@ -14,10 +14,10 @@
 //
 // # Several ranks
 //
-// Each rank has its own space. If the process has several ranks, each has its own goroutine, and
-// [local.Links] join them; Config.Stages lists the stages of all ranks. A [transport.Transport]
-// supplied by the embedder joins ranks in other processes (Topology); package transporttest tests its
-// contract.
+// Each rank has its own space; Config.Stages lists the stages of all ranks. If the process has several
+// ranks, each has its own goroutine. [local.Links] join the ranks, unless the embedder supplies a
+// [transport.Transport] (Topology), which can also join ranks in other processes; package transporttest
+// tests its contract.
 //
 // Ownership between ranks (L4):
 //
@@ -25,10 +25,10 @@
 //     unchanged, from the F, B or I that made it to the WAIT of its transfer. A send borrows it.
 //   - A receive hands over copies in buffers of the receiver's own space, of class Transfer. They are
 //     released like tensors that a stage of the rank has returned. Handles never cross ranks.
-//   - Every rank asks its source for every microbatch, in batch order, and immediately releases the
-//     parts that none of its stages reads. If a plan runs several copies of the model, the copies
-//     alternate, so that few entries have to wait. The constructors [Indexed], [Stream] and [PerRank]
-//     define how ranks share a source.
+//   - Every rank asks its source for every microbatch of its replica, in batch order, and immediately
+//     releases the parts that none of its stages reads. If a plan runs several copies of the model, the
+//     copies alternate, so that few entries have to wait. The constructors [Indexed], [Stream] and
+//     [PerRank] define how ranks share a source.
 //   - Every use of a parameter has its own accumulator, on the rank of its stage. At step end the
 //     first use, the owner, adds the accumulators of the other uses; a copy from another rank
 //     exists only while it is added. Every use then receives the total, on any number of ranks and
@@ -56,7 +56,7 @@
 //
 // # Planned memory
 //
-// Package record makes every call of each stage once, in a dry run, and records how each call changes
+// Package record makes every kind of call of each stage in a dry run, and records how each call changes
 // references. A step and a dry run call the stages through the same code (internal/calls). From this
 // profile (Memory.Profile) and a plan's lifetimes, package layout computes a layout: the address of
 // every buffer of a step, on every rank. The runner knows it only as a [planning.Planner]. The first step that
@@ -84,10 +84,10 @@
 // # Failures
 //
 // An error, a canceled context or a stage's panic, on any rank, ends the step on all ranks. Each rank
-// releases everything that it holds, and the next step works (L8). Errors are [transport.StepError] and name the
-// rank, stage, microbatch and action; every rank returns the first error. After everything is
-// released, a panic continues with its original stack; if there are several ranks, Step panics with a
-// *[Panic].
+// releases everything that it holds, and the next step works (L8). Every rank returns the first error. It is a
+// *[transport.StepError], which names the rank, stage, microbatch and action, unless the step could not
+// begin. After everything is released, a panic continues with its original stack; if the process has several
+// ranks, Step panics with a *[Panic].
 //
 // A deadlock between ranks ends the step immediately, and a step that makes no progress ends after a
 // timeout, with a *[transport.StallError] that describes it in terms of the plan.

@@ -18,7 +18,7 @@ func NewDry[T any](cfg Config[T]) (*Runner[T], error) {
 
 var errDry = errors.New("runner: NewDry has made the runner, which runs no steps: make it with New")
 
-// Dry returns the calls of the ranks. It is for package record, which makes each of them once.
+// Dry returns the calls of the ranks. It is for package record, which makes and records them.
 func (r *Runner[T]) Dry() *calls.Dry[T] {
 	dry := &calls.Dry[T]{
 		StageInfo: r.planner.passes.StageInfo, Copy: r.cfg.Topology.Copy,

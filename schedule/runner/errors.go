@@ -26,8 +26,8 @@ var (
 	// ErrUnused is returned by Step if the update of the previous step was not applied. It is not
 	// returned before the first update: such a runner only computes gradients.
 	ErrUnused = errors.New("runner: the gradients of the last step were not used: call Result.Update, with a function that does nothing to discard them")
-	// ErrNoUpdate is returned by Update for an evaluation, and wrapped by ErrSkipped,
-	// ErrEmpty and ErrRange.
+	// ErrNoUpdate is returned by Update for an evaluation or a step without an objective, and is wrapped
+	// by ErrSkipped, ErrEmpty and ErrRange.
 	ErrNoUpdate = errors.New("runner: the step has no update")
 	// ErrSkipped is returned by Update if a trained loss or a gradient is not finite.
 	ErrSkipped = fmt.Errorf("%w: a loss or a gradient is not finite", ErrNoUpdate)
@@ -50,8 +50,8 @@ var (
 	// that has changed in the memory of a rank.
 	ErrIndexed = errors.New("runner: the source is not a function of the index")
 	// ErrCorrupt is returned at the end of an audited step (Config.Audit) if the same computation has given
-	// different bits, or if weights have changed during the step. The error is a transport.StepError that names the
-	// rank, the stage and the microbatch.
+	// different bits, or if weights differ between replicas or have changed during the step. The error is a
+	// transport.StepError. It names the rank, the stage and, unless it is about weights, the microbatch.
 	ErrCorrupt = errors.New("runner: silent data corruption")
 )
 

@@ -43,8 +43,8 @@ type reportHeader struct {
 
 var reportMagic = [4]byte{'W', 'R', 'R', 10}
 
-// exchange merges the losses of all ranks into record, in rank order, and returns the measurements of
-// each rank.
+// exchange merges the losses of all ranks into record, in rank order, adds up the squares of the
+// gradients, and returns the measurements of each rank. In an audited step it also compares the digests.
 func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankResult, error) {
 	clear(r.params.squares)
 	if r.links.transport == nil {
@@ -131,8 +131,8 @@ func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]by
 	return r.links.transport.Exchange(ctx, r.reports.encoded)
 }
 
-// mergeReport decodes a rank's report into r.reports, checks it, adds its squares, and merges its
-// losses into record. Rank 0 comes first, and its losses replace the contents of record.
+// mergeReport decodes a rank's report into r.reports, checks it, adds its squares in a training step, and
+// merges its losses into record. Rank 0 comes first, and its losses replace the contents of record.
 func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) error {
 	theirs := &r.reports.report
 	if err := theirs.decode(data); err != nil {

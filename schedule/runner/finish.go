@@ -81,8 +81,9 @@ func (r *worker[T]) finish(ctx context.Context) error {
 	return nil
 }
 
-// finishGradients completes the gradients: it sets unwritten gradients to zero, and adds the uses of
-// tied parameters in stage order (L5, L9). Then it measures the gradients.
+// finishGradients checks what the stages have contributed, and completes the gradients: it sets unwritten
+// gradients to zero, waits for reductions over replicas, and adds the uses of tied parameters in stage order
+// (L5, L9). Then it measures the gradients.
 func (r *worker[T]) finishGradients(ctx context.Context) (err error) {
 	if err := r.checkContributions(); err != nil {
 		return err

@@ -16,7 +16,7 @@ type links[T any] struct {
 	received  []T                    // tensors that a transfer has received, until they are handed over
 }
 
-// open finds out what the transport can do, and makes room for the tensors of the largest transfer.
+// open finds out whether the transport is a Watcher, and makes room for the tensors of the largest transfer.
 func (l *links[T]) open(list []calls.Stage[T]) {
 	l.watcher, _ = l.transport.(transport.Watcher)
 	ports := 1 // a gradient that is sent at step end needs one

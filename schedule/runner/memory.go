@@ -22,7 +22,7 @@ type stepMemory[T any] struct {
 	buffers   []T   // scratch: an entry's buffers in the order of their plan
 }
 
-// levels is the place of the running step in the layouts of its rank.
+// levels holds the running step's places in the layouts of its rank.
 type levels struct {
 	near, far level // the levels of the rank's space and of its far memory
 	atMost    bool  // the layouts are upper bounds
@@ -44,7 +44,7 @@ func (l *level) enter(segment, repeat int) {
 	}
 }
 
-// move sets the place to k actions after the base. It reports whether the memory is planned.
+// move sets the place to k actions after the base, if the memory is planned. It reports whether it is.
 func (l *level) move(k int) bool {
 	if l.layout == nil {
 		return false
@@ -177,8 +177,8 @@ func (r *worker[T]) unlay() (err error) {
 }
 
 // setPosition sets the position in the program to k actions after the base of the levels. The
-// position determines the addresses of the next allocations. If memory is not planned, the position
-// is the number of actions that have run.
+// position determines the addresses of the next allocations. If the peak of a step without planned memory
+// is watched, the position is the number of actions that have run.
 func (r *worker[T]) setPosition(k int) {
 	l := &r.memory.levels
 	if l.far.move(k) {
@@ -219,15 +219,17 @@ func (r *worker[T]) auditPlan() error {
 	return r.calls.Frames.AuditPlan(l.near.live(), l.atMost)
 }
 
-// endInterval returns the current level, and the highest level since the last sample.
+// endInterval returns the current level, and the highest level since the last sample. It begins the
+// interval up to the next sample.
 func (l *level) endInterval() (live, peak int64) {
 	live, peak = l.live(), l.peak
 	l.peak = live
 	return live, peak
 }
 
-// explain adds the cause to the error for a refused allocation: the leak that occupies the planned
-// address, or the names of the buffers that the plan allocates at this position.
+// explain adds the cause, if it is known, to the error for a refused allocation: the leak that occupies
+// the planned address, or the names of the buffers that the plan allocates at this position. It returns
+// other errors unchanged.
 func (r *worker[T]) explain(err error) error {
 	refused, is := errors.AsType[*memory.PlanError](err)
 	switch {

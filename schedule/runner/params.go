@@ -29,7 +29,7 @@ type params[T any] struct {
 	list     []T           // scratch: the gradients to measure
 }
 
-// open finds each parameter's uses, in stage order.
+// open finds the first use of each parameter that trains, and the ties, in stage order.
 func (p *params[T]) open(caller *calls.Caller[T], grads Gradients[T], level int) {
 	p.calls, p.grads, p.level = caller, grads, level
 	p.copier, _ = grads.(Copier[T])

@@ -26,7 +26,7 @@ func (r *worker[T]) reportPeak() {
 }
 
 // peakOwners returns the bytes that were live at the peak, grouped by class and by the kind and stage
-// of the action that allocated them, largest first.
+// of the action that allocated them, largest first. It leaves out classes that outlive a step.
 func (r *worker[T]) peakOwners() []memory.PeakOwner {
 	type birth struct {
 		kind  schedule.Kind

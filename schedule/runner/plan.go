@@ -47,7 +47,7 @@ type planned struct {
 	*schedule.Plan // nil while it is being made
 	want           request
 	memory         planning.Plan // nil if memory is not planned
-	hash           uint64        // of the programs of all ranks
+	hash           uint64        // of the programs of all ranks: see hashOf
 	// offloads is set if a rank offloads saved state.
 	offloads bool
 	// comparedWith is the plan with which check.Replicas has compared this one.
@@ -95,7 +95,8 @@ func (p *planner) planShare(ctx context.Context, mode schedule.Mode, b *batch, r
 	return mine, hash, nil
 }
 
-// compare returns an error unless replicas can run two plans together.
+// compare returns an error if replicas cannot run two plans together. It compares only training plans that are
+// checked.
 func (p *planner) compare(first, other *planned) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,8 +192,8 @@ func (s fnvSum) appendTo(text []byte) []byte {
 	return hex.AppendEncode(text, word[:])
 }
 
-// hashOf returns a hash of the properties that ranks must agree on: the programs, as a flat plan, and
-// the slices.
+// hashOf returns a hash of the properties of a flat plan that ranks must agree on: the programs, and the
+// number of slices.
 func hashOf(plan *schedule.Plan) uint64 {
 	sum := newSum()
 	sum.add(uint64(plan.Slices))
@@ -210,7 +211,8 @@ func hashOf(plan *schedule.Plan) uint64 {
 	return uint64(sum)
 }
 
-// make asks the rule for a plan and runs the passes on it.
+// make asks the rule for a plan and, unless Plan.Unchecked is set, runs the passes on it, which prove it.
+// The result is flat.
 func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 	asked := p.params
 	asked.Mode, asked.Microbatches = mode, m
@@ -245,7 +247,8 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 }
 
 // checkAnswer returns an error unless a plan has the parameters that the rule was asked for. Package
-// check verifies only that a plan is consistent, not that it fits the step.
+// check verifies only that a plan is consistent, not that it fits the step. checkAnswer also rejects a
+// plan that has both slices and several copies of the model.
 func checkAnswer(plan *schedule.Plan, asked *schedule.Params) error {
 	switch {
 	case plan == nil:
@@ -296,7 +299,7 @@ func checkRunnable(plan *schedule.Plan) error {
 type program struct {
 	*planned
 	extent      frames.Extent
-	first, last schedule.Action     // the first and last calls of a stage: see span
+	first, last schedule.Action     // the first and the last action that call a stage: see span
 	effects     [][]effects.Effects // by segment, and by action of the segment's body
 	// atMost is set if the memory plan is an upper bound, because it is for several shapes or
 	// contains sizes that depend on values.
@@ -333,8 +336,8 @@ func newProgram(plan *planned, rank, lookAhead int) *program {
 	return p
 }
 
-// span returns the first and last calls of a stage in a program, or 0 if there are none. The rank's
-// time is measured between them.
+// span returns the first and the last action of a program that call a stage, or 0 if there are none. The
+// rank's time is measured from the start of the first to the end of the last.
 func span(program []schedule.Segment) (first, last schedule.Action) {
 	for _, segment := range program {
 		for _, action := range segment.Body {

@@ -16,7 +16,7 @@ type Result struct {
 	Outcome      loss.Outcome
 	Losses       []loss.Value // in the order of Config.Losses
 	// GradNorm is the norm of the gradient after multiplication by the factor. It counts each
-	// parameter once, and is 0 if there is no gradient.
+	// parameter once, and is 0 if the step has no update.
 	GradNorm float64
 	// FirstNonFinite is the first microbatch with a loss that is not finite, or -1.
 	FirstNonFinite int
@@ -98,7 +98,7 @@ func (r *Result) Bubble() float64 {
 	return float64(r.Makespan-ideal) / float64(r.Makespan)
 }
 
-// Loss returns the value of the named loss, or NaN if the loss has no value.
+// Loss returns the value of the named loss, or NaN if there is no such loss or it has no value.
 func (r *Result) Loss(name string) float64 {
 	for i := range r.Losses {
 		if r.Losses[i].Name == name && r.Losses[i].Present {

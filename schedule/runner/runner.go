@@ -31,11 +31,11 @@ type Runner[T any] struct {
 	running atomic.Bool
 	next    atomic.Int64 // the number of the next training step
 	closed  bool
-	last    *update // the last training step's update; nil if it has none or failed
+	last    *update // of the latest training step that has an update; nil if none has, or an evaluation has failed since
 	used    bool    // an earlier step's update was applied
 }
 
-// New returns a runner for cfg, or an error that lists every fault of cfg.
+// New returns a runner for cfg. If cfg is invalid, the error lists every fault that Config.Validate finds.
 func New[T any](cfg Config[T]) (*Runner[T], error) {
 	if err := cfg.validate(cfg.complete()); err != nil {
 		return nil, err
@@ -78,7 +78,8 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 }
 
 // SetScaleExponent sets Config.ScaleExponent for the following steps. The scale is fixed during a
-// step (L10). It returns ErrBusy while a step runs.
+// step (L10). It returns ErrBusy while a step runs, and an error if float32 cannot hold a loss's seed
+// as a normal number.
 func (r *Runner[T]) SetScaleExponent(exponent int) error {
 	if r.running.Load() {
 		return ErrBusy
@@ -97,7 +98,7 @@ func (r *Runner[T]) setScale(exponent int) {
 	}
 }
 
-// seed returns the initial gradient of a loss, which is 0 for a metric.
+// seed returns the initial gradient of a loss, including the scale; it is 0 for a metric.
 func seed(def loss.Def, exponent int) float32 {
 	coefficient := def.Coefficient
 	if def.Objective {
@@ -106,7 +107,8 @@ func seed(def loss.Def, exponent int) float32 {
 	return float32(math.Ldexp(coefficient, exponent))
 }
 
-// checkSeeds returns an error unless the seed of every trained loss is a normal float32.
+// checkSeeds returns an error unless the exponent is valid and the seed of every trained loss is a
+// normal float32.
 func checkSeeds(defs []loss.Def, exponent int) error {
 	if exponent < -126 || exponent > 127 {
 		return fmt.Errorf("runner: ScaleExponent is %d, not in [-126, 127]", exponent)
@@ -131,7 +133,7 @@ func (r *Runner[T]) Samples(rank int) *memory.Ring { return r.workers[rank-r.cfg
 
 // Close releases the runner's resources: the cells of losses on devices (loss.DeviceCells), the buffers for
 // reductions, and far memory. Between steps the runner has no goroutines. Close does not close the
-// embedder's transport.
+// embedder's transport. It returns ErrBusy while a step runs.
 func (r *Runner[T]) Close() error {
 	if r.running.Load() {
 		return ErrBusy
@@ -165,9 +167,10 @@ func (r *Runner[T]) closeBuffers() (err error) {
 
 // Step trains on m >= 1 microbatches, and returns when every rank of this process has finished. If
 // there are replicas, they share the m microbatches, and each needs at least one. If there are other
-// processes, all of them must call Step with the same m. If the step fails on any rank, Step returns
-// a *transport.StepError, everything that the step held is released, and the next step works. A panic continues
-// with its original stack if this process has one rank. If it has several, Step panics with a *Panic.
+// processes, all of them must call Step with the same m. If the step fails on any rank, Step returns an
+// error, everything that the step held is released, and the next step works. The error is a *transport.StepError,
+// unless the step could not begin. A panic continues with its original stack if this process has one rank. If it has
+// several, Step panics with a *Panic.
 func (r *Runner[T]) Step(ctx context.Context, m int, source Source[T]) (*Result, error) {
 	return r.run(ctx, schedule.Training, m, source)
 }

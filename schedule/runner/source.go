@@ -17,22 +17,22 @@ import (
 // calls. Next allocates only during the call, in the rank's space, and hands parts over with Entry.Put. It returns
 // io.EOF at the end of the data; if that happens before M entries, the step fails with ErrShortBatch.
 //
-// A source made by Indexed, Stream or PerRank serves all ranks of the process, which call Next on
-// their own goroutines; Entry.Rank is the rank that calls. Any other source serves one rank.
+// A source made by Indexed, IndexedShapes, Stream or PerRank serves all ranks of the process, which call
+// Next on their own goroutines; Entry.Rank is the rank that calls. Any other source serves one rank.
 type Source[T any] interface {
 	Next(ctx context.Context, entry batchctx.Entry[T]) error
 }
 
 // Shaped is an optional ability of a Source: Shape returns the shape class of a microbatch, as an
 // index into Memory.Profile. microbatch is its Entry.Index. The memory of the step is then planned for
-// exactly these shapes. Prepare and every rank call Shape for all microbatches of the batch before the
-// step begins, concurrently. The ranks compare a hash of the shapes: their sources must agree.
+// exactly these shapes. Prepare and every rank may call Shape, concurrently, for any microbatch of the
+// batch before the step begins. The ranks compare a hash of the shapes: their sources must agree.
 // IndexedShapes makes such a source.
 type Shaped interface {
 	Shape(microbatch int) int
 }
 
-// multiRank is a Source that serves several ranks. begin begins a step on this number of ranks of this process,
+// multiRank is a Source that serves several ranks. begin begins a step for the given number of ranks of this process,
 // starting with rank first, counted over all replicas.
 type multiRank interface {
 	begin(first, ranks int, b *batch) error
@@ -56,8 +56,8 @@ func (r *Runner[T]) share(source Source[T], b *batch) error {
 	return nil
 }
 
-// ofRank returns the source of the i-th rank of this process: the rank's own source if source is made by PerRank, or
-// else source.
+// ofRank returns the source of the i-th rank of this process: the rank's own source, or nil if it has none, if source is
+// made by PerRank, and source itself otherwise.
 func ofRank[T any](source Source[T], i int) Source[T] {
 	if p, ok := source.(*perRank[T]); ok {
 		if i >= len(p.sources) {
@@ -91,7 +91,7 @@ func (s *indexed[T]) begin(int, int, *batch) error {
 	return nil
 }
 
-// IndexedShapes is Indexed with the shape class of each entry; see Shaped.
+// IndexedShapes is Indexed with the shape class of each entry; see Shaped. Config.CheckSource does not check it.
 func IndexedShapes[T any](fill func(ctx context.Context, entry batchctx.Entry[T]) error, shape func(microbatch int) int) Source[T] {
 	return &indexedShapes[T]{indexed[T]{fill}, shape}
 }

@@ -232,6 +232,7 @@ func (r *worker[T]) sourceError(batchIndex int, err error) error {
 
 // drop releases the buffers that end with the action according to its drop bits (Ends). It reduces the expected counts
 // by the number of objects that must end with an action of its kind (Due), so that the audit finds a missing drop bit.
+// For entry parts and far memory, which end at no fixed kind, it reduces them by what the drop bits release.
 func (r *worker[T]) drop(action schedule.Action, e *effects.Effects) error {
 	s, m := action.Stage(), action.Microbatch()
 	for due := e.Due; due != 0; due &= due - 1 {
@@ -281,7 +282,7 @@ func (r *worker[T]) retire(action schedule.Action) error {
 }
 
 // sampleAt returns the record of the memory log for the last action of a microbatch on the rank. The record is valid
-// until the next call.
+// until the next call to sampleAt.
 func (r *worker[T]) sampleAt(action schedule.Action) *memory.Sample {
 	books, s := r.calls.Frames.EndInterval(), &r.running.sample
 	*s = memory.Sample{
@@ -308,7 +309,7 @@ func (r *worker[T]) sampleAt(action schedule.Action) *memory.Sample {
 	return s
 }
 
-// abort releases everything that the step holds (L8).
+// abort releases everything that the step holds on the rank (L8).
 func (r *worker[T]) abort() {
 	if r.params.shared != nil {
 		r.params.shared.Stop()

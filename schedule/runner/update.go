@@ -13,9 +13,9 @@ import (
 type update struct {
 	running *atomic.Bool // Runner.running, which the update holds
 	taken   bool
-	stale   bool // another step has begun
-	// unchanged returns an error if the gradients have changed since the step. It is nil after the
-	// update, so that the ranks' results are equal.
+	stale   bool // another training step has begun
+	// unchanged returns an error if the gradients have changed since the step. It is nil once the update
+	// is applied or stale, so that the ranks' results are equal.
 	unchanged func() error
 	// gather completes the weights after each replica has updated its part. If the update has failed,
 	// gather instead makes the other replicas stop waiting.
@@ -29,18 +29,19 @@ type update struct {
 // Update works only for the runner's last training step, to which the gradients belong. After another
 // training step has begun, even if it failed, Update returns ErrStaleResult. If the step has no
 // update, Update does not call apply, and returns an error that wraps ErrNoUpdate: ErrSkipped,
-// ErrEmpty, ErrRange, or ErrNoUpdate itself for an evaluation. A trainer that wants to continue after
-// a skipped step should check for ErrSkipped. Update computes the sums of squares of the gradients
-// again, and returns ErrOverwritten if they have changed since the step. After its first Update, a
-// runner refuses to begin a step if the previous result's update was not applied (ErrUnused).
+// ErrEmpty, ErrRange, or ErrNoUpdate itself for an evaluation or a step without an objective. A trainer
+// that wants to continue after a skipped step should check for ErrSkipped. Update computes the sums of
+// squares of the gradients again, and returns ErrOverwritten if they have changed since the step. After its
+// first Update, a runner refuses to begin a training step while the update of an earlier one is not applied
+// (ErrUnused).
 //
 // At Replicas.Shard 1 and 2 each replica updates the elements of each weight that it owns (Owned),
 // and Update gathers the other elements, so every process must call it. If it fails in one process,
 // it fails in all of them. After a failed evaluation Update returns an error without calling apply,
 // and the step can be repeated.
 //
-// Update returns ErrBusy while a step or an evaluation runs, and so does every call of the runner that
-// apply makes.
+// Update returns ErrBusy while a step or an evaluation runs. Step, Evaluate, SetScaleExponent and Close
+// return it if apply calls them.
 func (r *Result) Update(apply func(factor float64) error) error {
 	switch {
 	case apply == nil:

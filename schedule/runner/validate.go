@@ -286,7 +286,7 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec, replica int) {
 			if c.Replicas.Shard >= 2 {
 				space := c.Spaces[rank-c.Topology.First]
 				if !isNil(space) && space.Bytes(param.Grad) == 0 {
-					continue // the replica may own no elements; resolveReplica checks the size
+					continue // the replica may own no elements; replicas.New checks the size
 				}
 			}
 			if reflect.TypeFor[T]().Comparable() {
@@ -315,7 +315,7 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec, replica int) {
 	}
 }
 
-// sameUses reports whether two copies of a stage use the same parameters.
+// sameUses reports whether two copies of a stage use the same parameters, and freeze and tie the same ones.
 func sameUses[T any](a, b stages.Stage[T]) bool {
 	return a.Spec().Frozen == b.Spec().Frozen &&
 		slices.EqualFunc(stages.Params(a), stages.Params(b), func(x, y batchctx.Use[T]) bool {
@@ -328,7 +328,7 @@ func lossIndex(defs []loss.Def, name string) int {
 	return slices.IndexFunc(defs, func(d loss.Def) bool { return d.Name == name })
 }
 
-// isNil reports whether a space or a transport is nil or a nil pointer.
+// isNil reports whether a space, a transport or a profile is nil or a nil pointer.
 func isNil(x any) bool {
 	v := reflect.ValueOf(x)
 	return x == nil || v.Kind() == reflect.Pointer && v.IsNil()

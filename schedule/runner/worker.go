@@ -181,8 +181,9 @@ func (r *worker[T]) leave(cause error) {
 	}
 }
 
-// planFor returns the rank's program for its replica's share of a batch, with memory for the shapes of
-// the microbatches, and a hash of the plans of all replicas. shaped is nil if the shapes are not known.
+// planFor returns the rank's program for its replica's share of a batch, and a hash of the plans of all
+// replicas. If the step plans memory or has a budget, the program has memory for the shapes of the
+// microbatches. shaped is nil if the shapes are not known.
 func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, b *batch, shaped Shaped) (*program, fnvSum, error) {
 	plan, hash, err := r.planner.planShare(ctx, mode, b, r.replica)
 	if err == nil && (r.plansMemory(plan) || r.cfg.Memory.Budget > 0) {

@@ -141,7 +141,7 @@ func (p *pass[T]) quantize(ctx context.Context, s int) error {
 }
 
 // call records a stage call, including the releases of the saved state that the call takes. Then it
-// releases the arguments, and sends the results to the next stage.
+// releases the arguments, and sends the results to the stage that reads them.
 func (p *pass[T]) call(ctx context.Context, s int, kind schedule.Kind) error {
 	rank, rec, place := p.at(s), p.stages[s], p.place(s, kind)
 	e := effects.OfKind(p.plan, s, kind)

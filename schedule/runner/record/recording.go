@@ -132,7 +132,8 @@ func (r *recording[T]) lendAll(kind layout.RefKind, handles []T) {
 	}
 }
 
-// handedOver records that a call hands over a reference, and returns its buffer.
+// handedOver records that a call hands over a reference, and returns the Ref of its buffer, or the zero Ref
+// if the space does not have it. A buffer that the calls neither allocate nor borrow counts as resident.
 func (r *recording[T]) handedOver(h T) layout.Ref {
 	serial, ok := r.watched.Serial(h)
 	if !ok {
@@ -175,7 +176,7 @@ func (r *recording[T]) name(out, saved []layout.Ref, slots []string, port func(i
 	}
 }
 
-// slots returns the buffer in each of n slots.
+// slots returns the Ref of the buffer in each of n slots, or the zero Ref for an empty slot.
 func (r *recording[T]) slots(n int, saved iter.Seq2[int, T]) []layout.Ref {
 	list := make([]layout.Ref, n)
 	for i, h := range saved {
@@ -186,7 +187,7 @@ func (r *recording[T]) slots(n int, saved iter.Seq2[int, T]) []layout.Ref {
 	return list
 }
 
-// checkEnds returns an error unless every reference has ended. who is the name of the caller.
+// checkEnds returns an error unless every reference has ended. who is the subject of the error.
 func (r *recording[T]) checkEnds(who string) error {
 	for number, b := range r.buffers {
 		ref := layout.Ref{Kind: layout.Own, Index: number}

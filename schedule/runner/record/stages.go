@@ -30,7 +30,7 @@ type Profiled interface {
 }
 
 // Stages records which buffers every stage allocates, keeps and releases, for every shape class. It
-// makes each call of each stage once, in a dry run, passing outputs and gradients of the other stages
+// makes every kind of call of each stage in a dry run, passing outputs and gradients of the other stages
 // as arguments. Build the model a second time for Stages, on kernels.Null devices, which compute
 // nothing.
 //

@@ -27,7 +27,7 @@ type Stage[T any] struct {
 }
 
 // Resolve sets Stages. It returns the declarations for the rank's frames, with nil for the stages of
-// other ranks. loss returns the number of a loss in the ledger.
+// other ranks. loss returns the index of a loss in the ledger.
 func (c *Caller[T]) Resolve(list []stages.Stage[T], loss func(name string) int) []*frames.Declaration[T] {
 	c.Stages = make([]Stage[T], len(list))
 	declared := make([]*frames.Declaration[T], len(list))

@@ -11,7 +11,8 @@ import (
 // are gathered between UNSHARD and RESHARD. At levels 1 and 2 a rank has whole weights, of which its
 // replica updates the elements that it owns: the others are gathered after an update.
 
-// Gather runs UNSHARD: it starts gathering a stage's weights into the buffers that the frames hold.
+// Gather runs UNSHARD: at level 3 it starts gathering a stage's weights into the buffers that the frames
+// hold. At lower levels it does nothing.
 func (d *Shared[T]) Gather(ctx context.Context, s int) (err error) {
 	if d.cfg.Level < 3 {
 		return nil
