@@ -21,8 +21,8 @@ type Candidate struct {
 	// the candidate was refused.
 	Plan   *schedule.Plan
 	Report *simulate.Report
-	// Gathered is the number of stages whose gathered weights a rank holds at the same time, or 0 if weights are not
-	// sharded.
+	// Gathered is the number of stages whose gathered weights a rank holds at the same time. It is 0 if weights are not
+	// sharded, if GatheredBy is set, and in the variants that offload saved state.
 	Gathered int
 	// GatheredBy is the number of these stages for each rank, or nil if it is the same on all ranks.
 	GatheredBy []int
@@ -132,7 +132,8 @@ func (c *Candidate) accept(plan *schedule.Plan, report *simulate.Report, r *Requ
 }
 
 // withPostedReceives returns a plan for PyTorch whose receives are posted in time according to the costs,
-// provided that this plan is proven and faster than the given one. Otherwise it returns the given one.
+// provided that the given plan has at most maxPostedActions actions and that the new one is proven and has
+// a smaller makespan. Otherwise it returns the given one.
 func withPostedReceives(plan *schedule.Plan, report *simulate.Report, r *Request) (*schedule.Plan, *simulate.Report) {
 	var actions int64
 	for rank := range plan.Programs {

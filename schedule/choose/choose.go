@@ -15,9 +15,9 @@ var ErrNone = errors.New("choose: no plan fits")
 // Choice is the result of Choose.
 type Choice struct {
 	Best *Candidate
-	// Front lists the candidates that no other one beats in both time and memory, the fastest first.
+	// Front lists the candidates that fit and need less memory than all fitting ones before them in All, the fastest first.
 	Front []*Candidate
-	// All lists every candidate: the proven ones by time, then the refused ones.
+	// All lists every candidate: the proven ones by time and then by memory, and last the refused ones.
 	All []*Candidate
 }
 
@@ -114,7 +114,7 @@ func (c *Choice) Smallest() (smallest *Candidate) {
 	return smallest
 }
 
-// nearest describes the candidate that comes nearest to fitting.
+// nearest describes the candidate that needs the least memory, or says why the first one was refused if all were.
 func (c *Choice) nearest(r *Request) string {
 	smallest := c.Smallest()
 	if smallest == nil {

@@ -6,7 +6,7 @@
 // cannot be proven is never a candidate; the result lists it with the reason.
 //
 // Choose also searches for orders that suit the costs. It takes orders from list scheduling, based on the
-// heuristic of the zero-bubble paper, from the heuristic of its authors for two stages on each rank, and
+// heuristic of the zero-bubble paper, from the heuristic of the paper's authors for two stages on each rank, and
 // from the named schedules, and improves the best of them by forward-backward improvement. For a long step,
 // it searches for an order for fewer microbatches and repeats its steady state. The orders that it finds are lowered,
 // proven and simulated like all other plans.

@@ -21,8 +21,8 @@ const (
 // overlaps lists the numbers of computations during a copy that are tried; see lower.Offload.
 var overlaps = [...]int{1, 2, 4, 8, 16}
 
-// offloadedVariants returns variants of the fastest candidates that offload the saved state of their
-// first stages, for several numbers of stages and several overlaps. A microbatch is in flight longest
+// offloadedVariants returns functions that make variants of the fastest candidates. These offload the saved state
+// of their first stages, for several numbers of stages and several overlaps. A microbatch is in flight longest
 // in the first stages. Offloading these stages therefore frees the most memory per byte copied, and
 // leaves the most time for the copies.
 func (r *Request) offloadedVariants(all []*Candidate) (work []func() []*Candidate) {

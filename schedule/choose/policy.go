@@ -38,7 +38,7 @@ func randomPolicy(r *rand.Rand) policy {
 	}
 }
 
-// mutate returns the policy with one value drawn again.
+// mutate returns the policy with one value drawn again, or with highestFirst inverted.
 func (p policy) mutate(r *rand.Rand) policy {
 	switch r.IntN(6) {
 	case 0:

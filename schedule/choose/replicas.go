@@ -25,9 +25,9 @@ func (c *Candidate) setGathered(r *Request) {
 	}
 }
 
-// gatheredVariants returns variants of the fastest candidates with every other number of gathered
-// stages, up to all stages of a rank, and variants with higher numbers on ranks with free memory. A
-// higher number needs more memory; a lower one needs more gathers.
+// gatheredVariants returns functions that make variants of the fastest candidates: with every other number
+// of gathered stages, up to all stages of a rank, and with higher numbers on ranks with free memory. A higher
+// number needs more memory; a lower one needs more gathers.
 func (r *Request) gatheredVariants(all []*Candidate) (work []func() []*Candidate) {
 	for _, base := range r.fastest(all, maxRegathered) {
 		work = append(work, func() (list []*Candidate) {
@@ -69,7 +69,8 @@ func (c *Candidate) newVariant(variant string) *Candidate {
 
 // gatheredBy returns lists of numbers of gathered stages, indexed by rank. The known candidates differ
 // only in this number. For each of their peaks, and for the request's memory, there is a list with the
-// largest number on each rank whose bytes stay within that limit.
+// largest number on each rank whose bytes stay within that limit. gatheredBy leaves out a list in which all
+// numbers are equal or one is 0.
 func (r *Request) gatheredBy(known []*Candidate) (lists [][]int) {
 	limits := []int64{r.Memory}
 	for _, c := range known {

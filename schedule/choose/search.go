@@ -112,7 +112,8 @@ type trial struct {
 }
 
 // tryPolicies tries the known policies, then random ones, then mutations of the best, and returns the
-// best trials in order. It returns early if all of the first trials are slower than slow.
+// best trials in order. It returns early if the best one meets the lower bound, or if all of the first
+// trials are slower than slow.
 func (q *search) tryPolicies(limit int64, known []policy, effort int, slow int64) (best []trial) {
 	n := max(minPolicies, min(effort*maxPolicies, effort*policyWork/q.tasks()))
 	for i := range len(known) + n {
@@ -143,7 +144,7 @@ func (q *search) tryPolicies(limit int64, known []policy, effort int, slow int64
 	return best
 }
 
-// improve justifies an order until that no longer improves it.
+// improve justifies an order until that no longer improves it, but at most maxImprovements times.
 func (q *search) improve(s solution, limit int64) solution {
 	for range maxImprovements {
 		if _, ok := q.evaluator.run(s.order); !ok {
@@ -158,7 +159,8 @@ func (q *search) improve(s solution, limit int64) solution {
 	return s
 }
 
-// addNamed adds the orders of the named schedules for a model with one stage per block.
+// addNamed adds the orders that the named schedules with the same placement have for a model with one
+// stage per block.
 func (q *search) addNamed() {
 	r := Request{Ranks: q.ranks, Stages: len(q.blocks), Microbatches: q.microbatches, Costs: &simulate.Costs{}}
 	for _, s := range schedule.Schedules() {

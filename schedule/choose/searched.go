@@ -12,7 +12,8 @@ import (
 // errNoOrder is the reason given if a search ends without a plan.
 var errNoOrder = errors.New("no order is found")
 
-// searches returns the searches for orders, one for each partition of the model.
+// searches returns the searches for orders, one for each partition of the model. If no search is possible,
+// it returns a function whose only candidate is refused.
 func (r *Request) searches() []func() []*Candidate {
 	refused := func(format string, args ...any) []func() []*Candidate {
 		err := diagnostic.Errorf(schedule.ErrParams, format, args...)
@@ -34,7 +35,7 @@ func (r *Request) searches() []func() []*Candidate {
 }
 
 // search returns the plans that it finds for a partition: the best one under each memory limit, unless a
-// lower limit already yields a plan that is as fast.
+// lower limit already yields a plan that is as fast. If it finds none, it returns a refused candidate.
 func (r *Request) search(p partition) (list []*Candidate) {
 	var searches []*search
 	var reason error

@@ -50,12 +50,12 @@ type page struct {
 	Ranks        []pageRank
 }
 
-// HTML writes a self-contained page with the same picture as SVG. The reader can zoom and pan along the
-// time axis, so a long step on many ranks remains readable. The page follows the reader's light or dark
-// mode, and loads nothing.
+// HTML writes a self-contained page with the same picture as SVG, but without Front. The reader can zoom
+// and pan along the time axis, so a long step on many ranks remains readable. The page follows the reader's
+// light or dark mode, and loads nothing.
 //
-// For a step of more than MaxPageBoxes computations, HTML returns an error that wraps
-// ErrTooLong.
+// For a step of more than MaxPageBoxes computations or MaxEvents actions, HTML returns an error that
+// wraps ErrTooLong, and for an invalid step one that wraps ErrStep.
 func (s *Step) HTML(w io.Writer) error {
 	p, err := s.picture(MaxPageBoxes)
 	if err != nil {
@@ -90,7 +90,8 @@ type Labels struct {
 
 // Compare writes a page like that of HTML with two steps of the same ranks, such as a measured and a
 // planned one. Each rank of the first step is above the same rank of the second, and the two steps are
-// aligned at their starts. The steps must have the same unit and scale.
+// aligned at their starts. The steps must have the same number of ranks, unit and scale, or the error wraps
+// ErrStep. Each may have half of MaxPageBoxes computations, or the error wraps ErrTooLong.
 func Compare(w io.Writer, labels Labels, first, second *Step) error {
 	view := page{Title: labels.Title, Note: labels.Note}
 	var rows [2][]pageRank

@@ -23,7 +23,8 @@ type curve struct {
 // live bytes, the amount is in bytes, or in microbatches if Step.Microbatch is set. Otherwise it is the
 // number of microbatches in flight. On each stage, a microbatch is in flight from its F to the end of its
 // backward, and counts as 1 divided by the number of stages that it visits on the rank. While an action
-// runs, the curve shows the larger of the amounts before and after it.
+// runs, the curve shows the larger of the amounts before and after it. The second result reports whether the
+// amounts are in bytes.
 func (s *Step) curves(begin int64) (curves []curve, bytes bool) {
 	for _, list := range s.Events {
 		for _, e := range list {

@@ -162,7 +162,7 @@ type box struct {
 	strength float64 // of the stage's colour
 }
 
-// boxes iterates over the computations of a rank. Some may take no time.
+// boxes iterates over the actions that occupy a rank (see occupies). Computations may take no time.
 func (s *Step) boxes(rank int) iter.Seq[box] {
 	return func(yield func(box) bool) {
 		list := s.Events[rank]

@@ -45,7 +45,8 @@ const (
 // or in microbatches in flight if the events have no live bytes. All ranks share one scale. Colours
 // follow the reader's light or dark mode. The picture has no scripts and no external fonts.
 //
-// For a step of more than MaxBoxes computations, SVG returns an error that wraps ErrTooLong.
+// For a step of more than MaxBoxes computations or MaxEvents actions, SVG returns an error that wraps
+// ErrTooLong, and for an invalid step one that wraps ErrStep.
 func (s *Step) SVG(w io.Writer) error {
 	p, err := s.picture(MaxBoxes)
 	if err != nil {
@@ -234,7 +235,7 @@ func wrap(text string, width int) (lines []string) {
 	return append(lines, string(rest))
 }
 
-// facts returns a line with the step's figures.
+// facts returns a line with the step's figures, or Step.Facts if Step.Rows is set.
 func (p *picture) facts() string {
 	if p.step.Rows != nil {
 		return p.step.Facts
@@ -406,7 +407,7 @@ func (p *picture) box(b box, y float64) {
 	p.printf(`<text%s x="%s" y="%s">%s</text>`, class, at(x+width/2), at(y+height/2+baseline), number)
 }
 
-// curve draws the curve of a rank, and writes its peak.
+// curve draws the curve of a rank, and writes its peak, unless all curves are 0.
 func (p *picture) curve(rank int, y float64) {
 	c, low := p.curves[rank], y+curveSize
 	if p.most == 0 {

@@ -18,7 +18,7 @@ import (
 // that takes its result, and a counter shows the live bytes by class. Times are in microseconds if the
 // step's unit is a unit of time (ns, us, ms, s); otherwise one unit is shown as one microsecond.
 //
-// The events of a track are in order of time.
+// The events of a track are in order of time. An error about the step wraps ErrStep or ErrTooLong.
 func (s *Step) Trace(w io.Writer) error {
 	if _, err := s.check(); err != nil {
 		return err

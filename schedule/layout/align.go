@@ -95,5 +95,5 @@ func (t *trace) peaks() *liveBytes {
 	return t.top
 }
 
-// roundUp returns the next multiple of a power of two.
+// roundUp rounds bytes up to a multiple of align, which is a power of two.
 func roundUp(bytes, align int64) int64 { return (bytes + align - 1) &^ (align - 1) }

@@ -135,8 +135,8 @@ func scale(n int, over, under int64) int {
 	return int(min(quotient, most))
 }
 
-// Weigh makes the plans of alternatives in parallel and computes their bounds, without
-// layouts. It returns the alternatives that have a plan.
+// Weigh makes the plans of alternatives in parallel and computes their bounds, without layouts. It
+// returns the alternatives whose plan can be made and fits their profile. It ignores Budget and Instead.
 func Weigh(list []Alternative, cfg Config) (weighed []Alternative) {
 	cfg.Budget, cfg.Instead = 0, nil
 	list = slices.Clone(list)
@@ -184,8 +184,8 @@ func (a *Alternative) weigh(traces *sync.Pool) error {
 	return err
 }
 
-// LayOut lays out the alternative with the given amount of work per rank, and lowers Bytes if this layout
-// is lower than the previous ones.
+// LayOut lays out the alternative, which Weigh must have returned, with the given amount of work per rank.
+// It sets Bytes if this layout is the first one or lower than the previous ones.
 func (a *Alternative) LayOut(ctx context.Context, work int64) error {
 	cfg := a.cfg
 	cfg.Search.Nodes = work

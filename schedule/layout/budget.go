@@ -79,8 +79,8 @@ const (
 )
 
 // fitting returns an error that lists the alternatives that fit and have the fewest changes. The ones
-// that need the most memory come first, because they are closest to the plan. It returns nil if there are
-// no alternatives.
+// that need the most memory come first, because they are closest to the plan. If none fits, the error names
+// the smallest. It returns nil if no alternative can be weighed.
 func (p *Memory) fitting(ctx context.Context) error {
 	left := slices.SortedStableFunc(slices.Values(p.cfg.Instead), func(a, b Alternative) int { return cmp.Compare(a.Changes, b.Changes) })
 	var least *Alternative

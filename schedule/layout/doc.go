@@ -3,8 +3,8 @@
 // A trainer gives a [Profile], which package schedule/runner/record makes, to its runner; [Make] lays out
 // any plan and profile.
 //
-// Its input is a plan, which lists the actions of every rank, and a [Profile], which lists what a call
-// of every stage allocates, retains and releases for one microbatch. Its output is, for every rank, a
+// The input is a plan, which lists the actions of every rank, and a [Profile], which lists what a call
+// of every stage allocates, retains and releases for one microbatch. The output is, for every rank, a
 // [memory.Layout]: an offset for every allocation of the step, so that the rank's arena never searches
 // for free memory. The height of a layout is the highest end of a buffer. The peak, which is the largest number of
 // bytes alive at the same time, is a lower bound on the height of every layout. A layout that meets the bound is
@@ -125,6 +125,6 @@
 //
 // Planning time grows with the number of microbatches if Config.Shapes gives the shape of each one, and
 // for schedules whose microbatches in flight grow with their number (gpipe, breadth-first). With many
-// microbatches of given shapes, [Profile.Plan] falls back to the envelope of these shapes. Package runner records
-// profiles and runs layouts. budget.go and alternatives.go find plans that fit if this one does not.
+// microbatches of given shapes, [Profile.Plan] tries the envelope of these shapes first. Package runner runs
+// layouts. budget.go and alternatives.go find plans that fit the budget if the given one does not.
 package layout

@@ -51,8 +51,8 @@ func bounds(buffers []Buffer) []Buffer {
 	return bounds
 }
 
-// widen raises the sizes of buffers to those of others if these are larger, and reports whether both lists have the
-// same classes.
+// widen raises the sizes of buffers to those of others if these are larger. It reports false, and changes nothing,
+// unless both lists have the same length and classes.
 func widen(buffers *[]Buffer, others []Buffer) bool {
 	if len(*buffers) != len(others) {
 		return false

@@ -8,9 +8,9 @@ var (
 	ErrProfile = errors.New("layout: invalid profile")
 	// ErrConfig is wrapped by every error about a configuration.
 	ErrConfig = errors.New("layout: invalid configuration")
-	// ErrTooLong is returned if a program allocates too many buffers before it repeats itself, so that
-	// its memory cannot be planned.
+	// ErrTooLong is wrapped by the error for a program whose memory cannot be planned, because it allocates
+	// too many buffers before it repeats itself, or has too many actions in the bodies of its loops.
 	ErrTooLong = errors.New("layout: the program is too long to be planned")
-	// ErrBudget is returned if a plan does not fit its budget.
+	// ErrBudget is wrapped by the error for a plan that does not fit its budget.
 	ErrBudget = errors.New("layout: the plan does not fit the budget")
 )

@@ -24,8 +24,9 @@ type Figures struct {
 	Gradients int64 // whole gradients, from ZERO_GRAD to WAIT_REDUCE
 }
 
-// FromFigures returns a profile for a plan from the figures of its stages. A stage without a backward
-// keeps nothing, and a frozen stage releases everything with I.
+// FromFigures returns a profile for a plan from the figures of its stages: stage s has
+// figures[s%len(figures)], and there must be at least one. A stage without a backward keeps nothing, and a
+// frozen stage releases everything with I.
 func FromFigures(plan *schedule.Plan, figures []Figures) *Profile {
 	t := &Profile{Shapes: []ShapeProfile{{Name: "figures"}}}
 	for s := range plan.Placement.Stages() {

@@ -25,7 +25,7 @@ type Config struct {
 	// Envelope plans for microbatches of any shape class, and for shorter ones. Every buffer has at most
 	// its largest size over all classes.
 	Envelope bool
-	// Replicas is the number of data-parallel replicas; 0 is 1. With several replicas, the uses of a tied
+	// Replicas is the number of data-parallel replicas; 0 means 1. With several replicas, the uses of a tied
 	// parameter are added up at step end without buffers of the step.
 	Replicas int
 	// Budget is the memory that a step may use on a rank, in bytes; 0 means no limit.
@@ -79,7 +79,7 @@ type Certificate struct {
 //
 // Errors wrap ErrProfile if the profile does not fit the plan, ErrConfig, ErrBudget, or ErrTooLong if the
 // number of buffers in flight grows with the number of microbatches, or if a program's repeats are too
-// long to be planned.
+// long to be planned. If ctx is canceled, the error may be its cause.
 func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error) {
 	for rank, program := range plan.Programs {
 		written := int64(0)
@@ -105,7 +105,7 @@ func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config
 	return p, nil
 }
 
-// eachRank calls do for every rank, in parallel on all processors.
+// eachRank calls do for every rank, in parallel on all processors, and joins the errors.
 func eachRank(ranks int, do func(rank int) error) error {
 	faults := make([]error, ranks)
 	running := make(chan struct{}, runtime.GOMAXPROCS(0))

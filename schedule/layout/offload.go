@@ -92,8 +92,9 @@ func offloads(program []schedule.Segment) bool {
 
 // OffloadSlots returns the slots to offload, in the form of schedule.Plan.OffloadSlots. For each stage of a placement,
 // it takes slots, the largest first, and passes over a slot if the sum with it would exceed this share of the bytes
-// that the stage saves in slots. It considers only the first 64 slots of a stage (see [Profile.NearSlots]), and of
-// these only slots that hold the only reference to their buffer after the forward.
+// that the stage saves in slots. Sizes are those of the first shape class. It considers only the first 64 slots of a
+// stage (see [Profile.NearSlots]), and of these only slots that hold the only reference to their buffer after the
+// forward.
 func (t *Profile) OffloadSlots(placement *schedule.Placement, share float64) []uint64 {
 	away, _ := t.offloadable(placement, share)
 	return away
@@ -102,10 +103,10 @@ func (t *Profile) OffloadSlots(placement *schedule.Placement, share float64) []u
 // NearSlots describes the slots of a stage that the share would include, but that stay near because
 // Plan.OffloadSlots can name only the first 64 slots of a stage.
 type NearSlots struct {
-	Stage int // a row of the placement
+	Stage int // the index of the stage in the placement
 	Name  string
-	Slots int
-	Bytes int64 // of a microbatch
+	Slots int   // the number of these slots
+	Bytes int64 // their size for a microbatch of the first shape class
 }
 
 // String names the stage and suggests a change.

@@ -18,7 +18,8 @@ const searchNodes = 200_000
 
 // Plan lays out the memory of a step of a runner. The plan that it returns is a *Memory. If the shapes of
 // the microbatches are given and a rank has so many allocations that their layout would take seconds, Plan
-// lays out the envelope of these shapes instead, which repeats.
+// lays out the envelope of these shapes instead, which repeats, unless they have none or it does not fit
+// the budget.
 func (t *Profile) Plan(ctx context.Context, step *planning.Step) (planning.Plan, error) {
 	cfg := Config{
 		LookAhead: step.LookAhead, Shapes: step.Shapes, Envelope: step.Shapes == nil, Replicas: step.Replicas,
@@ -92,8 +93,8 @@ func (p *Memory) AppendParts(parts []int, microbatch int, wanted uint64) []int {
 	return parts
 }
 
-// Names returns the names and sizes of the buffers that are allocated at a place of a rank's layout, but
-// only of the first few.
+// Names returns the names and sizes of the first 16 buffers that are allocated at a place of a rank's
+// layout, and the number of the others. It returns nil if the layout has no such place.
 func (p *Memory) Names(rank, place int) (names []string) {
 	const most = 16
 	places := p.Ranks[rank].Layout.Places

@@ -151,7 +151,7 @@ func (p *ports) received(shape, from int, forward bool, i int) (port, error) {
 	return list[i], nil
 }
 
-// String returns the name of the referenced buffer or slot.
+// String returns the kind and the index of the buffer that r names.
 func (r Ref) String() string {
 	return fmt.Sprintf("%s %d", [...]string{"none", "buffer", "input", "gradient of output", "entry part"}[min(r.Kind, PartRead)], r.Index)
 }

@@ -5,8 +5,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Profile holds what the stages of a model allocate, keep and release, for every shape class
-// of microbatches. It is data: a runner records it, and a file stores it.
+// Profile holds what the stages of a model allocate, keep and release, for every shape class of
+// microbatches. It is data: package record makes it, and [Write] stores it in a file.
 type Profile struct {
 	Parts     []string             // names of the entry parts
 	Shapes    []ShapeProfile       // by shape class; one if all microbatches have the same shape
@@ -69,7 +69,9 @@ type Buffer struct {
 type Call struct {
 	Events []RefChange `json:"events,omitempty"`
 	Taken  int         `json:"taken,omitempty"`
-	Out    []Ref       `json:"out,omitempty"` // by port: the outputs that F returns, or the gradients of inputs that B and I return
+	// Out lists, by port, the outputs that F returns or the gradients of inputs that B and I return. For
+	// UNSHARD, ZERO_GRAD and QUANTIZE it lists the weights, gradients or copies of weights that they make.
+	Out []Ref `json:"out,omitempty"`
 	// Forward is the number of buffers at the beginning of Out that are for the forward, in QUANTIZE.
 	Forward int `json:"forward,omitempty"`
 }

@@ -11,7 +11,7 @@ import (
 
 // This file counts the references to allocations, and executes step end.
 
-// end releases the allocations in a slot.
+// end releases the allocations in a slot, and deletes the slot unless later calls may refer to it.
 func (t *trace) end(w slot) error {
 	for _, i := range t.held[w].allocations {
 		if i >= 0 {
@@ -44,8 +44,8 @@ func (t *trace) dropParts(w slot, set uint64) error {
 	return nil
 }
 
-// finish executes step end. It pulls the entries that no action has pulled, and executes the transfers of
-// tied parameters' gradients between ranks, one after the other.
+// finish executes step end. It pulls the entries that no action has pulled. In training with one replica,
+// it then executes the transfers of tied parameters' gradients between ranks, one after the other.
 func (t *trace) finish() error {
 	if !t.pullsNothing() {
 		if err := t.pull(t.plan.Microbatches - 1); err != nil {

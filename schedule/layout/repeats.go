@@ -8,7 +8,8 @@ import (
 )
 
 // Action returns the action at a place of the rank's layout, in the first repeat that has the place. It
-// returns false for the place of step end. The program is the rank's program of the flat plan.
+// returns false if no action is there, as at the place of step end. The program is the rank's program of the
+// flat plan.
 func (r *RankLayout) Action(program []schedule.Segment, place int) (schedule.Action, bool) {
 	for i, s := range r.Layout.Segments {
 		offset := place - s.First

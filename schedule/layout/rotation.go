@@ -62,7 +62,7 @@ func (t *trace) steadyState(segment int) *steadyState {
 	return s
 }
 
-// longest returns the longest life, in repeats.
+// longest returns the longest life, in repeats, rounded up.
 func (s *steadyState) longest() int {
 	longest := slices.MaxFunc(s.births, func(a, b lifetime) int { return cmp.Compare(a.length(), b.length()) })
 	return int((longest.length() + s.period - 1) / s.period)
@@ -94,8 +94,8 @@ const (
 	slackDivisor = 256
 )
 
-// rotationsOf returns the nth rotation of each segment with a cycle that allocates, or nil if one of
-// them has no nth rotation.
+// rotationsOf returns the nth rotation of each segment with a cycle that allocates, or nil if a segment
+// with a cycle has no steady state or no nth rotation.
 func (t *trace) rotationsOf(nth int) map[int]*rotation {
 	bySegment := map[int]*rotation{}
 	for s, places := range t.segments {

@@ -95,8 +95,8 @@ func (p *Memory) search(ctx context.Context, rank int, far bool) (*attempt, erro
 	return best, nil
 }
 
-// attempt traces the program of a rank, and groups the allocations that share an offset. If the shape
-// of every microbatch is given, it traces every repeat, because repeats may differ.
+// attempt traces the program of a rank, and groups the allocations that share an offset. It traces every
+// repeat if skips is false, or if the shape of every microbatch is given, because repeats may then differ.
 func (p *Memory) attempt(rank int, far, skips bool, rotations map[int]*rotation) (*attempt, error) {
 	a := &attempt{trace: p.newTrace(rank, far)}
 	a.skips, a.rotations = skips && p.cfg.Shapes == nil, rotations

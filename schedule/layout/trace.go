@@ -76,8 +76,8 @@ const (
 	resident int32 = -2 // a buffer that existed before the step
 )
 
-// maxBirths is the largest number of allocations that are planned for a rank. Only programs whose repeats
-// all differ can exceed it.
+// maxBirths is the largest number of allocations that are planned for a rank. A program exceeds it if its
+// repeats all differ, or if a cycle of them is very long.
 const maxBirths = 1 << 18
 
 func (p *Memory) newTrace(rank int, far bool) *trace {
@@ -385,7 +385,7 @@ func (t *trace) pull(index int) error {
 	return nil
 }
 
-// entry returns the profile of the entry in which exactly these parts are wanted.
+// entry returns the profile of the entry in which exactly these parts are wanted, or nil.
 func (s *ShapeProfile) entry(parts uint64) *EntryProfile {
 	for i := range s.Entries {
 		if s.Entries[i].Parts == parts {

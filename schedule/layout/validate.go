@@ -75,8 +75,8 @@ func (f *faults) buffers(where string, buffers []Buffer) {
 	}
 }
 
-// entry checks that every buffer that an entry allocates is released or handed over exactly
-// once.
+// entry checks the buffers and the parts of an entry, and that every buffer that the entry allocates is
+// released or handed over exactly once.
 func (f *faults) entry(t *Profile, s *ShapeProfile, e *EntryProfile) {
 	where := fmt.Sprintf("shape class %q: entry with parts %q", s.Name, t.names(e.Parts))
 	f.buffers(where, e.Buffers)
@@ -98,8 +98,8 @@ func (f *faults) entry(t *Profile, s *ShapeProfile, e *EntryProfile) {
 	f.balance(where, b, e.Buffers)
 }
 
-// stageProfile checks that, over the calls of a microbatch, every buffer that a stage allocates or
-// retains is released or handed over.
+// stageProfile checks the buffers, slots and calls of a stage, and that, over the calls of a microbatch,
+// every buffer that the stage allocates or retains is released or handed over.
 func (f *faults) stageProfile(t *Profile, s *ShapeProfile, stage int) {
 	tmpl := &s.Stages[stage]
 	where := fmt.Sprintf("shape class %q: stage %d (%s)", s.Name, stage, tmpl.Stage)
@@ -197,7 +197,8 @@ func (b *balance) out(refs []Ref) {
 	}
 }
 
-// balance adds a fault if references remain.
+// balance adds the fault of an event, if there is one, and otherwise the references that remain, are
+// missing, or name no buffer.
 func (f *faults) balance(where string, b *balance, buffers []Buffer) {
 	if b.fault != "" {
 		f.add("%s: %s", where, b.fault)

@@ -117,7 +117,8 @@ func (b *batch) pack(dealt [][]int, shapes []shape) (trials []*trial, err error)
 	return trials, nil
 }
 
-// slowest returns the trial with the largest makespan.
+// slowest returns the trial that exceeds the memory by the most bytes or, if they are equal, has the largest makespan.
+// Without trials, it returns an empty one.
 func slowest(trials []*trial) (last *trial) {
 	last = &trial{}
 	for _, t := range trials {

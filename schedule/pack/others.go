@@ -34,7 +34,8 @@ func (m Method) String() string { return methodNames[m] }
 
 // Other packs sequences by a method. Microbatches have at most Limits.Tokens tokens. Without this limit, they have at
 // most the number of tokens with which equal microbatches fit into the memory. A longer sequence has its own
-// microbatch, and the result may then exceed the memory. Errors wrap ErrConfig.
+// microbatch, and the result may then exceed the memory. If a sequence exceeds a limit even if it is alone, the error is
+// a *[TooLongError]. Other errors wrap ErrConfig, or are those of the rule and of check.Prove.
 func (p *Packer) Other(method Method, sequences []int64) (*Packing, error) {
 	if err := p.check(sequences); err != nil {
 		return nil, err

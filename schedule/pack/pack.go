@@ -123,8 +123,8 @@ type TooLongError struct {
 // ErrTooLong is wrapped by a TooLongError.
 var ErrTooLong = errors.New("pack: sequence too long")
 
-// Error returns a message with the sequence, its length, the limit that it exceeds, and the longest
-// length that fits.
+// Error returns a message with the sequence, its length, the excess over the limit, and the longest length
+// that fits, if any does.
 func (e *TooLongError) Error() string {
 	if e.Longest == 0 {
 		return fmt.Sprintf("%v: no sequence fits, because rank %d is full: for sequence %d, counted from 0, of %d tokens it needs %s more", ErrTooLong, e.Rank, e.Sequence, e.Length, units.Size(e.Excess))
@@ -162,7 +162,8 @@ type prepared struct {
 	err       error // the rule has no plan for the number of microbatches, or there is no evaluator
 }
 
-// New returns a packer. Errors wrap ErrConfig, or are those of the rule and of the costs.
+// New returns a packer. Errors wrap ErrConfig, or are those of the rule, of the costs, of lower.Transfers and of
+// simulate.NewEvaluator.
 func New(cfg Config) (*Packer, error) {
 	cfg.Replicas, cfg.Effort = cmp.Or(cfg.Replicas, 1), cmp.Or(cfg.Effort, DefaultEffort)
 	switch {
@@ -286,8 +287,8 @@ func (o *prepared) prove(capacity int) error {
 }
 
 // Pack plans a step of sequences with the given lengths in tokens. If a sequence exceeds a limit even if it is alone,
-// the error is a [TooLongError]. If no packing that fits into the memory is found, it wraps ErrMemory. Other errors
-// wrap ErrConfig.
+// the error is a *[TooLongError]. If no packing that fits into the memory is found, it wraps ErrMemory. Other errors
+// wrap ErrConfig, or are those of check.Prove for a plan of the rule.
 func (p *Packer) Pack(sequences []int64) (*Packing, error) {
 	if err := p.check(sequences); err != nil {
 		return nil, err
@@ -351,7 +352,7 @@ const resurvey = 20
 // redeals is the number of times that sequences are dealt again to replicas.
 const redeals = 2
 
-// check reports sequences that no packing can contain.
+// check returns an error for sequences that no packing can contain, and for too few or too many of them.
 func (p *Packer) check(sequences []int64) error {
 	if len(sequences) == 0 || len(sequences) > MaxSequences {
 		return diagnostic.Errorf(ErrConfig, "%d sequences: give 1 to %d", len(sequences), MaxSequences)

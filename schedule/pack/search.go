@@ -105,7 +105,8 @@ func (b *batch) fewest(items []int) int {
 	return int((tokens + limit - 1) / limit)
 }
 
-// try returns the best trial of some shapes, or nil if the sequences fit into none.
+// try returns the best trial of some shapes, or nil if the sequences fit into none. Without sequences, it returns an
+// empty trial.
 func (b *batch) try(items []int, shapes []shape) (best *trial) {
 	if len(items) == 0 {
 		return &trial{b: b}

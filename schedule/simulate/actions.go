@@ -50,12 +50,12 @@ const (
 	opCopy // a copy to or from far memory, or an exchange between replicas
 )
 
-// route is a link from one rank to another.
+// route is a link from one rank to another, or a lane for copies or exchanges of one rank.
 type route struct {
 	from, to int
 	latency  int64
 	messages int // the mailbox of messages in flight, in a plan with transfers
-	receipts int // the mailbox of receipts, each of which frees a slot; 0 if the link is unlimited
+	receipts int // the mailbox of receipts, each of which frees a slot; 0 if nothing limits the messages in flight
 }
 
 // costOf returns the cost of an action.
@@ -176,7 +176,8 @@ func (s *simulation) computation(stage int, kind schedule.Kind, costs *StageCost
 	return timeOf(kind, costs) + recompute, recompute
 }
 
-// recomputes reports whether the backward of a stage includes recomputation.
+// recomputes reports whether the backward of a stage includes recomputation. It assumes so if the plan has
+// no StageInfo.
 func (s *simulation) recomputes(stage int) bool {
 	return s.plan.StageInfo == nil || s.plan.StageInfo[stage].Recomputes
 }

@@ -21,7 +21,8 @@ type holding struct {
 	far                      int64          // bytes allocated in far memory
 }
 
-// buffer is a buffer of a microbatch. The costs of its stage contain its size.
+// buffer is a buffer of a microbatch, or the whole weights or gradients of a stage. The costs of the stage
+// contain its size.
 type buffer struct {
 	class memory.Class
 	size  quantity
@@ -142,7 +143,7 @@ func (s *simulation) crossBuffers(p *passage) {
 	}
 }
 
-// holding returns the holding of an action. The result is valid until the next call.
+// holding returns the holding of an action. The result is valid until the next call to holding.
 func (s *simulation) holding(a schedule.Action) *holding {
 	if s.sizes == nil || a.Kind() == schedule.Quantize {
 		return &s.holdings[tableIndex(a.Stage(), a.Kind())]
@@ -195,7 +196,8 @@ func (s *simulation) level(rank int, report *RankReport) level {
 // peaks computes the peaks of a rank, which depend only on the order of its program. At each action of
 // a body, the level changes by the same amount from each repeat to the next, except in the last two
 // repeats, in which copies of weights may end. Therefore the peak is in the first repeat or in one of
-// the last two. If microbatches have different costs, peaks applies every repeat.
+// the last two. If microbatches have different costs, or an action takes reloaded state only in some
+// repeats, peaks applies every repeat.
 func (s *simulation) peaks(rank int, report *RankReport) {
 	l, position := s.level(rank, report), int64(0)
 	for _, segment := range s.plan.Programs[rank] {

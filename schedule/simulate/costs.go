@@ -39,7 +39,7 @@ type Costs struct {
 	// Microbatch, if it is not 0, means that sizes count microbatches instead of bytes. Its value is
 	// the saved size of one microbatch over all its stages on a rank.
 	Microbatch int64       `json:"microbatch,omitempty"`
-	Links      []LinkCosts `json:"links"` // the costs of links for which Latency and PerMiB do not apply
+	Links      []LinkCosts `json:"links"` // the links whose costs override Latency and PerMiB
 	// Resident holds, by rank, the number of bytes that are always allocated, in addition to the
 	// resident bytes of the rank's stages. Nil means 0 for all ranks.
 	Resident []int64 `json:"resident"`
@@ -64,7 +64,7 @@ type StageCosts struct {
 	I         int64 `json:"i,omitempty"`
 	W         int64 `json:"w,omitempty"`
 	B         int64 `json:"b,omitempty"`         // 0 means I + W
-	Joined    int64 `json:"joined,omitempty"`    // the time of a joined pair with a forward of this stage; 0 means the sum of both
+	Joined    int64 `json:"joined,omitempty"`    // the time, without recomputation, of a forward of this stage joined with a backward; 0 means the sum of both
 	Recompute int64 `json:"recompute,omitempty"` // added to the first backward action of a stage that recomputes
 	Output    int64 `json:"output,omitempty"`    // the output of F for the next stage
 	Gradient  int64 `json:"gradient,omitempty"`  // the gradient of the backward for the previous stage

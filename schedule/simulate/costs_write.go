@@ -22,9 +22,9 @@ import (
 //	  ]
 //	}
 //
-// The fields "far_latency", "far_per_mib", "replicas", "shard", "replica_latency", "replica_per_mib"
-// and "microbatch" are omitted if they are 0, and so are all fields of a stage except "f". If the costs
-// are invalid, the error wraps ErrCosts.
+// The fields "far_latency", "far_per_mib", "replicas", "shard", "replica_latency", "replica_per_mib",
+// "microbatch" and "lengths" are omitted if they are zero, and so are all fields of a stage except "f". If
+// the costs are invalid, the error wraps ErrCosts.
 func WriteCosts(w io.Writer, c *Costs) error {
 	if err := c.Validate(); err != nil {
 		return err

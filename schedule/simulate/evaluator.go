@@ -89,8 +89,8 @@ type change struct {
 }
 
 // NewEvaluator returns an evaluator for a plan. It refuses plans whose actions do more than compute and
-// transfer, joined pairs, PyTorch plans with transfers, and links of capacity 0, with an error that wraps
-// [schedule.ErrParams]. It ignores the lengths in the costs.
+// transfer, joined pairs, PyTorch plans with transfers, and transfers over links of capacity 0, with an error
+// that wraps [schedule.ErrParams]. It ignores Lengths and Each of the costs.
 func NewEvaluator(plan *schedule.Plan, costs *Costs, capacity int) (*Evaluator, error) {
 	refused := func(what string) (*Evaluator, error) {
 		return nil, diagnostic.Errorf(schedule.ErrParams, "%q has %s: take another schedule, or simulate one order of it with Run", plan.Name, what)

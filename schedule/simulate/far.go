@@ -21,7 +21,7 @@ func (s *simulation) offloads() {
 	}
 }
 
-// lane adds a link from a rank to itself, which carries one copy or exchange at a time.
+// lane adds a link from a rank to itself, which carries one copy or exchange at a time, and returns its index.
 func (s *simulation) lane(rank int, latency int64) int {
 	s.routes = append(s.routes, route{from: rank, to: rank, latency: latency})
 	return len(s.routes) - 1

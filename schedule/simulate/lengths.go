@@ -68,8 +68,8 @@ func (s *StageCosts) At(size lengths.Size) StageCosts {
 
 // FitLengths fits costs with rates to costs that were measured for microbatches of at least three sizes. It also
 // returns the largest relative deviation of a measured amount from the fitted costs. If whole coefficients reproduce an
-// amount exactly, FitLengths uses them. All costs that do not depend on lengths are those of the first measurement. An
-// error wraps ErrCosts.
+// amount exactly, FitLengths uses them. Joined is 0, because the two microbatches of a pair may differ. All other costs
+// that have no rates are those of the first measurement. An error wraps ErrCosts.
 func FitLengths(sizes []lengths.Size, measured []*Costs) (fitted *Costs, misfit float64, err error) {
 	if len(sizes) < 3 || len(sizes) != len(measured) {
 		return nil, 0, diagnostic.Errorf(ErrCosts, "there are %d sizes and %d measurements: give at least three of each", len(sizes), len(measured))
@@ -110,8 +110,8 @@ func (c *Costs) HasRates() bool {
 	return slices.ContainsFunc(c.Stages, func(s StageCosts) bool { return s.PerToken != Rates{} || s.PerSquare != Rates{} })
 }
 
-// Uniform returns the same costs without lengths and rates if all microbatches have the same costs, and
-// c otherwise.
+// Uniform returns the same costs without lengths and rates if Lengths is set and all microbatches have the
+// same costs, and c otherwise.
 func (c *Costs) Uniform() *Costs {
 	if len(c.Lengths) == 0 || c.HasRates() && slices.ContainsFunc(c.Lengths, func(s lengths.Size) bool { return s != c.Lengths[0] }) {
 		return c
@@ -130,7 +130,7 @@ func (c *Costs) AtSize(size lengths.Size) *Costs {
 	return &u
 }
 
-// maxSize returns a size that is at least that of every microbatch.
+// maxSize returns a size that is at least that of every microbatch in Lengths.
 func (c *Costs) maxSize() (size lengths.Size) {
 	for _, s := range c.Lengths {
 		size = lengths.Max(size, s)
@@ -150,7 +150,8 @@ func (c *Costs) ValidateLengths(microbatches int) error {
 	return nil
 }
 
-// sizesOf returns the sizes of a plan's microbatches, or nil if all have the same costs.
+// sizesOf returns the sizes of a plan's microbatches, or nil if c has no lengths, as after Uniform if all
+// have the same costs.
 func (c *Costs) sizesOf(plan *schedule.Plan) (sizes []lengths.Size) {
 	for mb := range len(c.Lengths) {
 		sizes = append(sizes, c.Lengths[plan.BatchIndex(mb)])

@@ -62,8 +62,8 @@ func (s *simulation) send(r *simRank, d *actionCost, key int64) bool {
 	return true
 }
 
-// offered returns the next message on a link with capacity 0, if the sender's next action is a send
-// on the link whose message has not been received.
+// offered returns the next message on a link with capacity 0. It returns false unless the sender's next
+// action is a send on the link whose message has not been received.
 func (s *simulation) offered(r *simRank, d *actionCost) (p parcel, ok bool) {
 	route := &s.routes[d.link]
 	from := &s.ranks[route.from]
@@ -81,9 +81,9 @@ func (s *simulation) offered(r *simRank, d *actionCost) (p parcel, ok bool) {
 	return p, true
 }
 
-// receive takes the first message on the link, which must be the message for this receive, and puts
-// receipts for the send and the wait of the message into their mailboxes. It returns false if the rank
-// must wait.
+// receive takes the first message on the link, and puts receipts for the send and the wait of the message
+// into their mailboxes. It returns false if the rank must wait, or if the message is for another receive,
+// which is a fault.
 func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *actionCost) bool {
 	route := &s.routes[d.link]
 	var message parcel

@@ -2,7 +2,7 @@ package simulate
 
 import "github.com/weir-ml/weir/schedule"
 
-// parcel is a message in flight, or the receipt of a message.
+// parcel is a message, copy or exchange in flight, the receipt of a message, or a posted transfer (see post).
 type parcel struct {
 	key       int64 // stage and microbatch of the action that takes the parcel: see keyOf
 	departure int64 // the time at which the parcel goes on the wire
@@ -15,7 +15,7 @@ type parcel struct {
 // bits.
 func keyOf(a schedule.Action) int64 { return int64(a >> schedule.StageShift) }
 
-// add returns the parcel with n times the increment added.
+// add returns the parcel with n times step added.
 func (p parcel) add(step parcel, n int64) parcel {
 	p.key += n * step.key
 	p.departure += n * step.departure
@@ -35,7 +35,7 @@ type mailbox struct {
 	head, tail uint     // the numbers of the first parcel and of the next parcel to be appended
 
 	// The progressions represent the parcels of skipped repeats. Each progression precedes the parcel
-	// whose number is its boundary. boundary is the boundary of the first progression.
+	// whose number is its boundary. boundary is the boundary of the first progression, or noBoundary.
 	progressions []progression
 	boundary     uint
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// passage is the message that a stage passes to a neighbouring stage for each microbatch: its
-// output for the next stage, or the gradient of its input for the previous stage.
+// passage is the message that a stage passes to an adjacent stage for each microbatch: its output for
+// the next stage, or the gradient of its input for the previous stage.
 type passage struct {
 	from, to, edge      int  // the two stages, and the edge between them
 	crosses             bool // the message goes to another rank
@@ -18,7 +18,8 @@ type passage struct {
 	waits               bool // the plan waits for the sends of the message
 }
 
-// newPassages returns the passages of the plan and sets the buffers that hold them.
+// newPassages returns the passages of the plan. It sets the buffers that hold them, and those of gathered
+// weights and whole gradients.
 func (s *simulation) newPassages() []passage {
 	var list []passage
 	for stage := range s.outline.Stages {

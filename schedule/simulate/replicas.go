@@ -5,7 +5,7 @@ import "github.com/weir-ml/weir/schedule"
 // The kinds of waits of a rank. The time in waitWire is also part of the other kinds.
 const (
 	waitOther    = iota // for anything that the report does not count separately
-	waitWire            // for a message on the wire, or a copy in progress
+	waitWire            // for a message on the wire, or a copy or an exchange in progress
 	waitGathered        // for gathered weights
 	waitReduced         // for a reduction of gradients
 	waitCopied          // for a copy to or from far memory

@@ -10,9 +10,9 @@ import (
 type Report struct {
 	Makespan int64 // from the first start of a computation to the last end, over all ranks
 	Span     int64 // the longest time of a single rank, from the start of its first computation to the end of its last
-	// Step is the time from the start of the simulation to the end of the last exchange between
-	// replicas: the last reduction, and the gather of the new weights if each replica updates a part
-	// of them and keeps all of them. It excludes the update itself.
+	// Step is the time from the start of the simulation to the end of the last computation or exchange
+	// between replicas: the last reduction, and the gather of the new weights if each replica updates a
+	// part of them and keeps all of them. It excludes the update itself.
 	Step  int64
 	Ideal int64 // the computing time of the busiest rank
 	Ranks []RankReport
@@ -20,7 +20,7 @@ type Report struct {
 	// Critical is the critical path, from the start of the step to the end of the last computation.
 	// The step cannot become shorter unless the path does. Between two stretches, a message is in
 	// flight from the end of the first stretch to the start of the second. Critical contains at most
-	// the last 65,536 stretches, and is nil if Run skipped repeats.
+	// the last 65,536 stretches, and is nil if Run has simulated a plan of more than 65,536 actions.
 	Critical []Stretch
 }
 
@@ -30,7 +30,7 @@ type RankReport struct {
 	Busy        int64 // the time spent in computations
 	Wait        int64 // the remaining time between First and Last
 	// Communication is the part of Wait during which the awaited message was on the wire, or the
-	// awaited copy to or from far memory was in progress.
+	// awaited copy to or from far memory, or exchange between replicas, was in progress.
 	Communication int64
 	// Copies is the part of Wait spent waiting for copies to and from far memory, whether in
 	// progress or queued behind other copies.
@@ -69,16 +69,16 @@ type Stretch struct {
 }
 
 // BubbleMakespan returns the fraction of the makespan during which the busiest rank does not
-// compute.
+// compute, or 0 if the makespan is 0.
 func (r *Report) BubbleMakespan() float64 { return bubble(r.Ideal, r.Makespan) }
 
-// BubbleSpan returns the fraction of the span during which the busiest rank does not compute.
-// Papers report this fraction if their optimizer step does not wait for other ranks.
+// BubbleSpan returns the fraction of the span during which the busiest rank does not compute, or 0 if
+// the span is 0. Papers report this fraction if their optimizer step does not wait for other ranks.
 func (r *Report) BubbleSpan() float64 { return bubble(r.Ideal, r.Span) }
 
 // Idle returns the fraction of the ranks' total time during which they do not compute, for a step
-// that takes the given time. Unlike a bubble, it can be used to compare plans with different
-// placements, because it does not depend on how evenly they distribute the work.
+// that takes the given time, or 0 if the time is 0. Unlike a bubble, it can be used to compare plans with
+// different placements, because it does not depend on how evenly they distribute the work.
 func (r *Report) Idle(clock int64) float64 {
 	var work int64
 	for i := range r.Ranks {

@@ -144,7 +144,7 @@ func (s *simulation) parcels() uint {
 	return n
 }
 
-// Step runs the rank's next action, and reports false if the rank must wait.
+// Step runs the rank's next action. It reports false if the rank must wait or the simulation has a fault.
 func (s *simulation) Step(rank int, a schedule.Action) bool {
 	if s.fault != nil {
 		return false
@@ -226,8 +226,7 @@ func (s *simulation) compute(r *simRank, rank int, a schedule.Action, d *actionC
 	}
 }
 
-// await waits for the parcel with the key and takes it. It reports false if the parcel has not been
-// sent.
+// await waits for the parcel with the key and takes it. It reports false if find does not find the parcel.
 func (s *simulation) await(r *simRank, d *actionCost, key int64) bool {
 	if s.find(d.awaitBox, key) == nil {
 		return false
@@ -247,9 +246,9 @@ func (s *simulation) takeFirst(r *simRank, box, kind int) {
 	}
 }
 
-// find moves the parcel with the key to the front of a mailbox and returns it, or nil if the
-// mailbox does not contain it. Usually it is already the first parcel. Otherwise find moves the
-// parcels before it to overtaken, each at most once.
+// find moves the parcel with the key to the front of a mailbox and returns it, or nil if it has not been
+// put there or too many parcels are overtaken. Usually it is already the first parcel. Otherwise find
+// moves the parcels before it to overtaken, each at most once.
 func (s *simulation) find(box int, key int64) *parcel {
 	b := &s.boxes[box]
 	p := b.first()

@@ -54,8 +54,8 @@ import (
 // from ZERO_GRAD to WAIT_REDUCE. Drop bits have no effect.
 //
 // The cost of simulating a long plan depends on the size of its segments, because Run skips repeats
-// that are equal to previous ones. Plans of up to 65,536 actions are always run in full and have a
-// critical path; for longer plans, [Timeline] returns a critical path.
+// that are equal to previous ones, unless the costs of microbatches differ. Plans of up to 65,536 actions
+// are always run in full and have a critical path; for longer plans, [Timeline] returns a critical path.
 //
 // The plan should be valid for the capacity, as decided by [check.Links]. For other plans, Run
 // guarantees only that it terminates. If the ranks deadlock, it returns a [check.Error] that matches
@@ -74,12 +74,12 @@ type TimedAction struct {
 	Rank     int
 	Position int64 // the action's position in the rank's program, counting every repeat
 	Action   schedule.Action
-	// Start and End are the start and end times of the action, including its wait. Both actions of a
-	// joined pair have the times of the pair.
+	// Start and End are the start and end times of the action. Those of a computation or a QUANTIZE exclude
+	// its wait, and those of other actions include it. Both actions of a joined pair have the times of the pair.
 	Start, End int64
 	Live       memory.ByClass // the live bytes on the rank after the action, or after the joined pair
 	Far        int64          // the bytes in the rank's far memory at the same time
-	Copied     Interval       // for OFFLOAD and RELOAD: the interval in which the copy runs
+	Copied     Interval       // for OFFLOAD, RELOAD, UNSHARD and REDUCE_GRAD: the time for which the copy or exchange occupies its lane
 }
 
 // Interval is the time from Start to End.
@@ -105,7 +105,7 @@ func Timeline(plan *schedule.Plan, costs *Costs, capacity int, visit func(TimedA
 const fullRun = 1 << 16
 
 // newSimulation returns a simulation at its start. It skips repeats if the plan has more than full
-// actions.
+// actions and a segment with many repeats, and the costs of microbatches do not differ.
 func newSimulation(plan *schedule.Plan, costs *Costs, capacity int, full int64) (*simulation, error) {
 	c := &check.Checker{Name: plan.Name}
 	if c.CheckShape(plan); len(c.Faults) > 0 {

@@ -69,8 +69,8 @@ func (l *skips) trySkip() {
 	}
 }
 
-// recordHash records a hash of the period, which covers the time by which each rank advanced and the
-// rank's position in its body.
+// recordHash records a hash of the period, which covers the time by which each rank advanced, and the
+// segment and the index in its body that the rank has reached.
 func (l *skips) recordHash() {
 	const prime = 0x9e3779b97f4a7c15
 	hash := uint64(0)
@@ -168,7 +168,7 @@ func (l *skips) box(s *repeats.State, i int) bool {
 }
 
 // frontLength returns the number of parcels at the front of a mailbox that belong to the configuration:
-// all parcels before the first progression.
+// those before the first progression or, if there is none, all parcels, but none of a mailbox that grows.
 func (l *skips) frontLength(i int) uint {
 	switch b := &l.s.boxes[i]; {
 	case b.boundary != noBoundary:

@@ -17,9 +17,10 @@ type Config struct {
 	Hold    Hold    // "" means Last if the first plan is for PyTorch, and Taken otherwise
 }
 
-// Make returns the slots of plans that exclude each other, with the least number of slots in each pool.
-// The plans must be valid (check.Plan) and, on several ranks, have their transfers. Make returns an error that wraps
-// ErrPlan if the plans have different numbers of ranks, lack transfers, or have too many actions that do not repeat.
+// Make returns the slots of plans that exclude each other, with the least number of slots in each pool. There must be
+// at least one plan. The plans must be valid (check.Plan) and, on several ranks, have their transfers. Make returns an
+// error that wraps ErrPlan if the plans have different numbers of ranks, lack transfers, or have too many tensors that
+// do not repeat.
 func Make(cfg Config, plans ...*schedule.Plan) (*Table, error) {
 	cfg.Pooling = cmp.Or(cfg.Pooling, ByRank)
 	if cfg.Hold == "" {
@@ -77,7 +78,7 @@ type poolKey struct {
 	class   class // the properties that all tensors in the pool share
 }
 
-// comparePools orders pools by rank, kind of tensor, stage and direction.
+// comparePools orders pools by rank, kind of tensor, stage, direction and pooling.
 func comparePools(a, b poolKey) int {
 	order := Tensors()
 	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(slices.Index(order, a.class.tensor), slices.Index(order, b.class.tensor)),

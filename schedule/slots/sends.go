@@ -16,7 +16,7 @@ const maxSends = 1 << 16
 // another send.
 //
 // The result is 0 if the plan has no sends, or more than 65,536 actions. The errors are those of
-// simulate.Run. The cost is at most K simulations.
+// simulate.Run. The cost is at most K + 1 simulations.
 func LeastSends(plan *schedule.Plan, costs *simulate.Costs) (int, error) {
 	var actions int64
 	for rank := range plan.Programs {

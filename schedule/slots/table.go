@@ -132,7 +132,8 @@ type Change struct {
 	Was, Now int
 }
 
-// Compare returns the pools whose numbers of slots differ, in the order of the tables.
+// Compare returns the pools whose numbers of slots differ: first those of now, and then those that only was has, each in
+// the order of its table.
 func Compare(was, now *Table) (changes []Change) {
 	type key struct {
 		rank, stage int

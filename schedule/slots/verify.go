@@ -20,7 +20,8 @@ const maxFaults = 20
 
 // Verify runs every action of a plan with the slots of a variant, and returns the faults that it finds:
 // a slot is written while its tensor is alive, a tensor has no slot or two, or a pool does not have the
-// least number of slots. It shares with Make only the births and deaths of tensors. The plan must be valid.
+// least number of slots. It returns at most 20 faults. It shares with Make only the births and deaths of
+// tensors. The plan must be valid.
 func Verify(t *Table, variant int, plan *schedule.Plan) []Fault {
 	return Walk(t, variant, plan, func(Life) {})
 }
@@ -34,8 +35,8 @@ type Life struct {
 	Birth, Death int64 // the positions of the action that writes it, and of the last action of its last moment
 }
 
-// Walk is like Verify, and calls visit for every tensor of the table. It visits the tensors of a rank in
-// the order of their deaths.
+// Walk is like Verify, and calls visit for every tensor that has a slot, unless the variant does not exist or
+// is not for the plan. It visits the tensors of a rank in the order of their deaths.
 func Walk(t *Table, variant int, plan *schedule.Plan, visit func(Life)) []Fault {
 	v := &verification{table: t, plan: plan, visit: visit}
 	if variant < 0 || variant >= len(t.Variants) {
