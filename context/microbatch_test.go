@@ -125,7 +125,8 @@ func TestAMetricHasNoSeed(t *testing.T) {
 	require.ErrorContains(t, err, `the seed of "metric", which is a metric`)
 }
 
-// TestWhatTrainsIsRecordedOnce: a metric may be recorded any number of times.
+// TestWhatTrainsIsRecordedOnce: a training loss may be recorded only once per microbatch, and a metric any number of
+// times.
 func TestWhatTrainsIsRecordedOnce(t *testing.T) { // L10
 	r := newRig(t)
 	err := r.failure(func() {
@@ -139,8 +140,8 @@ func TestWhatTrainsIsRecordedOnce(t *testing.T) { // L10
 	require.ErrorContains(t, err, `a second record of "loss" in a microbatch`)
 }
 
-// TestCallsOnAFailedMicrobatch checks that calls return the first failure, except calls that
-// release: a stage may have swallowed the failure.
+// TestCallsOnAFailedMicrobatch checks that calls fail with the first failure, except calls that release: a
+// stage may have recovered from the failure.
 func TestCallsOnAFailedMicrobatch(t *testing.T) { // L8
 	r := newRig(t)
 	own, held := r.alloc(memory.Workspace), r.alloc(memory.Activation)

@@ -128,7 +128,7 @@ func TestBuilderKeepsTheList(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		var list []schedule.Action
-		most := 0 // the most actions that may be written out
+		most := 0 // the maximum number of actions in all bodies
 		for range rapid.IntRange(0, 5).Draw(t, "pieces") {
 			body := rapid.SliceOfN(action, 0, 6).Draw(t, "body")
 			repeat := rapid.SampledFrom([]int{1, 2, 3, 40, 500}).Draw(t, "repeat")
@@ -158,8 +158,8 @@ func TestBuilderKeepsTheList(t *testing.T) {
 	})
 }
 
-// TestBuilderRepeats repeats the last actions, of any number, and requires the same list as if
-// they were written out.
+// TestBuilderRepeats repeats random numbers of the last actions, and requires the same list as if the
+// repeats were written out.
 func TestBuilderRepeats(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b schedule.Builder

@@ -28,7 +28,7 @@ func TestSchedulesAreThese(t *testing.T) {
 		strings.Join(names, " "))
 }
 
-// Find a schedule by its name, and use the placement for which it is made.
+// Find returns a schedule by its name, and Place the placement for which its rule is made.
 func ExampleFind() {
 	s, _ := schedule.Find("1f1b")
 	placement, _ := s.Place(2, 2)

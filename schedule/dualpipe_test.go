@@ -45,7 +45,7 @@ func TestDualPipeIsItsRule(t *testing.T) {
 		}
 		requireRule(t, schedule.DualPipe, p, func(rank int) []schedule.Action {
 			middle, more := (ranks+1)/2, (p.Microbatches+1)/2
-			stage := [2]int{rank, 2*ranks - 1 - rank} // of each phase
+			stage := [2]int{rank, 2*ranks - 1 - rank} // by phase: the rank's stage
 			first, end := [2]int{0, more}, [2]int{more, p.Microbatches}
 			if rank >= middle {
 				slices.Reverse(stage[:])

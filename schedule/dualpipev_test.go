@@ -53,8 +53,9 @@ func TestDualPipeVIsItsRule(t *testing.T) {
 	})
 }
 
-// dualPipe writes the actions of a rank as DeepSeek's step does: chunks run through two phases, and pending weight
-// gradients wait in a queue. The microbatches of a phase are numbered from first, and those from end on are removed.
+// dualPipe returns the actions of a rank in the order of DeepSeek's step: chunks run through two phases, and pending
+// weight gradients wait in a queue. The microbatches of each phase are numbered from first, and those from end on are
+// removed.
 func dualPipe(rank, ranks, chunks int, stage, first, end [2]int) []schedule.Action {
 	var list []schedule.Action
 	var forwards, backwards [2]int
@@ -139,8 +140,9 @@ func dualPipe(rank, ranks, chunks int, stage, first, end [2]int) []schedule.Acti
 	return there
 }
 
-// TestDualPipeVFigures checks the published figures, with F = I = W and pairs that save no time: PP+1 stages of a
-// microbatch in flight on every rank, and a bubble of (PP/2-1)(F&B+B-3W), where PP is the number of stages.
+// TestDualPipeVFigures checks the published figures, with F = I = W and pairs that save no time: PP+1
+// microbatches in flight on every rank, counting each stage separately, and a bubble of (PP/2-1)(F&B+B-3W), where PP is
+// the number of stages.
 func TestDualPipeVFigures(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 4, 5, 8, 16} {
 		for _, microbatches := range []int{2 * ranks, 2*ranks + 1, 4 * ranks} {

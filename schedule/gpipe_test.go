@@ -27,10 +27,10 @@ func TestGPipeIsItsRule(t *testing.T) {
 	})
 }
 
-// gpipe writes the actions of a rank: one block of consecutive stages after another, and within a block one microbatch
+// gpipe returns the actions of a rank: one block of consecutive stages after another, and within a block one microbatch
 // after another.
 func gpipe(p schedule.Params, rank int) (list []schedule.Action) {
-	var back []schedule.Action // from the last action to the first, microbatches still ascending
+	var back []schedule.Action // the backwards, from the last one to the first
 	stages := p.Placement.Stages()
 	for first := 0; first < stages; {
 		last := first

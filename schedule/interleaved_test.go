@@ -86,9 +86,9 @@ func TestInterleavedIsItsRule(t *testing.T) {
 	})
 }
 
-// interleaved writes the actions of a rank as Megatron does, from a table of all
-// forwards. If Megatron refuses the number of microbatches, it writes the actions for the
-// next number that Megatron accepts, and then removes the excess actions.
+// interleaved returns the actions of a rank in Megatron's order, from a table of all forwards. If Megatron
+// refuses the number of microbatches, interleaved uses the next number that Megatron accepts, without the
+// additional microbatches.
 func interleaved(p schedule.Params, rank int) (list []schedule.Action) {
 	ranks, depth := p.Placement.Ranks, p.Placement.Stages()/p.Placement.Ranks
 	group := max(p.Group, ranks)
@@ -131,7 +131,7 @@ func interleaved(p schedule.Params, rank int) (list []schedule.Action) {
 	return list
 }
 
-// TestInterleavedFigures checks the published figures of the rule, if groups divide the microbatches: the number in
+// TestInterleavedFigures checks the published figures of the rule for a whole number of groups: the microbatches in
 // flight, counting each stage separately, and a bubble of (P-1)(F+B)/V.
 func TestInterleavedFigures(t *testing.T) {
 	for ranks := 1; ranks <= 8; ranks++ {

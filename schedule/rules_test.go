@@ -23,9 +23,8 @@ func golden(t *testing.T, name, text string) {
 	testkit.Golden(t, path, text)
 }
 
-// requireRule makes a plan, and requires that it equals the plan of naive, which writes the
-// actions of a rank one after the other for training with all stages; that it has all
-// required actions; and that it can be run.
+// requireRule makes a plan, and requires that it equals the plan of naive, which returns the actions of a
+// rank for training with all stages; that it has all required actions; and that it can be run.
 func requireRule(t require.TestingT, rule schedule.Rule, p schedule.Params, naive func(rank int) []schedule.Action) *schedule.Plan {
 	plan := plantest.Made(t, rule, p)
 	for rank := range p.Placement.Ranks {
@@ -40,7 +39,7 @@ func requireRule(t require.TestingT, rule schedule.Rule, p schedule.Params, naiv
 // left returns the actions for training with all stages, without the actions that the mode and the
 // frozen stages rule out, and without joins with those.
 func left(p schedule.Params, list []schedule.Action) []schedule.Action {
-	trained := slices.Index(p.Frozen, false) // in the copies of a model as well
+	trained := slices.Index(p.Frozen, false) // the same in every copy of the model
 	kind := func(a schedule.Action) schedule.Kind {
 		frozen := len(p.Frozen) > 0 && p.Frozen[a.Stage()]
 		switch {
@@ -82,7 +81,7 @@ func drawLooped(t *rapid.T) schedule.Params {
 	})
 }
 
-// drawAnywhere draws parameters with any placement.
+// drawAnywhere draws parameters with a random placement.
 func drawAnywhere(t *rapid.T) schedule.Params {
 	ranks := rapid.IntRange(1, 8).Draw(t, "ranks")
 	return drawMode(t, schedule.Params{
@@ -91,7 +90,7 @@ func drawAnywhere(t *rapid.T) schedule.Params {
 	})
 }
 
-// drawChain draws parameters with some stages in a row on each rank.
+// drawChain draws parameters with one to three stages in a row on each rank.
 func drawChain(t *rapid.T) schedule.Params {
 	p := schedule.Params{Microbatches: rapid.IntRange(1, 40).Draw(t, "microbatches")}
 	for rank, depth := range rapid.SliceOfN(rapid.IntRange(1, 3), 1, 8).Draw(t, "depths") {

@@ -129,7 +129,7 @@ func TestTextIsForgiving(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// The largest numbers that a plan may have are in its text as well.
+// The text form can express the largest numbers that a plan may have.
 func TestTextOfLargestNumbers(t *testing.T) {
 	p := plantest.Made(t, schedule.DepthFirst, schedule.Params{Placement: schedule.Looped(1, 1), Microbatches: schedule.MaxMicrobatches})
 	facts := make([]schedule.StageInfo, 1)
@@ -246,8 +246,8 @@ func TestTextPlaces(t *testing.T) {
 	require.Equal(t, `found "1X0", expected an action such as 2F0 or 1SEND_F3: stage, kind, microbatch`, fault.Fault())
 }
 
-// Errors contain the name of the file. A plan that cannot be read, is too long or cannot be
-// written is an error.
+// Errors contain the name of the file. ParseText fails if it cannot read the text or the text is too long, and
+// WriteText if it cannot write or the plan has no text form.
 func TestTextStreams(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.txt")
 	require.NoError(t, os.WriteFile(path, []byte("weir\n  cat"), 0o644))
@@ -285,7 +285,8 @@ func TestTextStreams(t *testing.T) {
 	}
 }
 
-// FuzzParseText demands that every plan that is read is written and read again as the same plan, and that Check ends.
+// FuzzParseText demands that every plan that is read is written and read again as the same plan, and that check.Plan
+// returns if the plan is not too large.
 func FuzzParseText(f *testing.F) {
 	paths, err := filepath.Glob("testdata/*.txt")
 	require.NoError(f, err)

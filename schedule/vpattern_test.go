@@ -12,7 +12,7 @@ import (
 )
 
 // halfPattern and minPattern return the starts of the first F0, F1, I1 and I0 of a rank of the V, as in zbv_greedy.py
-// of sail-sg/zero-bubble, and the maximum number of microbatches in flight, counted by stage.
+// of sail-sg/zero-bubble, and the maximum number of microbatches in flight, counting each stage separately.
 func halfPattern(ranks, rank int) (starts [4]int, inFlight int) {
 	d := 0
 	if ranks%2 == 0 {
@@ -61,8 +61,8 @@ func slots(t require.TestingT, ranks, rank, microbatches int, starts [4]int) []s
 	return list
 }
 
-// A pattern works unchanged: every action comes after its dependencies, and no rank
-// exceeds its maximum in flight.
+// Each pattern is valid without overtaking: every action comes after its dependencies, and no rank exceeds its
+// maximum number of microbatches in flight.
 func TestPatternsWork(t *testing.T) {
 	for name, pattern := range map[string]func(ranks, rank int) ([4]int, int){"half": halfPattern, "min": minPattern} {
 		for ranks := 1; ranks <= 18; ranks++ {
@@ -101,7 +101,7 @@ func TestPatternsWork(t *testing.T) {
 func follow(t require.TestingT, p schedule.Params, pattern func(ranks, rank int) ([4]int, int)) [][]schedule.Action {
 	ranks := p.Placement.Ranks
 	rest, run := make([][]schedule.Action, ranks), make([][]schedule.Action, ranks)
-	forwards := make([]int, ranks) // that the rank's first stage has left
+	forwards := make([]int, ranks) // by rank: the number of forwards that its first stage has not run
 	for rank := range rest {
 		starts, _ := pattern(ranks, rank)
 		rest[rank] = slices.DeleteFunc(slots(t, ranks, rank, p.Microbatches, starts), func(a schedule.Action) bool {
@@ -169,7 +169,7 @@ func requireFollows(t *testing.T, rule schedule.Rule, pattern func(ranks, rank i
 		naive := follow(t, p, pattern)
 		requireRule(t, rule, p, func(rank int) []schedule.Action { return naive[rank] })
 	})
-	// Enough microbatches for the rule to skip repeats.
+	// These are enough microbatches for the rule to skip repeats.
 	for _, ranks := range []int{1, 2, 3, 4, 5, 6, 7, 8} {
 		p := schedule.Params{Placement: schedule.Wave(ranks, 2*ranks), Microbatches: 5*ranks + 20}
 		naive := follow(t, p, pattern)
@@ -206,9 +206,9 @@ func TestVMin(t *testing.T) {
 	}, spelled(plan))
 }
 
-// The published figures, in stages: the microbatches in flight on the worst rank, and the bubble if F, I and W take
-// equally long. At P = 4, 8 and 16 whole ranks wait 2.5, 8.5 and 20.5 forwards under v-half, 5.5, 13.5 and 29.5 under
-// v-min.
+// The published figures, in units of a stage: the microbatches in flight on the worst rank, and the bubble if F, I and W
+// take equally long. In forwards of a rank, the bubbles at P = 4, 8 and 16 are 2.5, 8.5 and 20.5 for v-half, and 5.5,
+// 13.5 and 29.5 for v-min.
 func TestVFigures(t *testing.T) {
 	halfBubble := func(ranks int) int {
 		if ranks%2 == 0 {

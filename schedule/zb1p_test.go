@@ -77,8 +77,8 @@ func TestZB1PIsItsRule(t *testing.T) {
 	})
 }
 
-// zb1p writes the actions of a rank as PyTorch does. If PyTorch does not accept the number of
-// microbatches, it uses the next number that fills the last group.
+// zb1p returns the actions of a rank in PyTorch's order. If PyTorch does not accept the number of
+// microbatches, zb1p uses the next number that fills the last group, without the additional microbatches.
 func zb1p(p schedule.Params, rank int) (list []schedule.Action) {
 	ranks, depth := p.Placement.Ranks, p.Placement.Stages()/p.Placement.Ranks
 	group := max(p.Group, ranks)
@@ -90,7 +90,7 @@ func zb1p(p schedule.Params, rank int) (list []schedule.Action) {
 		padded += group - rest
 	}
 
-	next := map[schedule.Action]int{} // microbatches by kind and stage
+	next := map[schedule.Action]int{} // by kind and stage: the next microbatch
 	add := func(kind schedule.Kind, chunk int) {
 		step := schedule.NewAction(kind, chunk*ranks+rank, 0)
 		if next[step] < p.Microbatches {
@@ -98,7 +98,7 @@ func zb1p(p schedule.Params, rank int) (list []schedule.Action) {
 		}
 		next[step]++
 	}
-	var chunks []int // of the forwards
+	var chunks []int // by forward: its chunk
 	for first := 0; first < padded; first += group {
 		for chunk := range depth {
 			chunks = append(chunks, slices.Repeat([]int{chunk}, min(group, padded-first))...)
@@ -108,7 +108,7 @@ func zb1p(p schedule.Params, rank int) (list []schedule.Action) {
 	for _, chunk := range chunks[:warmup] {
 		add(schedule.F, chunk)
 	}
-	var waiting []int // chunks of the I whose W has not run
+	var waiting []int // the chunks of each I whose W has not run
 	weight := func() {
 		add(schedule.W, waiting[0])
 		waiting = waiting[1:]
@@ -140,8 +140,8 @@ func TestZB1PWithOneStageIsZBH1(t *testing.T) {
 	}
 }
 
-// The published figures: P whole microbatches in flight on every rank, and a bubble
-// of (P-1)(F+I-W)/V. The costs are of a stage, so a rank has V times as much.
+// The published figures: P whole microbatches in flight on every rank, and a bubble of (P-1)(F+I-W)/V. The
+// costs are those of a stage; a rank spends V times as much on a microbatch.
 func TestZB1PFigures(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 4, 5, 8, 16} {
 		for depth := 1; depth <= 4; depth++ {

@@ -78,7 +78,7 @@ func costs(profile [3]int) func(schedule.Action) int {
 	}
 }
 
-// The published figures: P in flight on every rank and a bubble of (P-1)(F+I-W).
+// The published figures: P microbatches in flight on every rank and a bubble of (P-1)(F+I-W).
 func TestZBH1Figures(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 4, 5, 8, 16} {
 		for _, microbatches := range []int{ranks, 2*ranks + 1, 4 * ranks} {
@@ -133,9 +133,9 @@ func TestZBH2AtPIsZBH1(t *testing.T) {
 	}
 }
 
-// The published figures: every rank has at most the cap in flight, and with a cap of
-// 2P-1 no rank waits between its first and its last action. Each decrement of the cap below 2P-1 costs a rank the time
-// of one forward.
+// The published figures: every rank has as many microbatches in flight as the cap allows, and with a cap of 2P-1 no
+// rank waits between its first and its last action. Each decrement of the cap from 2P-1 to P costs a rank the time of one
+// forward.
 func TestZBH2Figures(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 4, 5, 8, 16} {
 		for most := 1; most <= 2*ranks+2; most++ {

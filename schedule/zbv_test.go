@@ -20,7 +20,7 @@ func TestZBV(t *testing.T) {
 		"rank 2:\nx 1 +0: 2F0\nx 2 +1: 3F0 2F1\nx 1 +0: 3F2 3I0 3W0\nx 999997 +1: 2F3 2I0 2W0 3F3 3I1 3W1\n"+
 		"x 2 +1: 2I999997 3I999998\nx 1 +0: 2I999999 2W999997\nx 2 +1: 3W999998\nx 2 +1: 2W999998", segmented(t, plan))
 
-	// With fewer microbatches than 2P-1.
+	// The rule accepts fewer microbatches than 2P-1.
 	plan = plantest.Made(t, schedule.ZBV, schedule.Params{Placement: schedule.Wave(2, 4), Microbatches: 1})
 	require.Equal(t, "rank 0:\nx 1 +0: 0F0 3F0 3I0 3W0 0I0 0W0\nrank 1:\nx 1 +0: 1F0 2F0 2I0 2W0 1I0 1W0", segmented(t, plan))
 }
@@ -97,8 +97,8 @@ func zbv(p schedule.Params, rank int) []schedule.Action {
 }
 
 // The published figures: P whole microbatches in flight on every rank, and if F, I and W take equally long, no waiting
-// between the first and the last action of a rank, and a bubble of half of (P-1)F in total. The ticks are those of a
-// stage.
+// between the first and the last action of a rank, and a bubble of half of (P-1)F in total. A tick is the time of the
+// forward of a stage.
 func TestZBVFigures(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 4, 5, 8, 16} {
 		for _, microbatches := range []int{2*ranks - 1, 2 * ranks, 3*ranks + 1} {

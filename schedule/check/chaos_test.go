@@ -80,8 +80,8 @@ func drawChaos(t *rapid.T) *schedule.Plan {
 	return p
 }
 
-// TestCheckOfAnything checks plans whose parts are mostly inconsistent. The check returns with a
-// fault, and finds the same faults in lists as in segments.
+// TestCheckOfAnything checks plans whose parts are mostly inconsistent. The check returns, describes every
+// fault in sentences, and finds the same faults in lists as in segments.
 func TestCheckOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawChaos(t)

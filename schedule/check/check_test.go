@@ -231,7 +231,7 @@ func TestCheckReportsRepeatsOnce(t *testing.T) {
 	require.Empty(t, invalid.More)
 }
 
-// A plan that has only one of the tables of the lifetime pass must have correct drops, too.
+// A plan that has only some of the tables of the lifetime pass must have correct drops, too.
 func TestCheckOfHalfMarkedPlans(t *testing.T) {
 	for _, keep := range []func(p *schedule.Plan){
 		func(p *schedule.Plan) { p.StageWindows = []int{1, 1} },

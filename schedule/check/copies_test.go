@@ -103,8 +103,8 @@ func TestCheckOfSlices(t *testing.T) {
 	require.ErrorContains(t, check.Plan(p), "A sequence has -1 slices; use 1 or more, or 0 for 1.")
 }
 
-// If a stride is a whole number of sequences, all repeats are alike and one is visited. Otherwise
-// every repeat is visited.
+// If a stride is a whole number of sequences, all repeats are alike and the check visits three of them.
+// Otherwise it visits every repeat.
 func TestProofOfSlices(t *testing.T) {
 	plan := func(stride, repeat int, body ...schedule.Action) *schedule.Plan {
 		return &schedule.Plan{Name: "sliced", Placement: schedule.Looped(1, 1), Microbatches: stride * repeat, Slices: 3, Mode: schedule.ForwardOnly,
@@ -129,7 +129,8 @@ func TestProofOfSlices(t *testing.T) {
 	}
 }
 
-// A stage holds a sent buffer until the wait for it, and a plan declares the number of such microbatches.
+// A stage holds a sent buffer until the wait for its send. A plan declares, by stage, the range of microbatches with such
+// buffers.
 func TestOutgoing(t *testing.T) {
 	p := plantest.FromText(t, "0 1", 3, "0F0 0SEND_F0 0F1 0SEND_F1 0WAIT_F0 0RECV_B0 0B0 0WAIT_F1 0F2 0SEND_F2 0RECV_B1 0B1 0RECV_B2 0B2 0WAIT_F2",
 		"1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1WAIT_B0 1WAIT_B1 1RECV_F2 1F2 1B2 1SEND_B2 1WAIT_B2")

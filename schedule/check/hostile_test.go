@@ -66,7 +66,8 @@ func TestCheckOfNestedBodies(t *testing.T) {
 	}
 }
 
-// A check of every other microbatch must not need gigabytes either, although each is a separate run.
+// A check of a plan with every other microbatch must not need gigabytes either, although each microbatch is a separate
+// run.
 func TestCheckOfScattered(t *testing.T) {
 	plan := &schedule.Plan{Name: "scattered", Mode: schedule.ForwardOnly, Placement: schedule.Looped(1, 1), Microbatches: schedule.MaxMicrobatches, Programs: [][]schedule.Segment{
 		{{Body: []schedule.Action{schedule.NewAction(schedule.F, 0, 0)}, Repeat: schedule.MaxMicrobatches / 2, Stride: 2}},

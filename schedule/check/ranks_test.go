@@ -177,8 +177,7 @@ func TestSendsAreWaitedFor(t *testing.T) {
 	}
 }
 
-// withDrop returns a function that sets the drops of the action of a kind on stage 1 and microbatch
-// 1.
+// withDrop returns a function that sets the drops of the action of a kind of stage 1 and microbatch 1.
 func withDrop(kind schedule.Kind, drop schedule.Drop) func(*[]schedule.Action) {
 	return func(body *[]schedule.Action) {
 		i := slices.IndexFunc(*body, func(a schedule.Action) bool { return a.WithDrop(0) == schedule.NewAction(kind, 1, 1) })
@@ -200,7 +199,7 @@ func TestWaitsInAnyOrder(t *testing.T) {
 	require.Contains(t, plantest.Text(t, marked), "1WAIT_F2~t 1WAIT_B2~tr 1WAIT_B3~t")
 }
 
-// A wait in a plan without transfers waits for nothing.
+// A wait for a send that the plan must not have is a fault.
 func TestWaitWithoutTransfers(t *testing.T) {
 	p := plantest.Expand(plantest.OneFOneB(2, 1, 0, 2, false))
 	p.Programs[0][0].Body = append(p.Programs[0][0].Body, schedule.NewAction(schedule.WaitF, 0, 0))

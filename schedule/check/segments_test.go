@@ -254,8 +254,8 @@ func compareWithList(t require.TestingT, p *schedule.Plan, capacity int) {
 	}
 }
 
-// TestCheckOfEverySchedule proves every schedule, as generated and with transfers and lifetimes,
-// for the link capacity of the lowering, as segments and written out.
+// TestCheckOfEverySchedule proves every schedule, as generated and with transfers and lifetimes, for the
+// link capacity of the lowering: as segments and, with few microbatches, written out.
 func TestCheckOfEverySchedule(t *testing.T) {
 	most, numbers := 4, []int{1, 5, 17, 1_000}
 	if *testkit.Long {
@@ -266,7 +266,7 @@ func TestCheckOfEverySchedule(t *testing.T) {
 			for ranks := 1; ranks <= most; ranks++ {
 				placement, err := s.Place(ranks, ranks*s.PerRank)
 				if err != nil {
-					continue // an odd number of ranks
+					continue // the schedule has no placement on this number of ranks
 				}
 				for _, microbatches := range numbers {
 					for _, mode := range []schedule.Mode{schedule.Training, schedule.ForwardOnly} {

@@ -166,7 +166,7 @@ func TestArtifacts(t *testing.T) {
 		require.Equal(t, actions(p, rank), actions(file.Plan, rank))
 	}
 
-	// With communication, merged as PyTorch does.
+	// This is the same schedule with communication, merged as PyTorch does.
 	lowered := ofLists(t, p.Placement, 8,
 		"0F0 0SEND_F0 2RECV_F0 0F1 0SEND_F1 2RECV_F1 2F0 2SEND_F0 2F1 2SEND_F1 2RECV_B0 2B0 2SEND_B0 0F2 0SEND_F2 2RECV_B1 2B1 "+
 			"2SEND_B1 0F3 0SEND_F3 2RECV_F2 0RECV_B0 0B0 2F2 2SEND_F2 2RECV_F3 0RECV_B1 0B1 2F3 2SEND_F3 2RECV_B2 2B2 2SEND_B2 0F4 "+

@@ -88,7 +88,7 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// draw draws a plan by a random rule, in a random form.
+// draw draws a plan of a random rule with random parameters.
 func draw(t *rapid.T) *schedule.Plan {
 	ranks := rapid.IntRange(1, 4).Draw(t, "ranks")
 	chunks := rapid.IntRange(1, 3).Draw(t, "chunks")
@@ -646,8 +646,8 @@ func TestFixtures(t *testing.T) {
 	}.Test(t)
 }
 
-// TestTooManyActions: the first action beyond the limit is refused at its location, in every
-// form, before the plan is checked; a file at the limit is read.
+// TestTooManyActions: the first action beyond the limit is refused in every form, and CSV files and order
+// lists at the limit are read.
 func TestTooManyActions(t *testing.T) {
 	testkit.Slow(t)
 	const most = schedule.MaxWritten

@@ -69,8 +69,8 @@ func TestReceiveBuffersOfInterleaved(t *testing.T) {
 	}
 }
 
-// The published figures for the hand-written ZB-V on 4 ranks (pytorch/pytorch #196465) are 43 with
-// a pool for each stage and direction, and 33 with one pool per rank.
+// The published numbers of buffers for the hand-written ZB-V on 4 ranks (pytorch/pytorch #196465) are 43
+// with a pool for each stage and direction, and 33 with one pool per rank. Plans of Transfers need fewer.
 func TestReceiveBuffersOfZBV(t *testing.T) {
 	for _, microbatches := range []int{8, 16} {
 		p := plantest.Made(t, schedule.ZBV, schedule.Params{Placement: schedule.Wave(4, 8), Microbatches: microbatches})

@@ -57,7 +57,7 @@ func ordered(p *schedule.Plan, split []bool) bool {
 	return len(done) == want*p.Microbatches
 }
 
-// actions parses a list of actions and joined pairs such as (1F1;2B0); "-" is an empty list.
+// actions parses a list of actions and joined pairs such as (1F1;2B0); "-" is the zero action.
 func actions(t require.TestingT, list string) (parsed []schedule.Action) {
 	for word := range strings.FieldsSeq(list) {
 		if word == "-" {

@@ -61,8 +61,8 @@ func sameAsList(t *testing.T, p, list *schedule.Plan, rng *rand.Rand) {
 	}
 }
 
-// TestRampsAreSegments requires that the number of segments only doubles with the number of ranks:
-// neither warm-ups and drains nor periods of the length of a group are written out.
+// TestRampsAreSegments requires that the actions in all bodies only double with the number of ranks: neither
+// warm-ups and drains nor periods of the length of a group are written out.
 func TestRampsAreSegments(t *testing.T) {
 	for _, test := range []struct {
 		name  string

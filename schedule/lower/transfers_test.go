@@ -158,7 +158,7 @@ func TestComms(t *testing.T) {
 	}
 }
 
-// Transfers returns the error of Check for a plan whose only fault is a deadlock or a drop.
+// Transfers returns the error of check.Plan for a plan whose only fault is a deadlock or a drop.
 func TestCommsTellsWhatCheckFinds(t *testing.T) {
 	circle := plantest.FromText(t, "0 1", 2, "0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1")
 	require.ErrorIs(t, check.Plan(circle), waitgraph.ErrDeadlock)
