@@ -31,7 +31,7 @@ func (e Entry[T]) Wants(part string) bool {
 
 // Put hands over a part. A source may put the same parts on all ranks: Put immediately releases a part
 // that no stage of this rank reads. Put fails with ErrUnread for a part that no stage on any rank reads, and
-// with ErrOccupied for a part that was put before. If Put fails, h is released.
+// with ErrOccupied for a part that the entry holds already. If Put fails, h is released.
 func (e Entry[T]) Put(part string, h T) { e.Check(e.live().Put(part, h)) }
 
 // AtMost returns n or, in a dry run, bound, like Microbatch.AtMost.

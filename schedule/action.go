@@ -65,7 +65,7 @@ const (
 	DropInput                   // i: the stage's input, the previous stage's output
 	DropOutput                  // o: the stage's output, if nothing reads it
 	DropGrad                    // g: the gradient of the stage's output
-	DropSaved                   // s: the state saved for this action, and the rest of the stage's saved state at its last computation; at WAIT_OFFLOAD, the near buffers of the slots that were moved
+	DropSaved                   // s: the state saved for this action and, at the stage's last computation for the microbatch, all that is left of it; at WAIT_OFFLOAD, the near buffers of the slots that were moved
 	DropSent                    // t: the buffer of a completed transfer
 	Retire                      // r: the microbatch itself, at its last action on this rank, after which the runner audits live memory
 

@@ -283,7 +283,7 @@ func (b *Builder) Program() []Segment {
 	return program
 }
 
-// cutAt splits a segment after its first n actions.
+// cutAt splits a segment without inner segments after its first n actions.
 func (s Segment) cutAt(n int64) (before, after []Segment) {
 	whole, part := int(n/int64(len(s.Body))), int(n%int64(len(s.Body)))
 	add := func(list []Segment, first, repeats, from, to int) []Segment {

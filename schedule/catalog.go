@@ -113,8 +113,8 @@ func place(name string, placing placing) func(ranks, stages int) (Placement, err
 // anywhere loops any number of stages over the ranks.
 func anywhere(ranks, stages int) (Placement, string) { return Looped(ranks, stages), "" }
 
-// inBlocks places consecutive stages on the same rank. If there are fewer stages than ranks, the last
-// ranks have none.
+// inBlocks divides the stages into blocks of consecutive stages, one per rank. If there are fewer stages
+// than ranks, the last ranks have none.
 func inBlocks(ranks, stages int) (Placement, string) {
 	p := Looped(ranks, stages)
 	for s := range p.Rank {

@@ -37,10 +37,10 @@ const lineWidth = 100
 //
 // The microbatches line is followed by the numbers of copies of the model and of slices per sequence,
 // if they are more than one; the runtime, if it is not Weir; and the capacity of links, if the plan has
-// transfers and its capacity is not Unlimited. The placement line lists the rank of each stage. After
-// the lifetime pass, a plan has stage lines: the window, the window of sends in a plan with transfers
-// (outgoing), the slots of saved state that an OFFLOAD moves (away), the facts (frozen, split,
-// recomputes, quantizes), and the entry parts that an action of each kind reads and drops. A segment
+// transfers and its capacity is not Unlimited. The placement line lists the rank of each stage. A plan
+// with offloads, and any plan after the lifetime pass, has stage lines: the window, the window of sends in a plan
+// for several ranks (outgoing), the slots of saved state that an OFFLOAD moves (away), the facts (frozen,
+// split, recomputes, quantizes), and the entry parts that an action of each kind reads and drops. A segment
 // consists of an x, its repeat, its stride, and its body. Letters after ~ are drops, and an & joins an
 // action with the next one. The body of a loop of loops consists of segments in parentheses:
 //

@@ -24,7 +24,7 @@ type Checker struct {
 	sizes      Sizes   // the sizes of messages; 1 each if the capacity of links is in messages
 	edgeSizes  []int64 // by edge: the size of its messages; see measure
 
-	compared int64 // the number of messages that checkPairing has compared one by one
+	compared int64 // the number of messages and copies that pair has compared one by one
 
 	Faults []Fault
 	listed [numCodes]int

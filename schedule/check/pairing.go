@@ -39,7 +39,7 @@ func (c *Checker) checkPairing() {
 	}
 }
 
-// maxCrossed is the maximum number of faults that pair reports for one link.
+// maxCrossed is the maximum number of faults that a call of pair reports.
 const maxCrossed = 4
 
 // pair compares the sends and receives of a link, or the starts of copies and the waits for them.

@@ -9,7 +9,7 @@ import (
 
 // Replicas proves that data-parallel replicas can run the given plans together. The plans must have
 // the same placement. They may have different numbers of microbatches, so the total need not be a
-// multiple of the number of replicas. Each rank must reduce the gradients of a stage once in a step,
+// multiple of the number of replicas. A rank must not reduce the gradients of a stage more than once in a step,
 // and all plans must have the same order of reductions: a rank takes part in one reduction at a time,
 // so two replicas with different orders would wait for each other forever.
 //

@@ -70,7 +70,7 @@ const (
 //	backward_weights  b  the copies of the stage's weights for backwards
 //	far               a  the copy of saved state in far memory
 //
-// The other fields of the plan come after the microbatches if they are not empty: copies, slices, a
+// The other fields of the plan come before the programs if they are not empty: copies, slices, a
 // runtime other than weir, a bounded capacity of links, frozen stages; away, facts, parts, windows
 // and outgoing, which have an element for each stage; entries, which has one for each rank; and
 // costs. A plan without windows has not been through the lifetime pass, and its actions end nothing.

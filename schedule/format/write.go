@@ -10,8 +10,9 @@ import (
 )
 
 // Write writes a plan. An error comes from w, or wraps ErrRefused, or for Text schedule.ErrText, if the form cannot
-// express the plan; in that case nothing is written. Compute and Order omit transfers, Comms26 omits waits, Comms adds
-// the waits that a plan for Weir lacks, and all waits to a plan for PyTorch that has none. All four omit drops.
+// express the plan; in that case nothing is written. Compute and Order omit all actions except computations, Comms26
+// omits waits, and Comms adds the waits that a plan for Weir lacks, and all waits to a plan for PyTorch that has none.
+// Comms and Comms26 also omit ZERO_GRAD. All four omit drops.
 func Write(w io.Writer, plan *schedule.Plan, format Format) error {
 	switch format {
 	case Text:

@@ -58,7 +58,7 @@ func minGathered(plan *schedule.Plan) int {
 //   - gradients are reduced if requested ([Reduce]);
 //   - transfers are added to a plan for several ranks that has none ([Transfers]);
 //   - saved state is moved to far memory if requested ([Offload]);
-//   - every action gets its drops ([Lifetimes]).
+//   - every action gets its drops, unless NoLifetimes is set ([Lifetimes]).
 //
 // Prepare proves the result with [check.Links] for the given capacity, so that the result need not be
 // proved again. Prepare returns the errors of the passes and of the proof. If the given plan is invalid,

@@ -74,9 +74,10 @@ func (m *Machine) state(s *repeats.State) bool {
 
 // moved returns the number of microbatches by which the ranks have advanced in the period, and the
 // number of further periods after which each rank is still in its segment. The first deltas are the
-// numbers of repeats by which the ranks have advanced. moved returns 0 if two ranks have advanced by
-// different numbers of microbatches, or if a rank has advanced and was not expected to, or the other
-// way around: the operations of the rank were then recorded with the wrong direction.
+// numbers of repeats by which the ranks have advanced. moved returns a shift of 0 if no rank has
+// advanced, if two ranks have advanced by different numbers of microbatches, or if a rank has advanced and
+// was not expected to, or the other way around: the operations of the rank were then recorded with the
+// wrong direction.
 func (m *Machine) moved(deltas []int64) (shift, limit int64) {
 	limit = math.MaxInt64
 	for rank := range m.Ranks {
