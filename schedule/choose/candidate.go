@@ -31,7 +31,7 @@ type Candidate struct {
 	// stage whose state is offloaded, since Choose does not know the slots of a run.
 	FarPeak int64
 	Fits    bool // within the memory and the far memory
-	Front   bool // no other candidate that fits is both as fast and as small
+	Front   bool // in Choice.Front
 	// Refused is the reason why there is no plan.
 	Refused error
 

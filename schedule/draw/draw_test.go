@@ -148,7 +148,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// short writes a number with at most this many decimals.
+// short returns a number as text, with at most this many decimals.
 func short(x float64, decimals int) string {
 	return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%.*f", decimals, x)+" ", "0 "), ".")
 }

@@ -99,8 +99,8 @@ func (j *judge) makespan(t *testing.T, sequences []int64, budget int64, replicas
 	return slowest
 }
 
-// descending is first-fit decreasing on the replica with the least work, and runs the largest microbatches
-// first.
+// descending deals each sequence, the one with the most work first, to the replica with the least work,
+// and packs it there by first fit. The largest microbatches run first.
 func descending(sequences, work []int64, budget int64, replicas int) [][][]int {
 	order := make([]int, len(work))
 	for i := range order {

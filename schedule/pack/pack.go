@@ -38,8 +38,8 @@ type Config struct {
 	// Replicas is the number of replicas that share the sequences; 0 means 1.
 	Replicas int
 	Limits   Limits
-	// Effort is the number of simulations for each replica; 0 means DefaultEffort. More effort finds
-	// better packings, with diminishing returns.
+	// Effort is the number of changes to the packing of each replica that the last phase of the search tries;
+	// 0 means DefaultEffort. More effort finds better packings, with diminishing returns.
 	Effort int
 }
 
@@ -49,7 +49,7 @@ type Limits struct {
 	Memory int64 // maximum number of live bytes on a rank, including resident bytes; 0 means no limit
 }
 
-// DefaultEffort is the number of simulations for each replica if Config.Effort is 0.
+// DefaultEffort replaces a Config.Effort of 0.
 const DefaultEffort = 800
 
 const (

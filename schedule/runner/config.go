@@ -48,12 +48,12 @@ type Config[T any] struct {
 	CheckSource bool
 	// Audit looks for silent data corruption in every Audit-th training step; 0 means never. An audited step computes
 	// one microbatch more than once, and compares, bit by bit, the losses, the tensors that stages pass to each other,
-	// and the contributions to the gradients of parameters; the weights of the replicas; and the weights before and
-	// after the step. If they differ, the step fails with ErrCorrupt. The microbatch is the first one of a replica,
-	// each time of another replica, and all replicas repeat it. But if some replicas have one microbatch less and the
-	// source has no order (InOrder), only they repeat it, since they would wait for the others, and it is always one of
-	// the others'. Hooks.Microbatch and the memory log see it each time that it is computed. An audited step also takes
-	// checksums of all weights, and of all gradients of parameters to which the microbatch adds.
+	// and the contributions to the gradients of parameters; the weights of the replicas, unless they are sharded; and
+	// the weights before and after the step. If they differ, the step fails with ErrCorrupt. The microbatch is the
+	// first one of a replica, each time of another replica, and all replicas repeat it. But if some replicas have one
+	// microbatch less and the source has no order (InOrder), only they repeat it, since they would wait for the others,
+	// and it is always one of the others'. Hooks.Microbatch and the memory log see it each time that it is computed. An
+	// audited step also takes checksums of all weights, and of all gradients of parameters to which the microbatch adds.
 	//
 	// The source must make an entry from Entry.Index alone, as a source made by Indexed does. The backward must ascend
 	// in microbatches, and the plan must have one copy of the model. All spaces must implement transport.Codec. If they

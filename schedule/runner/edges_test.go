@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// relay returns its retained argument, in both directions.
+// relay returns a stage whose result is its retained argument, in both directions.
 func relay(name string) stages.Stage[number] {
 	return &stages.Func[number]{
 		Declares: stages.Spec{Name: name, Inputs: wire, Outputs: wire},
@@ -75,8 +75,8 @@ func TestAnIdentityKeepsNothing(t *testing.T) { // L6
 	})
 }
 
-// TestHalfAnOutputIsReleased returns one of two outputs, over a space that cannot reclaim, so
-// that the step must release the output that it took over.
+// TestHalfAnOutputIsReleased has a stage that returns one of two outputs, and a space that cannot
+// reclaim, so that the step must release the output that it took over.
 func TestHalfAnOutputIsReleased(t *testing.T) { // L8
 	chain := chain()
 	cfg := config(chain)

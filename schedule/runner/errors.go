@@ -12,7 +12,7 @@ var (
 	ErrClosed = errors.New("runner: closed")
 	// ErrBusy is returned by a call that needs the runner while it runs a step, an evaluation or an update.
 	ErrBusy = errors.New("runner: a step is running already")
-	// ErrPlan is returned if the rule's plan, or the fixed plan, does not fit the step.
+	// ErrPlan is returned if the rule's plan, or the fixed plan, does not fit the step or the configuration.
 	ErrPlan = errors.New("runner: the plan does not match the request")
 	// ErrNoObjective is returned by Step if parameters train and no loss is the objective.
 	ErrNoObjective = errors.New("runner: parameters train, but no loss is the objective")

@@ -114,8 +114,8 @@ func TestPartsThatDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
-// TestRanksMergeTheirLosses has a loss on the first rank and one on the last: all ranks have
-// both, and losses of replicas are merged before those of ranks.
+// TestRanksMergeTheirLosses has a loss on the first rank and one on the last: the result has
+// both.
 func TestRanksMergeTheirLosses(t *testing.T) {
 	r := chained(2)
 	rows := rowsOf(r.placement)
@@ -129,7 +129,7 @@ func TestRanksMergeTheirLosses(t *testing.T) {
 	require.EqualValues(t, 5, result.Losses[0].Weight)
 }
 
-// seeing records the values that it reads.
+// seeing is a stage that records the values that it reads as a loss.
 type seeing struct{ *times }
 
 func (s seeing) Spec() stages.Spec {

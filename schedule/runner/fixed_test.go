@@ -66,7 +66,7 @@ func TestFixedPlans(t *testing.T) {
 	}
 }
 
-// otherFacts are facts of stages that differ from a chain's: they read and save other tensors.
+// otherFacts returns facts of stages that differ from a chain's: they read and save other tensors.
 func otherFacts(p schedule.Placement) []schedule.StageInfo {
 	facts := make([]schedule.StageInfo, p.Stages())
 	for stage := range facts {

@@ -209,7 +209,7 @@ func TestEveryActionOfEveryRankMayBeTheLast(t *testing.T) {
 	}
 }
 
-// failingOnce fails to measure a gradient, once.
+// failingOnce is a calculator that fails once, when it measures a gradient.
 type failingOnce struct {
 	calculator
 	of  number

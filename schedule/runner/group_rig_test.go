@@ -31,7 +31,7 @@ func rowsOf(p schedule.Placement) []*times {
 	return rows
 }
 
-// ranksOf configures a test of several ranks.
+// ranksOf is the configuration of a test of several ranks.
 type ranksOf struct {
 	placement schedule.Placement
 	rule      schedule.Rule
@@ -141,7 +141,7 @@ func only(rows []*times, rank int, links *local.Links[number]) runner.Config[num
 	return cfg
 }
 
-// chained is 1F1B on a chain with one stage per rank.
+// chained returns a test of 1F1B on a chain with one stage per rank.
 func chained(ranks int) *ranksOf {
 	return &ranksOf{placement: schedule.Looped(ranks, ranks), rule: schedule.OneFOneB, capacity: 1, stall: time.Minute}
 }

@@ -156,7 +156,7 @@ func TestCheckSourceNeedsSpacesThatHash(t *testing.T) {
 	require.ErrorContains(t, cfg.Validate(), "CheckSource")
 }
 
-// The check is on in builds with -tags invariants, and off in others.
+// Without CheckSource, sources are checked in builds with -tags invariants, and not in others.
 func TestSourcesAreAskedOnce(t *testing.T) {
 	r := newReaders(t, 2, false)
 	run := newRunner(t, r.cfg)

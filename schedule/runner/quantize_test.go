@@ -98,8 +98,8 @@ func (r *ranksOf) copied(rows []*times, where lower.Quantizing) []*copyist {
 }
 
 // TestStagesComputeOnCopies trains with copies of weights, which each step makes once, on one
-// rank and on several, under every kind of plan: the numbers equal the weights', and nothing is
-// left (L9, L14).
+// rank and on several, under every kind of plan: the results equal those without copies, and nothing
+// is left (L9, L14).
 func TestStagesComputeOnCopies(t *testing.T) {
 	for name, p := range map[string]*ranksOf{
 		"depth-first": {placement: schedule.Looped(1, 4), rule: schedule.DepthFirst},

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// newQuantized is a stage with copies of weights of 3 elements for the forward and 2 for the
-// backward, and a workspace of 5 while it makes them.
+// newQuantized returns the configuration of a stage with copies of weights, 3 elements for the forward
+// and 2 for the backward, and with a workspace of 5 elements while it makes them.
 func newQuantized(t *testing.T, dev kernels.Device) *deviced {
 	d := newDeviced(dev)
 	d.stage.Declares.WeightCopies = []batchctx.WeightCopy{{Name: "down", At: batchctx.AtBackward}, {Name: "up", At: batchctx.AtForward}}

@@ -47,7 +47,7 @@ type affine struct {
 	sometimes   bool                                           // only microbatches of the first of two replicas contribute
 	flip        func(what string, microbatch int, x []float32) // changes a tensor, if it is not nil
 	params      []batchctx.Use[buffer]
-	own         [][2]int // by parameter: first element and number of elements of the shard, at least level 2
+	own         [][2]int // by parameter: first element and number of elements of the shard
 }
 
 func (a *affine) Spec() stages.Spec {

@@ -80,8 +80,8 @@ type RankResult struct {
 	// Start is the beginning of the rank's first computation, and End is the end of its last one.
 	// Both are relative to the beginning of the first computation on any rank.
 	Start, End time.Duration
-	// Wait is the time for which transfers blocked between Start and End, or 0 if the transport is
-	// not a Watcher. Work is the rest of that time, including the source.
+	// Wait is the time for which transfers, reductions and gathers blocked between Start and End, or 0 if
+	// the transport is not a Watcher. Work is the rest of that time, including the source.
 	Work, Wait time.Duration
 }
 

@@ -125,7 +125,7 @@ func (s *times) Backward(_ context.Context, mb view, gradOut, gradIn []number) e
 	return nil
 }
 
-// chain is three stages 2·3·5 with one parameter each.
+// chain returns three stages that multiply by 2, 3 and 5, with one parameter each.
 func chain() []*times {
 	return []*times{
 		{name: "two", first: true, weight: 2, param: "a", grad: num(math.NaN())},
@@ -226,7 +226,7 @@ func (s *splitting) Spec() stages.Spec {
 	return spec
 }
 
-// split replaces every B with I and W, with the W's at the end of the step.
+// split is a rule: depth-first with I in place of every B, and all W at the end of the step.
 func split(p schedule.Params) (*schedule.Plan, error) {
 	plan, err := schedule.DepthFirst(p)
 	if err != nil {

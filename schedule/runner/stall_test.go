@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// unrolled is a rule for chains that changes a plan after all passes, given the actions of each
+// unrolled returns a rule for chains. After all passes, the rule calls change with the actions of each
 // rank.
 func unrolled(capacity int, change func(ranks [][]schedule.Action)) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
@@ -48,7 +48,7 @@ func unrolled(capacity int, change func(ranks [][]schedule.Action)) schedule.Rul
 	}
 }
 
-// index finds an action with any drop bits.
+// index returns the index of an action, with any drop bits, or -1.
 func index(actions []schedule.Action, kind schedule.Kind, stage, mb int) int {
 	return slices.IndexFunc(actions, func(a schedule.Action) bool { return a.WithDrop(0) == schedule.NewAction(kind, stage, mb) })
 }

@@ -301,7 +301,7 @@ func TestBackwardMayBeSplit(t *testing.T) {
 	require.Equal(t, 9*4, result.Actions)
 	require.Equal(t, []float64{150, 100, 60}, []float64{*chain[0].grad, *chain[1].grad, *chain[2].grad})
 
-	cfg.Stages[1] = chain[1] // it cannot split its backward, and runs its B at I
+	cfg.Stages[1] = chain[1] // it cannot split its backward, so B replaces its I and W
 	result, err = newRunner(t, cfg).Step(t.Context(), 4, &counted{})
 	require.NoError(t, err)
 	require.Equal(t, 8*4, result.Actions)

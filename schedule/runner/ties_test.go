@@ -34,8 +34,8 @@ func contribution(stage, microbatch, element int) float32 {
 	return 1 / float32(3+(stage*31+microbatch*17+element*7)%1013)
 }
 
-// tiedTotals is a plain loop over replicas, microbatches and uses: it returns the gradient of each
-// parameter, added up in the order of L9.
+// tiedTotals returns the gradient of each parameter, which a plain loop over replicas, microbatches and
+// uses adds up in the order of L9.
 func tiedTotals(replicas, microbatches int) map[string][]float32 {
 	totals := map[string][]float32{}
 	for s, names := range tiedUses {

@@ -46,8 +46,10 @@ import (
 // actions that free it; [memory.Carry] from I to W; [memory.Activation] and [memory.ActGrad] from
 // the action that returns them to the action on the same rank that reads them, or to the WAIT for
 // their send, or to the send in a plan that does not wait; and [memory.Transfer] from the receive
-// to the action that reads the message. In a plan without transfers, a message to another rank is
-// live only during the actions on both sides. [memory.FP8] covers the copies of weights, from
+// to the action that reads the message. For a runtime that keeps buffers ([schedule.Runtime.Keeps]), sent
+// tensors stay live until the end of the step, and the receive buffers of all microbatches are live for the
+// whole step. In a plan without transfers, a message to another rank is live only during the actions on both
+// sides. [memory.FP8] covers the copies of weights, from
 // QUANTIZE to the last action of the stage that reads them. Offloaded bytes of the saved state are
 // not live from WAIT_OFFLOAD to RELOAD, and are in far memory from OFFLOAD to the action that takes
 // the state. [memory.Unsharded] covers gathered weights, from UNSHARD to RESHARD, and whole gradients,

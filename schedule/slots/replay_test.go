@@ -205,7 +205,7 @@ func TestForeignReplay(t *testing.T) {
 	require.Greater(t, planted, count/10)
 }
 
-// named returns a schedule of 1 to 4 ranks with up to 200 microbatches.
+// named returns the plan of a random schedule for 1 to 4 ranks and up to 200 microbatches.
 func named(t *testing.T, rng *rand.Rand) *schedule.Plan {
 	for {
 		s := schedule.Schedules()[rng.IntN(len(schedule.Schedules()))]
