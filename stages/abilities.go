@@ -13,8 +13,9 @@ type Trainable[T any] interface {
 }
 
 // SplitBackward is implemented by stages that compute the input gradient (I) and the weight gradients (W)
-// in two calls. BackwardInput may save for W (ByWeight). A decorator that supports it must implement it
-// itself: it is never looked up in the decorated stage, because a call must not bypass a decorator.
+// in two calls. BackwardInput may save tensors for BackwardWeight (ByWeight). A decorator that supports
+// the split must implement this interface itself: a runner does not look for it in the decorated stage,
+// because a call must not bypass a decorator.
 type SplitBackward[T any] interface {
 	BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error
 	BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error
@@ -35,8 +36,9 @@ type Unwrapper[T any] interface {
 	Unwrap() Stage[T]
 }
 
-// As returns the outermost implementation of interface A, by the stage or by a stage that it decorates.
-// Use it for interfaces that describe a stage, not for those that process a microbatch.
+// As returns the outermost implementation of interface A, by the stage or by a stage that it decorates,
+// and whether there is one. Use it for interfaces that describe a stage, not for those that process a
+// microbatch.
 func As[A any, T any](stage Stage[T]) (A, bool) {
 	for stage != nil {
 		if ability, ok := stage.(A); ok {

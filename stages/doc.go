@@ -2,7 +2,7 @@
 //
 // A [Stage] computes a forward and a backward over handles of the embedder's own type T. It declares its
 // needs in a [Spec], once. Optional abilities are separate interfaces ([Trainable], [SplitBackward],
-// [Quantizer]); [As] finds them through decorators, except those that process a microbatch.
+// [Quantizer]); [As] finds them through decorators; a decorator must implement SplitBackward itself.
 //
 // Begin with a [Decl]: it declares the needs of a stage by name, and makes a stage from two closures.
 // [Func], [Sequential], [Recompute], [Freeze] and [Identity] make stages from parts. The conformance suite

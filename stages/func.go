@@ -38,7 +38,7 @@ func (f *Func[T]) Params() []batchctx.Use[T] {
 	return f.decl.uses
 }
 
-// Forward calls f.ForwardFunc.
+// Forward calls f.ForwardFunc. It returns an error if that is nil.
 func (f *Func[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	if f.ForwardFunc == nil {
 		return fmt.Errorf("stages: %q has no ForwardFunc", f.Declares.Name)
@@ -46,7 +46,7 @@ func (f *Func[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, ou
 	return f.ForwardFunc(ctx, mb, in, out)
 }
 
-// Backward calls f.BackwardFunc.
+// Backward calls f.BackwardFunc, or does nothing if that is nil.
 func (f *Func[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	if f.BackwardFunc == nil {
 		return nil
@@ -54,7 +54,7 @@ func (f *Func[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradO
 	return f.BackwardFunc(ctx, mb, gradOut, gradIn)
 }
 
-// QuantizeWeights calls f.QuantizeFunc.
+// QuantizeWeights calls f.QuantizeFunc. It returns an error if that is nil.
 func (f *Func[T]) QuantizeWeights(ctx context.Context, call batchctx.Quantization[T]) error {
 	if f.QuantizeFunc == nil {
 		return fmt.Errorf("stages: %q has no QuantizeFunc", f.Declares.Name)

@@ -9,7 +9,7 @@ import (
 // released or only borrowed by the child is reported immediately.
 type passing[T any] struct {
 	handles []T
-	none    uint64 // ports without a tensor
+	none    uint64 // bit i is set if port i has no tensor
 	held    int    // the step holds handles[:held]
 	lent    bool   // handles are lent to a child, and the step does not hold all of its results yet
 }

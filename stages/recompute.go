@@ -65,7 +65,8 @@ func (r *recompute[T]) Spec() Spec {
 	return spec
 }
 
-// Forward runs the stage, keeps its inputs and discards its saved tensors.
+// Forward runs the stage, keeps its inputs and discards its saved tensors. It keeps no inputs in
+// Eval, or inside another Recompute, which would discard them.
 func (r *recompute[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	outer := mb.Access()
 	defer mb.SetAccess(outer)

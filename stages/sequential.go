@@ -11,7 +11,8 @@ import (
 
 // Sequential returns one stage that runs stages one after the other, with the same numerical results as
 // the separate stages. The tensors between them live only during the call. It can split its backward if
-// every inner stage that trains can: a frozen stage has no W, and runs its whole backward in I.
+// at least one inner stage trains, and all that train can split theirs: a frozen stage has no W, and
+// runs its whole backward in I.
 func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 	if len(inner) == 0 {
 		return nil, fmt.Errorf("stages: sequential %q has no stages", name)
@@ -110,7 +111,7 @@ type sequential[T any] struct {
 	spec         Spec
 	params       []batchctx.Use[T]
 	links        []link[T]
-	firstTrained int // the first stage that trains; no gradient is needed before it
+	firstTrained int // index of the first stage that trains, or the number of stages; no gradient is needed before it
 }
 
 // link is a stage of a sequence, with its share of the sequence's declaration and the tensors

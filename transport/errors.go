@@ -35,10 +35,10 @@ func (e *TagError) Error() string {
 // StepError is a step's error with its location. It wraps the cause. The first error of any rank ends the
 // step on all ranks, and all return it.
 type StepError struct {
-	Rank       int             // counted over all replicas
-	Ranks      int             // of each replica's pipeline; 0 if there is one replica
+	Rank       int             // the rank's number, counted over all replicas
+	Ranks      int             // the number of ranks in each replica's pipeline; 0 if there is one replica
 	Action     schedule.Action // the action in the plan; its kind is schedule.None at step end
-	Microbatch int             // its index in the batch (Entry.Index)
+	Microbatch int             // the microbatch's index in the batch (Entry.Index)
 	Name       string          // the stage's name
 	Err        error
 }

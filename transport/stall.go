@@ -31,7 +31,7 @@ type RankStatus struct {
 	Last  schedule.Action // the action before Action in the step, or 0
 	Waits bool
 	Since time.Duration // how long the rank has waited
-	Read  int64         // the number of bytes that it has read from other ranks' Windows, in all steps
+	Read  int64         // the number of bytes that the rank has read from other ranks' Windows, in all steps
 	Age   time.Duration // for a rank of another process: the time since the heartbeat that carried this status
 }
 

@@ -155,7 +155,8 @@ func (t Tag) Receives() schedule.Action {
 	return 0
 }
 
-// paramContents describes the contents that belong to a use of a parameter.
+// paramContents holds the formats of the descriptions of contents that belong to a use of a
+// parameter.
 var paramContents = [...]string{
 	Use:     "the use of parameter %d by stage %d in step %d",
 	Total:   "the total for parameter %d of stage %d in step %d",

@@ -14,9 +14,9 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Backend is a backend of GoMLX that accounts for memory: it records the creation and the end of every
-// buffer, both those of stages and those that GoMLX creates for variables, optimizers and data sets. It
-// is a compute.Backend, for model.Exec and train.Trainer.
+// Backend is a backend of GoMLX that accounts for memory: it records the creation and the release of
+// every buffer, both those of stages and those that GoMLX creates for variables, optimizers and
+// datasets. It is a compute.Backend, for model.Exec and train.Trainer.
 type Backend struct {
 	compute.Backend
 	model *Device    // accounts for buffers created through compute.Backend
@@ -107,8 +107,8 @@ func (e *executable) Execute(inputs []compute.Buffer, donate []bool, device comp
 	return out, nil
 }
 
-// run executes the program, and releases the donated inputs. The caller accounts for the
-// outputs.
+// run executes the program, and removes the donated inputs from their books, even if the execution
+// fails. The caller accounts for the outputs.
 func (e *executable) run(inputs []*Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
 	raws := make([]compute.Buffer, len(inputs))
 	for i, b := range inputs {
@@ -142,14 +142,14 @@ type Buffer struct {
 	plain   int64
 	held    int64
 	serial  uint64
-	shared  bool     // from NewSharedBuffer: backends do not accept it as a donated input
-	variant *variant // of a ticket
+	shared  bool     // made by Device.share: backends do not accept it as a donated input
+	variant *variant // set only in a ticket: the programs of its microbatch
 }
 
 // T is the handle type.
 type T = *Buffer
 
-// Bytes returns the size.
+// Bytes returns the size of the buffer in bytes.
 func (b *Buffer) Bytes() int64 { return b.bytes }
 
 func (b *Buffer) Backend() compute.Backend              { return b.backend }
@@ -170,7 +170,7 @@ func (b *Buffer) CopyToDevice(to compute.DeviceNum) (compute.Buffer, error) {
 	return b.backend.model.own(raw, b.shape, memory.Resident), nil
 }
 
-// Finalize frees the buffer. A second call returns memory.ErrStale.
+// Finalize frees the buffer. A second call returns an error that wraps memory.ErrStale.
 func (b *Buffer) Finalize() error {
 	_, err := onRaw(b, func(raw compute.Buffer) (any, error) { return nil, raw.Finalize() })
 	if err == nil {
@@ -199,7 +199,7 @@ type Device struct {
 	made    map[*Buffer]struct{} // the live buffers
 	serial  uint64
 	begin   func()              // called at the start of a step
-	changed func(memory.Change) // of Watch; nil reports nothing
+	changed func(memory.Change) // set by Watch; nil reports nothing
 }
 
 var (
@@ -220,7 +220,7 @@ func (d *Device) own(raw compute.Buffer, shape shapes.Shape, class memory.Class)
 // Watch calls changed for every change of the references of a buffer, in a dry run of the stages.
 func (d *Device) Watch(changed func(memory.Change)) { d.changed = changed }
 
-// report reports a change to Watch, except for tickets, which have no memory.
+// report passes a change to the function set by Watch, except for tickets, which have no memory.
 func (d *Device) report(op memory.ChangeOp, b T) {
 	if d.changed != nil && b.variant == nil {
 		d.changed(memory.Change{Op: op, Serial: b.serial, Bytes: b.bytes, Class: b.class})
@@ -261,7 +261,7 @@ func (d *Device) adopt(b *Buffer) {
 	}
 }
 
-// Put copies flat data into a new buffer.
+// Put copies flat data into a new buffer, whose only reference the caller owns.
 func (d *Device) Put(class memory.Class, flat any, shape shapes.Shape) (T, error) {
 	raw, err := d.backend.Backend.BufferFromFlatData(0, flat, shape)
 	if err != nil {
@@ -275,8 +275,9 @@ func (d *Device) Floats(class memory.Class, values []float32, dimensions ...int)
 	return d.Put(class, values, shapes.Make(dtypes.Float32, dimensions...))
 }
 
-// run executes a program of the stages. The last outputs are added to accumulators, which are
-// donated.
+// run executes a program of the stages. The program adds gradients to the accumulators, which are
+// donated, and returns the sums as its last outputs; these become the memory of the accumulators.
+// If the execution fails, donated accumulators get new memory, filled with zeros.
 func (d *Device) run(e *executable, inputs []T, donate []bool, classes []memory.Class, accumulators []T) ([]T, error) {
 	raws, err := e.run(inputs, donate, 0)
 	out := make([]T, len(classes))
@@ -298,7 +299,7 @@ func (d *Device) run(e *executable, inputs []T, donate []bool, classes []memory.
 	return out, err
 }
 
-// Live returns the bytes of the buffers that exist.
+// Live returns the total size of the live buffers in bytes.
 func (d *Device) Live() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -331,7 +332,8 @@ func (d *Device) Mark() uint64 {
 	return d.serial
 }
 
-// Reclaim finalizes every buffer created since mark that is not Resident.
+// Reclaim finalizes every buffer created since mark that is not Resident, and returns their size in
+// bytes.
 func (d *Device) Reclaim(mark uint64) (freed int64) {
 	d.mu.Lock()
 	var lost []*Buffer
@@ -350,7 +352,7 @@ func (d *Device) Reclaim(mark uint64) (freed int64) {
 	return freed
 }
 
-// Bytes returns the size of the buffer.
+// Bytes returns the size of the buffer in bytes, or 0 for nil.
 func (d *Device) Bytes(b T) int64 {
 	if b == nil {
 		return 0
@@ -358,7 +360,7 @@ func (d *Device) Bytes(b T) int64 {
 	return b.bytes
 }
 
-// Class returns the class of the buffer.
+// Class returns the class of the buffer, or 0 for nil.
 func (d *Device) Class(b T) memory.Class {
 	if b == nil {
 		return 0
@@ -375,7 +377,8 @@ func (d *Device) Retain(b T) error {
 	return err
 }
 
-// Release releases a plain reference, and finalizes the buffer with the last one.
+// Release releases a plain reference. With the last one it finalizes the buffer, unless it was
+// donated, and returns its size.
 func (d *Device) Release(b T) (freed int64, err error) {
 	left, err := d.count("release", b, -1, 0)
 	if err == nil {
@@ -390,7 +393,8 @@ func (d *Device) Release(b T) (freed int64, err error) {
 	return b.bytes, b.Finalize()
 }
 
-// Hold converts a plain reference into a held one.
+// Hold converts a plain reference into a held one. It returns the buffer's size if this is its only
+// held reference, and 0 otherwise.
 func (d *Device) Hold(b T) (held int64, err error) {
 	if _, err = d.count("hold", b, -1, 1); err != nil || b.held > 1 {
 		return 0, err
@@ -398,7 +402,8 @@ func (d *Device) Hold(b T) (held int64, err error) {
 	return b.bytes, nil
 }
 
-// Unhold converts a held reference into a plain one.
+// Unhold converts a held reference into a plain one. It returns the buffer's size if this was its
+// last held reference, and 0 otherwise.
 func (d *Device) Unhold(b T) (unheld int64, err error) {
 	if _, err = d.count("yield", b, 1, -1); err != nil || b.held > 0 {
 		return 0, err
@@ -406,7 +411,8 @@ func (d *Device) Unhold(b T) (unheld int64, err error) {
 	return b.bytes, nil
 }
 
-// count changes the references of a buffer, and returns the number that is left.
+// count adds plain and held to the counts of references of a buffer, and returns the number of
+// references left.
 func (d *Device) count(call string, b T, plain, held int64) (left int64, err error) {
 	switch {
 	case b == nil:

@@ -209,8 +209,8 @@ func cheap(n *graph.Node) bool {
 	return n.Type() == graph.NodeTypeConstant && n.ConstantValue() != nil
 }
 
-// given reports whether a node is passed to the backward: it is an input, or the forward keeps
-// it.
+// given reports whether a node is passed to the backward: it is a parameter of the joint graph, or
+// the forward keeps it.
 func (j *joint) given(n *graph.Node) bool {
 	if n.Type() == graph.NodeTypeParameter {
 		return true
@@ -320,8 +320,8 @@ func (s *stage) movable(nodes []*graph.Node) error {
 
 var names = map[graph.NodeType]string{graph.NodeTypeCall: "Call", graph.NodeTypeSort: "Sort", graph.NodeTypeWhile: "While", graph.NodeTypeIf: "If"}
 
-// compile finishes a graph. inside is the maximum memory of its nodes in the order of their
-// creation, in addition to inputs and outputs.
+// compile compiles a graph. inside is the maximum memory, in bytes, of its nodes in the order of
+// their creation, in addition to inputs and outputs.
 func (m *Model) compile(g *graph.Graph, outputs []*graph.Node) (e *executable, inside int64) {
 	last := map[*graph.Node]int{}
 	nodes := g.Nodes()

@@ -11,12 +11,12 @@
 //
 // # How a stage is cut
 //
-// The graph of a stage is built once with its gradients, and is only analysed. The nodes of the
-// forward that the gradients use are kept: the forward returns them in addition to its outputs,
-// and the backward takes them. The nodes of the gradients are created again in a separate
-// graph. The forward runs the stage's function again, which creates the same nodes with the
-// same ids, so the kept nodes are found by id. Nodes that only copy or fill are recomputed,
-// as are the nodes selected by Config.Recompute. I passes the nodes that both I and W need to W.
+// The graph of a stage is built once with its gradients, and is only analyzed. The nodes of the
+// forward that the gradients use are kept: the forward returns them in addition to its outputs, and
+// the backward takes them. The nodes of the gradients are created again in a separate graph. The
+// forward runs the stage's function again, which creates the same nodes with the same ids, so the
+// kept nodes are found by id. Nodes that only copy or fill are recomputed, as are the nodes
+// selected by Config.Recompute. I passes W the nodes that both need.
 //
 // # Ownership
 //
@@ -28,9 +28,9 @@
 // executions; the context's book is the runner's. A second Finalize, and any later use, returns
 // memory.ErrStale.
 //
-// The books contain the buffers between executions. [Model.Programs] returns the memory that an
-// executable needs internally; the pool of the backend "go" keeps that memory until the garbage
-// collector empties it.
+// The books contain the buffers that exist between executions. [Model.Programs] returns the memory
+// that an executable needs internally; the pool of the backend "go" keeps that memory until the
+// garbage collector empties it.
 //
 // # Variables and losses
 //
@@ -46,12 +46,12 @@
 //
 // New returns [ErrRefused], with the node or the variable and a remedy, for: loops, conditions
 // and sorts in a gradient, large constants that only a gradient uses, variables that a forward
-// changes (the averages of batch normalization), losses of regularization and auxiliary losses,
-// parts of an entry that Stage.Reads does not name, updates registered for every step,
-// variables trained in another type than float32, and outputs and losses without a gradient.
-// New determines which variables are trained: if that changes, Update and calls with a new set
-// of shapes return an error. A stage keeps programs for Config.MaxShapes sets of input shapes,
-// and compiles again for other sets.
+// changes (the averages of batch normalization), regularization and auxiliary losses, parts of an
+// entry that Stage.Reads does not name, updates registered for every step, variables trained in
+// another type than float32, and outputs and losses without a gradient. New determines which
+// variables are trained: if that changes, Update and calls with a new set of shapes return an
+// error. A stage keeps programs for Config.MaxShapes sets of input shapes, and compiles again for
+// other sets.
 //
 // The memory of a step is not planned in advance: buffers belong to the backend, and a [Device]
 // is not memory.Planned. Saved state can be offloaded, with the profile of [Model.Profile]: far

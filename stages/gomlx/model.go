@@ -40,8 +40,8 @@ type Optimizer interface {
 // Stage is a part of a model.
 type Stage struct {
 	Name string
-	// Reads are parts of the entry. In the inputs of Graph they follow the outputs of the
-	// previous stage.
+	// Reads names the parts of the entry that the stage reads. In the inputs of Graph they follow
+	// the outputs of the previous stage.
 	Reads []string
 	// Graph builds the stage. The scope is the root of the store, so the names of variables do
 	// not depend on the cut. Stages that use the same variable share it.
@@ -52,19 +52,19 @@ type Stage struct {
 
 // Config is a model in stages, with its loss and its optimizer.
 type Config struct {
-	Backend *Backend     // nil means a new "go"
+	Backend *Backend     // nil means a new backend "go"
 	Store   *model.Store // of the variables
 	Stages  []Stage
-	Entry   map[string]shapes.Shape // the parts of an entry, with the largest shapes
-	// Labels are the parts of the entry for the losses. A boolean part after the first is a
-	// mask: the number of its set elements is the weight of a microbatch.
+	Entry   map[string]shapes.Shape // the largest shape of each part of an entry, by name
+	// Labels names the parts of the entry that the losses get as labels. A boolean part after the
+	// first is a mask: the number of its true elements is the weight of a microbatch.
 	Labels  []string
 	Loss    Loss // the objective, recorded as "loss"
 	Metrics map[string]Loss
-	Ranks   int // of the pipeline, in all processes; 0 means 1
-	// First and Count are the ranks of this process; a Count of 0 means all from First on. Every
-	// process makes the whole model, from a store with the same values, and trains the variables
-	// of its ranks; other variables keep their values. See Model.Runner.
+	Ranks   int // number of ranks of the pipeline, in all processes; 0 means 1
+	// First is the first rank of this process, and Count is their number; 0 means all ranks from
+	// First on. Every process makes the whole model, from a store with the same values, and trains
+	// the variables of its ranks; other variables keep their values. See Model.Runner.
 	First, Count int
 	Schedule     string
 	Optimizer    Optimizer // updates the variables; may be nil
@@ -248,8 +248,9 @@ func (s *stage) declare(before []shapes.Shape) ([]shapes.Shape, error) {
 	return after, nil
 }
 
-// place moves the variables of a rank to the backend and into the rank's book: variables that
-// the optimizer has created, that a checkpoint has loaded, or that the host has changed.
+// place moves the variables of a rank to the backend and into the rank's book: variables for which
+// the optimizer has created new buffers, that a checkpoint has loaded, or that the host has
+// changed.
 func (m *Model) place(d *Device) (err error) {
 	for path, owner := range m.owners {
 		if owner == d {
@@ -317,9 +318,9 @@ func (m *Model) Runner() runner.Config[T] {
 
 // Profile records the allocations and the saved state of the stages for a microbatch with the
 // shapes of Config.Entry, or with each of the given classes of shapes. runner.Memory needs the
-// profile to offload saved state. Profile runs every stage a few times, with parts of zeros, and
-// changes no variables. All ranks must be in this process; otherwise make a second model that
-// has all of them.
+// profile to offload saved state. Profile runs every stage a few times, with parts filled with
+// zeros, and changes no variables. All ranks must be in this process; otherwise make a second model
+// that has all of them.
 func (m *Model) Profile(ctx context.Context, classes ...map[string]shapes.Shape) (*layout.Profile, error) {
 	if m.Count < m.Ranks {
 		return nil, fmt.Errorf("gomlx: this process has %d of %d ranks: record a model without Config.First and Count, with a backend and a store of its own", m.Count, m.Ranks)

@@ -7,10 +7,10 @@ import "github.com/gomlx/compute/shapes"
 type Program struct {
 	Stage string
 	In    []shapes.Shape
-	Kept  int64 // from the forward of a microbatch to its backward, including inputs
-	// Forward, Backward, Input and Weight are the maximum memory of the nodes of each executable,
-	// in the order of their creation, in addition to inputs and outputs; 0 if it has not run.
-	// It exists only during an execution, and no book contains it.
+	Kept  int64 // kept from the forward of a microbatch to its backward, including inputs
+	// Forward, Backward, Input (I) and Weight (W) are the maximum memory of the nodes of each
+	// executable, in the order of their creation, in addition to inputs and outputs; 0 if it has
+	// not been compiled. It exists only during an execution, and no book contains it.
 	Forward, Backward, Input, Weight int64
 }
 

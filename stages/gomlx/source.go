@@ -17,7 +17,7 @@ import (
 )
 
 // ErrKept is returned, with several ranks, if buffers that were created through GoMLX in a step still
-// exist, for instance buffers of a data set, or of a loss kept as a tensor. The books of the ranks do
+// exist, for instance buffers of a dataset, or of a loss kept as a tensor. The books of the ranks do
 // not contain them.
 var ErrKept = errors.New("gomlx: buffers are kept")
 
@@ -31,8 +31,8 @@ type part struct {
 // Dataset returns a source of the batches of ds, one per microbatch, epoch after epoch. The
 // inputs of a batch are the parts with the given names, and its labels the parts named by
 // Config.Labels. A batch is copied to the ranks that read it and finalized immediately. Dataset
-// reads the first batch, because some data sets move their data to the backend when they are
-// first read.
+// reads the first batch, because some datasets move their data to the backend when they are first
+// read.
 func (m *Model) Dataset(ds train.Dataset, inputs ...string) runner.Source[T] {
 	b := &batches{model: m, ds: ds, inputs: len(inputs), names: slices.Concat(inputs, m.Labels)}
 	b.next, b.stop = iter.Pull2(ds.Iter())
@@ -59,8 +59,8 @@ func (m *Model) Dataset(ds train.Dataset, inputs ...string) runner.Source[T] {
 	})
 }
 
-// Close stops the iteration over data sets, and finalizes the accumulators of gradients.
-// Variables stay in the store. Close the runner first.
+// Close stops the iteration over datasets, and finalizes the accumulators of gradients. Variables
+// stay in the store. Close the runner first.
 func (m *Model) Close() {
 	for _, b := range m.reading {
 		b.stop()
@@ -70,7 +70,7 @@ func (m *Model) Close() {
 	}
 }
 
-// batches reads a data set.
+// batches reads a dataset.
 type batches struct {
 	model  *Model
 	ds     train.Dataset

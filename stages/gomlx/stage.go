@@ -46,7 +46,7 @@ type variant struct {
 	carries []*graph.Node // nodes that I passes to W
 
 	forward, evaluate, both, frozen, input, weight *program
-	returned                                       []*graph.Node // by the forward
+	returned                                       []*graph.Node // kept nodes that the forward returns in addition to its outputs
 }
 
 // newVariant determines the inputs and outputs of the programs for these shapes. It compiles
@@ -85,8 +85,8 @@ func keeps(n *graph.Node) bool {
 	return n.Type() != graph.NodeTypeParameter || strings.HasPrefix(n.GetParameterName(), "#in")
 }
 
-// stopW reports whether a node is an input of W: it is an input of every backward, or I computes
-// it.
+// stopW reports whether a node is an input of W: it is an input of every backward, or I computes it
+// and it is not cheap.
 func (v *variant) stopW(n *graph.Node) bool {
 	return v.joint.given(n) || n.NumOutputs() == 1 && !cheap(n) && slices.Contains(v.byI, n)
 }
@@ -127,7 +127,8 @@ func (s *stage) variant(buffers []T) (*variant, error) {
 }
 
 // compileForward builds the forward again, with the same ids, and compiles it to return its
-// outputs and the kept nodes.
+// outputs, the sum and the weight of each loss and, for training, the kept nodes that are neither
+// inputs nor outputs. These nodes are the second result.
 func (s *stage) compileForward(v *variant, training bool) (*program, []*graph.Node, error) {
 	s.model.backend.build.Lock()
 	defer s.model.backend.build.Unlock()
@@ -232,7 +233,7 @@ func (s *stage) newCall(mb batchctx.Microbatch[T]) *call {
 
 func repeat(class memory.Class, n int) []memory.Class { return slices.Repeat([]memory.Class{class}, n) }
 
-// Forward computes outputs and losses, and keeps the nodes that the backward needs.
+// Forward computes outputs and losses and, except in Eval, keeps the nodes that the backward needs.
 func (s *stage) Forward(_ context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	buffers := slices.Clone(in)
 	for _, part := range s.parts {
@@ -357,7 +358,7 @@ func (c *call) backward(p *program, v *variant, gradOut, gradIn, grads []T, carr
 	return made[len(v.joint.gradIn):]
 }
 
-// BackwardInput computes the gradients of the inputs, and carries the nodes that W needs.
+// BackwardInput computes the gradients of the inputs, and saves for W the nodes that both need.
 func (s *stage) BackwardInput(_ context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	c, v := s.newCall(mb), mb.Take(s.ticket[0]).variant
 	for i, n := range v.kept {

@@ -21,7 +21,7 @@ var (
 // ErrEncoding is returned by Decode for bytes that Encode does not write.
 var ErrEncoding = errors.New("gomlx: not an encoded tensor")
 
-// maxBytes bounds an encoded tensor: 256 TiB.
+// maxBytes is the maximum size of an encoded tensor: 256 TiB.
 const maxBytes = 1 << 48
 
 // encodedShape returns the bytes that Encode writes before the values: one byte for the type, one
@@ -116,7 +116,7 @@ func decodeShape(r io.Reader, size int64) (shapes.Shape, error) {
 	if _, err := io.ReadFull(r, head[2:]); err != nil {
 		return shapes.Shape{}, err
 	}
-	count, most := uint64(1), 8*uint64(min(max(size, 0), maxBytes)) // values have one bit at least
+	count, most := uint64(1), 8*uint64(min(max(size, 0), maxBytes)) // each value has at least one bit
 	for i := range dimensions {
 		n := binary.LittleEndian.Uint64(head[2+8*i:])
 		if n > most || n > 0 && count > most/n {

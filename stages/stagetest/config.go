@@ -79,8 +79,8 @@ func (k TensorKind) String() string {
 // Want describes the tensor to make.
 type Want struct {
 	Kind       TensorKind
-	Index      int    // of the part in Config.Parts, or of the port
-	Name       string // of the part or the port
+	Index      int    // index of the part in Config.Parts, or of the port
+	Name       string // name of the part or the port
 	Microbatch int
 	Class      memory.Class // of the allocation
 	Bytes      int64        // for a GradOut the size of the output, otherwise 0
@@ -90,7 +90,7 @@ type Want struct {
 // microbatch.
 func (w Want) Float(i int) float32 { return float32(int64(w.draw(i)>>40)-1<<23) / (1 << 23) }
 
-// Int returns element i of a tensor as Float does, in [0, n).
+// Int is like Float, but returns an integer in [0, n).
 func (w Want) Int(i, n int) int { return int(w.draw(i) >> 33 % uint64(n)) }
 
 // draw returns splitmix64 of the position of the element.

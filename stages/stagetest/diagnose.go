@@ -82,7 +82,8 @@ func (x *run[T]) handover(err error) (Code, string) {
 	return Fails, err.Error()
 }
 
-// leak returns the fault with the owner of the leak that the books found.
+// leak returns the fault for a leak that the books found, with the tensor to which the stage keeps
+// a reference, if the watch knows it.
 func (x *run[T]) leak(leak *batchctx.LeakError) (Code, string) {
 	codes := [...]Code{asPart: KeepsPart, asGradient: KeepsGradient, asOutput: KeepsOutput, asInput: KeepsInput, asSaved: KeepsSaved}
 	if k, ok := x.trial.watch.culprit(); ok {

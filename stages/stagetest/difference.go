@@ -44,8 +44,8 @@ type differences[T any] struct {
 // target is a quantity whose gradient is compared: a weight, or an input in all microbatches.
 type target struct {
 	what     string
-	at       []tensorKey             // its tensors
-	value    map[tensorKey][]float64 // before it is moved
+	at       []tensorKey             // the target's tensors
+	value    map[tensorKey][]float64 // before the target is moved
 	gradient map[tensorKey][]float64
 }
 
@@ -135,8 +135,8 @@ func (d *differences[T]) inputs() (targets []*target) {
 
 const differenceMicrobatches = 2
 
-// compare compares the gradient of a target with differences, along a direction parallel to the
-// gradient, for which terms do not cancel, and along a random one.
+// compare compares the gradient of a target with differences, along a direction whose elements have
+// the signs of the gradient's, so that terms do not cancel, and along a random one.
 func (d *differences[T]) compare(t *target) {
 	for _, at := range t.at {
 		if len(t.gradient[at]) != len(t.value[at]) {
@@ -210,7 +210,8 @@ func (d *differences[T]) central(t *target, direction map[tensorKey][]float64, h
 	return (totals[0] - totals[1]) / (2 * h), true
 }
 
-// step runs the first step of a new runner, with the same draws as all others, and computes L.
+// step runs the first step of a new runner, with the same draws as all others, and computes L. It
+// reports whether the step succeeded.
 func (d *differences[T]) step() bool {
 	d.total, d.norm = 0, 0
 	d.values, d.gradIns, d.outputs = map[tensorKey][]float64{}, map[tensorKey][]float64{}, map[tensorKey][]float64{}

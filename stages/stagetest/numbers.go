@@ -49,7 +49,8 @@ var digestSeed = maphash.MakeSeed()
 
 func digestOf(data []byte) uint64 { return maphash.Bytes(digestSeed, data) }
 
-// difference returns the first number of the given kinds in which two steps differ, or "".
+// difference returns a description of the first tensor or loss of the given kinds in which two
+// steps differ, or "".
 func (n numbers) difference(other numbers, kinds placeKind) string {
 	var places []tensorKey
 	for p := range n.digests {

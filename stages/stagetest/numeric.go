@@ -175,7 +175,7 @@ func (s *suite[T]) add() {
 	})
 }
 
-// gradient returns the digest of a gradient, or 0 if there is none.
+// gradient returns the digest of the gradient of parameter i, or 0 if the parameter is frozen.
 func (t *trial[T]) gradient(i int) uint64 {
 	if t.params[i].Contributes == batchctx.Frozen {
 		return 0
@@ -237,7 +237,7 @@ func (s *suite[T]) recompute() {
 }
 
 // split runs I and W instead of B, if the stage supports it: with each W directly after its I, after the
-// next I, and after all I's.
+// next I, and after all I's. It does so with and without stages.Recompute.
 func (s *suite[T]) split() {
 	if !s.splits {
 		return

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// descending runs the forwards of a stage in descending order of microbatches, and the
-// backwards in ascending order, as breadth first does (L9).
+// descending is BreadthFirst with the forwards of each stage in descending order of microbatches;
+// the backwards still ascend. The numbers must not change (L9).
 func descending(p schedule.Params) (*schedule.Plan, error) {
 	plan, err := schedule.BreadthFirst(p)
 	if err != nil {
@@ -28,7 +28,7 @@ func descending(p schedule.Params) (*schedule.Plan, error) {
 
 // SplitRule returns a rule for one rank that replaces every B of another rule, or only those of
 // the given stages, by I and W. A W runs after its own I and lag further I's of the stage;
-// the remaining W's run at the end.
+// the remaining W's run at the end. Plans that do not train stay as they are.
 func SplitRule(rule schedule.Rule, lag int, stages ...int) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		plan, err := rule(p)

@@ -12,7 +12,7 @@ import (
 // visit is a call of the stage, with its arguments and results.
 type visit[T any] struct {
 	mb          batchctx.Microbatch[T]
-	at          batchctx.At // the reads that it may make
+	at          batchctx.At // selects the reads that the call may make
 	in, gradOut []T
 	out, gradIn []T
 }

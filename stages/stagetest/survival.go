@@ -43,7 +43,7 @@ func (s *suite[T]) cancel(set setting[T]) {
 	})
 }
 
-// failures makes each Save of a step fail.
+// failures repeats a step, and each time makes another Save fail.
 func (s *suite[T]) failures(set setting[T]) {
 	set.name += " with an error of Save"
 	s.with(set, func(x *run[T]) {

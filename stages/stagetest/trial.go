@@ -41,7 +41,7 @@ type setting[T any] struct {
 	split      bool // replaces rule with depth first in which the stage runs I and W, each W after lag further I's
 	lag        int
 	frozenFeed bool // no stage before it trains
-	exponent   int  // of the seeds of losses
+	exponent   int  // exponent of the factor of two by which the seeds of losses are multiplied
 
 	decorate func(stages.Stage[T]) stages.Stage[T]    // may be nil
 	visit    func(v visit[T], run func() error) error // nil means the probe
@@ -168,7 +168,7 @@ func (t *trial[T]) fault(code Code, format string, args ...any) {
 	t.suite.report(code, "%s (%s)", fmt.Sprintf(format, args...), t.where)
 }
 
-// digest returns a hash of the contents of a tensor, or 0 if Subject.Read is nil.
+// digest returns a hash of the contents of a tensor, or 0 if Subject.Read is nil or fails.
 func (t *trial[T]) digest(h T) uint64 {
 	if t.subject.Read == nil {
 		return 0

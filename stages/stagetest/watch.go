@@ -62,8 +62,8 @@ func (w *watch[T]) note(h T, as role, what string) {
 	}
 }
 
-// culprit returns the record of the first tensor that was still referenced when the runner
-// released it.
+// culprit returns the record of the first tensor that was still referenced when the runner released
+// it, and whether there is one.
 func (w *watch[T]) culprit() (record[T], bool) {
 	var best record[T]
 	found := false

@@ -13,7 +13,8 @@ import (
 // runner as loss.Def{Name: LossName, Reduction: loss.Mean, Objective: true}.
 const LossName = "loss"
 
-// Config is the configuration of a model. The five sizes must be set.
+// Config is the configuration of a model. Vocabulary, Width, Layers, Heads and Context are
+// required.
 type Config struct {
 	Vocabulary int // number of different tokens
 	Width      int // elements of a token's hidden state

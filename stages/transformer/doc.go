@@ -1,13 +1,13 @@
-// Package transformer trains a GPT without user-written stages: it provides the stages of a
-// language model with the layout of GPT-2: an embedding, pre-norm blocks, and a head with fused cross-entropy.
+// Package transformer trains a GPT without user-written stages. It provides the stages of a language model
+// with the layout of GPT-2: an embedding, pre-norm blocks, and a head with fused cross-entropy.
 //
 // [New] makes the parameters on a device and splits the model's parts over any number of stages,
 // even if there are more stages than parts; [NewOn] puts each stage on its own device. The entry
 // parts of [Parts] have one element per token. A microbatch is one sequence of up to
 // Config.Context tokens, or several that lie one after another (Model.Sequences); microbatches may
 // have different lengths. The objective is the loss
-// [LossName]. It records the sum over tokens of weight times the negative log-likelihood of the
-// label, in nats, and the sum of the weights.
+// [LossName]. The head records the sum over tokens of weight times the negative log-likelihood of
+// the label, in nats, and the sum of the weights.
 //
 // # The model
 //
@@ -17,9 +17,9 @@
 //	loss = crossentropy(norm(x)·tableᵀ, label)           head
 //
 // Matrices are stored inputs×outputs, row-major (qkv is Width×3·Width), tables Vocabulary×Width.
-// Dropout is applied to the embedding's output, to the output of attention and to the output of
-// the second half. Its draws are keyed by the runner's seed, the step, the microbatch and a name
-// such as "block3.attention.dropout", so they do not depend on the plan, the split or
+// Dropout is applied to the embedding's output and, before the residual is added, to the results of
+// both halves of a block. Its draws are keyed by the runner's seed, the step, the microbatch and a
+// name such as "block3.attention.dropout", so they do not depend on the plan, the split or
 // recomputation (L9, L13). In Eval nothing is dropped.
 //
 // # Packed sequences
@@ -48,12 +48,11 @@
 //	head        W + 1: the input, and the logarithm of the sum of exponentials, and
 //	            as many logits as Config.KeepLogits allows
 //
-// Normalised inputs, their means and deviations, and the output of GELU are recomputed from
-// these, and so are, in tiles, the logits that are not kept. The head keeps none of the logits, the first tiles or
-// all of them, according to Config.KeepLogits or to the choice that Model.Record makes from the
-// memory plan. A backward releases each kept tensor as soon as its call no longer reads it:
-// during a block's backward, memory use rises by at most 4·W, by 5·W with dropout, or by the
-// workspace of attention if that is more.
+// Normalized inputs, their means and deviations, and the output of GELU are recomputed from these, and so are, in
+// tiles, the logits that are not kept. The head keeps none of the logits, the first tiles or all of them,
+// according to Config.KeepLogits or to the choice that Model.Record makes from the memory plan. A backward
+// releases each kept tensor as soon as its call no longer reads it: during a block's backward, memory use rises by
+// at most 4·W, by 5·W with dropout, or by the workspace of attention if that is more.
 //
 // # Backward in two calls
 //
@@ -72,7 +71,7 @@
 //	            norm; if logits are kept, I replaces them by their gradients
 //
 // I releases tensors that only the weight gradients of frozen layers would need. The head's W
-// recomputes, a third time and in tiles, the logits that are not kept.
+// computes the logits that are not kept for the third time, in tiles.
 //
 // # FP8
 //

@@ -26,7 +26,7 @@ func (q *quantity) shape(rows int) fp8.Shape {
 }
 
 // fill returns the operation that quantizes x, without its outputs. If measure is set, the
-// operation tallies the values of x.
+// operation tallies the values of x, unless another copy of the model measures them.
 func (q *quantity) fill(x kernels.Buffer, rows int, measure bool) kernels.Quantize {
 	op := q.op
 	op.X, op.Rows, op.Cols = x, rows, q.cols
@@ -38,8 +38,8 @@ func (q *quantity) fill(x kernels.Buffer, rows int, measure bool) kernels.Quanti
 }
 
 // quantize returns the halves of x selected by usage. Its values are measured only once: in the
-// first pass (L13), and when x is quantized rowwise. When a backward quantizes an input again, it
-// does so only columnwise, because the forward has measured it.
+// first pass (L13), and when x is quantized rowwise. A backward that quantizes an input again does
+// so only columnwise, and therefore does not measure it again.
 func (c *call) quantize(x kernels.Buffer, q *quantity, rows int, usage fp8.Usage) fp8.Tensor {
 	shape := q.shape(rows)
 	row, col := c.half(&shape, usage, fp8.Rowwise), c.half(&shape, usage, fp8.Columnwise)

@@ -86,7 +86,8 @@ func (h *head) forward(c *call, in, _ []kernels.Buffer) {
 }
 
 // record computes the loss of each sequence and records it, in a cell on the device if there is
-// one, or else as two numbers. In a recompute it records nothing and does not wait for the loss.
+// one, or else as two numbers. In a recompute it records nothing and, if the device has such cells,
+// does not wait for the loss.
 func (h *head) record(c *call, rows int, all kernels.HeadLoss) {
 	cells, index := c.mb.LossCell(h.loss)
 	dev, queued := h.dev.(kernels.LossCells)
@@ -110,7 +111,8 @@ func (h *head) record(c *call, rows int, all kernels.HeadLoss) {
 }
 
 // logitsOf returns the part of the buffer of kept logits that a sequence uses. If not all logits are kept,
-// the buffer has room for all logits of the first sequences only.
+// the buffer has room for those of the first tokens only, so later sequences use less than they need, or
+// nothing.
 func (h *head) logitsOf(c *call, logits kernels.Buffer, s span) kernels.Buffer {
 	first := s.first * h.vocabulary
 	if first >= logits.N {
@@ -148,7 +150,7 @@ func (h *head) backward(c *call, _, gradIn []kernels.Buffer) {
 	}
 }
 
-// weights recomputes the logits of each tile, except those that are kept.
+// weights computes W. It recomputes the logits of each tile, except those that are kept.
 func (h *head) weights(c *call) {
 	if !c.split.forWeight.has(h.input) {
 		return
@@ -167,8 +169,8 @@ func (h *head) weights(c *call) {
 	c.freeStatistics(s)
 }
 
-// lossBackward sets dn, which may be zero, and contributes to the gradient of the table. In W the
-// kept logits have already been replaced by gradients, by I.
+// lossBackward sets dn, which may be the zero Buffer, and contributes to the gradient of the table.
+// gradients is set in W: I has then replaced the kept logits by their gradients.
 func (h *head) lossBackward(c *call, dn, n, lse kernels.Buffer, gradients bool) {
 	rows := n.N / h.width
 	labels, weights := c.mb.Part(h.labels), c.mb.Part(h.labelWeights)

@@ -109,14 +109,14 @@ func (l *linear) weightGradients(c *call, x, dy kernels.Buffer, rows int) {
 	}
 }
 
-// normed returns the output of a layer for the normalised x, which the caller keeps.
+// normed returns the output of a layer for the normalized x. The caller still owns x.
 func (c *call) normed(l layer, class memory.Class, x kernels.Buffer, n *norm, rows int) kernels.Buffer {
 	normed := c.workspace(x.N)
 	c.freeStatistics(c.norm(normed, x, n, rows))
 	return l.forward(c, class, normed, 0, rows)
 }
 
-// norm sets y to the normalised x. The caller frees the statistics.
+// norm sets y to the normalized x. The caller frees the statistics.
 func (c *call) norm(y, x kernels.Buffer, n *norm, rows int) statistics {
 	s := statistics{mean: c.workspace(rows), rstd: c.workspace(rows)}
 	c.mb.Check(c.dev.LayerNorm(kernels.LayerNorm{

@@ -34,8 +34,8 @@ type Parameter struct {
 
 // Copy holds the buffers of a parameter on one device. They are float32, of class Resident, and
 // owned by the model; weights, gradients and moments are in separate scopes ([memory.Scope]).
-// Model.Close releases them. With Config.Shard, buffers contain only the elements that the
-// replica owns, and are the zero Buffer if it owns none.
+// Model.Close releases them. The buffers that Config.Shard selects contain only the elements that
+// the replica owns, and are the zero Buffer if it owns none.
 type Copy struct {
 	Device  kernels.Compute
 	Replica int

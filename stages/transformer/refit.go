@@ -122,9 +122,9 @@ func (w *Weight) quantize(encoding kernels.Encoding) error {
 // is called, steps fail, and so does any use of a released buffer.
 //
 // Release checks all devices before the first one releases: if a step or a transfer is in
-// progress on any of them, it releases nothing, and the error is memory.ErrLive with the owners
-// on every device. If w fails, the devices already processed have released their memory; Restore
-// undoes that.
+// progress on any of them, it releases nothing, and the error wraps memory.ErrLive and names the
+// owners on every device. If w fails, the devices already processed have released their memory;
+// Restore undoes that.
 func (m *Model) Release(w io.Writer, scopes ...memory.Scope) error {
 	if len(scopes) == 0 {
 		scopes = []memory.Scope{memory.StepScope, memory.Gradients}

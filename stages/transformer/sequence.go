@@ -13,7 +13,7 @@ var ErrSequences = errors.New("transformer: the sequences are not those of the m
 
 // Sequence is one of the sequences that are packed into a microbatch, one after another.
 type Sequence struct {
-	Number int // in the batch; random draws are keyed by it
+	Number int // the sequence's number in the batch, by which its random draws are keyed
 	Tokens int // at least 1
 }
 
@@ -24,7 +24,7 @@ type span struct {
 }
 
 // spans returns the sequences of the microbatch, which has the given number of tokens. The result
-// is valid until the next call.
+// is valid until the next call to spans.
 func (c *call) spans(tokens int) []span {
 	c.places = c.places[:0]
 	if c.sequences == nil {

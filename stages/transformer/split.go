@@ -70,7 +70,7 @@ func (c *call) pass(slot batchctx.Slot, b kernels.Buffer) {
 	}
 }
 
-// keep leaves an argument for W, without a copy.
+// keep leaves an argument for W, without a copy, if W takes the slot.
 func (c *call) keep(slot batchctx.Slot, b kernels.Buffer) {
 	if c.leaves(slot) {
 		c.saveFor(batchctx.ByWeight, slot, c.own(c.mb.Retain(b)))

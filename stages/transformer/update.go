@@ -48,9 +48,10 @@ func (o AdamW) withDefaults() AdamW {
 // result.GradNorm is above maxNorm, the gradient is scaled down to that norm; a maxNorm of 0
 // disables scaling.
 //
-// The error wraps runner.ErrNoUpdate if the step has no update, runner.ErrUpdated if the result
-// was used before, and runner.ErrStaleResult if another training step has begun since. In these
-// cases, and for parameters out of range, nothing has changed.
+// The error wraps ErrUnrolled if the scales of the step were not rolled, runner.ErrNoUpdate if the
+// step has no update, runner.ErrUpdated if the result was used before, and runner.ErrStaleResult if
+// another training step has begun since. In these cases, and for parameters out of range, nothing
+// has changed.
 func (m *Model) Update(opt AdamW, result *runner.Result, maxNorm float64) error {
 	if err := opt.Validate(); err != nil {
 		return err

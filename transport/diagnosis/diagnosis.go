@@ -26,8 +26,8 @@ type Diagnosis struct {
 // Wait says that one rank waits for another.
 type Wait struct {
 	Rank, For int
-	In        string // the action in which the rank waits, and what it needs
-	Certain   bool   // whether the wait is longer than the age of the heartbeat that reported it
+	In        string // the action in which the rank waits and what it needs, or "the end of the step"
+	Certain   bool   // whether the wait is at least as long as the age of the heartbeat that reported it
 }
 
 // Of diagnoses a job from the statuses of its ranks.

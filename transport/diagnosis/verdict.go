@@ -22,7 +22,7 @@ type Reason struct {
 // Verdict says which ranks hold up a job, and why.
 type Verdict struct {
 	Blamed  []int    `json:"blamed"`  // in ascending order
-	Certain bool     `json:"certain"` // whether all Reasons are proven
+	Certain bool     `json:"certain"` // whether there are Reasons and all of them are proven
 	Reasons []Reason `json:"reasons"` // one for each rank or cycle of ranks
 	Behind  []int    `json:"behind"`  // ranks that wait for the blamed ranks, directly or through others
 }

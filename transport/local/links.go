@@ -30,8 +30,8 @@ type Config[T any] struct {
 	// exposed memory is compared with its original; a difference is an error that wraps transport.ErrSum.
 	Sum func(rank int, h T) (uint32, error)
 	// Stall is the time after which a step ends with a *transport.StallError, if a rank waits and no
-	// rank begins an action: 0 means five minutes, and a negative value no limit. A deadlock always
-	// ends the step immediately.
+	// rank begins an action, moves a message or reads exposed memory: 0 means five minutes, and a
+	// negative value no limit. A deadlock always ends the step immediately.
 	Stall time.Duration
 }
 
@@ -56,8 +56,8 @@ func (c *Config[T]) Validate() error {
 }
 
 // Links are the links between the ranks of one process. The receiver's goroutine copies from the
-// sender's buffer, so a message costs one copy and, in steady state, no allocation. Links start no
-// goroutines except a timer that checks for stalls.
+// sender's buffer, so a message costs one copy and, in steady state, no allocation. The only
+// goroutine that Links start is that of a timer that checks for stalls.
 //
 // One lock guards all state. A call that must wait records the reason in its rank's wait, and sleeps;
 // the rank that causes the awaited event wakes it. The recorded waits thus always form the graph of
@@ -75,8 +75,8 @@ type Links[T any] struct {
 	steps   int64      // the number of steps that have begun
 	begun   int        // the number of ranks that wait in Begin
 	hellos  [][]byte   // by rank: the hello of its last Begin
-	arrived int        // the number of ranks that have called Exchange
-	all     [][]byte   // by rank: its bytes in the Exchange
+	arrived int        // the number of ranks that have called the current Exchange
+	all     [][]byte   // by rank: its bytes in the current Exchange
 	watch   watch
 }
 
@@ -100,12 +100,12 @@ type Endpoint[T any] struct {
 	action     atomic.Uint64 // the current action
 	position   atomic.Int64  // the current action's position, for errors
 
-	// Guarded by the lock.
+	// Guarded by links.mu.
 	waiter     messages.Waiter
 	wait       wait[T]
 	waited     time.Duration
 	exchanged  [][]byte // result of Exchange
-	helloError error    // result of Begin
+	helloError error    // error of Begin if the hellos differ
 }
 
 // wait describes the event for which a rank waits.
@@ -228,7 +228,8 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	return nil
 }
 
-// Send puts h on the link. If the capacity is 0, it waits until h has been received.
+// Send waits for room on the link and puts h on it. If the capacity is 0, it then waits until h has
+// been received.
 func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T) error {
 	l := e.links
 	l.mu.Lock()
@@ -249,7 +250,7 @@ func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T
 	return l.await(ctx, e, wait[T]{reason: waitReceipt, tag: tag, link: link, number: link.Sent})
 }
 
-// Wait waits until a message has been received.
+// Wait waits until the message with the tag has been received.
 func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag transport.Tag) error {
 	l := e.links
 	l.mu.Lock()
@@ -261,7 +262,7 @@ func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag transport.Tag) error
 	return l.await(ctx, e, wait[T]{reason: waitReceipt, tag: tag, link: link, number: link.Number(tag)})
 }
 
-// Recv copies the first message on the link.
+// Recv waits for the first message on the link and copies its tensors.
 func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h []T) error {
 	l := e.links
 	l.mu.Lock()
@@ -328,7 +329,8 @@ func (e *Endpoint[T]) copy(link *link[T], lent, to []T) (err error) {
 }
 
 // Exchange waits for all ranks. When the last rank has called it, all ranks receive the result. If the
-// context ends first, this rank's bytes are removed, so that no rank receives a result.
+// step is aborted first, or its context ends before the step is done, this rank's bytes are removed,
+// so that no rank receives a result.
 func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
 	l := e.links
 	l.mu.Lock()
@@ -362,7 +364,8 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 	return all, nil
 }
 
-// Abort ends the step, and removes this rank's messages.
+// Abort ends the step, waits until no other rank reads this rank's buffers or exposed memory, and
+// removes this rank's messages.
 func (e *Endpoint[T]) Abort(cause error) {
 	l := e.links
 	l.mu.Lock()
@@ -380,14 +383,14 @@ func (e *Endpoint[T]) Abort(cause error) {
 	}
 }
 
-// Failure returns the cause of the abort, or nil if there was none.
+// Failure returns the cause of the current step's abort, or nil if there was none.
 func (l *Links[T]) Failure() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cause
 }
 
-// abort ends every call with the first cause, except calls of Begin.
+// abort ends every call with the first cause, except calls of Begin and Abort.
 func (l *Links[T]) abort(cause error) {
 	if l.cause != nil {
 		return
@@ -399,7 +402,8 @@ func (l *Links[T]) abort(cause error) {
 	l.wakeAll()
 }
 
-// link returns the link of a tag between two ranks, or the cause of the abort.
+// link returns the link of a tag between two ranks. It fails after an abort, with the cause, or if
+// there is no such link.
 func (l *Links[T]) link(from, to int, tag transport.Tag) (*link[T], error) {
 	if l.cause != nil {
 		return nil, l.cause

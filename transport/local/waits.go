@@ -34,7 +34,7 @@ func (l *Links[T]) waitOver(e *Endpoint[T], w *wait[T]) bool {
 }
 
 // endCause returns the error that ends a wait: the cause of an abort, the fault of the link, or hellos
-// that differ.
+// that differ. It returns nil if no error ends the wait.
 func (l *Links[T]) endCause(e *Endpoint[T], w *wait[T]) error {
 	switch {
 	case w.reason == waitBegin:

@@ -45,7 +45,7 @@ func (l *Links[T]) status(rank int) transport.RankStatus {
 }
 
 // waitsFor returns the rank for which a rank waits, the lowest if there are several, or -1 if it
-// waits for none.
+// does not wait, or waits in Begin or in Abort.
 func (l *Links[T]) waitsFor(rank int) int {
 	e := &l.ends[rank]
 	w := &e.wait
@@ -104,7 +104,7 @@ func (l *Links[T]) endStalled(still time.Duration) {
 type watch struct {
 	timer *time.Timer
 	on    bool
-	moves uint64        // number of sends, receipts and reads
+	moves uint64        // number of sends, receipts, and reads and withdrawals of exposed memory
 	seen  []uint64      // moves and each rank's action, as of the last check
 	still time.Duration // how long there has been no progress
 }
@@ -127,7 +127,7 @@ func (l *Links[T]) keepWatch() {
 	l.moved()
 }
 
-// checkStall ends the step if the ranks have made no progress for too long.
+// checkStall ends the step if a rank waits and the ranks have made no progress for Config.Stall.
 func (l *Links[T]) checkStall() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +151,7 @@ func (l *Links[T]) checkStall() {
 	w.timer.Reset(l.cfg.Stall / checksPerStall)
 }
 
-// moved reports whether a message has moved or a rank has begun an action since the last call.
+// moved reports whether watch.moves or a rank's current action has changed since the last call.
 func (l *Links[T]) moved() bool {
 	w := &l.watch
 	if w.seen == nil {

@@ -23,7 +23,7 @@ type conn struct {
 	queue  []arrival  // messages to receive, oldest first
 	in     []byte     // a message that did not fit into Read's argument
 	rest   []byte     // the unread bytes of in
-	out    []byte     // the bytes of the last short Write
+	out    []byte     // a copy of the last Write of at most Buffer bytes, or the port that Dial sent
 	copied *operation // the operation that sends the bytes in out
 
 	readBy, writeBy deadline
@@ -53,14 +53,14 @@ func (c *conn) endCause(by *deadline) error {
 	return nil
 }
 
-// finish waits until MPI no longer uses an operation's memory.
+// finish waits until MPI no longer uses an operation's memory, or the World has failed.
 func (c *conn) finish(o *operation) {
 	for !o.done && c.world.err == nil {
 		c.changed.Wait()
 	}
 }
 
-// Read reads bytes that have arrived, from at most one message.
+// Read waits for bytes to arrive and returns those of at most one message.
 func (c *conn) Read(p []byte) (int, error) {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
@@ -102,7 +102,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write sends bytes. It returns before they are received if there are at most Buffer of them.
+// Write sends bytes. If there are at most Buffer of them, it may return before they are received.
 func (c *conn) Write(p []byte) (int, error) {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()

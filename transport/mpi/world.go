@@ -61,7 +61,7 @@ var _ tcp.Network = (*World)(nil)
 // even if the other process dialed the connection, and odd if this process did.
 type key struct{ process, tag int }
 
-// operation is a request that MPI has not completed yet.
+// operation is a send or receive that was started in MPI; done is set when MPI has completed it.
 type operation struct {
 	conn *conn  // the connection that waits for the operation; nil if the message is discarded
 	data []byte // the memory that MPI reads or writes
@@ -203,7 +203,7 @@ func (w *World) poll() {
 	}
 }
 
-// wake wakes poll from its sleep because an operation has started.
+// wake wakes poll from its sleep because an operation has started or a Read waits.
 func (w *World) wake() {
 	select {
 	case w.wakeup <- struct{}{}:
@@ -247,7 +247,9 @@ func (w *World) progress() bool {
 	return found || len(done) > 0
 }
 
-// arrived adds a message to its connection.
+// arrived handles a message that MPI has matched. The first message on a connection opens it, and
+// an empty one ends its direction. Messages for a connection that does not exist or that this side
+// has closed are discarded.
 func (w *World) arrived(a arrival) {
 	c := w.conns[key{a.from, a.tag}]
 	switch {
@@ -311,7 +313,7 @@ func (w *World) fail(err error) {
 	w.changed.Broadcast()
 }
 
-// address is a listener's address: a port of a process.
+// address is a port of a process. In the addresses of a connection the port is 0.
 type address struct{ process, port int }
 
 func (a address) Network() string { return "mpi" }

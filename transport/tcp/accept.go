@@ -90,7 +90,7 @@ func (d *acceptor) serve() {
 }
 
 // track adds a connection to the list of handshakes, or removes it, and reports whether the acceptor
-// is still open.
+// is still open. If the list is full, it closes the oldest connection.
 func (d *acceptor) track(conn net.Conn, on bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -162,7 +162,7 @@ func (d *acceptor) acceptConn(raw net.Conn) {
 	}
 }
 
-// close stops listening and aborts handshakes in progress.
+// close stops listening, aborts handshakes in progress, and waits for the goroutines to end.
 func (d *acceptor) close() error {
 	d.mu.Lock()
 	d.closed = true

@@ -85,7 +85,7 @@ const (
 	minSilence     = 10 * time.Millisecond
 	unlimited      = 100 * 365 * 24 * time.Hour
 	maxRanks       = 1 << 16
-	maxPath        = 107 // the longest socket path, in bytes, that every system supports
+	maxPath        = 107 // the longest socket path on Linux, in bytes; other systems allow fewer
 )
 
 // Validate reports every fault.

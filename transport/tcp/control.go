@@ -197,8 +197,8 @@ func (p *peer) closeConn() {
 	})
 }
 
-// leave sends bye, waits until the other side has read it, and closes the connection. Closing
-// immediately could discard frames in transit.
+// leave sends bye, waits up to five seconds until the other side sends bye or ends the connection,
+// and closes it. Closing immediately could discard frames in transit.
 func (p *peer) leave() {
 	p.post(frame{kind: bye})
 	timer := time.AfterFunc(min(p.pauses.silence, 5*time.Second), p.closeConn)

@@ -32,8 +32,9 @@ func (c *Config) dial(ctx context.Context, address string) (net.Conn, error) {
 	return tls.Client(conn, c.TLS), nil
 }
 
-// dialLink dials a rank and opens a connection for a link or for reads of exposed memory. If the rank drops the
-// connection because too many handshakes are in progress there, dialLink retries until the context ends.
+// dialLink dials a rank and opens a connection for a link or for reads of exposed memory. If the rank drops or
+// cannot accept the connection, for instance because too many handshakes are in progress there, dialLink
+// retries until the context ends.
 func (c *Config) dialLink(ctx context.Context, address string, purpose byte, o opening) (net.Conn, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		conn, err := c.dial(ctx, address)
@@ -92,7 +93,7 @@ func closeNow(conn net.Conn) {
 	_ = conn.Close() // nothing depends on the connection any longer
 }
 
-// ignoreClosed returns nil for the error of a connection that is already closed.
+// ignoreClosed returns err, or nil if it says that a connection is already closed.
 func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return nil

@@ -9,12 +9,12 @@
 //   - Rank 0 is the meeting point. Every other rank has one control connection to it, for step
 //     beginnings, exchanges, aborts and heartbeats. Rank 0's hub puts these events in one order,
 //     which is the same for all ranks.
-//   - A link, which is one direction between two ranks, has its own connection. The sender dials it
-//     when it first sends. Pairs of ranks that exchange no messages in the plan have no connection.
+//   - Every link has its own connection, which the sender dials when it first sends. Pairs of
+//     ranks that exchange no messages in the plan have no such connection.
 //   - A send lends its tensors to the goroutine of the link until the goroutine has written them and the
 //     receiver has confirmed them (L4). The receiver reads them from the socket into new buffers in its space.
-//     Between the two spaces there are only the socket's buffers and [LinkBuffer] bytes on each side, which no
-//     book counts.
+//     Between the two spaces there are only the socket's buffers and at most [LinkBuffer] bytes on each side,
+//     which no book counts.
 //   - Memory that a rank exposes ([transport.Windows]) is read over separate connections, which the
 //     reader dials and keeps for later reads. For each connection, the owner has a goroutine that
 //     answers requests by writing the owner's memory to the socket.
@@ -27,16 +27,17 @@
 //   - A step has a number, its epoch, which is the same on all ranks. A link's connection belongs to
 //     the epoch in which it was dialed and to later epochs. An abort closes all connections dialed in
 //     its epoch or earlier, so messages of an aborted step cannot be read later.
-//   - Only the rank's own goroutine waits on an endpoint, for one event at a time. Reads of exposed
-//     memory wait on their own connections, and on any goroutine.
+//   - Only the rank's own goroutine waits on an endpoint, for one event at a time. Only the calls
+//     of [transport.Windows] may also wait on other goroutines.
 //   - A rank is lost if its control connection ends or is silent for too long. This ends the job:
-//     every current and later call, on all ranks, returns a [LostError]. A job is restarted as a
-//     whole.
+//     every current and later call, on all ranks, returns an error that wraps a [LostError]. A job
+//     is restarted as a whole.
 //   - A rank that waits for another rank gets [ErrSilent] if the connection between the two is silent for too
 //     long. Both ends of a link send beats. The owner of exposed memory sends beats until it answers a read;
 //     after that, the bytes of the answer arrive.
 //   - Until a connection has sent the job's token, the endpoint stores only a header of fixed size
-//     from it. A frame begins with its length, and a length over the limit ends the connection.
+//     from it. A frame's header contains its length, and a length over the limit ends the
+//     connection.
 //
 // # A step is done on every rank or on none
 //

@@ -70,8 +70,8 @@ type Endpoint[T any] struct {
 }
 
 // Join joins a job and returns once all its ranks have joined. codec is the codec of the rank's space. The
-// caller must close the endpoint, after the runner. The error wraps ErrMissing and names the ranks that did not
-// join in time, or wraps ErrRefused and describes the difference from rank 0.
+// caller must close the endpoint, after the runner. If ranks did not join in time, the error wraps ErrMissing
+// and names them. If rank 0 refused a rank, it wraps ErrRefused and gives the reason.
 func Join[T any](ctx context.Context, cfg Config, codec transport.Codec[T]) (*Endpoint[T], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -197,7 +197,8 @@ func (e *Endpoint[T]) endJob(err error) {
 }
 
 // short ends the step because this rank cannot accept connections, so the ranks that connect to it would wait
-// in vain. If some ranks have not joined yet, rank 0 gives err as the reason when it stops waiting for them.
+// in vain. If this is rank 0 and some ranks have not joined yet, it gives err as the reason when it stops
+// waiting for them.
 func (e *Endpoint[T]) short(err error) {
 	if m := e.acceptor.meeting; m != nil {
 		m.addRefusal("a connection", err.Error())

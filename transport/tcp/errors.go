@@ -11,7 +11,8 @@ import (
 )
 
 var (
-	// ErrRefused is returned by Join if rank 0 refuses the rank.
+	// ErrRefused is returned by Join if rank 0 refuses this rank, or another one that does not
+	// match the job.
 	ErrRefused = errors.New("tcp: refused")
 	// ErrMissing is returned by Join if a rank did not join in time.
 	ErrMissing = errors.New("tcp: ranks are missing")

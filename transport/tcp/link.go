@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/transport/internal/messages"
 )
 
-// LinkBuffer is the number of bytes that each side of a link buffers, apart from the rank's space and
-// the system's socket.
+// LinkBuffer is the maximum number of bytes that each side of a link buffers outside the rank's space
+// and the system's socket. The receiver buffers fewer.
 const LinkBuffer = 64 << 10
 
 // A message on a link is one byte, a header, the sizes of its tensors, and the codec's bytes of each tensor.
@@ -155,7 +155,8 @@ func (c *Config) linkFault(other int, err error) error {
 	return fmt.Errorf("tcp: the connection of rank %d to rank %d: %w", c.Rank, other, err)
 }
 
-// receive reads a message into new buffers of the codec's space.
+// receive reads a message into new buffers of the codec's space and confirms it. It answers an
+// unexpected message with the header of the expected one.
 func receive[T any](c *Config, k *recvEnd, codec transport.Codec[T], from int, tag transport.Tag, h []T) error {
 	broken := func(err error) error { return c.linkFault(from, err) }
 	for {

@@ -34,8 +34,8 @@ func newMeeting(cfg *Config, address string) *meeting {
 	return m
 }
 
-// addRank accepts a rank. A rank that contradicts the job ends the meeting for all ranks, because the
-// meeting could never complete.
+// addRank accepts a rank. A rank that does not match the job fails the meeting for all ranks, because
+// the job was probably started wrongly and would otherwise wait for a rank that never joins.
 func (m *meeting) addRank(conn net.Conn, h hello) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,7 +86,7 @@ func (m *meeting) finish(err error) {
 	}
 }
 
-// factMismatch describes the first fact that differs between a rank and rank 0.
+// factMismatch describes the first fact that differs between a rank and rank 0, or returns "".
 func factMismatch(facts []Fact, h hello) string {
 	for i, own := range facts {
 		switch {
@@ -160,9 +160,9 @@ func (m *meeting) missing() error {
 	return fmt.Errorf("%w: after %v these of %d ranks have not joined:%s", ErrMissing, m.cfg.Meeting, len(m.conns), b.String())
 }
 
-// connectToHub connects to rank 0 and joins the job. It retries until rank 0 listens, and returns the
-// control connection and the addresses of all ranks. It calls listen once, with the first connection,
-// to get this rank's address.
+// connectToHub connects to rank 0 and joins the job. It retries until rank 0 answers or
+// Config.Meeting has passed, and returns the control connection and the addresses of all ranks. It
+// calls listen once, with the first connection, to get this rank's address.
 func (c *Config) connectToHub(ctx context.Context, listen func(net.Conn) (string, error)) (net.Conn, []string, error) {
 	meeting, cancel := context.WithTimeoutCause(ctx, c.Meeting, nil)
 	defer cancel()

@@ -14,7 +14,8 @@ import (
 // Capacity returns Config.Capacity.
 func (e *Endpoint[T]) Capacity() int { return e.cfg.Capacity }
 
-// Send lends h to the link's goroutine. If the capacity is 0, it waits until h has been received.
+// Send waits for room on the link and lends h to the link's goroutine. If the capacity is 0, it
+// then waits until h has been received.
 func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -38,7 +39,7 @@ func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T
 	return e.linkError(e.await(ctx, w), w)
 }
 
-// Wait waits until a message has been received.
+// Wait waits until the message with the tag has been received.
 func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag transport.Tag) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -53,7 +54,7 @@ func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag transport.Tag) error
 	return e.linkError(e.await(ctx, w), w)
 }
 
-// Recv reads the next message on the link into buffers of the rank's space.
+// Recv waits for the next message on the link and reads it into buffers of the rank's space.
 func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h []T) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -135,7 +136,8 @@ func (e *Endpoint[T]) checkLink(w *wait[T]) error {
 	return nil
 }
 
-// linkError replaces the error from a broken link with the cause of the abort, if there is one.
+// linkError replaces the error from a broken link with the cause of the abort, if there is one. It
+// keeps a *transport.TagError.
 func (e *Endpoint[T]) linkError(err error, w wait[T]) error {
 	if err == nil || w.link.fault != err {
 		return err
@@ -169,8 +171,9 @@ func (e *Endpoint[T]) watch(ctx context.Context) {
 	})
 }
 
-// addLink takes over the connection of a link from a sender. It closes a connection of an aborted
-// step.
+// addLink takes over the connection of a link from a sender. It closes the connection if the job or
+// the step has ended, if the sender is not another rank of the job, or if the link already has a
+// connection of this or a later step.
 func (e *Endpoint[T]) addLink(conn net.Conn, o opening) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -37,7 +37,7 @@ func (p *pauses) tick() {
 	}
 }
 
-// look records a pause if the timer is late.
+// look records a pause if the timer is late by more than half of Config.Silence.
 func (p *pauses) look(now time.Time) {
 	if late := now.Sub(p.due); late > p.silence/2 && !p.stopped {
 		p.length, p.ended = late, now

@@ -24,7 +24,7 @@ func (e *Endpoint[T]) Waited() time.Duration {
 }
 
 // Waits returns the times that this rank's calls have spent blocked since Join, indexed by the
-// awaited rank.
+// awaited rank. Waits for all ranks are not included.
 func (e *Endpoint[T]) Waits() []time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()

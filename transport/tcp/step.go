@@ -84,7 +84,8 @@ func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, erro
 	return all, nil
 }
 
-// Abort ends the step on all ranks. It waits until rank 0 has determined the first cause.
+// Abort ends the step on all ranks. It waits until rank 0 has determined the first cause, and until
+// no goroutine reads this rank's buffers or exposed memory.
 func (e *Endpoint[T]) Abort(cause error) {
 	e.mu.Lock()
 	if e.cause == nil && e.jobError == nil {
@@ -144,7 +145,7 @@ func (e *Endpoint[T]) deliver(f frame) {
 	}
 }
 
-// closeLinks closes the connections of an ended step.
+// closeLinks closes the connections of an ended step. The caller holds the lock.
 func (e *Endpoint[T]) closeLinks() {
 	if e.cancelDial != nil {
 		e.cancelDial()

@@ -34,7 +34,8 @@ const (
 	waitCause                 // in Abort, or in a call whose connection has ended, for the cause
 )
 
-// happened reports whether the awaited event has happened.
+// happened reports whether the awaited event has happened. For waitMessage and waitCause it returns
+// false: Recv ends the former, and endCause the latter.
 func (e *Endpoint[T]) happened(w *wait[T]) bool {
 	switch w.reason {
 	case waitBegin:
@@ -89,7 +90,7 @@ func (e *Endpoint[T]) await(ctx context.Context, w wait[T]) error {
 	return e.endCause(&w)
 }
 
-// endWait ends a wait and adds its time to the totals.
+// endWait ends a wait, and adds its time to the totals unless it was a wait in Begin.
 func (e *Endpoint[T]) endWait() {
 	if e.wait.reason != waitBegin {
 		took := time.Since(e.wait.since)

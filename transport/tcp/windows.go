@@ -160,8 +160,8 @@ func request(conn net.Conn, epoch int64, tag transport.Tag, offset int64, dst []
 	return fmt.Errorf("%w: answer %d", ErrFrame, b[0])
 }
 
-// addWindow takes over a connection on which another rank reads. It closes a connection of an aborted
-// step.
+// addWindow takes over a connection on which another rank reads. It closes the connection if the job
+// or the step has ended.
 func (e *Endpoint[T]) addWindow(conn net.Conn, o opening) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

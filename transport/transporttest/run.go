@@ -24,8 +24,8 @@ type Subject[T any] struct {
 	New func(ranks, capacity int) (ends []transport.Transport[T], end func() error, err error)
 	// Capacities lists the capacities that the transport supports; nil means 0, 1, 3 and no limit.
 	Capacities []int
-	// Patience is the maximum duration of a call that must not block. After that time the suite cancels
-	// the call's context, and waits equally long for the call to end. 0 means a minute.
+	// Patience is the maximum duration of the calls in one step of a test. After that time the suite
+	// cancels their context, and waits equally long for them to return. 0 means a minute.
 	Patience time.Duration
 	// Kill ends a rank as if its process had ended. If it is nil, the suite omits the tests of lost ranks.
 	Kill func(end transport.Transport[T])

@@ -198,9 +198,9 @@ func (s *suite[T]) cancels() {
 	}
 }
 
-// closes ends the contexts of all ranks but one while the last rank enters an exchange. Either all ranks
-// get the result or none does. If they get it, the step is done: although their contexts have ended, they
-// can still exchange and read what a trainer needs for its update.
+// closes ends the context of all ranks while the last rank enters an exchange. Either all ranks get the
+// result or none does. If they get it, the step is done: although the context has ended, they can still
+// exchange and read what a trainer needs for its update.
 func (s *suite[T]) closes() {
 	cause := errors.New("planted reason")
 	if !s.link(3) {

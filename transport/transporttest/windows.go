@@ -24,7 +24,8 @@ func windowTests[T any]() []test[T] {
 	}
 }
 
-// windows returns a test of transport.Windows. It does not depend on the capacity of links.
+// windows returns a test of transport.Windows that runs only at the first capacity, because the
+// capacity of links does not matter to it.
 func windows[T any](run func(s *suite[T])) func(s *suite[T]) {
 	return func(s *suite[T]) {
 		if capacities := s.Capacities; len(capacities) > 0 && s.capacity != capacities[0] || capacities == nil && s.capacity != 0 || !s.link(1) {
@@ -38,7 +39,7 @@ func windows[T any](run func(s *suite[T])) func(s *suite[T]) {
 
 func (r *rank[T]) windows() transport.Windows { return r.endpoint.(transport.Windows) }
 
-// weights returns the tag of a parameter.
+// weights returns the tag of a parameter's weights.
 func weights(param int) transport.Tag {
 	return transport.Tag{Step: 7, Content: transport.Weights, Stage: 3, Param: param}
 }

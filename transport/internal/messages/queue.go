@@ -32,8 +32,8 @@ func (q *Queue[T]) Len() int { return q.count }
 // First returns the oldest message. There must be one.
 func (q *Queue[T]) First() *Message[T] { return &q.ring[q.first] }
 
-// Push adds a message. The ring grows to the largest number of messages that the queue has ever held at the
-// same time.
+// Push adds a message. The length of the ring is the largest number of messages that the queue has ever
+// held at the same time, rounded up to a power of two.
 func (q *Queue[T]) Push(tag transport.Tag, h []T) {
 	if q.count == len(q.ring) {
 		ring := make([]Message[T], max(2*len(q.ring), 1))
@@ -59,8 +59,8 @@ func (q *Queue[T]) Pop() {
 	q.count--
 }
 
-// Number returns the number of the message with a tag, or 0 if the sender has waited for all messages with this
-// tag. It is fastest if the sender waits in send order.
+// Number returns the number of the first message with a tag for which the sender has not waited, and records
+// that it waits. If there is none, Number returns 0. It is fastest if the sender waits in send order.
 func (q *Queue[T]) Number(tag transport.Tag) int64 {
 	for i := q.waited; i < len(q.sent); i++ {
 		if q.sent[i].tag == tag {
@@ -74,7 +74,7 @@ func (q *Queue[T]) Number(tag transport.Tag) int64 {
 }
 
 // Find returns the tag and the number of handles of a message that is in the queue or for which the
-// sender has not waited.
+// sender has not waited, or zero values if it finds none.
 func (q *Queue[T]) Find(number int64) (tag transport.Tag, tensors int) {
 	for _, s := range q.sent {
 		if s.number == number {

@@ -191,8 +191,8 @@ func (w *Windows) Read(ctx context.Context, step int64, tag transport.Tag, offse
 	return err
 }
 
-// announce calls blocks without holding the lock, and sets it to nil. It reports whether it has called blocks,
-// because the state may have changed during the call.
+// announce calls blocks without holding the lock, and sets it to nil, unless it is nil already. It reports
+// whether it has called blocks, because the state may have changed during the call.
 func (w *Windows) announce(blocks *func()) bool {
 	if *blocks == nil {
 		return false

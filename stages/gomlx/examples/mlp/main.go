@@ -1,5 +1,5 @@
-// Mlp trains a network of GoMLX's layers on four ranks under 1F1B, with 4,096 microbatches per
-// step.
+// Mlp trains a network of GoMLX's layers, by default on four ranks under 1F1B and with 4,096
+// microbatches per step.
 package main
 
 import (
@@ -92,7 +92,8 @@ func train(ctx context.Context, steps, microbatches int, plan string, ranks int,
 	return nil
 }
 
-// ring returns a data set of GoMLX: points of the plane, and whether each is inside a ring.
+// ring returns a GoMLX dataset of random points in the plane, each labeled by whether it lies
+// inside a ring.
 func ring(backend *gomlx.Backend, batches int) (*dataset.InMemoryDataset, error) {
 	random := rand.New(rand.NewPCG(7, 0))
 	var points, inside [][]float32

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-ml/weir/stages/gomlx"
 )
 
-const side, kinds = 12, 4 // of an image, and of pictures
+const side, kinds = 12, 4 // pixels on a side of an image, and number of kinds of images
 
 // images returns a convolutional network that distinguishes kinds of patterns.
 func images() (example, error) {
@@ -51,7 +51,8 @@ func images() (example, error) {
 	}, nil
 }
 
-// pictures returns rows, columns, diagonals and checks, with noise.
+// pictures returns noisy images of horizontal stripes, vertical stripes, diagonals and checks, and
+// the kind of each.
 func pictures(first, rows int) (image, kind *tensors.Tensor) {
 	x, y := make([]float32, 0, rows*side*side), make([]int32, rows)
 	for i := range rows {

@@ -35,11 +35,11 @@ type example struct {
 	config gomlx.Config
 	input  string
 	rows   int                                                  // per microbatch
-	batch  func(first, rows int) (input, label *tensors.Tensor) // rows, starting at first
-	floor  string                                               // a description of the loss to get below
+	batch  func(first, rows int) (input, label *tensors.Tensor) // returns rows rows of data, starting at row first
+	floor  string                                               // describes the loss that training must get below
 
 	memory runner.Memory
-	place  launch.Rendezvous // of this process in a job of several
+	place  launch.Rendezvous // set if this process is one of several in a job
 	ends   []*tcp.Endpoint[gomlx.T]
 }
 
@@ -86,7 +86,7 @@ func run(ctx context.Context, place launch.Rendezvous, offload runner.Offload, n
 		ex.place = place
 		ex.config.First = place.Rank * ranks / place.Size
 		ex.config.Count = (place.Rank+1)*ranks/place.Size - ex.config.First
-		if place.Rank > 0 { // the numbers are the same
+		if place.Rank > 0 { // all processes would print the same numbers
 			out = io.Discard
 		}
 	}
@@ -261,7 +261,7 @@ func (ex *example) gomlx(trainer string, microbatches int) (func(context.Context
 	}, nil
 }
 
-// endless is an infinite data set of GoMLX.
+// endless is an infinite GoMLX dataset.
 type endless struct {
 	rows int
 	make func(first, rows int) (input, label *tensors.Tensor)
@@ -291,7 +291,7 @@ func processor() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// peak returns the peak memory of the process, if Linux reports it.
+// peak returns the peak memory of the process, as Linux reports it, or "" on other systems.
 func peak() string {
 	status, _ := os.ReadFile("/proc/self/status")
 	_, after, _ := strings.Cut(string(status), "VmHWM:")

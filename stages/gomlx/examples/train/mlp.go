@@ -42,7 +42,7 @@ func mlp() (example, error) {
 	return ex, nil
 }
 
-// ring returns points of the plane, and whether each is inside a ring.
+// ring returns random points in the plane, each labeled by whether it lies inside a ring.
 func ring(first, rows int) (points, inside *tensors.Tensor) {
 	x, y := make([]float32, 2*rows), make([]float32, rows)
 	for i := range rows {
