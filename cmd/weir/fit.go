@@ -51,7 +51,7 @@ type fitCmd struct {
 	Costs      string        `group:"Memory:" help:"Measured times and bytes of the stages, in place of formulas." placeholder:"FILE" predictor:"file"`
 	TimeLimit  time.Duration `group:"Memory:" help:"A prediction that takes longer is stopped; with --best it counts after --search-time." default:"1m" placeholder:"TIME"`
 	Reserved   bool          `group:"Memory:" help:"Also play the step through PyTorch's allocator, with segments of cudaMalloc and with expandable ones." default:"true" negatable:""`
-	Best       bool          `group:"Search:" help:"Find the fastest ways that fit: schedules, cuts of the layers, recompute and microbatch sizes together, within a minute. The sequences of a step stay the same, and so do --schedule, --recompute and --microbatch-size if they are given."`
+	Best       bool          `group:"Search:" help:"Find the fastest ways that fit: schedules, cuts of the layers, recompute and microbatch sizes together, within --search-time. The sequences of a step stay the same, and so do --schedule, --recompute and --microbatch-size if they are given."`
 	SearchTime time.Duration `group:"Search:" help:"How long --best begins further combinations." default:"50s" placeholder:"TIME" needs:"best"`
 	Teraflops  float64       `group:"Search:" help:"Operations that a rank does in a second, in 10^12." default:"400" placeholder:"N" needs:"best"`
 	LinkRate   rate          `group:"Search:" help:"The rate of a link between ranks, such as 50GB/s." default:"50GB/s" placeholder:"RATE" needs:"best"`
