@@ -20,8 +20,9 @@ type rounds struct {
 	failed            bool // a task has no input, or there is no memory for it
 }
 
-// roundsOrders returns the orders that rounds builds within a limit of bytes. It repeats each variant as
-// long as the longest wait decreases: a rank that waited less than the others in one order may wait longer in the next.
+// roundsOrders returns the orders that rounds builds within a limit of bytes, or nil if the blocks are not such a wave or
+// the backward is not split. It repeats each variant as long as the longest wait decreases: a rank that waited less than
+// the others in one order may wait longer in the next.
 func roundsOrders(s *jobShop, limit int64) (orders []order) {
 	for rank, blocks := range s.blocksOn {
 		if !s.split || !slices.Equal(blocks, []int{rank, 2*s.ranks - 1 - rank}) {

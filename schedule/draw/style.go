@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// style returns the picture's style sheet. It follows the reader's choice of dark mode.
+// style returns the picture's style sheet. It follows the reader's light or dark mode.
 func style() string {
 	colors := `
 text{fill:var(--soft)}.page{fill:var(--card)}.title,.rank{fill:var(--ink)}.lane{fill:var(--lane)}

@@ -22,11 +22,11 @@ type Alternative struct {
 	Profile *Profile
 
 	Plan  *schedule.Plan
-	Bound int64 // lower bound of the layout's height plus the resident bytes, on the rank that needs most
+	Bound int64 // lower bound on Memory.Total: the largest sum of a rank's peak and its resident bytes
 	// Allocations is the number of buffers to place on the rank with the most buffers. A
 	// layout takes at least ten microseconds per buffer.
 	Allocations int
-	Bytes       int64 // height of the lowest layout so far plus the resident bytes; 0 before the first layout
+	Bytes       int64 // Memory.Total of the lowest layout so far; 0 before the first layout
 
 	cfg Config
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Height returns the bytes that a step needs on the rank that needs the most.
+// Height returns the height of the highest layout of any rank, in bytes.
 func (p *Memory) Height() (most int64) {
 	for i := range p.Ranks {
 		most = max(most, p.Ranks[i].Height)
@@ -20,7 +20,7 @@ func (p *Memory) Height() (most int64) {
 	return most
 }
 
-// FarHeight returns the bytes of far memory that a step needs on the rank that needs the most.
+// FarHeight returns the height of the highest layout of any rank's far memory, in bytes, or 0 without offloads.
 func (p *Memory) FarHeight() (most int64) {
 	for i := range p.Ranks {
 		if far := p.Ranks[i].Far; far != nil {
@@ -30,8 +30,8 @@ func (p *Memory) FarHeight() (most int64) {
 	return most
 }
 
-// Total returns the bytes of a step plus the resident bytes, on the rank with the largest
-// sum.
+// Total returns the largest sum, over all ranks, of the height of the rank's layout and its resident bytes
+// (Config.Resident).
 func (p *Memory) Total() (most int64) {
 	for rank := range p.Ranks {
 		most = max(most, p.Ranks[rank].Height+p.cfg.resident(p.plan.Placement, rank))

@@ -18,7 +18,7 @@ type Figures struct {
 	Backward int64 // workspace of B, I and W
 
 	ForwardWeights  int64 // copies of weights that QUANTIZE makes for the forward, once per step
-	BackwardWeights int64 // copies that it makes for the backward
+	BackwardWeights int64 // copies of weights that QUANTIZE makes for the backward, once per step
 
 	Gathered  int64 // weights that UNSHARD gathers
 	Gradients int64 // whole gradients, from ZERO_GRAD to WAIT_REDUCE

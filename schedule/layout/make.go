@@ -48,7 +48,7 @@ type Memory struct {
 	plan    *schedule.Plan
 	profile *Profile // the envelope's if Config.Envelope is set
 	ports   *ports
-	classes int // number of shape classes given
+	classes int // number of shape classes of the given profile
 	cfg     Config
 }
 

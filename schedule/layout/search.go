@@ -18,8 +18,8 @@ type attempt struct {
 }
 
 const (
-	// defaultWork is the work of the search over all ranks, in the unit of placement.Options.Nodes, which
-	// is about a microsecond.
+	// defaultWork is the work of the search over all ranks, in nodes of placement.Options, each of which
+	// takes about a microsecond.
 	defaultWork = 1_200_000
 	// shapedWork is the largest default work for each allocation if Config.Shapes gives the shape of every
 	// microbatch: such a program is laid out anew whenever the shapes change, and its allocations, of many

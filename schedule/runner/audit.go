@@ -27,7 +27,7 @@ type repeat struct {
 	first  int  // the first replica that repeats it; all later ones do as well
 }
 
-// setRepeat chooses the microbatch that a step repeats.
+// setRepeat chooses the microbatch that a step repeats, if the step is audited.
 func (b *batch) setRepeat(mode schedule.Mode, every int, step int64) {
 	r := &b.repeat
 	if r.audits = mode == schedule.Training && every > 0; !r.audits || (step+1)%int64(every) != 0 {

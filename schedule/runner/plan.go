@@ -42,7 +42,7 @@ type request struct {
 	shapes []int    // the shape classes for which memory is planned; nil means any
 }
 
-// planned is a checked plan, which may have a memory plan.
+// planned is a plan, checked unless Plan.Unchecked is set, which may have a memory plan.
 type planned struct {
 	*schedule.Plan // nil while it is being made
 	want           request

@@ -35,7 +35,7 @@ type update struct {
 // first Update, a runner refuses to begin a training step while the update of an earlier one is not applied
 // (ErrUnused).
 //
-// At Replicas.Shard 1 and 2 each replica updates the elements of each weight that it owns (Owned),
+// At Replicas.Shard 1 and 2 each replica updates the elements of each weight that it owns ([ShardRange]),
 // and Update gathers the other elements, so every process must call it. If it fails in one process,
 // it fails in all of them. After a failed evaluation Update returns an error without calling apply,
 // and the step can be repeated.

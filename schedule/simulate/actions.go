@@ -14,7 +14,7 @@ type actionCost struct {
 	waitsFor   int    // the kind of the wait for this parcel
 	reloadBox  int    // the mailbox of copies from far memory, one of which may be the state that the action takes
 	gatherBox  int    // the mailbox of gathered weights
-	link       int    // the link on which the action sends or receives
+	link       int    // the link on which the action sends or receives, or the lane of its copy or exchange
 	sendBox    int    // the mailbox for the action's message or receipt
 	postBox    int    // the queue for the posted transfer; for a send, awaitBox is the queue of its receive
 	queues     [2]int // of a posted transfer: the queues of its send and of its receive

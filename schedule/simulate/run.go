@@ -22,7 +22,7 @@ type simulation struct {
 	transfers bool // the plan has transfers
 
 	actionCosts []actionCost                     // by stage and kind
-	buffers     [][effects.NumBufferKinds]buffer // by stage: the buffers of the stage's inputs, outputs and gradients
+	buffers     [][effects.NumBufferKinds]buffer // by stage: the buffers of its inputs, outputs, gradients and whole parameters
 	holdings    []holding                        // by stage and kind
 	crossings   [][]crossing                     // by stage and kind
 	kept        [][]buffer                       // by rank: the receive buffers, one for each microbatch, that exist for the whole step

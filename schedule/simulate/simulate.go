@@ -49,11 +49,10 @@ import (
 // to the action that reads the message. For a runtime that keeps buffers ([schedule.Runtime.Keeps]), sent
 // tensors stay live until the end of the step, and the receive buffers of all microbatches are live for the
 // whole step. In a plan without transfers, a message to another rank is live only during the actions on both
-// sides. [memory.FP8] covers the copies of weights, from
-// QUANTIZE to the last action of the stage that reads them. Offloaded bytes of the saved state are
-// not live from WAIT_OFFLOAD to RELOAD, and are in far memory from OFFLOAD to the action that takes
-// the state. [memory.Unsharded] covers gathered weights, from UNSHARD to RESHARD, and whole gradients,
-// from ZERO_GRAD to WAIT_REDUCE. Drop bits have no effect.
+// sides. [memory.FP8] covers the copies of weights, from QUANTIZE to the last action of the stage that reads
+// them. Offloaded bytes of the saved state are not live from WAIT_OFFLOAD to RELOAD, and are in far memory
+// from OFFLOAD to the action that takes the state. [memory.Unsharded] covers gathered weights, from UNSHARD
+// to RESHARD, and whole gradients, from ZERO_GRAD to WAIT_REDUCE. Drop bits have no effect.
 //
 // The cost of simulating a long plan depends on the size of its segments, because Run skips repeats
 // that are equal to previous ones, unless the costs of microbatches differ. Plans of up to 65,536 actions

@@ -11,7 +11,7 @@ import (
 // Fault is a fault of a table.
 type Fault struct {
 	Rank     int   // -1 if it concerns no single rank
-	Position int64 // of the action in the rank's program, or -1
+	Position int64 // of the action in the rank's program; -1 if it concerns no single action
 	Text     string
 }
 

@@ -16,7 +16,7 @@ type Stage[T any] struct {
 	Quantizer      stages.Quantizer[T]     // nil if the stage computes with its weights directly
 	Params         []frames.Use[T]
 	Own            bool // the stage is on this rank
-	Before, After  int  // the ranks of the stages before and after it, or -1
+	Before, After  int  // the ranks of the stages before and after this one, or -1
 	In, Out        []T
 	GradOut        []T
 	NoGradIn       uint64 // one bit for each input without a gradient

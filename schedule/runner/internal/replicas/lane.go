@@ -32,7 +32,7 @@ func newLane(stages int, transfer func(ctx context.Context, stage int) error) *l
 	return l
 }
 
-// add queues a stage's transfer. The first add starts the goroutine.
+// add queues a stage's transfer. The first add of a step starts the goroutine.
 func (l *lane) add(ctx context.Context, stage int) {
 	if !l.running {
 		l.running, l.queue, l.done = true, make(chan int, len(l.finished)+1), make(chan struct{}, 1)

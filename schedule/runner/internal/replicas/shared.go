@@ -45,9 +45,9 @@ type Shared[T any] struct {
 	sharded Sharded[T]        // the arithmetic on gradients
 
 	params  []*param[T]               // of all the rank's stages, in stage order
-	byStage [][]*param[T]             // the same
-	byUse   map[effects.Use]*param[T] // the same
-	chunks  []T                       // two buffers of class Resident
+	byStage [][]*param[T]             // params by stage
+	byUse   map[effects.Use]*param[T] // params by use
+	chunks  []T                       // two buffers of class Resident; none if the replica owns no elements
 	buffers [2][]byte                 // the bytes behind chunks
 	reduces *lane                     // reduces gradients
 	gathers *lane                     // gathers weights
@@ -59,7 +59,7 @@ type param[T any] struct {
 	use         effects.Use
 	declared    *frames.Use[T]
 	trains      bool
-	tied, owner bool   // the parameter has several uses; this use is the first
+	tied, owner bool   // the parameter has several uses; it trains, and this use is its first
 	elements    int    // number of elements of the whole parameter
 	owned       []span // the elements that each replica owns
 	own         span   // the elements that this replica owns
