@@ -109,8 +109,8 @@ func TestLegendFits(t *testing.T) {
 	require.Less(t, last+5.7*float64(len(words)), width)
 }
 
-// TestPictures: a picture is XML, has a box for each computation at its time and in its row,
-// and gives the figures of the simulation.
+// TestPictures: a picture is XML, has one box for each computation, and gives the figures of the
+// simulation.
 func TestPictures(t *testing.T) {
 	for name, step := range steps(t) {
 		text := picture(t, step)
@@ -179,8 +179,8 @@ func TestPeaks(t *testing.T) {
 }
 
 // TestTraces: a trace is JSON. In each track events are in order of time and boxes do not
-// overlap, each arrow has two ends in the right order, and the counters show the bytes of
-// the events.
+// overlap, each arrow has two ends, and the last counter of a rank shows the bytes of its last
+// event.
 func TestTraces(t *testing.T) {
 	for name, step := range steps(t) {
 		text := trace(t, step)
@@ -360,7 +360,8 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
-// TestPages: a page has every computation and level of the step, and loads nothing.
+// TestPages: a page has every computation of the step, has levels if anything is held, and loads
+// nothing.
 func TestPages(t *testing.T) {
 	for name, step := range steps(t) {
 		var out strings.Builder

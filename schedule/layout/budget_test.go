@@ -84,8 +84,8 @@ func TestFrozenFigures(t *testing.T) {
 }
 
 // TestAlternatives lists alternatives with fewer microbatches in flight and smaller
-// microbatches, none smaller than a quarter, and weighs them without a layout: their bounds are equal to those of their
-// layouts.
+// microbatches, none smaller than a quarter, and weighs them without a layout: a quick layout of each needs at least its
+// bound, and less than half as much again.
 func TestAlternatives(t *testing.T) {
 	placement := schedule.Looped(4, 4)
 	params := schedule.Params{Placement: placement, Microbatches: 20}

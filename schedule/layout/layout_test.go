@@ -266,7 +266,7 @@ func TestSameLayoutAgain(t *testing.T) {
 }
 
 // TestWorkIsIndependentOfMicrobatches compares a thousand microbatches with a million: the
-// numbers of buffers and births and the height are equal.
+// peaks are equal, and the numbers of births in the layouts are close.
 func TestWorkIsIndependentOfMicrobatches(t *testing.T) {
 	for _, name := range []string{"1f1b", "zb-h1", "seq1f1b", "dualpipe"} {
 		var before []layout.RankLayout

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// offloadable are stages with two slots, of which the plan offloads both, or the larger one.
+// offloadable holds the figures of a stage with two slots, of which the plan offloads both, or the larger one.
 var offloadable = []layout.Figures{{Stage: "block", Output: 64, Gradient: 64, Input: 4096, Weight: 1024, Carry: 128, Forward: 512, Backward: 256}}
 
 // offloaded returns a plan of a schedule with the slots that a share selects.
@@ -54,8 +54,8 @@ func farPeak(plan *schedule.Plan, rank int) (peak int64) {
 	return peak
 }
 
-// TestOffload lays out both memories of every schedule at several shares. The near layout is compared with the whole
-// program, and never needs more than without offloading. The far layout has the peak that farPeak computes.
+// TestOffload lays out both memories of every schedule at several shares. The near layouts are compared with the whole
+// program, and the sum of their peaks does not grow with the share. The far layouts have the peaks that farPeak computes.
 func TestOffload(t *testing.T) {
 	moved := 0
 	for _, s := range schedule.Schedules() {
@@ -87,8 +87,8 @@ func TestOffload(t *testing.T) {
 	require.Greater(t, moved, 60)
 }
 
-// TestOffloadIsFlat plans both memories of a million microbatches. The layouts have the same heights
-// as for a few microbatches.
+// TestOffloadIsFlat plans both memories of a million microbatches. The peaks are those of a few
+// microbatches, and the far layouts are as low as possible.
 func TestOffloadIsFlat(t *testing.T) {
 	for _, name := range []string{"1f1b", "interleaved", "zb-v"} {
 		few, profile := offloaded(t, name, 4, 64, 1)

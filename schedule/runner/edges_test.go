@@ -411,7 +411,8 @@ func TestOn(t *testing.T) {
 	require.Equal(t, []memory.Space[buffer]{a, b}, runner.Spaces[buffer, memory.Space[buffer]](hosts[0], b.(*kernels.Null)))
 }
 
-// The excess of a step includes the tolerated leaks before it, and a record names the call after which the excess grew.
+// The excess in a record includes the tolerated leaks of earlier steps, and that in a result does not. A record names the
+// call after which the excess grew.
 func TestToleratedLeaksAddUp(t *testing.T) { // L6, L7
 	chain := chain()
 	cfg := config(chain)

@@ -203,7 +203,7 @@ func TestHooksAndRecordsNameTheRank(t *testing.T) {
 	require.Equal(t, 25+40+25, result.Actions)
 }
 
-// TestPortsWithoutAGradient sends two tensors, but only the gradient of the second one back.
+// TestPortsWithoutAGradient sends three tensors, but only the gradient of the second one back.
 func TestPortsWithoutAGradient(t *testing.T) {
 	ports := []stages.Port{{Name: "mask", NoGrad: true}, {Name: "x"}, {Name: "index", NoGrad: true}}
 	bottom := &stages.Func[number]{

@@ -423,7 +423,7 @@ func TestProfiled(t *testing.T) {
 	require.Equal(t, []layout.StageProfile{told}, profile.Shapes[0].Stages)
 }
 
-// The ranks of a group plan their memory together.
+// An empty profile and a negative budget are refused.
 func TestProfileOfAGroup(t *testing.T) {
 	d := newDeviced(device(t, true))
 	cfg := d.config()
@@ -479,7 +479,7 @@ func TestRecordResident(t *testing.T) {
 	require.Equal(t, []uint64{0, 1, 2, 3}, sets)
 }
 
-// A step that exceeds its budget is refused with alternatives that fit.
+// A budget that cannot be enforced is refused, and so are steps and evaluations that exceed their budget.
 func TestBudget(t *testing.T) {
 	d := newDuo(t)
 	nothing := runner.Indexed(func(context.Context, batchctx.Entry[buffer]) error { return nil })

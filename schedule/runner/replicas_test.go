@@ -450,9 +450,9 @@ func (r *replicated) record(t testing.TB) *layout.Profile {
 	return profile
 }
 
-// TestReplicasArePlanned compares the planned peak of every rank with the measured one, class by
-// class, with 4 replicas at every level (L6), and the bytes of gradients and weights with 4/R bytes of
-// an element that is sharded and 4 of one that is not.
+// TestReplicasArePlanned compares the planned peak of every rank with the measured one, and in the first
+// replica class by class, with 4 replicas at every level (L6). It compares the bytes of gradients and weights
+// with 4/R for each element that is sharded and 4 for each one that is not.
 func TestReplicasArePlanned(t *testing.T) {
 	testkit.Slow(t)
 	const replicas, ranks = 4, 2
@@ -554,7 +554,7 @@ func (r *replicated) through(t testing.TB, before func(ctx context.Context, rank
 }
 
 // TestActionsRunWhileGradientsAreReduced holds the first reduction of a rank open until the rank has
-// run a later action. If REDUCE_GRAD waited for the reduction, all goroutines would wait for ever.
+// run a later action. If REDUCE_GRAD waited for the reduction, all goroutines would wait forever.
 func TestActionsRunWhileGradientsAreReduced(t *testing.T) {
 	for _, shard := range []int{0, 2, 3} {
 		synctest.Test(t, func(t *testing.T) {

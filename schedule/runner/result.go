@@ -28,7 +28,7 @@ type Result struct {
 	Peak     int64 // highest number of live bytes
 	Live     int64 // live bytes at step end
 	Reserved int64
-	Excess   int64 // the allocator's book minus the frames' book, at step end
+	Excess   int64 // the allocator's book minus the frames' book at step end, without what earlier steps have leaked
 	// Growth is the largest growth during a microbatch.
 	Growth memory.Growth
 	// PeakClasses splits Peak by class; its sum is Peak.

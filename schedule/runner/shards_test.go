@@ -34,7 +34,7 @@ func frozenReplicas(count, ranks int) runner.Config[number] {
 }
 
 // TestReplicasShareABatch checks that replica r gets the microbatches r, r+R, and so on, even of a batch that R does
-// not divide, from every kind of source, and that all ranks have the losses of the whole batch.
+// not divide, from an Indexed source and from a Stream, and that all ranks have the losses of the whole batch.
 func TestReplicasShareABatch(t *testing.T) { // L9
 	for _, streamed := range []bool{false, true} {
 		cfg := frozenReplicas(3, 2)

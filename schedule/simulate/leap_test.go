@@ -330,7 +330,7 @@ func sendInLanes(p *schedule.Plan, atEnd bool) {
 }
 
 // TestSimulateMillion requires for every schedule that the actions and allocations of a simulation
-// do not grow with the number of microbatches.
+// hardly grow with the number of microbatches.
 func TestSimulateMillion(t *testing.T) {
 	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 18522, I: 18086, W: 9337, Output: 1 << 20, Gradient: 1 << 20}}, Latency: 601, PerMiB: 17}
 	for _, s := range schedule.Schedules() {

@@ -172,7 +172,7 @@ func replay(plan *schedule.Plan, text []byte, variant int) error {
 }
 
 // TestForeignReplay replays random plans, and schedules with random numbers of microbatches, and requires that the
-// replay finds a slot that was changed to one in use. -long replays 100,000.
+// replay finds a fault if all tensors of a pool have one slot. -long replays 100,000.
 func TestForeignReplay(t *testing.T) {
 	rng := rand.New(rand.NewPCG(plantest.Seed(), 47))
 	count, planted := 600, 0
