@@ -33,7 +33,7 @@ func times(a, b int) int {
 	return a * b
 }
 
-// heads rejects heads that are too wide for the kernels.
+// heads rejects heads that are too wide, and more tokens than an int32 can count.
 func (o *operation) heads(tokens, headDim int) {
 	if o.fits(tokens); headDim > maxHeadDim && o.err == nil {
 		o.err = fmt.Errorf("%w: attention with %d elements per head: use more heads, of at most %d elements each", ErrMissing, headDim, maxHeadDim)
@@ -46,7 +46,7 @@ func (o *operation) tiles(kernel string, tokens, heads int, args ...uint64) {
 }
 
 // CausalAttention iterates over tiles of keys for each tile of queries, with a running maximum
-// and sum. It returns ErrMissing for heads of more than 128 elements.
+// and sum. Its error wraps ErrMissing for heads of more than 128 elements.
 func (d *Device) CausalAttention(op kernels.CausalAttention) error {
 	o := d.begin("CausalAttention", d.checks.CausalAttention(op))
 	o.heads(op.Tokens, op.HeadDim)
@@ -55,8 +55,8 @@ func (d *Device) CausalAttention(op kernels.CausalAttention) error {
 	return o.end()
 }
 
-// CausalAttentionBackward recomputes the weights of each tile twice: for the gradient of its
-// queries and for the gradients of its keys and values, so that no two blocks add to the same
+// CausalAttentionBackward recomputes the attention weights of each tile twice: for the gradient of
+// its queries and for the gradients of its keys and values, so that no two blocks add to the same
 // sum.
 func (d *Device) CausalAttentionBackward(op kernels.CausalAttentionBackward) error {
 	o := d.begin("CausalAttentionBackward", d.checks.CausalAttentionBackward(op))

@@ -158,7 +158,7 @@ func (d *Device) load(text string) error {
 	return nil
 }
 
-// Name returns the name of the GPU.
+// Name returns "cuda: " and the name of the GPU.
 func (d *Device) Name() string { return "cuda: " + d.driver.Properties().Name }
 
 // ShadowConfig returns the configuration of an arena like the device's, but without memory.
@@ -223,7 +223,8 @@ func (d *Device) UnholdAndRelease(b kernels.Buffer) (unheld, freed int64, class 
 	return unheld, freed, class, err
 }
 
-// awaitCopies makes kernels wait for a copy in flight to a freed buffer.
+// awaitCopies makes kernels wait for a copy in flight to a freed buffer, and forgets the ids in the
+// buffer.
 func (d *Device) awaitCopies(b kernels.Buffer) error {
 	d.forget(b)
 	d.mu.Lock()

@@ -44,7 +44,7 @@ func (d *Device) GELU(y, x kernels.Buffer) error {
 	return o.end()
 }
 
-// GELUBackward multiplies dy by the derivative.
+// GELUBackward multiplies dy by the derivative of GELU at x.
 func (d *Device) GELUBackward(dx, dy, x kernels.Buffer) error {
 	o := d.begin("GELUBackward", d.checks.GELUBackward(dx, dy, x))
 	o.each("gelu_grad", dx.N, o.at(dx), o.at(dy), o.at(x), uint64(dx.N))

@@ -28,15 +28,15 @@ const (
 )
 
 // varying gives, by kernel, the index of the argument that differs between microbatches: the
-// number of the microbatch, or a value computed from it. In a graph that argument is 0, and the
-// kernel reads the word at the address in the next argument.
+// number of the microbatch, or a value computed from it. The next argument is 0, except in a graph:
+// there it is an address from which the kernel reads the word instead.
 var varying = map[string]int{"dropout": 4, "loss_add": 2, "quantize": 19}
 
 // piece is a kernel launch, a copy within the device, or a fill with zeros.
 type piece struct {
 	function     driver.Function // 0 for copies and fills, whose words are the destination, the source (0 for a fill) and the size in bytes
 	grid, block  [3]uint32
-	first, count int // its words
+	first, count int // the words of the piece in graphs.words
 	varies       int // index of the word that varies, or -1
 }
 
@@ -163,7 +163,8 @@ func (g *graphs) variations() (n int) {
 	return n
 }
 
-// sum returns an FNV hash of the sequence's words.
+// sum returns a hash like FNV of the sequence's functions, grids and words, except the words that
+// vary.
 func (g *graphs) sum() uint64 {
 	h := uint64(14695981039346656037)
 	for i := range g.pieces {
@@ -210,8 +211,9 @@ func (d *Device) forgetGraphs() (err error) {
 	return err
 }
 
-// SetLayout starts or ends planned steps; see memory.Planned. In a planned step, an action's kernels
-// are queued when the action ends, because their sequence is not known before.
+// SetLayout starts or ends planned steps; see memory.Planned. In a planned step, unless Config.Plain
+// or Config.Library is set, an action's kernels are queued when the action ends, because their
+// sequence is not known before.
 func (d *Device) SetLayout(layout *memory.Layout) error {
 	d.mu.Lock()
 	flushed := d.flush()

@@ -44,14 +44,14 @@ func (d *Device) forget(b kernels.Buffer) {
 	}
 }
 
-// known returns the index of a buffer in the list, or -1.
+// known returns the index of a buffer's summary in d.ids, or -1.
 func (d *Device) known(b kernels.Buffer) int {
 	return slices.IndexFunc(d.ids, func(k ids) bool { return k.handle == b.Handle })
 }
 
-// inRange requires that every id is the index of a row of the vocabulary. If another device sent
-// the ids, the host does not know them and waits for the device, because a bad id must prevent
-// all writes.
+// inRange requires that every id is the index of a row of the vocabulary. If the host has not
+// written all the ids, for instance because another device sent them, it waits for the device to
+// check them, because a bad id must prevent all writes.
 func (o *operation) inRange(name string, b kernels.Buffer, vocabulary int) {
 	d := o.device
 	if o.err != nil {

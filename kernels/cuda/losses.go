@@ -44,7 +44,8 @@ func (d *Device) ReadLossCells(words []int64, cells kernels.Buffer) error {
 	return nil
 }
 
-// AddHeadLoss queues the work of HeadLoss and the addition of its two sums to a cell.
+// AddHeadLoss queues the work of HeadLoss and the addition of its two sums to a cell. For the zero
+// Cell it omits the addition.
 func (d *Device) AddHeadLoss(op kernels.HeadLoss, cell kernels.Cell, microbatch int) error {
 	h := d.headLoss("AddHeadLoss", op)
 	if cell == (kernels.Cell{}) {

@@ -5,7 +5,8 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda/driver"
 )
 
-// MatMul computes the product with the arithmetic of Config.Products.
+// MatMul computes the product with the arithmetic of Config.Products, by Config.Library if it is
+// set.
 func (d *Device) MatMul(op kernels.MatMul) error {
 	o := d.begin("MatMul", d.checks.MatMul(op))
 	o.matmul(product{
@@ -18,7 +19,7 @@ func (d *Device) MatMul(op kernels.MatMul) error {
 // product is a matrix product of operands at addresses.
 type product struct {
 	a, b, c, bias              uint64
-	alive                      uint64 // address of one float32 per row of op(B), which is 0 if the row is to be treated as 0; 0 if there is none
+	alive                      uint64 // address of a float32 for each row of op(B); a row counts as zeros if its float32 is 0. The address is 0 if all rows count
 	m, n, k                    int
 	transA, transB, accumulate bool
 }
@@ -70,7 +71,7 @@ func (d *Device) SumRows(dst, x kernels.Buffer, rows, cols int, accumulate bool)
 // normThreads is the number of threads per row.
 const normThreads = 128
 
-// LayerNorm normalises each row. It accumulates the mean and the variance in float64.
+// LayerNorm normalizes each row. It accumulates the mean and the variance in float64.
 func (d *Device) LayerNorm(op kernels.LayerNorm) error {
 	o := d.begin("LayerNorm", d.checks.LayerNorm(op))
 	o.fits(op.Rows, op.Cols)

@@ -17,10 +17,10 @@ import (
 // run.
 var ErrMissing = errors.New("cuda: the device lacks the operation")
 
-// scratchBytes is the size of the device memory that holds results of a few words and the
-// per-token state of HeadLoss.
+// scratchBytes is the size of the device memory that holds results of a few words, the per-token
+// state of HeadLoss, and the words that graphs read.
 const (
-	varyingAt    = headRows + 24*headTokens // words that graphs read
+	varyingAt    = headRows + 24*headTokens // offset of the words that graphs read
 	scratchBytes = varyingAt + 8*maxVarying
 )
 
@@ -69,7 +69,7 @@ func (d *Device) closeOperations() error {
 }
 
 // scratchPages returns the device's page size, and the size of scratch memory, rounded up to
-// whole pages. The last pages belong to the library.
+// whole pages. The last libraryBytes belong to the library, if there is one.
 func (d *Device) scratchPages() (page, bytes int64) {
 	page, bytes = d.driver.Properties().Page, scratchBytes
 	if d.library != nil {

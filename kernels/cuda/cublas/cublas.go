@@ -33,7 +33,7 @@ var _ driver.Library = (*Library)(nil)
 var names = []string{"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"}
 
 // Open opens cuBLAS for a device. If path is "", the system's loader searches for it. The error
-// is driver.ErrNoDevice if it is not found.
+// wraps driver.ErrNoDevice if cuBLAS is not found.
 func Open(device Device, path string) (*Library, error) {
 	tried := names
 	if path != "" {

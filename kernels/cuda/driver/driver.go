@@ -129,8 +129,8 @@ var (
 
 // Error is the error of a call of a driver.
 type Error struct {
-	Call string // method of Driver
-	Code int    // CUresult, or 0 if the driver was not called
+	Call string // method of Driver, or function of a library
+	Code int    // CUresult or cublasStatus_t, or 0 if nothing was called
 	Text string // description of the code
 	Log  string // log of the PTX compiler, "" for other calls
 	Kind error  // one of the Err variables

@@ -20,6 +20,6 @@ type Library interface {
 	Bind(s Stream, workspace Addr, bytes int64) error
 	// Multiply queues a product. It allocates no device memory.
 	Multiply(op Multiply) error
-	// Close closes the library after queued work is done.
+	// Close closes the library. The caller first waits for queued work.
 	Close() error
 }

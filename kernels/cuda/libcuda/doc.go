@@ -6,9 +6,9 @@
 // [Open] opens a GPU by its number.
 //
 // A program that imports this package, and the tests of such a package, run only on machines
-// with an NVIDIA driver and a GPU: at startup, package cu initialises the driver, and if that
-// fails it prints one line and exits with status 1. Without any driver the system's loader ends
-// the program (status 127).
+// with an NVIDIA driver and a GPU: at startup, package cu initializes the driver, and if that fails
+// it prints one line and exits with status 1. Without any driver the system's loader ends the
+// program (status 127).
 //
 // Calls may come from any goroutine: each locks its thread and makes the context current.
 package libcuda

@@ -45,7 +45,7 @@ var (
 
 var _ driver.Driver = (*Driver)(nil)
 
-// Open returns the driver of a device by its number. The error is driver.ErrNoDevice if no
+// Open returns the driver of a device by its number. The error wraps driver.ErrNoDevice if no
 // device has that number.
 func Open(number int) (*Driver, error) {
 	count, err := cu.NumDevices()
@@ -140,7 +140,7 @@ func failed(call string, err error) error {
 // Properties returns the properties of the device.
 func (d *Driver) Properties() driver.Properties { return d.facts }
 
-// MemInfo returns the free and the total memory of the device.
+// MemInfo returns the free and the total memory of the device in bytes.
 func (d *Driver) MemInfo() (free, total int64, err error) {
 	err = d.do("MemInfo", func() error {
 		free, total, err = cu.MemInfo()

@@ -48,7 +48,7 @@ const (
 	minimum   = 0 // CU_MEM_ALLOC_GRANULARITY_MINIMUM
 )
 
-// granularity returns the smallest page.
+// granularity returns the size of the smallest page in bytes.
 func (d *Driver) granularity() (int64, error) {
 	a := allocation{kind: pinned, where: d.where}
 	var bytes uintptr

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// machine is the state that its devices share. Their queued work runs in one common order.
+// machine is the state that the devices of one machine share. Their queued work runs in one common
+// order.
 type machine struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
@@ -34,7 +35,7 @@ type Driver struct {
 	lost     error
 	closed   bool
 	ranges   []*area
-	seen     map[uint64]bool // serials
+	seen     map[uint64]bool // serials of the buffers that work has touched
 	host     [][]byte
 	streams  []*stream // by Stream-1; nil after FreeStream
 	modules  []*ptx.Module
@@ -144,7 +145,8 @@ func (d *Driver) MemInfo() (free, total int64, err error) {
 	return free, total, err
 }
 
-// Close closes the driver. Queued work does not run.
+// Close closes the driver. Queued work does not run. It returns an error if ranges, host memory or
+// graphs have not been released.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

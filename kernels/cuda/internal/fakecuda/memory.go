@@ -135,6 +135,8 @@ func (d *Driver) locked(mem []byte) bool {
 }
 
 // region returns the buffer that contains an address, and whether no work has touched it yet.
+// Outside the range that Follow limits, it returns the run of mapped pages around the address, and
+// false.
 func (d *Driver) region(call string, at driver.Addr) (*ptx.Region, bool, error) {
 	a := d.find(at)
 	if a == nil {

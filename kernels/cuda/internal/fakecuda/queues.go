@@ -63,7 +63,8 @@ func (d *Driver) add(s driver.Stream, w *work) error {
 // stall is the average number of pieces of work until another stream stalls.
 const stall = 24
 
-// runNext runs one of the pieces of work that are ready, on any device of the machine.
+// runNext runs one of the pieces of work that are ready, on any device of the machine, and reports
+// whether there was one.
 func (m *machine) runNext() bool {
 	var ready []*stream
 	for _, d := range m.drivers {
@@ -94,7 +95,7 @@ func (m *machine) runNext() bool {
 	return true
 }
 
-// drain runs queued work until the condition holds.
+// drain runs queued work until the condition holds or no work is ready.
 func (d *Driver) drain(until func() bool) error {
 	for !until() && d.runNext() {
 	}
@@ -315,7 +316,7 @@ func (d *Driver) CopyPeer(s driver.Stream, to driver.Addr, from driver.Driver, a
 	})
 }
 
-// move copies bytes that were written.
+// move copies bytes, all of which must have been written.
 func move(dst *ptx.Region, to driver.Addr, src *ptx.Region, from driver.Addr, n int64) error {
 	data, written := part(dst, to, n)
 	source, known := part(src, from, n)

@@ -45,7 +45,7 @@ func fma32(a, b, c float32) float32 {
 	return float32(s)
 }
 
-// ones returns the lowest bits, from 1 to 64 of them.
+// ones returns a mask of the given number of lowest bits, from 1 to 64.
 func ones(bits int) uint64 { return 1<<(bits-1)<<1 - 1 }
 
 // extend sign-extends a register of a width in bits.
@@ -138,7 +138,8 @@ var float64s = map[string]opcode{
 	"neg":  {func(a, _, _ uint64) uint64 { return a ^ 1<<63 }, 1},
 }
 
-// integers returns operations on a width in bits; a width of one bit is for predicates.
+// integers returns an integer operation on registers of a width in bits, and the number of its
+// operands, or nil if it is not supported. A width of one bit is for predicates.
 func integers(name string, width int, signed bool, has func(string) bool) (operation, int) {
 	mask := ones(width)
 	value := func(x uint64) int64 { return extend(x, width) }

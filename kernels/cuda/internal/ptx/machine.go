@@ -19,7 +19,7 @@ type warp struct {
 	live      uint32
 	at        uint32 // the threads that are at pc; places has the positions of the others
 	pc        int
-	next      int // the least of places
+	next      int // the least of the places of threads that are not in at
 	places    [warpSize]int
 	registers []lanes
 	waiting   bool // at a barrier
@@ -33,7 +33,7 @@ type machine struct {
 	threads     int // per block
 	params      []byte
 	pieces      []*piece // of global memory that has been accessed
-	near        []*piece // the last one used by each instruction
+	near        []*piece // the last piece used by each instruction
 	shared      piece
 	number      int // of the current block
 	epoch       uint32
@@ -49,8 +49,8 @@ const (
 
 // Launch runs a kernel on a grid of blocks, with a given number of bytes of dynamic shared
 // memory and the parameters in their layout in memory (Param). It returns when all blocks are
-// done. A LaunchError describes an error of the kernel or its arguments; earlier writes remain. The
-// seed determines the order.
+// done. An error in the kernel is a *LaunchError; earlier writes remain. The seed determines the
+// order of blocks and warps.
 func (k *Kernel) Launch(memory Memory, grid, block [3]int, shared int, params []byte, seed uint64) error {
 	threads, blocks := 1, 1
 	for i := range 3 {
@@ -124,7 +124,7 @@ func coordinates(n int, box [3]int) [3]int {
 	return [3]int{n % box[0], n / box[0] % box[1], n / box[0] / box[1]}
 }
 
-// warpThreads returns the threads of a warp when its block begins.
+// warpThreads returns a mask of the threads of a warp when its block begins.
 func (m *machine) warpThreads(w *warp) uint32 { return uint32(ones(min(warpSize, m.threads-w.first))) }
 
 // run runs one block: it repeatedly selects a random warp and runs it for a random number of
@@ -222,7 +222,7 @@ func (m *machine) converge(w *warp) error {
 	return nil
 }
 
-// scatter records the positions of the running threads.
+// scatter records pc as the position of the threads in mask.
 func (w *warp) scatter(mask uint32, pc int) {
 	for ; mask != 0; mask &= mask - 1 {
 		w.places[bits.TrailingZeros32(mask)] = pc

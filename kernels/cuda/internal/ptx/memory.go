@@ -36,7 +36,7 @@ func (f *LaunchError) Error() string {
 	return fmt.Sprintf("ptx: %s: line %d: thread %v of block %v: %s", f.Kernel, f.Line, f.Thread, f.Block, f.Reason)
 }
 
-// Values of cell.read that do not denote a single thread.
+// Values of cell.writer and cell.reader that do not denote a single thread.
 const (
 	blockOf       = 1 << 31   // several threads of the block whose number is in the other bits
 	severalBlocks = 1<<32 - 1 // threads of several blocks
@@ -68,8 +68,8 @@ func (s *shadow) cells(offset, size, total int) []cell {
 	return s.words[offset/4 : (offset+size+3)/4]
 }
 
-// apart reports whether no barrier separates an earlier access from the current one: if it was
-// by another thread, and in another block or since the same barrier.
+// apart reports whether no barrier separates an earlier access from the current one: the earlier
+// one was by another thread, and either in another block or since the last barrier.
 func (s *shadow) apart(other, since, me, epoch uint32) bool {
 	switch {
 	case other == noThread || other == me:

@@ -42,7 +42,7 @@ type Kernel struct {
 	registers int
 	constants []constant // registers that never change
 	special   [numSpecial]int32
-	dynamic   bool // it declares dynamic shared memory
+	dynamic   bool // it uses dynamic shared memory
 
 	mu      sync.Mutex
 	covered []bool // by instruction; guarded by mu
@@ -377,7 +377,7 @@ func operands(text string) (list []string) {
 	return list
 }
 
-// vector splits "{a, b}".
+// vector splits "{a, b}". It returns any other text as the only element.
 func vector(text string) []string {
 	inner, ok := strings.CutPrefix(text, "{")
 	if !ok {
@@ -571,7 +571,7 @@ func (p *parser) address(in *instruction, text string) error {
 	return err
 }
 
-// finish resolves the labels of a kernel.
+// finish resolves the labels of a kernel, and places its dynamic shared memory.
 func (p *parser) finish() error {
 	k := p.kernel
 	if len(k.code) == 0 || k.code[len(k.code)-1].kind != end && k.code[len(k.code)-1].kind != branch {
