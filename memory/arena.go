@@ -17,14 +17,15 @@ type ArenaConfig struct {
 	// cost nothing. 0 means 8 GiB (512 MiB on 32-bit systems), or 1 GiB (256 MiB) on systems without
 	// reservations (see Arena).
 	Capacity int64
-	// Align is the alignment of every buffer in bytes, a power of two up to
-	// 4096. 0 means 64, a cache line.
+	// Align is the alignment in bytes of every buffer that is not placed by a layout, a power of two up
+	// to 4096. 0 means 64, a cache line.
 	Align int64
 	// RedZone is the number of guard bytes after every buffer that is not placed by a layout. A build
 	// with -tags invariants examines them, together with the alignment padding, when the buffer is
 	// released. Without the tag, or with a Capacity below 1 MiB, there are no guard bytes.
 	RedZone int64
-	// Pages supplies and discards the pages of planned steps; nil means System{}.
+	// Pages supplies the pages of planned steps and of restored scopes, and discards those of released
+	// scopes; nil means System{}.
 	Pages Pager
 	// Range is memory of another device, which the processor cannot read; nil means the processor's own
 	// memory. With a Range, Capacity is rounded up to a multiple of its page size, Pages is not used, and
@@ -61,11 +62,11 @@ func (c ArenaConfig) Validate() error {
 // process ends.
 //
 // Placement is deterministic. Under a layout (SetLayout) the start of the range belongs to the step,
-// and the address of a buffer is base plus offset. Without a layout, buffers of class
-// [Resident] go to the highest free address that fits, all others to the lowest. A buffer that lives as
-// long as the model is therefore never placed between the buffers of a step, and a repeated step is
-// placed the same way every time. Scopes (AllocIn) take whole pages from the top. A buffer is never
-// placed over one that has not been released.
+// and the address of a buffer is base plus offset; without a layout, a buffer of a step goes to the lowest
+// free address that fits. Buffers of class [Resident] always go to the highest one. A buffer that lives as
+// long as the model is therefore not placed between the buffers of a step unless the arena is almost full,
+// and a repeated step is placed the same way every time. The other scopes (AllocIn, and class [Loss] in
+// Metadata) take whole pages from the top. A buffer is never placed over one that has not been released.
 //
 // The book records requested sizes. Rounding up to the alignment affects only Stats.Reserved, which is
 // the high-water mark of both ends of the range. The bookkeeping consists of two slices, which grow with
@@ -101,7 +102,7 @@ type Arena struct {
 	released int   // number of regions whose pages are released
 	saved    saved // describes the contents that ReleasePages wrote
 
-	// Scratch space of ResolveOrder, as large as the largest entry that it has moved: the moves, and the
+	// Scratch space of ResolveOrder, which keeps the capacity of its largest call: the moves, and the
 	// contents of the buffers that move.
 	moves []move
 	moved []byte
@@ -113,15 +114,15 @@ const noSlot = math.MaxUint32
 // slot describes one buffer at a time. A slot is live while its buffer has references, and at most one
 // handle has its current generation.
 type slot struct {
-	off, bytes  int64 // its offset and its requested size
+	off, bytes  int64 // the buffer's offset and its requested size
 	plain, held int64
 	serial      uint64
 	mark        uint64 // the mark of a buffer placed by a layout, 0 for any other
 	generation  uint32
-	next        uint32 // the next slot in the list of unused slots
+	next        uint32 // the next slot in the list of unused slots, or noSlot
 	class       Class
 	scope       Scope // for a Lasting class; StepScope for any other
-	birth       int32 // its index in the layout, or the place if mark is 0
+	birth       int32 // index of its allocation in the layout; if mark is 0, the place where it was allocated
 }
 
 var (
@@ -174,9 +175,10 @@ func (a *Arena) paged(bytes int64) int64 { return (bytes + a.page - 1) &^ (a.pag
 // footprint returns the bytes of the range that a buffer covers if no layout places it.
 func (a *Arena) footprint(bytes int64) int64 { return a.padded(bytes + a.red) }
 
-// Alloc returns a buffer with one plain reference, owned by the caller. Its contents are
-// undefined. The error wraps ErrOutOfMemory if no gap is large enough, and ErrClosed after Close; a size
-// below 1 or an unknown class is an error.
+// Alloc returns a buffer with one plain reference, owned by the caller. Its contents are undefined. The
+// error wraps ErrOutOfMemory if no gap is large enough or the system supplies no more memory, ErrReleased if
+// the pages of the buffer's scope are released, and ErrClosed after Close. It is a [PlanError] if the
+// allocation does not follow the layout. A size below 1 or an unknown class is an error.
 func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
 	l, i := &a.laid, a.unused
 	n := l.next
@@ -212,7 +214,8 @@ func (a *Arena) allocSlow(class Class, bytes int64) (Handle, error) {
 	return a.allocPlanned(class, bytes)
 }
 
-// fit places a buffer in the first gap that is large enough.
+// fit places a buffer at the top of the highest gap that is large enough if its class is Resident, and
+// otherwise at the bottom of the lowest one.
 func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 	if class == Resident && a.regions[Weights].released {
 		return Handle{}, fmt.Errorf("%w: alloc of %d bytes (%s): call RestorePages first", ErrReleased, bytes, class)

@@ -157,8 +157,9 @@ func (a *Arena) verify(off, size int64) error {
 	return nil
 }
 
-// Examine returns ErrStale if memory that belongs to no buffer was written, through the view of a released
-// buffer. It needs -tags invariants; without the tag it does nothing.
+// Examine returns ErrStale if bytes that belong to no buffer were written through the view of a released
+// buffer: those outside the extents of scopes and, during a step, those of its part of the range. Without
+// -tags invariants, or with [ArenaConfig].Range, it does nothing.
 func (a *Arena) Examine() error {
 	if !a.examined() || a.closed {
 		return nil
@@ -182,8 +183,8 @@ func (a *Arena) Examine() error {
 	return nil
 }
 
-// stale examines bytes that belong to no buffer. A byte that is neither poisoned nor equal to
-// fresh was written through the view of a released buffer.
+// stale examines bytes that belong to no buffer. It returns ErrStale if one is neither poisoned nor equal to
+// fresh: it was written through the view of a released buffer.
 func (a *Arena) stale(free []byte, fresh byte) error {
 	if n := bytes.Count(free, []byte{poisoned}); n == len(free) || fresh != poisoned && n+bytes.Count(free, []byte{fresh}) == len(free) {
 		return nil
@@ -198,7 +199,7 @@ func (a *Arena) stale(free []byte, fresh byte) error {
 }
 
 // guard protects the pages on both sides of an extent, so that any access to them faults, or makes them
-// accessible again.
+// accessible again if open is set.
 func (a *Arena) guard(e extent, open bool) {
 	if e.guard > 0 {
 		a.pages.protect(e.off-e.guard, e.off, open)
@@ -290,8 +291,8 @@ func (a *Arena) placed() (live []span) {
 	return live
 }
 
-// survey counts the bytes that a step touched in its part, and examines those that belong to no buffer.
-// Afterwards it poisons the part.
+// survey counts the bytes that a step touched in its part, and examines and then poisons those that belong to
+// no buffer. It returns ErrOverrun if one of these was written.
 func (a *Arena) survey() error {
 	l := &a.laid
 	live := a.placed()
@@ -322,8 +323,8 @@ func (a *Arena) survey() error {
 	return fault
 }
 
-// overrun returns the error for a write to a byte outside all buffers. It names the nearest planned
-// buffer below the byte.
+// overrun returns the error for a write to a byte outside all buffers. It names the planned buffer with the
+// highest offset that is not above the byte, if there is one.
 func (a *Arena) overrun(at int64) error {
 	births := a.laid.layout.Allocations
 	nearest := -1
@@ -340,9 +341,10 @@ func (a *Arena) overrun(at int64) error {
 		ErrOverrun, at, nearest, b.Class, b.Bytes, b.Offset)
 }
 
-// Touched returns the number of bytes that the last step with a layout touched in its part of the arena,
-// and the offset just past the highest of them. A byte counts as touched if a buffer covered it or if it was written.
-// known is false in a build without -tags invariants.
+// Touched returns the number of bytes that the last steps with a layout touched in their part of the arena,
+// and the offset just past the highest of them. A byte counts as touched if a buffer covered it or if it was
+// written. SetLayout(nil) determines the numbers, and the next layout resets them; known is false if there
+// are none, and always in a build without -tags invariants.
 func (a *Arena) Touched() (bytes, top int64, known bool) {
 	return a.laid.touched, a.laid.top, a.laid.surveyed
 }

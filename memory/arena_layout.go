@@ -23,10 +23,10 @@ type laid struct {
 	most    int64 // end of the bytes that had pages before any ReleasePages
 
 	place  int
-	births []birth // births up to the last one of the place
-	next   int     // index of the next one
-	group  int     // index of the first allocation that may come in any order (AllowReorder)
-	open   int     // index after the last of these allocations
+	births []birth // the part of all up to the last birth of the place
+	next   int     // index of the next birth
+	group  int     // index of the first birth that may come in any order (AllowReorder)
+	open   int     // index after the last of these births
 	marks  uint64  // the sum of the marks of live buffers that the layout placed
 	unused int64   // bytes that the layout plans for live buffers and that they did not request
 	left   int     // number of buffers that outlived the layout and are still live
@@ -38,33 +38,33 @@ type laid struct {
 	surveyed     bool
 }
 
-// birth is an allocation of the layout in force.
+// birth is an allocation of the layout that was validated last.
 type birth struct {
 	Allocation
-	// free is the sum of the marks of the buffers that were live when its place was last found to be
-	// free. As long as the sum is the same, the same buffers are live, so no search is needed. 0 means
-	// that the place has never been examined.
+	// free is the sum of the marks of the buffers that were live when the bytes of the allocation were last
+	// found to be free. As long as the sum is the same, the same buffers are live, so no search is needed. 0
+	// means that the bytes have never been examined, or that no planned buffer was live.
 	free uint64
-	mark uint64 // of its place
-	// number is its index in the layout; ResolveOrder restores this order.
+	mark uint64 // of its offset and size
+	// number is the index of the allocation in the layout; ResolveOrder restores this order.
 	number int32
 }
 
-// mark is a number for a range of an arena, never 0. Comparing the sums of the marks of all live buffers
+// mark returns a number for a range of an arena, never 0. Comparing the sums of the marks of all live buffers
 // at two times shows whether the same buffers are live. A buffer has the mark of its allocation in the
 // layout, even if it requested fewer bytes.
 //
-// It is the folded product of wyhash. With a linear function, two buffers that swapped their sizes would
-// have the same sum.
+// The number is the folded product of wyhash. With a linear function, two buffers that swapped their sizes
+// would have the same sum.
 func mark(offset, bytes int64) uint64 {
 	high, low := bits.Mul64(uint64(offset)^0x9e3779b97f4a7c15, uint64(bytes)^0xbf58476d1ce4e5b9)
 	return high ^ low | 1
 }
 
-// SetLayout sets the start of the range aside for the steps of a layout, makes its pages present, and
-// places every buffer that is not Lasting according to the layout. Only Lasting buffers may be
-// live. After SetLayout(nil), buffers again go to the first gap that fits; a buffer that is still live keeps
-// its place, and makes the next SetLayout fail.
+// SetLayout sets the start of the range aside for the steps of a layout and makes its pages present. From
+// then on, every buffer that is not Lasting is placed according to the layout. Only Lasting buffers may be
+// live. After SetLayout(nil), buffers again go to the first gap that fits; a planned buffer that is still
+// live keeps its place, and makes the next SetLayout fail with ErrLive. See [Planned] for other errors.
 //
 // SetLayout validates each layout only once.
 func (a *Arena) SetLayout(layout *Layout) error {
@@ -137,8 +137,9 @@ func (a *Arena) commitPart(height, area int64) error {
 	return nil
 }
 
-// unlay removes a layout. Its part of the range becomes free again when no buffer is left in it. Under
-// -tags invariants, unlay returns an error if the step wrote to bytes outside all buffers.
+// unlay removes the layout in force, if any. The step's part of the range becomes free again when no buffer
+// is left in it. Under -tags invariants, unlay returns ErrOverrun if the step wrote to bytes outside all
+// buffers.
 func (a *Arena) unlay() error {
 	l := &a.laid
 	if l.layout == nil {
@@ -217,8 +218,9 @@ func (a *Arena) Unrequested() int64 { return a.laid.unused }
 
 // checkVacant returns an error if a live buffer overlaps the place of a new one. A buffer that requested
 // fewer bytes than the layout reserves for it counts with all of the reserved bytes, because the next one
-// may need them. The check runs if the set of live buffers has changed since the last one, and always
-// under -tags invariants.
+// may need them. Under -tags invariants, the error is ErrStale if bytes of the place were written while they
+// belonged to no buffer. allocPlanned calls checkVacant if the live buffers are not those of the last check
+// of the same birth, and always under -tags invariants.
 func (a *Arena) checkVacant(b *birth, bytes int64) error {
 	end := b.Offset + b.Bytes
 	for i := range a.slots {
@@ -264,8 +266,8 @@ func (a *Arena) AllowReorder(n int) {
 	l.group, l.open = l.next, min(l.next+n, len(l.births))
 }
 
-// choose moves the smallest sufficient allocation, among those that may come now, to the front. The
-// larger ones are left for requests that need them.
+// choose moves the smallest sufficient birth, among those that may come now, to index next. The larger ones
+// are left for requests that need them. If none is sufficient, it does nothing.
 func (l *laid) choose(class Class, bytes int64) {
 	best := -1
 	for i := l.next; i < l.open; i++ {
@@ -278,7 +280,7 @@ func (l *laid) choose(class Class, bytes int64) {
 	}
 }
 
-// fits reports whether a buffer of this class and size may be placed at this allocation.
+// fits reports whether the allocation may be used for a buffer of this class and size.
 func (b *birth) fits(class Class, bytes int64) bool {
 	return b.Class == class && (bytes == b.Bytes || bytes < b.Bytes && b.AtMost)
 }
@@ -290,8 +292,8 @@ type move struct {
 }
 
 // ResolveOrder assigns the buffers allocated since AllowReorder to the layout's allocations: handles[i] is the
-// buffer of the i-th allocation, or the zero Handle. It moves each buffer that occupies the place of
-// another one, with its contents.
+// buffer of the i-th of these allocations, or the zero Handle. It moves each buffer that occupies the place
+// of another one, with its contents. It returns a [PlanError] if a buffer does not fit its allocation.
 func (a *Arena) ResolveOrder(handles []Handle) error {
 	l := &a.laid
 	group := l.all[l.group:l.open]

@@ -28,13 +28,13 @@ type extent struct {
 // outer returns the extent with its guards.
 func (e extent) outer() span { return span{e.off - e.guard, e.size + 2*e.guard} }
 
-// slab is the minimum size of an extent of Metadata in bytes, so that its small tables are
-// adjacent.
+// slab is the minimum size of an extent of Metadata in bytes, so that its small tables are adjacent. If the
+// arena has no room for it, the extent is as small as possible.
 const slab = 64 << 10
 
 // AllocIn returns a buffer of class Resident on pages of its scope, with one plain reference, owned by
 // the caller. Its contents are undefined. Alloc with class Resident is the same as AllocIn with Weights.
-// It returns the same errors as Alloc.
+// AllocIn returns the same errors as Alloc, and an error for StepScope or an unknown scope.
 func (a *Arena) AllocIn(scope Scope, bytes int64) (Handle, error) {
 	return a.allocIn(scope, Resident, bytes)
 }
@@ -138,8 +138,8 @@ func (a *Arena) shrink(scope Scope) {
 	})
 }
 
-// Scope returns the statistics of a scope. For StepScope, they count every page that steps have ever
-// touched.
+// Scope returns the statistics of a scope, or zeros after Close and for an unknown scope. For StepScope,
+// Pages counts the present ones of all pages that steps have ever touched.
 func (a *Arena) Scope(scope Scope) ScopeStats {
 	if a.closed || int(scope) >= NumScopes {
 		return ScopeStats{}
@@ -166,7 +166,7 @@ func (a *Arena) Scope(scope Scope) ScopeStats {
 	return s
 }
 
-// reserved returns the bytes of the range that belong to a scope, with pages or without.
+// reserved returns the number of bytes of the range that belong to a scope, with pages or without.
 func (a *Arena) reserved(scope Scope) int64 {
 	var extents int64
 	for i := range a.regions {
@@ -359,8 +359,8 @@ func (a *Arena) discard(runs []span) {
 
 // runs returns the runs of whole pages that belong to a scope. For StepScope, these are the pages that
 // steps have touched since the pages were last released (if ever is set, since the arena was made), except
-// the pages of Weights and all extents. For Weights, they are the pages of its buffers and all pages above
-// the high-water mark that no step has touched. For other scopes, they are the extents.
+// the pages of Weights and all extents. For Weights, they are the pages of its buffers, and all pages above
+// the high-water mark that no step has touched, except the extents. For other scopes, they are the extents.
 func (a *Arena) runs(scope Scope, ever bool) []span {
 	l := &a.laid
 	step := max(a.low, l.area, l.present, l.held)
@@ -381,7 +381,7 @@ func (a *Arena) runs(scope Scope, ever bool) []span {
 	return runs
 }
 
-// weights returns the pages of the buffers of Weights. Neighbours may share one.
+// weights returns the pages of each buffer of Weights. Adjacent buffers may share a page.
 func (a *Arena) weights() []span {
 	var pages []span
 	for i := range a.slots {
@@ -433,8 +433,8 @@ func without(runs, holes []span) []span {
 	return slices.DeleteFunc(joined, func(run span) bool { return run.size == 0 })
 }
 
-// residentBelow returns the highest end of a Resident buffer below a mark, or 0 if there is none. Pages
-// below that end do not belong to a step.
+// residentBelow returns the highest end, but at most mark, of the live buffers and extents that begin below
+// mark, or 0 if there are none. No buffer of a step may be live.
 func (a *Arena) residentBelow(mark int64) int64 {
 	var end int64
 	for i := range a.slots {
@@ -496,7 +496,8 @@ func (a *Arena) save(w io.Writer, scopes []Scope) error {
 	return nil
 }
 
-// load reads the stream that save wrote. It skips buffers that have been freed since.
+// load reads the stream that save wrote into the buffers, and returns ErrSaved if it is another one. It
+// skips buffers that have been freed since.
 func (a *Arena) load(r io.Reader) error {
 	sum := crc32.New(castagnoli)
 	for _, b := range a.saved.buffers {

@@ -58,8 +58,8 @@ func (a *Arena) Class(h Handle) Class {
 }
 
 // Data returns a view of exactly the buffer's bytes. The view is invalid once the buffer is
-// freed: after the last Release it shows the bytes of another buffer, and after Close any
-// access crashes the process.
+// freed: after the last Release it may show the bytes of another buffer, and after Close an
+// access may crash the process.
 func (a *Arena) Data(h Handle) ([]byte, error) {
 	s := a.lookup(h)
 	if s == nil {
@@ -134,7 +134,8 @@ func (a *Arena) Release(h Handle) (freed int64, err error) {
 	return a.freeLast(h.slot, s)
 }
 
-// freeLast frees a buffer whose last reference was released.
+// freeLast frees a buffer whose last reference is being released. Under -tags invariants, it returns
+// ErrOverrun if bytes next to the buffer were written.
 func (a *Arena) freeLast(i uint32, s *slot) (freed int64, err error) {
 	if a.examined() {
 		err = a.checkSurroundings(i, s)

@@ -75,7 +75,7 @@ func (b *ByClass) Total() int64 {
 	return total
 }
 
-// Named returns the nonzero numbers of bytes, keyed by class name.
+// Named returns the positive numbers of bytes, keyed by class name.
 func (b *ByClass) Named() map[string]int64 {
 	named := map[string]int64{}
 	for class, bytes := range b {

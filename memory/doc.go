@@ -30,14 +30,16 @@
 // [PeakWatched] reports afterwards which buffers were live at the peak.
 //
 // An arena has separate regions, each a [Scope]: the buffers of steps, weights, gradients, the
-// optimizer's state, and one slab for small tables with long lifetimes. Between steps, a Space that is
+// optimizer's state, and small tables with long lifetimes. Between steps, a Space that is
 // [Scoped] can return the pages of whole scopes to the system while keeping the addresses; nothing in one
 // scope pins a page of another.
 //
-// Under -tags invariants, released memory is poisoned, every buffer is followed by canaries, regions have
-// guard pages, and a step reports the bytes that it has touched ([Arena.Touched]).
+// Under -tags invariants, an arena poisons released memory, checks the unused bytes next to a buffer when it
+// is released, puts guard pages around regions if it has room for them, and counts the bytes that a step with
+// a layout has touched ([Arena.Touched]).
 //
-// [Meter] counts the bytes for implementations of Book: the live bytes by class, and those at the peak. [Info] describes a live buffer in messages.
+// [Meter] counts bytes for implementations of Book: the live bytes by class, now and at the peak. [Info]
+// describes a live buffer in messages.
 // Package memorytest checks that an implementation of Space counts as it should.
 //
 // [Sample] is one record of the memory log and [Ring] keeps the last records in constant memory

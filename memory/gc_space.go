@@ -119,8 +119,8 @@ func (c *GCSpace[T]) find(h T) (n count, place int, ok bool) {
 	return count{bytes: c.bytes(h), class: c.class(h), plain: 1, serial: c.serial}, -1, true
 }
 
-// change adds to the references of h and returns the new count. It keeps h only if the count differs from
-// the rule's.
+// change adds to the references of h and returns the new count. It keeps h only if the new count has a held
+// reference or more than one plain reference.
 func (c *GCSpace[T]) change(call string, h T, plain, held int64) (count, error) {
 	n, i, ok := c.find(h)
 	switch {

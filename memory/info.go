@@ -18,7 +18,7 @@ type Info struct {
 	Offset int64  // offset of the first byte in an Arena's range
 }
 
-// inOrder yields infos in order of their serial numbers.
+// inOrder sorts live by serial number and yields its elements in that order.
 func inOrder(live []Info, yield func(Info) bool) {
 	slices.SortFunc(live, func(x, y Info) int { return cmp.Compare(x.Serial, y.Serial) })
 	for _, info := range live {

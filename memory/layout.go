@@ -47,7 +47,7 @@ type SegmentPlaces struct {
 
 // Base returns the place of the first action of a repeat. The places of its other actions follow.
 func (s *SegmentPlaces) Base(repeat int) int {
-	phase := repeat // index of the places among those of the segment's repeats
+	phase := repeat // index among the repeats that have places of their own
 	switch tail := s.Repeat - s.Tail; {
 	case repeat >= tail:
 		phase = s.Lead + s.Cycle + repeat - tail
@@ -61,10 +61,10 @@ func (s *SegmentPlaces) Base(repeat int) int {
 // layout.
 type Planned interface {
 	// SetLayout prepares the memory for the steps of a layout, including its pages, and places
-	// subsequent allocations according to the layout, until SetLayout(nil). It returns ErrOutOfMemory
-	// if there is not enough memory, and ErrLive, with the owners, if a buffer of an earlier
-	// step is live. The layout is borrowed until the next SetLayout, and must not be changed after
-	// its first use.
+	// subsequent allocations according to the layout, until SetLayout(nil). It returns ErrLayout for an
+	// invalid layout, ErrOutOfMemory if there is not enough memory, and ErrLive, with the owners, if a
+	// buffer of an earlier step is live. The layout is borrowed until the next SetLayout, and must not be
+	// changed after its first use.
 	SetLayout(layout *Layout) error
 	// SetPlace sets the current place of the program: the next allocation is the first birth of that
 	// place. A place outside the layout has no births.
@@ -85,9 +85,9 @@ type Reorderer[T any] interface {
 	// AllowReorder allows the next n allocations of the place in any order, until ResolveOrder. All of
 	// them may be live at once.
 	AllowReorder(n int)
-	// ResolveOrder identifies them: handles[i] is the buffer of the layout's i-th allocation, or the zero
-	// handle. A buffer that occupies another one's place is moved, with its contents, and views of it
-	// become invalid.
+	// ResolveOrder assigns the buffers allocated since AllowReorder to the layout's allocations: handles[i]
+	// is the buffer of the i-th of these allocations, or the zero handle. A buffer that occupies another
+	// one's place is moved, with its contents, and views of it become invalid.
 	ResolveOrder(handles []T) error
 }
 
@@ -95,11 +95,11 @@ type Reorderer[T any] interface {
 var (
 	// ErrLayout is returned for an invalid layout.
 	ErrLayout = errors.New("memory: invalid layout")
-	// ErrLive is returned, at the start of a step and by ReleasePages, if buffers of a step are
-	// live.
+	// ErrLive is returned by SetLayout and ReleasePages if buffers of a step are live, and by
+	// ReleasePages also during a step with a layout.
 	ErrLive = errors.New("memory: a buffer of a step is live")
-	// ErrUnplanned is returned by Alloc for a buffer that the layout does not contain at this place. It
-	// is wrapped by a [PlanError].
+	// ErrUnplanned is returned by Alloc and ResolveOrder for a buffer that the layout does not contain at
+	// this place. It is wrapped by a [PlanError].
 	ErrUnplanned = errors.New("memory: the allocation is not in the plan")
 	// ErrOverlap is returned by Alloc if a live buffer overlaps the place of a new one. It is wrapped by
 	// a [PlanError] that describes the owner.
@@ -135,9 +135,9 @@ func (e *PlanError) Error() string {
 // Unwrap returns Err.
 func (e *PlanError) Unwrap() error { return e.Err }
 
-// Validate reports the first fault of a layout: a birth that exceeds the height, has no class, or has a
-// Lasting one; or places that do not partition the births. It does not check whether buffers overlap
-// while they are live.
+// Validate returns an ErrLayout that describes the first fault of a layout: a height out of range; a birth
+// that is empty, not within the height, misaligned, or of an unknown or Lasting class; or places that do not
+// match Levels or do not partition the births. It does not check whether buffers overlap while they are live.
 func (l *Layout) Validate() error {
 	if l.Height < 0 || l.Height > maxCapacity {
 		return fmt.Errorf("%w: its height is %d bytes", ErrLayout, l.Height)

@@ -6,11 +6,11 @@ import (
 	"weak"
 )
 
-// LeakTrackingSpace is a [GCSpace] for pointers that can also report which tensors outlived a
-// step: those that are still reachable after the step has released them. It records the buffers
-// held by steps 0, 1, 2, 4, 8, ... as weak pointers, and discards them at the next of these steps, so
-// that a long run pays for only a few steps. In such a step, every held tensor costs a weak pointer (some
-// 40 bytes and an allocation); in all others it costs a branch.
+// LeakTrackingSpace is a [GCSpace] for pointers that can also report how many tensors outlived a
+// step: those that are still reachable after the step has released them. It records the buffers of a
+// nonzero size held by steps 0, 1, 2, 4, 8, ... as weak pointers, and discards them at the next of these
+// steps, so that a long run pays for only a few steps. In such a step, every held tensor costs a weak pointer
+// (some 40 bytes and an allocation); in all others it costs a branch.
 type LeakTrackingSpace[E any] struct {
 	*GCSpace[*E]
 	steps   uint64 // number of steps that have begun
@@ -28,7 +28,7 @@ func NewLeakTrackingSpace[E any](class func(*E) Class, bytes func(*E) int64) *Le
 	return &LeakTrackingSpace[E]{GCSpace: NewGCSpace(class, bytes)}
 }
 
-// Mark is called when a step begins.
+// Mark begins a step, and returns the same as [GCSpace.Mark]. A runner calls it once for each step.
 func (s *LeakTrackingSpace[E]) Mark() uint64 {
 	if s.watched = bits.OnesCount64(s.steps) <= 1; s.watched {
 		s.seen = s.seen[:0]
@@ -37,7 +37,7 @@ func (s *LeakTrackingSpace[E]) Mark() uint64 {
 	return s.GCSpace.Mark()
 }
 
-// Hold records buffers that are held for the first time.
+// Hold is like [GCSpace.Hold]. In a recorded step, it records h if h was not held before and its size is not 0.
 func (s *LeakTrackingSpace[E]) Hold(h *E) (held int64, err error) {
 	held, err = s.GCSpace.Hold(h)
 	if err == nil && held > 0 && s.watched {

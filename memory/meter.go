@@ -8,9 +8,9 @@ type Meter struct {
 	allocs, frees int64
 	classes       ByClass
 
-	// peak is the highest level at which a buffer has been freed since ResetPeak. Between frees the level
-	// only rises, so it is enough to update peak at the first free above it; until then, the current
-	// level may be higher than peak.
+	// peak is the highest level since ResetPeak, as of the last call to Free. Between frees the level only
+	// rises, so it is enough to update peak at a free; until then, the current level may be higher than
+	// peak.
 	peak        int64
 	peakClasses ByClass
 }

@@ -12,8 +12,8 @@ type Pager interface {
 	// Populate makes every page of the range present, so that writing to it causes no page
 	// fault. Their contents do not change.
 	Populate(mem []byte) error
-	// Discard returns the pages of the range to the system. The addresses stay reserved and read as
-	// zeros.
+	// Discard returns the pages of the range to the system. The addresses stay reserved. Until the next
+	// Populate, they read as zeros or must not be accessed, depending on the system.
 	Discard(mem []byte) error
 }
 
@@ -28,9 +28,9 @@ func (NopPager) Discard([]byte) error { return nil }
 
 // System is the [Pager] of the operating system. Linux populates and discards with madvise
 // (MADV_POPULATE_WRITE, MADV_DONTNEED). macOS and FreeBSD discard by mapping fresh pages over the range,
-// and so does Linux for ranges large enough for huge pages. Windows decommits and commits. On systems
-// without such calls, Populate writes to each page, and Discard fills the range with zeros and keeps its
-// pages.
+// and so does Linux on amd64 and arm64 for ranges large enough for huge pages. Windows decommits and commits.
+// Where the system has no such call, Populate writes to each page, and Discard fills the range with zeros and
+// keeps its pages.
 type System struct{}
 
 // touch writes to every page of a range without changing its contents.

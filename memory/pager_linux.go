@@ -12,8 +12,8 @@ const madvPopulateWrite = 23
 // hugePage is the size of a huge page on x86, and on ARM with 4 KiB pages.
 const hugePage = 2 << 20
 
-// Populate requests huge pages if the range is large enough for one, because they are faster to allocate,
-// access and release. It ignores a refusal.
+// Populate first requests huge pages if the range is large enough for one, because they are faster to
+// allocate, access and release. It ignores a refusal of huge pages.
 func (System) Populate(mem []byte) error {
 	if len(mem) >= hugePage {
 		_ = syscall.Madvise(mem, syscall.MADV_HUGEPAGE)
@@ -37,8 +37,9 @@ func (System) Populate(mem []byte) error {
 // them in another way.
 const renews = runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64"
 
-// Discard returns the pages. If the range is large enough for a huge page, Discard maps it anew, because
-// that removes the page tables of its small pages, which would otherwise prevent huge pages permanently.
+// Discard returns the pages to the system. If the range is large enough for a huge page and renews is set,
+// Discard maps the range anew, because that removes the page tables of its small pages, which would otherwise
+// prevent huge pages permanently.
 func (System) Discard(mem []byte) error {
 	if renews && len(mem) >= hugePage {
 		return renew(mem, mapAt)

@@ -31,6 +31,7 @@ type PeakOwner struct {
 	Class   Class
 	Bytes   int64 // total size of its buffers
 	Buffers int
-	// First and Last are the lowest and highest of their microbatches, or -1 if there are none.
+	// First and Last are the lowest and highest microbatch that the buffers belong to, or -1 if they belong
+	// to none.
 	First, Last int
 }

@@ -45,8 +45,8 @@ func reserve(bytes int) (pages, error) {
 	return p, nil
 }
 
-// commit makes the bytes from low to high usable, along with a few around them. Committing a
-// page twice has no effect.
+// commit makes the bytes from low to high usable, rounded outwards to whole chunks. Committing a page twice
+// has no effect.
 func (p *pages) commit(low, high int64) error {
 	if low >= high {
 		return nil

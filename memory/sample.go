@@ -58,7 +58,7 @@ type Ring struct {
 // front.
 func NewRing(n int) *Ring { return &Ring{samples: make([]Sample, max(n, 0))} }
 
-// Put adds a sample. If the ring is full, it removes the oldest one.
+// Put adds a copy of a sample. If the ring is full, it removes the oldest one; a ring of size 0 keeps none.
 func (r *Ring) Put(s *Sample) {
 	if len(r.samples) == 0 {
 		return
@@ -94,7 +94,7 @@ type Growth struct {
 	Audited bool
 }
 
-// String returns the bytes, or "not audited" if the number is meaningless.
+// String returns the number of bytes, or "not audited" if it is 0 and no allocator's book was compared.
 func (g Growth) String() string {
 	if !g.Audited && g.Bytes == 0 {
 		return "not audited"

@@ -15,7 +15,7 @@ const (
 	Weights                // Resident buffers that are in no other scope
 	Gradients              // Resident; not read between the optimizer's step and the next step
 	Optimizer              // Resident
-	Metadata               // Resident, and class Loss: one slab for small tables with long lifetimes
+	Metadata               // Resident, and class Loss: small tables with long lifetimes, placed together
 
 	NumScopes = int(Metadata) + 1
 )
@@ -65,7 +65,7 @@ type Scoped interface {
 // Errors of scopes.
 var (
 	// ErrReleased is returned for the use of a buffer, and for an allocation, in a scope whose pages were
-	// released and have not been restored.
+	// released and have not been restored, and by SetLayout if there is such a scope.
 	ErrReleased = errors.New("memory: the pages of the scope are released")
 	// ErrSaved is returned by RestorePages if its input is not what ReleasePages wrote.
 	ErrSaved = errors.New("memory: not what ReleasePages wrote")

@@ -6,7 +6,8 @@ import "errors"
 var (
 	// ErrNone is returned for a handle without a buffer, such as the zero handle.
 	ErrNone = errors.New("memory: no buffer behind this handle")
-	// ErrStale is returned for a handle whose buffer was released: its generation has passed.
+	// ErrStale is returned for a handle whose buffer was released: its generation has passed. Under
+	// -tags invariants, it is also returned if memory was written through a view of a released buffer.
 	ErrStale = errors.New("memory: the buffer behind this handle was released")
 	// ErrOtherArena is returned for a handle of another arena, such as the arena of another rank.
 	ErrOtherArena = errors.New("memory: the handle belongs to another arena")
@@ -18,9 +19,10 @@ var (
 	// ErrOverrun is returned under -tags invariants by Release of a buffer, and by SetLayout(nil), if
 	// bytes that belong to no buffer were written.
 	ErrOverrun = errors.New("memory: written beyond a buffer")
-	// ErrClosed is returned by Alloc after Close.
+	// ErrClosed is returned after Close by Alloc, SetLayout, ReleasePages and RestorePages.
 	ErrClosed = errors.New("memory: the arena is closed")
-	// ErrOutOfMemory is returned if there is no room for a buffer.
+	// ErrOutOfMemory is returned if there is no room for a buffer or a step, or if the system supplies no
+	// more memory.
 	ErrOutOfMemory = errors.New("memory: out of memory")
 )
 
@@ -99,8 +101,8 @@ type FarMemory[T any] interface {
 	// a buffer. A copy runs after all work that the device was given before it.
 	Store(number int32, h T, offset int64) error
 	Load(number int32, h T, offset int64) error
-	// Await makes the device run all work that it is given after this call after the last Store or Load with
-	// this number. The caller does not wait.
+	// Await orders all work that the device is given from now on behind the last Store or Load with this
+	// number. The caller does not wait.
 	Await(number int32) error
 }
 

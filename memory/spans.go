@@ -2,8 +2,8 @@ package memory
 
 import "slices"
 
-// span is a free range of an arena: offset and size in bytes, both multiples of
-// the arena's alignment.
+// span is a range of an arena: offset and size in bytes. Those of a free range are multiples of the arena's
+// alignment.
 type span struct{ off, size int64 }
 
 // spans lists the free ranges of an arena, in ascending order, with used bytes between any two of them.
@@ -76,7 +76,7 @@ func (s *spans) shrink(i int, size int64) {
 // give frees a range, and merges it with adjacent spans.
 func (s *spans) give(off, size int64) {
 	free := *s
-	// i is the first span above the range.
+	// low becomes the index of the first span above the range, or len(free).
 	low, high := 0, len(free)
 	for low < high {
 		if mid := int(uint(low+high) >> 1); free[mid].off < off {

@@ -18,7 +18,7 @@ type entry[T comparable] struct {
 	count  count
 }
 
-// find returns the index of h, or false.
+// find returns the index of h in entries, or false if the table does not contain h.
 func (t *table[T]) find(h T) (int, bool) {
 	var zero T
 	hash := maphash.Comparable(t.seed, h)

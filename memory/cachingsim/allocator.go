@@ -66,9 +66,9 @@ type Request struct {
 	Frames []snapshot.Frame // call stack, for the history
 }
 
-// Malloc allocates a block and returns its address. It first looks for a block in the pool,
-// then tries to get one from the device, then tries again after returning the cached segments
-// to the device.
+// Malloc allocates a block and returns its address. It first looks for a block in the pool, then tries to
+// get one from the device. With MaxSplit, it tries again after returning blocks too large to be split to the
+// device, and finally after emptying the cache. The error wraps ErrOutOfMemory if the device is full.
 func (a *Allocator) Malloc(r Request) (int64, error) {
 	if r.Bytes <= 0 || r.Bytes > maxRequest {
 		return 0, fmt.Errorf("cachingsim: a request for %d bytes, want 1 to %d", r.Bytes, int64(maxRequest))
@@ -150,7 +150,8 @@ func (a *Allocator) Complete(address int64) error {
 
 // fit takes the best free block of a pool: the smallest that is large enough, and among equal ones the
 // one with the lowest address. In expandable segments, a block at the end of the mapped pages counts as
-// being as large as it can grow, so that it is taken last.
+// being as large as it can grow, so that it is taken last. fit returns nil if no block is large enough, or if
+// MaxSplit forbids the best one for this size.
 func (a *Allocator) fit(p *pool, stream, size int64) *block {
 	i := p.free.search(block{stream: stream, size: size})
 	b := p.free.at(i, stream)
@@ -172,7 +173,7 @@ func (a *Allocator) fit(p *pool, stream, size int64) *block {
 	return b
 }
 
-// grow returns a block from the device, or nil.
+// grow returns a new block of at least size bytes from the device, or nil if the device has too little memory.
 func (a *Allocator) grow(p *pool, r Request, size int64) *block {
 	if a.config.Expandable {
 		return a.expand(p, r, size)
@@ -188,8 +189,8 @@ func (a *Allocator) grow(p *pool, r Request, size int64) *block {
 	return b
 }
 
-// cut returns the low part of a block that was taken from the pool, and returns the rest to the
-// pool if it is large enough.
+// cut splits a block that was taken from the pool: it returns the low size bytes and puts the rest back into
+// the pool. It returns the whole block if the rest is too small, or the block may not be split.
 func (a *Allocator) cut(b *block, size int64) *block {
 	rest := b.size - size
 	if b.pool.small || a.config.Expandable {

@@ -5,8 +5,8 @@
 // sizes up to 1 MiB come from a pool of 2 MiB segments, larger ones from a pool of 20 MiB segments or
 // from separate segments; the best fit in a pool is taken, split if enough is left over, and merged
 // with its free neighbours when it is freed; a segment is returned to the device only as a whole, when
-// the cache is emptied or the device is full. Expandable segments map pages of 2 or 20 MiB into one range
-// instead.
+// the cache is emptied or the device is full. Expandable segments map pages of 2 or 20 MiB into a reserved
+// range instead.
 //
 // An [Allocator] accepts the same requests and returns the same addresses, relative to the driver's, and
 // [Allocator.Snapshot] returns its history in PyTorch's form. docs/dev/measurements.md lists the histories from

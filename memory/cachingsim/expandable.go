@@ -24,9 +24,9 @@ func (a *Allocator) expand(p *pool, r Request, size int64) *block {
 	return b
 }
 
-// expandableAt returns the first block to use: an unmapped one, or the free one before it. If there is
-// none, it reserves a range that is an eighth larger than the device, because pages in the middle may
-// stay unmapped.
+// expandableAt returns the first block to use: an unmapped one, or the free one before it. If no such blocks
+// are large enough, it reserves a new range and returns its block. The range is an eighth larger than the
+// device, because pages in the middle may stay unmapped.
 func (a *Allocator) expandableAt(p *pool, stream, size int64) *block {
 	for i := p.unmapped.search(block{stream: stream}); ; i++ {
 		b := p.unmapped.at(i, stream)
@@ -55,7 +55,7 @@ func (a *Allocator) rangeAt(p *pool, stream int64, r *reservation) *block {
 	return b
 }
 
-// fits reports whether consecutive free blocks, mapped or not, are large enough together.
+// fits reports whether b and the free blocks directly after it, mapped or not, are large enough together.
 func fits(b *block, size int64) bool {
 	var bytes int64
 	for ; bytes < size && b != nil && b.state == snapshot.Inactive; b = b.next {

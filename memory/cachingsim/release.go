@@ -22,7 +22,8 @@ func (a *Allocator) EmptyCache() {
 }
 
 // releaseOversize returns blocks too large to be split to the device, but no more than the request needs:
-// one that is large enough, or several, the largest first. It reports whether that was enough.
+// one that is large enough, or several, the largest first. It reports whether that was enough. Without
+// MaxSplit, or with expandable segments, it does nothing.
 func (a *Allocator) releaseOversize(p *pool, stream, size int64) bool {
 	if a.config.MaxSplit <= 0 || a.config.Expandable {
 		return false

@@ -11,23 +11,23 @@ type set struct {
 	blocks []*block
 }
 
-// bySize orders blocks so that the best fit comes first.
+// bySize orders blocks by stream, size and address.
 func bySize(a, b *block) int {
 	return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.size, b.size), cmp.Compare(a.address, b.address))
 }
 
-// byAddress orders unmapped blocks by address.
+// byAddress orders unmapped blocks by stream and address.
 func byAddress(a, b *block) int {
 	return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.address, b.address))
 }
 
-// search returns the index of the first block that is not before a key.
+// search returns the index of the first block that is not ordered before a key, or the number of blocks.
 func (s *set) search(key block) int {
 	i, _ := slices.BinarySearchFunc(s.blocks, &key, s.order)
 	return i
 }
 
-// at returns the block at an index if it belongs to the stream, or nil.
+// at returns the block at an index, or nil if there is none or it belongs to another stream.
 func (s *set) at(i int, stream int64) *block {
 	if i < 0 || i >= len(s.blocks) || s.blocks[i].stream != stream {
 		return nil

@@ -16,7 +16,7 @@ type Stats struct {
 	Reserved    Stat // segments, or mapped pages
 	Segments    int  // allocated with cudaMalloc; 0 for expandable segments
 	Retries     int  // allocations retried after the cache was emptied
-	OutOfMemory int
+	OutOfMemory int  // allocations that failed because the device was full
 }
 
 // Stats returns the statistics.

@@ -3,8 +3,8 @@
 //
 // [New] returns a [Log], whose method Sample is a hook for the runner; [Read] reads logs.
 //
-// A [Log] writes a [memory.Sample] as one line in schema 1. Sizes are in bytes and times in nanoseconds. A key
-// that is absent is unknown, not 0. The keys, in the order of a line:
+// A [Log] writes a [memory.Sample] as one line in schema 1. Sizes are in bytes and times in nanoseconds. An
+// absent key does not mean 0: its value is unknown, or it does not apply. The keys, in the order of a line:
 //
 //	key            meaning                                       present
 //	schema         1

@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// File writes to a file of limited size. A write that would make the file larger than Most first renames
-// it: Path becomes Path.1, Path.1 becomes Path.2, and so on up to Keep. A log writes whole lines, so no
-// line is split between files. The concatenation of the files, from the oldest to Path, is the log. A
-// File is safe for concurrent use.
+// File writes to a file of limited size. A write that would make a nonempty file larger than Most first starts
+// a new one: Path becomes Path.1, Path.1 becomes Path.2, and so on up to Keep; what was in the last of them
+// is lost. A log writes whole lines, so no line is split between files. The concatenation of the files, from
+// the oldest to Path, is the end of the log. A File is safe for concurrent use.
 type File struct {
 	Path string
 	Most int64 // bytes; 0 means no limit
@@ -22,7 +22,7 @@ type File struct {
 	size int64
 }
 
-// Write implements io.Writer. It appends to an existing file.
+// Write implements io.Writer. It appends to an existing file, or creates one.
 func (f *File) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

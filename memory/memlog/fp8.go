@@ -16,7 +16,7 @@ type FP8 struct {
 	LeastScale, GreatestScale float64
 }
 
-// FP8 writes one line. A low-precision trainer writes one for each role at the end of a step.
+// FP8 writes f as one line. A low-precision trainer writes a line for each role at the end of a step.
 func (l *Log) FP8(f *FP8) { l.object("fp8", fp8Fields(f)) }
 
 func fp8Fields(f *FP8) object {

@@ -29,7 +29,7 @@ type skipped struct {
 	step    int64
 	records int
 	highest memory.Sample // the record with the highest peak
-	written memory.Sample
+	written memory.Sample // the result of the last call to thinned that was not nil
 }
 
 // New returns a log that writes to w; if w is nil it writes nothing. The caller owns w, and
@@ -45,15 +45,15 @@ func New(w io.Writer) *Log {
 
 // Every makes the log write one of n records of each rank, including the first of every step,
 // and all whose Excess or Growth is not 0. Its lines contain n in the field every, and their peak covers
-// the omitted records. Every must be called before the first record.
+// the omitted records. With n of 1 or less, it does nothing. Every must be called before the first record.
 func (l *Log) Every(n int) {
 	if n > 1 {
 		l.every, l.since = n, map[int]*skipped{}
 	}
 }
 
-// thinned returns the record to write, or nil if it is omitted. Its peak is the highest since the rank's
-// previous line. It is valid until the rank's next record.
+// thinned returns the record to write, or nil if s is omitted. The record's peak is the highest since the
+// rank's previous line. The record is valid until the rank's next one.
 func (l *Log) thinned(s *memory.Sample) *memory.Sample {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,8 @@ func (l *Log) thinned(s *memory.Sample) *memory.Sample {
 	return &r.written
 }
 
-// Sample writes one line. It does not keep s. Err returns the first error.
+// Sample writes s as one line, unless it is one that [Log.Every] omits. It does not keep s. Err returns the
+// first error.
 func (l *Log) Sample(s *memory.Sample) {
 	if l.every > 0 {
 		if s = l.thinned(s); s == nil {
@@ -131,7 +132,7 @@ func sampleFields(s *memory.Sample, every *int) [26]field {
 	}
 }
 
-// PeakOwner writes one line. A trainer that has planned the memory of steps writes one for each
+// PeakOwner writes o as one line. A trainer that has planned the memory of steps writes a line for each
 // owner at the peak, before the first step: a run that follows its plan has the same owners in every
 // step. If memory is not planned, it writes them after the step, from runner.Hooks.Peak.
 func (l *Log) PeakOwner(o *memory.PeakOwner) {

@@ -17,7 +17,7 @@ import (
 // field maps a key to the location of its value.
 type field struct {
 	key string
-	to  any // a pointer to one of the types in value
+	to  any // a pointer of a type that the function value reads
 	// optional fields may be absent from a line; Log.Sample leaves them out.
 	optional bool
 }
@@ -133,7 +133,7 @@ func fill(column int, all []member, form string, fields []field) error {
 	return nil
 }
 
-// value reads one value.
+// value reads the value of m into the variable that to points to.
 func value(m member, to any) error {
 	switch to := to.(type) {
 	case *member:

@@ -91,7 +91,7 @@ func hold[T any](p *probe[T]) {
 	p.release(h, 300)
 }
 
-// yield: the caller then owns the reference, and can hold the buffer again.
+// yield: after Unhold, the caller owns the reference, and can hold the buffer again.
 func yield[T any](p *probe[T]) {
 	h := p.alloc(memory.Saved, 300)
 	p.hold(h, 300)
@@ -292,7 +292,7 @@ func flat[T any](p *probe[T], b memory.Book) {
 	p.equal("Stats.Reserved after 64 equal rounds", s.Reserved, first.Reserved)
 }
 
-// reclaim: everything allocated since the mark is freed, held or not; Resident and older
+// reclaim: every buffer allocated since the mark is freed, held or not; Resident and older
 // buffers stay (L8).
 func reclaim[T any](p *probe[T], r memory.Reclaimer) {
 	old := p.alloc(memory.Saved, 300)

@@ -48,7 +48,7 @@ func (p *probe[T]) unlay(planned memory.Planned) {
 	}
 }
 
-// noRoom requires that Alloc fails with want and leaves nothing live.
+// noRoom requires that Alloc fails with want and returns a handle without a buffer.
 func (p *probe[T]) noRoom(class memory.Class, size int64, want error) {
 	p.refuses("alloc", func(T) (int64, error) {
 		h, err := p.Alloc(class, size)

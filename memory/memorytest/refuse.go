@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Refusal fails one call, for tests of the state after a failed allocation.
+// Refusal makes one call fail, for tests of the state after a failed allocation.
 type Refusal struct {
 	At    int // the number of the call, from 1; 0 means none
 	Calls int // number of calls so far
@@ -44,7 +44,8 @@ func (p *Pages) Populate(mem []byte) error {
 	return nil
 }
 
-// Discard returns the pages of mem, whether they were supplied by Populate or by a touch.
+// Discard returns the pages of mem, and counts all of them as remaining again, even those that a touch
+// supplied and not Populate.
 func (p *Pages) Discard(mem []byte) error {
 	p.Left += (int64(len(mem)) + p.Bytes - 1) / p.Bytes
 	return p.pager().Discard(mem)

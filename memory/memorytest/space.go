@@ -141,7 +141,7 @@ func (p *probe[T]) gone(h T, want error) {
 	p.refuses("unhold", p.Space.Unhold, h, want)
 }
 
-// equal requires a number.
+// equal requires that got is want.
 func (p *probe[T]) equal(what string, got, want int64) {
 	if got != want {
 		p.failf("%s is %d, want %d", what, got, want)

@@ -54,8 +54,8 @@ type change struct {
 	birth  bool
 }
 
-// changes returns the changes of all buffers in order of time. At equal times, ends come before births;
-// remaining ties are in order of the buffers.
+// changes returns the changes of all buffers, including those at their gaps, in order of time. At equal
+// times, ends come before births; remaining ties are in order of the buffers.
 func (p *Problem) changes() []change {
 	n := len(p.Buffers)
 	for i := range p.Buffers {

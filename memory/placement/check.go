@@ -9,13 +9,14 @@ import (
 	"slices"
 )
 
-// ErrOverlap is wrapped by the errors of Check.
+// ErrOverlap is wrapped by the errors of Check for a valid problem.
 var ErrOverlap = errors.New("placement: not a layout")
 
 // Check returns the height of a layout, or an ErrOverlap that names the buffers at fault: two that share
-// a byte at the same time, one placed below 0, or one that is not aligned. It is independent of the code
-// that creates layouts. It sweeps through time, keeping the live buffers in order of offset, so that a
-// new buffer has to be compared only with its two neighbours: the others are already disjoint.
+// a byte at the same time, or one that is below 0, beyond the range of an int64, or not aligned. It is also
+// an ErrOverlap if offsets has the wrong length, and an ErrProblem if the problem is invalid. Check is
+// independent of the code that creates layouts. It sweeps through time, keeping the live buffers in order of
+// offset, so that a new buffer has to be compared only with its two neighbours: the others are disjoint.
 func Check(p *Problem, offsets []int64) (height int64, err error) {
 	if err := p.Validate(); err != nil {
 		return 0, err

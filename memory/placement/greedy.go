@@ -18,7 +18,7 @@ const (
 )
 
 // place lays out buffers one after the other around the fixed ones, each in the hole selected
-// by how. It returns the height, or noLimit if ctx ended first.
+// by how, and stores their offsets. It returns the height, or noLimit if ctx ended first.
 func (g *grid) place(ctx context.Context, o *occupied, order []int32, how fit, offsets []int64) (height int64) {
 	o.clear()
 	for i, at := range g.fixed {

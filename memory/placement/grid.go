@@ -2,7 +2,7 @@ package placement
 
 import "slices"
 
-// grid is a problem in the form that planners use.
+// grid is a problem in the form that the methods of Solve use.
 type grid struct {
 	problem *Problem
 	spans   [][]Span // by buffer

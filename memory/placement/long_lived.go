@@ -57,8 +57,8 @@ func newLongLived(g *grid) *longLived {
 	return s
 }
 
-// layOut lays out the long-lived buffers below a limit, with the first one at an offset. It returns
-// whether it succeeded, and the number of nodes that it spent.
+// layOut lays out the long-lived buffers below a limit; the ring's cursor begins at start. It returns whether
+// it succeeded, and the number of nodes that it spent.
 func (s *longLived) layOut(ctx context.Context, limit, start int64) (found bool, nodes int64) {
 	found = s.ring.layOut(ctx, limit, start, 2*s.pass)
 	for k, i := range s.buffers {

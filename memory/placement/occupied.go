@@ -61,7 +61,7 @@ func (o *occupied) takeColumns(node int, lower, upper int32, spans []Span, e ext
 }
 
 // taken returns a sweep through the bytes that are taken within spans. The sweep is valid until the next
-// call.
+// call to taken or take.
 func (o *occupied) taken(spans []Span) *sweep {
 	o.found.heads = o.found.heads[:0]
 	o.findTaken(0, 0, int32(o.columns), spans)
@@ -104,7 +104,7 @@ func clip(spans []Span, lower, upper int32) []Span {
 
 func covers(s Span, lower, upper int32) bool { return s.Lower <= lower && upper <= s.Upper }
 
-// add adds a range to a set.
+// add returns x with a range added. It reuses the memory of x.
 func (x extents) add(e extent) extents {
 	i := x.search(0, e.lower-1) // the first range that e touches or that is above e
 	j := i
@@ -120,8 +120,8 @@ func (x extents) add(e extent) extents {
 	return slices.Replace(x, i, j, e)
 }
 
-// search returns the index of the first range, at index i or later, that ends above a byte. It is fast if
-// that index is near i.
+// search returns the index of the first range from index i on whose upper end exceeds the offset byte, or
+// len(x) if there is none. It is fast if that index is near i.
 func (x extents) search(i int, byte int64) int {
 	step := 1
 	for i+step <= len(x) && x[i+step-1].upper <= byte {
@@ -144,8 +144,8 @@ type sweep struct {
 
 // head is a set's next extent in a sweep.
 type head struct {
-	lower     int64
-	set, next int32
+	lower     int64 // start of the extent
+	set, next int32 // index of the set in sweep.sets, and of the extent in the set
 }
 
 // hole returns the lowest free range at or above from that holds size bytes at an aligned

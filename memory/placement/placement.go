@@ -25,8 +25,8 @@ type Solution struct {
 type Certificate struct {
 	Height  int64  // the highest end of a buffer
 	Bound   int64  // lower bound on the height of every layout
-	Optimal bool   // no layout is lower than Height
-	Method  string // description of the method that found it
+	Optimal bool   // it is proven that no layout is lower than Height
+	Method  string // description of the method that found the layout
 	Proof   string // the reason for Optimal, or a statement that nothing is proven
 }
 

@@ -64,7 +64,7 @@ func (r *race) offer(offsets []int64, height int64, method string) {
 	}
 }
 
-// greedy runs all recipes.
+// greedy runs the recipes until the race is done, and sorts those that it ran by the height of their layouts.
 func (r *race) greedy(ctx context.Context) {
 	offsets := make([]int64, len(r.grid.problem.Buffers))
 	for _, recipe := range recipes {
@@ -121,7 +121,7 @@ func (r *race) plain() bool {
 }
 
 // reorder improves the best recipes in turn, the best one every other turn, the next one every fourth
-// turn, and so on, as long as nodes remain.
+// turn, and so on, until the race is done.
 func (r *race) reorder(ctx context.Context) {
 	for turn := 1; !r.done(ctx); turn++ {
 		k := min(bits.TrailingZeros(uint(turn)), finalists-1, len(r.ranking)-1, len(r.improve))

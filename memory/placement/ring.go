@@ -18,11 +18,11 @@ type ring struct {
 	problem  *Problem
 	offsets  []int64
 	live     []occupant // in order of offset
-	changes  []change
-	limit    int64
-	left     int64 // nodes
-	ahead    int   // the number of subsequent births among which fill looks for buffers; 0 turns fill off
-	cursor   int64 // the end of the last buffer placed
+	changes  []change   // of problem
+	limit    int64      // no buffer may end above it
+	left     int64      // nodes
+	ahead    int        // the number of subsequent births among which fill looks for buffers; 0 turns fill off
+	cursor   int64      // the end of the last buffer placed
 	branches []branch
 	holes    []int64 // scratch: offsets at which the next buffer fits
 	wrapped  []int64 // scratch: holes below the cursor
@@ -36,7 +36,7 @@ type occupant struct {
 
 // branch is a birth for which there was more than one hole, with the state before it.
 type branch struct {
-	change int
+	change int // index in ring.changes
 	cursor int64
 	live   []occupant
 	tried  int // the number of holes tried so far
@@ -54,8 +54,8 @@ func newRing(p *Problem) *ring {
 	return &ring{problem: p, offsets: make([]int64, len(p.Buffers)), changes: p.changes()}
 }
 
-// layOut lays out all buffers below a limit, with the first one at an offset. It reports
-// whether it succeeded within a number of nodes.
+// layOut lays out all buffers below a limit, with the cursor at start before the first one. It reports
+// whether it succeeded with the given number of nodes, before ctx ended.
 func (r *ring) layOut(ctx context.Context, limit, start, nodes int64) bool {
 	r.limit, r.left = limit, nodes
 	r.live, r.cursor, r.branches = r.live[:0], start, r.branches[:0]
@@ -130,7 +130,7 @@ func (r *ring) put(buffer int32, at int64) {
 	r.live = slices.Insert(r.live, r.index(at), occupant{extent{at, r.cursor}, buffer})
 }
 
-// index returns the index of the first live buffer at or above an offset.
+// index returns the index of the first live buffer at or above an offset, or len(r.live).
 func (r *ring) index(at int64) int {
 	k, _ := slices.BinarySearchFunc(r.live, at, func(o occupant, at int64) int { return cmp.Compare(o.lower, at) })
 	return k
@@ -189,8 +189,8 @@ func (r *ring) remember(at int) {
 	t.change, t.cursor, t.live, t.tried = at, r.cursor, append(t.live[:0], r.live...), 1
 }
 
-// backtrack goes back to the last birth with an untried hole, and takes that hole. It returns that
-// birth's change.
+// backtrack goes back to the last birth with an untried hole, and takes that hole. It returns the index of
+// that birth in changes. found is false if no recorded birth has an untried hole.
 func (r *ring) backtrack() (change int, found bool) {
 	for len(r.branches) > 0 {
 		t := &r.branches[len(r.branches)-1]

@@ -9,8 +9,8 @@ import (
 // Options limit the work of Solve. The zero value requests the minimal height, within a default
 // amount of work.
 type Options struct {
-	// Capacity is a height that is low enough: Solve stops when it reaches it. 0 requests the minimal
-	// height.
+	// Capacity is a height that is low enough: Solve stops as soon as a layout is not higher. 0 requests the
+	// minimal height.
 	Capacity int64
 	// Time is the time after which Solve stops with the best layout so far; 0 means no limit.
 	Time time.Duration
@@ -24,13 +24,13 @@ type Options struct {
 	Seed uint64
 }
 
-// DefaultNodes is the value of Options.Nodes if it is 0.
+// DefaultNodes is the limit that an Options.Nodes of 0 stands for.
 const DefaultNodes = 5_000_000
 
 // Solve lays out a problem. It races greedy recipes and improves the best of them; it stops as
-// soon as a layout meets the bound or the capacity. The layout has passed Check. If ctx ends, Solve
-// returns the best layout so far or, if there is none yet, one based on size classes, which takes no
-// longer than a check. All errors wrap ErrProblem.
+// soon as a layout meets the bound or the capacity, or the limits are used up. The layout has passed Check.
+// If ctx or the time ends, Solve returns the best layout so far or, if there is none yet, one based on size
+// classes, which takes no longer than a check. An error for an invalid problem or option wraps ErrProblem.
 func Solve(ctx context.Context, p *Problem, options Options) (*Solution, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err

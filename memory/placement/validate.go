@@ -12,8 +12,8 @@ var ErrProblem = errors.New("placement: not a problem")
 // maxFaults is the number of faults that are described; any others are only counted.
 const maxFaults = 16
 
-// Validate reports the faults of a problem, with the numbers of the buffers. Every fault wraps
-// ErrProblem. A valid problem can always be laid out: even end to end, its buffers fit in an int64.
+// Validate reports the faults of a problem, the first 16 of them with the numbers of the buffers. Every fault
+// wraps ErrProblem. A valid problem can always be laid out: even end to end, its buffers fit in an int64.
 func (p *Problem) Validate() error {
 	var faults []error
 	more := 0

@@ -13,22 +13,22 @@ import (
 //
 // If a Planner also has the method Validate() error, runner.New calls it and returns its error.
 type Planner interface {
-	// OffloadSlots returns the slots of saved state to offload, in the form of schedule.Plan.OffloadSlots: for each
-	// stage of a placement, slots that hold at most this share of the bytes that the stage saves.
+	// OffloadSlots returns the slots of saved state to offload, in the form of schedule.Plan.OffloadSlots: for
+	// each stage of a placement, slots that hold at most the given share of the bytes that the stage saves.
 	OffloadSlots(placement *schedule.Placement, share float64) []uint64
 	// Plan plans the memory of all ranks. It returns an error if a rank needs more than the budget. The
 	// runner does not change the step afterwards.
 	Plan(ctx context.Context, step *Step) (Plan, error)
 }
 
-// Plan is the planned memory of a step. The ranks of a process call it concurrently.
+// Plan is the planned memory of a step. The ranks of a process call its methods concurrently.
 type Plan interface {
 	// Layouts returns the layout of a rank's memory, and that of its far memory, which is nil if the
 	// rank offloads nothing.
 	Layouts(rank int) (near, far *memory.Layout)
-	// AppendParts appends to parts, for each allocation that the source makes for a microbatch if a rank
-	// wants a set of parts, the number of the part that it is handed over as, or -1. The allocations
-	// are in the order of the layout. It appends nothing if the order is unknown; then the source must
+	// AppendParts appends one number to parts for each allocation that the source makes for a microbatch of
+	// which a rank wants the given set of parts, in the order of the layout: the number of the part that the
+	// allocation is handed over as, or -1. It appends nothing if the order is unknown; then the source must
 	// allocate in the order of the layout.
 	AppendParts(parts []int, microbatch int, wanted uint64) []int
 	// Names returns the names of the buffers that are allocated at a place of a rank's layout, for errors.
@@ -45,8 +45,8 @@ type Step struct {
 	Shapes []int
 	Budget int64 // maximum number of bytes on a rank; 0 means no limit
 	Search Search
-	// Rule, Params and Passes have made the plan. A planner may use them to find plans that fit the
-	// budget, and name these in its error.
+	// Plan was made with Rule, Params and Passes. A planner may use them to find plans that fit the budget,
+	// and name these in its error.
 	Rule   schedule.Rule
 	Params schedule.Params
 	Passes lower.Passes

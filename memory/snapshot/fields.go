@@ -42,7 +42,7 @@ func (b *Block) fields() []field {
 	}
 }
 
-// fields returns the fields of an entry. Its address is under one of the given keys.
+// fields returns the fields of an entry, with its address under each of the given keys.
 func (e *TraceEntry) fields(addresses ...string) []field {
 	list := make([]field, 0, 7)
 	list = append(list, field{"action", &e.Action})

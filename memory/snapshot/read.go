@@ -57,8 +57,8 @@ func Read(r io.Reader, limits Limits) (*Snapshot, error) {
 // empty values after it.
 type decoder struct {
 	*pickle.Data
-	stacks map[uint32][]Frame // by container
-	sum    int64              // of all sizes
+	stacks map[uint32][]Frame // by Ref of the list in the file
+	sum    int64              // of all sizes read so far
 	err    error
 }
 

@@ -3,7 +3,7 @@ package snapshot
 // Snapshot is the memory of every device at one moment, with the preceding events. All sizes and
 // addresses are in bytes.
 type Snapshot struct {
-	Segments []Segment      // in ascending order of addresses
+	Segments []Segment      // of each device in ascending order of addresses, as PyTorch writes them
 	Traces   [][]TraceEntry // by device
 	Settings Settings
 }
@@ -26,7 +26,7 @@ type Segment struct {
 type Block struct {
 	Address   int64
 	Size      int64
-	Requested int64 // requested size; at most Size
+	Requested int64 // requested size; Size if the file does not have it
 	State     State
 	Frames    []Frame // call stack of its allocation
 }
