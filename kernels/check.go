@@ -46,7 +46,7 @@ func (c *call) dimensions(names string, numbers ...int) {
 // number is the type of an element of a buffer.
 type number interface{ float32 | int32 | uint8 }
 
-// exactly opens a buffer that must have exactly n elements.
+// exactly opens a buffer that must have exactly n elements. Like view, it returns nil after a fault.
 func exactly[E number](c *call, name string, b Buffer, n int) []E {
 	if b.N != n {
 		c.fault(ErrShape, "%s has %d elements, the operation has %d", name, b.N, n)

@@ -61,8 +61,8 @@ type Device interface {
 	// Alloc returns a buffer of n elements, owned by the caller. Its contents are undefined. A
 	// buffer of 0 elements takes one byte.
 	Alloc(class memory.Class, t DType, n int) (Buffer, error)
-	// AllocIn returns a buffer of class memory.Resident in the pages of a scope. Alloc with that
-	// class is equivalent to AllocIn with memory.Weights.
+	// AllocIn returns a buffer of class memory.Resident in the pages of a scope. n is at least 1.
+	// Alloc with that class is equivalent to AllocIn with memory.Weights.
 	AllocIn(scope memory.Scope, t DType, n int) (Buffer, error)
 	// Slice returns a view of the n elements of a buffer, or of a view, that start at element
 	// first. [Buffers] has this method.

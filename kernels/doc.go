@@ -17,14 +17,14 @@
 // goroutine, with its own device, copies a buffer with [Transfer].
 //
 // Operations never allocate. If an operation needs scratch memory, its arguments include a
-// Workspace buffer, and a method of the same group returns the required number of elements as a
-// pure function of the shapes. Operations check shapes and types against the buffers and return
+// Workspace buffer, and a method of the same group returns the number of elements that the device
+// requires for the shapes. Operations check shapes and types against the buffers and return
 // an error; they read nothing outside the buffers. All matrices are row-major and dense. Operands
 // have exactly as many elements as the dimensions imply; a workspace, and the positions of an
 // embedding, may have more. A result shares its buffer with an operand only if the operation
 // allows it. A device may queue its work; [Host] computes before it returns.
 //
-// Every result is a function of the arguments alone: it does not depend on the number of threads,
-// on earlier operations or on the addresses of the buffers. Random draws are keyed ([Key.Draw]),
-// never taken from a sequence.
+// On a given kind of device, with given instructions, every result is a function of the arguments
+// alone: it does not depend on the number of threads, on earlier operations or on the addresses of
+// the buffers. Random draws are keyed ([Key.Draw]), never taken from a sequence.
 package kernels

@@ -37,7 +37,7 @@ func mix(x uint64) uint64 {
 // normals converts a block's draws to normally distributed numbers (Box and Muller 1958):
 // elements 0 and 1 are the cosine and sine results for one pair of draws, and 2 and 3 those for
 // the other. The uniform numbers are (draw + 1/2) / 2^32, which is never 0, so that no result
-// exceeds 6.8.
+// exceeds 6.8 in magnitude.
 func normals(u [4]uint32) (z [4]float64) {
 	for i := 0; i < 4; i += 2 {
 		radius := math.Sqrt(-2 * math.Log((float64(u[i])+0.5)*0x1p-32))

@@ -72,11 +72,11 @@ type Host struct {
 	pool   *Pool // owned by the device, or nil
 }
 
-// host implements the operations of a [Host] and of a [Null]; in a Null they only open their
-// buffers.
+// host implements the operations of a [Host], of a [Null] and of [Buffers.Checks]; in the latter two
+// they only open their buffers.
 type host struct {
 	space
-	target      Compute    // for a Null: the device that determines the sizes of workspaces; otherwise nil
+	target      Compute    // in a Null or Buffers.Checks: determines the sizes of workspaces; in a Host: nil
 	vector      vector.Set // the calling thread's instruction set
 	crew        *crew
 	product     multiplication
@@ -119,8 +119,8 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	return h, nil
 }
 
-// Close stops the threads of the device and returns all memory to the system. It makes every
-// handle stale.
+// Close stops the threads that the device owns and returns all memory to the system. It makes
+// every handle stale.
 func (h *Host) Close() error {
 	if h.pool != nil {
 		h.pool.Close()
@@ -146,7 +146,7 @@ func (h *Host) Name() string {
 // Sync does nothing, because every operation is complete when it returns.
 func (h *Host) Sync() error { return nil }
 
-// ShadowConfig returns the configuration of the arena, for a [Null].
+// ShadowConfig returns the configuration of the device's arena, for a [Null].
 func (h *Host) ShadowConfig() memory.ArenaConfig { return h.config }
 
 // Lend returns a view of the bytes of a buffer. It may be called from any goroutine ([Lender]).

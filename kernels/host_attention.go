@@ -45,7 +45,8 @@ func attentionScratch(tokens, headDim int) (forward, backward int) {
 }
 
 // tileOf returns the number of queries, and of keys, in a tile in the workspace. If there are
-// fewer tokens than fit in a tile, it is the number of tokens, rounded up to whole vectors.
+// fewer tokens than fit in a tile, it is the number of tokens, rounded up to a multiple of
+// diagonalStep.
 func tileOf(tokens int) int {
 	tokens = min(attentionTile, tokens)
 	return (tokens + diagonalStep - 1) / diagonalStep * diagonalStep
@@ -210,7 +211,7 @@ func seenFrom(j int, diagonal bool) int {
 }
 
 // softmax replaces scores by exponentials relative to the running maximum, and rescales the
-// earlier sums to the new maximum.
+// earlier sums and outputs to the new maximum.
 func (f *attentionHead) softmax(q0, queries, k0, keys int) {
 	t := f.room
 	var next, scale [attentionTile]float32

@@ -3,8 +3,9 @@ package kernels
 import "github.com/weir-ml/weir/internal/arithmetic/gemm"
 
 // MatMul computes the product on the device's threads. A multiplication and its addition round
-// once with AVX2, AVX512 and NEON, and twice with Portable. If nothing overflows, the error is at
-// most γ(K+1)·(|c| + Σ|a|·|b|) + (K+1)·2^-150, where γ(n) is n·u/(1-n·u) and u is 2^-24.
+// once with AVX2, AVX512 and NEON, and twice with Portable. If nothing overflows, the error before
+// Bias is added is at most γ(K+1)·(|c| + Σ|a|·|b|) + (K+1)·2^-150, where γ(n) is n·u/(1-n·u) and u
+// is 2^-24.
 func (h *host) MatMul(op MatMul) error {
 	c := h.call("MatMul")
 	c.dimensions("M N K", op.M, op.N, op.K)

@@ -18,8 +18,8 @@ func (h *host) columnParts(elements, cols int) int {
 	return min(partsOf(elements), (cols+63)/64, h.crew.threads())
 }
 
-// share divides n items into parts and returns the range of part i. All ranges except the last
-// are multiples of step.
+// share divides n items into parts and returns the range of part i. The lengths of all ranges except
+// the last are multiples of step.
 func share(n, step, i, parts int) (begin, end int) {
 	steps := (n + step - 1) / step
 	return min(steps*i/parts*step, n), min(steps*(i+1)/parts*step, n)

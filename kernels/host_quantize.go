@@ -128,7 +128,7 @@ func (h *host) Quantize(op Quantize) error {
 // minScale is the smallest scale that a tensor may have. Its reciprocal is a normal number.
 const minScale = 0x1p-126
 
-// amax returns the greatest magnitude of the source.
+// amax returns the greatest magnitude of an element of X.
 func (h *host) amax(t quantizeTask, parts int) float32 {
 	t.pass, t.counted = quantizeAmax, true
 	launch(h, &h.operations.quantize, t, parts)

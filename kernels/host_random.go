@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
-// Dropout sets element i to 0 if its draw (Key.Draw) is below p·2^32.
+// Dropout drops the elements whose draws (Key.Draw) are below p·2^32, truncated.
 func (h *host) Dropout(y, x Buffer, p float32, key Key) error {
 	c := h.call("Dropout")
 	if !(p >= 0 && p < 1) {

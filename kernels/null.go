@@ -31,14 +31,15 @@ type AllocEvent struct {
 // capacity, requires the same workspaces and rejects the same buffers. It does not touch the
 // target or its books, nor any page of its own buffers (except in a build with -tags invariants,
 // which poisons them). During a dry run it records every allocation and release of a buffer, and
-// reports every change of references to a watcher.
+// reports changes of references to a watcher ([Null.Watch]).
 //
 // Reads return zeros, and HeadLoss and SumSquares return 0. Null never looks at contents, so it
 // does not detect an id out of range.
 //
 // If the target is [Shadowed], the arena has the target's configuration. Otherwise its capacity
 // is the amount that the target has reserved (Stats), or the default of [memory.ArenaConfig] if
-// that is 0. Null does not own the target, and uses only its name and its workspace sizes.
+// that is 0. Null does not own the target, and otherwise asks it only for its name, its workspace
+// sizes and its [HeadLimit].
 type Null struct {
 	host
 	refused error // why there is no arena, or nil
@@ -57,7 +58,7 @@ var (
 )
 
 // NewNull returns a Null device for target and reserves its arena. If the system refuses the
-// reservation, every Alloc returns the error. The caller must close the device.
+// reservation, Alloc and AllocIn return the error. The caller must close the device.
 func NewNull(target Compute) *Null {
 	n := &Null{host: host{target: target}, serials: map[memory.Handle]uint64{}}
 	config := n.ShadowConfig()
@@ -129,7 +130,7 @@ func (n *Null) allocated(class memory.Class, alloc func() (Buffer, error)) (Buff
 }
 
 // Watch arranges for changed to be called for every reference added or removed, until the next
-// Watch.
+// Watch. Reclaim and Close do not call it.
 func (n *Null) Watch(changed func(memory.Change)) { n.changed = changed }
 
 // Serial returns the serial number of the buffer that b refers to, and whether that buffer
@@ -203,8 +204,8 @@ func (n *Null) Floats(class memory.Class, x ...float32) (Buffer, error) {
 	return n.Alloc(class, Float32, len(x))
 }
 
-// Float32s returns a slice of zeros with the length of the buffer. Writes to it are lost. It
-// rejects the same handles as Host.Float32s.
+// Float32s returns a new slice of zeros with the length of the buffer, or nil for the zero Buffer.
+// Writes to it are lost. It panics for the same handles as Host.Float32s.
 func (n *Null) Float32s(b Buffer) []float32 {
 	c := n.call("Float32s")
 	c.optional("b", b, b.N)

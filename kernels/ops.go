@@ -40,16 +40,16 @@ type Matrix interface {
 }
 
 // LayerNorm is y = (x - mean) / sqrt(var + 1e-5) · Gamma + Beta over each row of X (Rows×Cols).
-// Mean and RStd (Rows elements each) are kept for the backward pass.
+// Mean and RStd = 1/sqrt(var + 1e-5) (Rows elements each) are results for the backward pass.
 type LayerNorm struct {
 	X, Gamma, Beta Buffer
 	Y, Mean, RStd  Buffer
 	Rows, Cols     int
 }
 
-// LayerNormBackward computes DX (Rows×Cols) from DY, and the gradients of Gamma and Beta. Each
-// gradient is overwritten, or added to if its Accumulate field is set. If DX, DGamma or DBeta is
-// the zero Buffer, that gradient is not computed.
+// LayerNormBackward computes DX (Rows×Cols) from DY, and the gradients of Gamma and Beta. DX is
+// overwritten. DGamma and DBeta are overwritten, or added to if AccumulateGamma or AccumulateBeta
+// is set. If DX, DGamma or DBeta is the zero Buffer, that gradient is not computed.
 type LayerNormBackward struct {
 	DY, X, Gamma, Mean, RStd Buffer
 	DX, DGamma, DBeta        Buffer
@@ -75,8 +75,8 @@ type Activation interface {
 // CausalAttention is softmax(Q·Kᵀ/sqrt(HeadDim))·V, where position i attends to positions 0..i.
 // QKV is Tokens×(3·Heads·HeadDim): for each token it holds all of q, then k, then v, each ordered
 // by head. Out is Tokens×(Heads·HeadDim). LSE (Heads×Tokens) is the logarithm of each row's sum
-// of exponentials, kept for the backward pass. Workspace has AttentionWorkspace elements: only a
-// tile of the Tokens×Tokens matrix exists at a time.
+// of exponentials, a result for the backward pass. Workspace has at least AttentionWorkspace
+// elements: it holds tiles of the Tokens×Tokens matrix, which never exists as a whole.
 type CausalAttention struct {
 	QKV, Out, LSE, Workspace Buffer
 	Tokens, Heads, HeadDim   int
@@ -97,8 +97,8 @@ type HeadLimit interface {
 
 // Attention provides tiled causal self-attention.
 type Attention interface {
-	// AttentionWorkspace returns the number of float32 elements that the forward pass and the
-	// backward pass each need. It does not decrease with tokens.
+	// AttentionWorkspace returns the number of float32 elements that the forward pass needs, and
+	// the number that the backward pass needs. Neither is less for more tokens.
 	AttentionWorkspace(tokens, heads, headDim int) (forward, backward int)
 	CausalAttention(op CausalAttention) error
 	CausalAttentionBackward(op CausalAttentionBackward) error
@@ -131,13 +131,13 @@ type Embedding interface {
 // HeadLoss is softmax cross-entropy fused with the linear head: logits = X·Tableᵀ, computed in
 // tiles in Workspace. X is Tokens×Width, Table is Vocabulary×Width, Labels are int32 (a label out
 // of range gives ErrShape, whatever its weight), and Weights are float32 (Tokens each). A token
-// of weight 0 contributes nothing to the loss or to the gradients. LSE (Tokens) is kept for the
-// backward pass.
+// of weight 0 contributes nothing to the loss or to the gradients. LSE (Tokens) is the logarithm
+// of each row's sum of exponentials, a result for the backward pass.
 //
 // Logits is an optional float32 buffer. If it is set, HeadLoss leaves as many tiles of logits
-// there as fit, for the backward pass, in an order that the device chooses. If it has
+// there as fit, for the backward pass, in an order that the device chooses. If it has at least
 // Tokens×Vocabulary elements, no Workspace is needed. The backward pass recomputes the other
-// tiles. The bits do not depend on which tiles are kept.
+// tiles. The bits of the results do not depend on which tiles are kept.
 type HeadLoss struct {
 	X, Table, Labels, Weights Buffer
 	LSE, Workspace, Logits    Buffer
@@ -146,9 +146,9 @@ type HeadLoss struct {
 
 // HeadLossBackward computes the gradients DX and DTable of Seed · Σ weight·loss. DX is
 // overwritten; DTable is overwritten or added to. If DX or DTable is the zero Buffer, that
-// gradient is not computed. Logits is the buffer that was passed to HeadLoss, and is overwritten
-// with gradients. If a second call on the same operands computes the gradient that the first call
-// omitted, the second call must set Gradients.
+// gradient is not computed. Logits is the buffer that was passed to HeadLoss; its tiles are
+// overwritten with gradients. If a second call on the same operands computes the gradient that the
+// first call omitted, the second call must set Gradients.
 type HeadLossBackward struct {
 	X, Table, Labels, Weights Buffer
 	LSE, Workspace, Logits    Buffer
@@ -162,7 +162,7 @@ type HeadLossBackward struct {
 // CrossEntropy provides the fused head.
 type CrossEntropy interface {
 	// HeadWorkspace returns the number of float32 elements that the forward pass and the
-	// backward pass each need. It does not decrease with tokens.
+	// backward pass each need. It is not less for more tokens.
 	HeadWorkspace(tokens, width, vocabulary int) int
 	// HeadLoss returns Σ weight·(-log p(label)) over the tokens, and Σ weight, both summed
 	// in float64 in token order.
@@ -200,8 +200,8 @@ func OpKey(name string) uint64 {
 
 // Random provides operations that fill and mask buffers by keyed draws.
 type Random interface {
-	// Dropout sets element i of y to 0 if its draw (Key.Draw) is below p·2^32, which happens with
-	// probability p, and to x[i]/(1-p) otherwise. The backward pass is the same call on the
+	// Dropout sets element i of y to 0 if its draw (Key.Draw) is below p·2^32, truncated to an
+	// integer, and to x[i]/(1-p) otherwise. The backward pass is the same call on the
 	// gradient. y may be x. It returns ErrValue unless 0 <= p < 1.
 	Dropout(y, x Buffer, p float32, key Key) error
 	// Normal fills x with draws of mean 0 and the given standard deviation. It returns ErrValue

@@ -16,9 +16,10 @@ const maxThreads = 256
 
 // Pool is a fixed number of threads for the operations of one or more devices. The caller of an
 // operation computes too: a pool of n threads starts n-1 goroutines, its helpers, when it is
-// created, and none during an operation. A helper computes whenever fewer than n threads do. Devices
-// that share a pool, such as those of several ranks in a process, thus keep n threads busy
-// together, however many of the devices compute at a time; a device never waits for a free thread.
+// created, and none during an operation. An operation recruits helpers while fewer than n threads
+// compute. Devices that share a pool, such as those of several ranks in a process, thus keep n
+// threads busy together, however few of them compute at a time; a device never waits for a free
+// thread.
 //
 // No result depends on the number of threads: an operation is divided into disjoint parts, and
 // each element is computed as if there were only one part.
@@ -218,9 +219,9 @@ func (c *crew) work(w *worker) (last bool) {
 	}
 }
 
-// take returns the next part. The upper half of turn holds the number of the operation; the lower
-// half holds the number of parts and the next part, 16 bits each. Thus a successful
-// compare-and-swap always takes a part of the current operation.
+// take returns the next part and the number of parts; ok is false if no part is left. The upper half
+// of turn holds the number of the operation; the lower half holds the number of parts and the next
+// part, 16 bits each. Thus a successful compare-and-swap always takes a part of the current operation.
 func (c *crew) take() (part, parts int, ok bool) {
 	for {
 		turn := c.turn.Load()

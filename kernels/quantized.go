@@ -105,7 +105,7 @@ type Quantize struct {
 	Rowwise, Columnwise Quantized
 	// Scale is a float32 cell that holds the scale for PerTensor. If it is the zero Cell, the
 	// scale is computed from X: the greatest scale that fits, divided by 2^Margin, but at least
-	// 2^-126. Only PerTensor uses Scale and Margin.
+	// 2^-126. Margin is 0 to 64. With other scalings, both must be zero.
 	Scale  Cell
 	Margin int
 	// Epsilon is the lower bound of the greatest magnitude of a tensor, block or tile. It must be
@@ -158,7 +158,7 @@ type Quantization interface {
 	// greatest float32. This can happen because the code nearest to a very large number may
 	// represent an even larger one.
 	Dequantize(dst Buffer, q Quantized, transposed bool) error
-	// QuantizedWorkspace returns the number of float32 elements that the product needs.
+	// QuantizedWorkspace returns the number of float32 elements that QuantizedMatMul needs.
 	QuantizedWorkspace(m, n, k int) int
 	QuantizedMatMul(op QuantizedMatMul) error
 }

@@ -17,7 +17,7 @@ func (b Buffer) unreferenced(call string) error {
 }
 
 // span returns the offset of the buffer's first byte in its handle's memory, whose size is given
-// in bytes.
+// in bytes. It returns ErrShape if the buffer does not fit that memory.
 func (b Buffer) span(bytes int64) (int64, error) {
 	size := b.Type.Bytes()
 	at, n := int64(max(b.first-1, 0))*size, int64(b.N)*size
@@ -60,7 +60,7 @@ func (h *host) Elements(b Buffer) int { return b.N }
 func (h *host) TypeName(b Buffer) string { return b.Type.String() }
 
 // Slice returns a view of the n elements of a live buffer, or of a view, that start at element
-// first.
+// first. It returns ErrShape if n is 0 or b does not have these elements.
 func (s *space) Slice(b Buffer, first, n int) (Buffer, error) {
 	if _, _, err := s.arena.Extent(b.Handle); err != nil {
 		return Buffer{}, fmt.Errorf("kernels: Slice: %w", err)

@@ -12,7 +12,7 @@ import (
 
 // space is the part of a device that owns memory. It implements [memory.Space] of Buffer,
 // [memory.Book], [memory.Reclaimer], [memory.Planned], [memory.Scoped] and [memory.PeakWatched]
-// over an arena. [Host] and [Null] embed it.
+// over an arena. [Host], [Null] and [Buffers] embed it.
 type space struct {
 	arena *memory.Arena
 	// table guards the arena's table of buffers when it changes, and when another goroutine
@@ -21,7 +21,7 @@ type space struct {
 	table   sync.Mutex
 	alone   bool            // no other goroutine looks up buffers, so calls within a step take no lock
 	settled []memory.Handle // scratch of ResolveOrder
-	loans   int             // views that a Transfer is reading; guarded by table
+	loans   int             // views that Transfer or Encode is reading; guarded by table
 }
 
 // Alloc returns a buffer of n elements with one plain reference, owned by the caller. Its
@@ -122,7 +122,7 @@ func (s *space) SetLayout(layout *memory.Layout) error {
 // AllowReorder allows the next n allocations at a place to come in any order.
 func (s *space) AllowReorder(n int) { s.arena.AllowReorder(n) }
 
-// ResolveOrder identifies the allocation of each buffer.
+// ResolveOrder assigns the buffers to the layout's allocations; see [memory.Arena.ResolveOrder].
 func (s *space) ResolveOrder(buffers []Buffer) error {
 	s.table.Lock()
 	defer s.table.Unlock()

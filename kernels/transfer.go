@@ -28,13 +28,13 @@ var (
 	_ memory.Movable[Buffer]  = (*Host)(nil)
 )
 
-// ErrNoLender is returned by Transfer if the device is not a [Lender], or was made with
-// HostConfig.Alone.
+// ErrNoLender is returned by Transfer, and by the methods that use Lend, if the source is not a
+// [Lender], or was made with HostConfig.Alone.
 var ErrNoLender = errors.New("kernels: the device lends no buffers to others")
 
 // Transfer copies a buffer of src to a new buffer of dst, owned by the caller, of class Transfer
 // and with the same type and number of elements. It must be called on dst's goroutine. Meanwhile
-// src's goroutine may use everything but this buffer. After an error dst is unchanged.
+// src's goroutine may use everything but this buffer. After an error dst has no new buffer.
 func Transfer(dst, src Device, b Buffer) (Buffer, error) {
 	lender, ok := src.(Lender)
 	if !ok {
@@ -108,8 +108,9 @@ func receive(to Device, from memory.Space[Buffer], b Buffer) (Buffer, error) {
 	return Transfer(to, src, b)
 }
 
-// encodedHeader is the size of the header that Encode writes before the elements: the type in
-// the highest byte, and the number of elements.
+// encodedHeader is the size in bytes of the header that Encode writes before the elements. The
+// header is a number in little-endian order: the type in its highest byte, and the number of
+// elements, at most encodedCount, in the others.
 const (
 	encodedHeader = 8
 	encodedCount  = 1<<56 - 1
@@ -140,7 +141,8 @@ func (h *Host) Encode(w io.Writer, b Buffer) error {
 	return err
 }
 
-// Decode reads the output of Encode into a new buffer of class Transfer, owned by the caller.
+// Decode reads the size bytes that Encode has written into a new buffer of class Transfer, owned by
+// the caller. It returns ErrShape if the header does not match size.
 func (h *Host) Decode(r io.Reader, size int64) (Buffer, error) {
 	header := headers.Get().(*[encodedHeader]byte)
 	defer headers.Put(header)
