@@ -37,7 +37,8 @@ func (s *State) head() []byte {
 }
 
 // UnmarshalBinary sets the scales and histories to those in data, which MarshalBinary must have
-// returned for a state with the same recipe and slots. On error the state is unchanged.
+// returned for a state with the same recipe and slots. Otherwise the error wraps ErrState and the
+// state is unchanged.
 func (s *State) UnmarshalBinary(data []byte) error {
 	head := s.head()
 	if err := s.checkHead(data, head); err != nil {
@@ -86,7 +87,7 @@ func (s *State) checkHead(data, head []byte) error {
 	return nil
 }
 
-// String returns both formats.
+// String returns the formats of the forward pass and of gradients, such as "e4m3/e5m2".
 func (p Pair) String() string { return fmt.Sprintf("%v/%v", p.Forward, p.Backward) }
 
 func (r DelayedScaling) text() string {

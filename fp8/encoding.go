@@ -67,7 +67,7 @@ func (r BlockScaling) Quantize(Role) kernels.Quantize {
 // Quantize uses the recipe's rounding of scales.
 func (r MXFP8) Quantize(Role) kernels.Quantize { return kernels.Quantize{Down: r.Down} }
 
-// Quantize rounds gradients stochastically.
+// Quantize rounds gradients stochastically unless r.Nearest is set.
 func (r NVFP4) Quantize(role Role) kernels.Quantize {
 	return kernels.Quantize{Stochastic: role.backward() && !r.Nearest}
 }

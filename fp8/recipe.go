@@ -66,7 +66,7 @@ type MXFP8 struct {
 }
 
 // NVFP4 uses E2M1 elements, an E4M3 scale for every 16 of them and one float32 scale for the
-// tensor. Gradients are rounded stochastically.
+// tensor. Gradients are rounded stochastically unless Nearest is set.
 //
 // Two parts of TransformerEngine's recipe are missing. Weights have a scale for every 16 elements
 // along the contraction instead of for every 16 by 16, so the copies for the forward and the

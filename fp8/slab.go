@@ -19,7 +19,8 @@ type Slab struct {
 }
 
 // NewSlab allocates a slab with one line for each of the given slots, and loads the state's
-// scales into it. The caller must close it. It belongs to the device's goroutine.
+// scales into it. The slab keeps slots. The caller must close the slab, which belongs to the
+// device's goroutine.
 func NewSlab(dev kernels.Device, state *State, slots []int) (*Slab, error) {
 	s := &Slab{dev: dev, slots: slots, known: make([]bool, len(slots))}
 	words := (s.tallies() + len(slots)) * kernels.TallyWords

@@ -13,14 +13,14 @@ type Slot struct {
 	Role Role
 }
 
-// ErrState is returned for an invalid state, and for a checkpoint that belongs to a different
-// state.
+// ErrState is returned for slots that do not make a state, for a wrong number of tallies, and for a
+// checkpoint that is damaged or belongs to a different state.
 var ErrState = errors.New("fp8: state")
 
 // State is the scaling state of a model's tensors: under [DelayedScaling], each slot has a scale
-// and a history; under other recipes, slots only have names. A State must be used by one
+// and a history; under other recipes, slots only have names and roles. A State must be used by one
 // goroutine at a time. A step measures a [Tally] for each slot, merged over microbatches, ranks
-// and replicas in any order; the state itself changes only in End.
+// and replicas in any order; the state itself changes only in End and UnmarshalBinary.
 type State struct {
 	recipe  Recipe
 	slots   []Slot
@@ -56,13 +56,13 @@ func NewState(recipe Recipe, slots []Slot) (*State, error) {
 	return s, nil
 }
 
-// Scales returns the scales of the running step, by slot. The view is valid until End, and must
-// not be modified.
+// Scales returns the scales of the running step, by slot. The view is valid until End or
+// UnmarshalBinary, and must not be modified.
 func (s *State) Scales() []float32 { return s.scales }
 
 // Known reports whether a slot has a history that determines its scale. If not, its tensors are
 // scaled by their own greatest magnitude, as is the case in the first step under [DelayedScaling]
-// and in every step under the other recipes. The result changes only in End.
+// and in every step under the other recipes. The result changes only in End and UnmarshalBinary.
 func (s *State) Known(slot int) bool {
 	return slices.ContainsFunc(s.past(slot), func(a float32) bool { return a != 0 })
 }
@@ -73,8 +73,8 @@ func (s *State) past(slot int) []float32 { return s.history[slot*s.length:][:s.l
 // End rolls the histories with the step's measurements and sets the scales for the next step. A
 // scale is the format's greatest value divided by 2^margin and by the greatest amax in the
 // history, or the latest with MostRecent, but at least 2^-126. tallies has one entry for each
-// slot. A slot without measurements, or with an infinity or NaN, keeps its scale and history; in
-// other implementations a single infinity freezes a scale until it leaves the history.
+// slot. A slot whose tally has no nonzero element, or an infinity or NaN, keeps its scale and
+// history; in other implementations a single infinity freezes a scale until it leaves the history.
 func (s *State) End(tallies []Tally) (Statistics, error) {
 	if len(tallies) != len(s.slots) {
 		return Statistics{}, fmt.Errorf("%w: %d tallies for %d slots", ErrState, len(tallies), len(s.slots))

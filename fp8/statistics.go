@@ -8,7 +8,7 @@ type Statistics struct{ roles [numRoles]Counters }
 // Counters are the statistics of the tensors of one role in a step.
 type Counters struct {
 	Tensors int // number of slots with the role
-	Unused  int // number of slots whose tensors were all zeros
+	Unused  int // number of slots whose tensors were all zeros or were not quantized
 	// Frozen is the number of slots that measured an infinity or NaN and therefore keep their
 	// scale and history.
 	Frozen int
@@ -41,7 +41,8 @@ func (r *Statistics) All() iter.Seq2[Role, Counters] {
 	}
 }
 
-// Merge adds the counters of another step: Tensors remains the number of a single step, and all other counts are added.
+// Merge adds the counters of another step. Tensors remains the number of a single step; Unused and Frozen
+// are added, and the tallies are merged.
 func (r *Statistics) Merge(o *Statistics) {
 	for role := range r.roles {
 		c, other := &r.roles[role], &o.roles[role]

@@ -14,8 +14,8 @@ type Usage uint8
 
 // The halves of a tensor. Rowwise|Columnwise selects both.
 const (
-	Rowwise    Usage = 1 << iota // the tensor, scaled along its columns
-	Columnwise                   // its transpose, scaled along the rows of the tensor
+	Rowwise    Usage = 1 << iota // the tensor; blocks that share a scale run along its rows
+	Columnwise                   // its transpose; blocks run along the columns of the tensor
 )
 
 // String returns the names of the halves.
@@ -72,9 +72,10 @@ func (s *Shape) Half(u Usage, b kernels.Buffer) kernels.Quantized {
 // Bytes returns the size of a half, including its scales.
 func (s *Shape) Bytes(u Usage) int { return s.Encoding.Bytes(s.dimensions(u)) }
 
-// fit sets Rows to the greatest number of rows for which a half has the given size. Widths are
-// multiples of 16, so that every row adds bytes. If a byte holds two codes, an odd number of rows
-// is rounded up to an even one; the additional codes are zeros, which do not change a product.
+// fit returns ErrShape unless a half has the given size. If Rows is 0, fit first sets it to the
+// greatest number of rows for which the half is not larger. Widths are multiples of 16, so that
+// every row adds bytes. If a byte holds two codes, an odd number of rows is rounded up to an even
+// one; the additional codes are zeros, which do not change a product.
 func (s *Shape) fit(u Usage, bytes int) error {
 	if s.Rows == 0 {
 		s.Rows = sort.Search(bytes, func(i int) bool {
@@ -113,8 +114,9 @@ func NewTensor(shape Shape, rowwise, columnwise kernels.Buffer) Tensor {
 	return Tensor{Shape: shape, rowwise: rowwise, columnwise: columnwise, state: whole}
 }
 
-// Take moves a tensor out of the slot that holds its half: the slot is released, and the caller
-// owns the tensor. If shape.Rows is 0, the number of rows is derived from the size of the half.
+// Take moves a tensor out of the slot that holds its half, which usage names: the slot is released,
+// and the caller owns the tensor. If shape.Rows is 0, the number of rows is derived from the size of
+// the half. If the size does not match shape, Take releases the half and returns ErrShape.
 func Take(from MB, slot batchctx.Slot, shape Shape, usage Usage) (Tensor, error) {
 	b := from.Move(slot)
 	if err := shape.fit(usage, b.N); err != nil {
@@ -155,10 +157,10 @@ func (t *Tensor) alive() error {
 	return nil
 }
 
-// Rowwise returns the tensor, scaled along its columns. It is borrowed.
+// Rowwise returns the rowwise half, which the tensor still owns.
 func (t *Tensor) Rowwise() (kernels.Quantized, error) { return t.get(Rowwise, t.rowwise) }
 
-// Columnwise returns the transpose, scaled along the rows of the tensor. It is borrowed.
+// Columnwise returns the columnwise half, which the tensor still owns.
 func (t *Tensor) Columnwise() (kernels.Quantized, error) { return t.get(Columnwise, t.columnwise) }
 
 func (t *Tensor) get(u Usage, b kernels.Buffer) (kernels.Quantized, error) {
@@ -175,7 +177,8 @@ func (t *Tensor) lacks(u Usage) error {
 	return fmt.Errorf("%w: %q has %v, not %v: quantize or keep what is used later", ErrKept, t.Name, t.Usage(), u)
 }
 
-// Keep releases a half that is not in usage. It returns ErrKept if a half in usage is missing.
+// Keep releases a half that is not in usage. It returns ErrKept, and releases nothing, if usage is 0
+// or a half in usage is missing.
 func (t *Tensor) Keep(mb MB, usage Usage) error {
 	if err := t.alive(); err != nil {
 		return err

@@ -29,7 +29,7 @@ const (
 
 var reductionNames = [...]string{Mean: "mean", Sum: "sum", Min: "min", Max: "max"}
 
-// String returns "sum", "mean", "min" or "max".
+// String returns "sum", "mean", "min" or "max", or "Reduction(n)" for an unknown reduction.
 func (r Reduction) String() string {
 	if !r.valid() {
 		return fmt.Sprintf("Reduction(%d)", uint8(r))

@@ -24,8 +24,8 @@ type DeviceCells[T any] interface {
 // OnDevice reports whether a device can accumulate a loss, which must be a Sum or a Mean.
 func (l *Ledger) OnDevice(def int) bool { return !l.defs[def].Reduction.extremum() }
 
-// Join adds the records that a device has made of a loss since Reset. It returns ErrWeight if one of them
-// had an invalid weight.
+// Join adds the records that a device has made of a loss since Reset; words is the content of its cell. It
+// returns ErrWeight, and adds nothing, if one of them had an invalid weight.
 func (l *Ledger) Join(def int, words []int64) error {
 	const sum, weight, count = 0, limbs + 1, 2 * (limbs + 1)
 	if bad := words[count+2]; bad != 0 {

@@ -7,8 +7,8 @@ import (
 )
 
 var (
-	// ErrWeight is returned by Record if a weight is negative or not finite. Record then stores
-	// nothing.
+	// ErrWeight is returned by Record and Join if a weight is negative or not finite. They then
+	// store nothing.
 	ErrWeight = errors.New("loss: weight is not a finite number >= 0")
 
 	// ErrFinished is returned by Record and Finish after Finish, until Reset.

@@ -7,7 +7,8 @@ import (
 )
 
 // ErrShape is returned if two records do not belong to the same set of losses, because their ranks
-// disagree about names, reductions, objective or coefficients.
+// disagree about names, reductions, objective or coefficients. AppendBinary also returns it for a record
+// that it cannot encode.
 var ErrShape = errors.New("loss: records of different losses")
 
 // Cell is the state of one loss. It contains no pointers.

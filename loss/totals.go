@@ -83,7 +83,7 @@ type Totals struct {
 	FirstNonFinite int
 
 	// NonFiniteLoss is the name of the trained loss that made the step Skipped, or "". If there are
-	// several, it is the loss to which FirstNonFinite belongs.
+	// several, it is the first one in the set to which FirstNonFinite applies.
 	NonFiniteLoss string
 
 	// Divisor is the objective's total weight: the only number by which the sums of gradients

@@ -33,8 +33,8 @@ const (
 	exactSize  = 4*top + 8
 	cellSize   = 32 + 2*exactSize
 
-	// maxTop is an upper bound on the last limb of a decoded sum, so that hundreds of received
-	// records can be merged without overflow. It admits 2^35 additions of the largest finite
+	// maxTop is an upper bound on the magnitude of the last limb of a decoded sum, so that hundreds of
+	// received records can be merged without overflow. It admits 2^35 additions of the largest finite
 	// float64.
 	maxTop = 1 << 53
 	// maxCount is an upper bound on the number of records, for the same reason.

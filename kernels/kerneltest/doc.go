@@ -1,5 +1,5 @@
-// Package kerneltest is the conformance suite for authors of devices: it checks everything that
-// package kernels promises about a [kernels.Compute].
+// Package kerneltest is the conformance suite for authors of devices: it checks what package
+// kernels requires of a [kernels.Compute].
 //
 // [Run] runs every [Case] as a subtest, each on a separate device:
 //
@@ -19,7 +19,7 @@
 //	LayerNorm, attention, LSE              2^-18 of the maximum
 //	GELU                                   2^-20·|x|
 //	HeadLoss                               2^-18 of the sum of the magnitudes of its terms
-//	gradients                              2^-14 of the maximum, plus 1e-10 of the differences
+//	gradients                              2^-14 of the maximum, plus 1e-10 for the differences
 //	Normal                                 2^-18 of the standard deviation
 //	AdamW                                  2^-18 of the maximum
 //

@@ -47,7 +47,7 @@ func (l *lab) headBack(op kernels.HeadLoss) kernels.HeadLossBackward {
 	}
 }
 
-// loss runs the forward pass and returns its two numbers.
+// loss runs the forward pass and returns its sum and weight.
 func (l *lab) loss(title string, op kernels.HeadLoss) (sum, weight float64) {
 	l.do(title, func() (err error) {
 		sum, weight, err = l.d.HeadLoss(op)

@@ -16,8 +16,8 @@ type lab struct {
 	rng     *rand.Rand
 	buffers []expected
 	faults  []error
-	// silent is set if the device keeps no contents, as Null does. The case "copies" detects a
-	// device that is silent but must not be.
+	// silent is set if the device keeps no contents, as Null does. The case "memory/copies" detects
+	// a device that is silent but must not be.
 	silent bool
 	// kept holds the bits of the results that the case recorded, and want those that plain Go
 	// recorded, or nil if this is plain Go.
@@ -104,7 +104,8 @@ func (l *lab) read(b kernels.Buffer) []float32 {
 	return x
 }
 
-// content returns the content of a buffer of any type, as numbers.
+// content returns the content of a buffer of any type: uint8 as numbers of the same value, and int32
+// as numbers with the same bits.
 func (l *lab) content(b kernels.Buffer) (x []float32) {
 	switch b.Type {
 	case kernels.Uint8:
@@ -165,7 +166,8 @@ func (l *lab) refuse(title string, want error, f func() error) {
 	l.unchanged(title)
 }
 
-// unchanged checks every buffer except those of results.
+// unchanged requires that the content of every buffer except results is as expected. From then on it
+// expects the present contents.
 func (l *lab) unchanged(title string, results ...kernels.Buffer) {
 	if l.silent {
 		return
@@ -180,7 +182,7 @@ func (l *lab) unchanged(title string, results ...kernels.Buffer) {
 	}
 }
 
-// drop releases all buffers.
+// drop releases all buffers, and allocates a new guard.
 func (l *lab) drop() {
 	for _, h := range l.buffers {
 		freed, err := l.d.Release(h.buffer)

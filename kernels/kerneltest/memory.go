@@ -162,7 +162,7 @@ func scopes(l *lab) {
 	}
 }
 
-// copiesRefused checks copies that do not fit.
+// copiesRefused checks that copies which do not fit a buffer or its type fail.
 func copiesRefused(l *lab) {
 	f, i := l.put("f", make([]float32, 5)), l.putInts("i", make([]int32, 5))
 	l.refuse("WriteFloat32 past the end", kernels.ErrShape, func() error { return l.d.WriteFloat32(f, make([]float32, 6)) })

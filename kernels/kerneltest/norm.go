@@ -14,7 +14,7 @@ func normCases() []Case {
 	}
 }
 
-// normShapes are rows and columns.
+// normShapes are numbers of rows and columns.
 var normShapes = [][2]int{{1, 1}, {1, 8}, {3, 5}, {7, 64}, {2, 129}, {65, 16}}
 
 // normInput draws rows of very different scales, some of them so small that the epsilon

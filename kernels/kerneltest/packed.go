@@ -47,7 +47,7 @@ func packedSequences(l *lab) {
 	forward, backward := l.d.AttentionWorkspace(total, packedHeads, packedDim)
 	workspace := l.result("Workspace", max(forward, backward, l.d.HeadWorkspace(total, packedWidth, packedVocabulary)))
 
-	// operands returns the operands of the tokens from first on.
+	// operands returns the operands of the given number of tokens from first on, without the sums.
 	operands := func(first, tokens int) packed {
 		rows := func(x []float32, elements int) []float32 { return x[first*elements:][:tokens*elements] }
 		result := func(name string, elements int) kernels.Buffer { return l.result(name, tokens*elements) }
@@ -106,8 +106,8 @@ func packedSequences(l *lab) {
 	}
 }
 
-// sequence runs the operations of a sequence, and returns the two numbers of its loss. Their results are
-// views of the buffers of owner.
+// sequence runs the operations of a sequence, and returns the sum and the weight of its loss. The buffers of
+// owner, of which those of p may be views, are the ones that it may write.
 func (l *lab) sequence(title string, p *packed, number, tokens int, owner *packed) (loss [2]float64) {
 	key := kernels.Key{Seed: 7, Microbatch: int64(number), Op: 1}
 	l.do(title+": Embed", func() error {

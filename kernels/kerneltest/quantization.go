@@ -35,7 +35,7 @@ func encodings() (all []kernels.Encoding) {
 	return all
 }
 
-// rules returns the options of quantization for an encoding.
+// rules returns the combinations of options to test with an encoding.
 func rules(e kernels.Encoding) []kernels.Quantize {
 	switch e.Scaling {
 	case kernels.PerTensor:

@@ -126,7 +126,7 @@ var edges = func() []float32 {
 	return all
 }()
 
-// atEdges draws from edges, only finite numbers unless wild is set.
+// atEdges draws from edges. Unless wild is set, 448 replaces NaN and the numbers of greater magnitude.
 func (l *lab) atEdges(n int, wild bool) []float32 {
 	x := make([]float32, n)
 	for i := range x {

@@ -19,7 +19,7 @@ func randomCases() []Case {
 
 var baseKey = kernels.Key{Seed: 7, Step: 3, Microbatch: 11, Op: kernels.OpKey("block.0.attention")}
 
-// otherKeys returns baseKey with one number changed.
+// otherKeys returns a key for each field of Key, named for it: baseKey with that field changed.
 func otherKeys() map[string]kernels.Key {
 	keys := map[string]kernels.Key{"seed": baseKey, "step": baseKey, "microbatch": baseKey, "op": baseKey}
 	for name, k := range keys {
@@ -66,7 +66,7 @@ func dropout(l *lab) {
 	}
 }
 
-// mask returns n ones after Dropout.
+// mask returns n ones after Dropout. It drops all buffers.
 func (l *lab) mask(n int, p float32, key kernels.Key) []float32 {
 	x, y := l.put("x", slices.Repeat([]float32{1}, n)), l.result("y", n)
 	l.do("Dropout", func() error { return l.d.Dropout(y, x, p, key) }, y)

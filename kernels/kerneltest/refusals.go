@@ -27,7 +27,7 @@ type operand struct {
 	scratch  bool // its content afterwards has no meaning
 	roomy    bool // it may have more elements than the operation needs
 	optional bool // it may be the zero Buffer
-	free     bool // if it is the only operand, any number of elements is valid
+	free     bool // any number of elements is valid
 	shared   bool // it is written, and may share memory with another operand
 }
 

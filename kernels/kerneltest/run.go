@@ -56,7 +56,8 @@ func run(t *testing.T, c Case, d kernels.Compute) {
 // maxFaults is the number of faults after which a case gives up.
 const maxFaults = 8
 
-// gaveUp is the panic value of a lab that has found maxFaults faults. Its case recovers it.
+// gaveUp is the panic value of a lab that has found maxFaults faults, or whose must was given an
+// error. lab.run recovers it.
 type gaveUp struct{}
 
 // newCase returns a case whose body runs in a lab.
@@ -69,8 +70,8 @@ func newCase(name string, null bool, body func(l *lab)) Case {
 }
 
 // newBitCase returns a case whose body records results with the lab's methods keepNumbers,
-// keepMatrix and keepTally. It runs in plain Go on a host, then on the device with the same
-// draws, which must record the same bits.
+// keepMatrix and keepTally. The body runs on a host in plain Go, then with the same draws on the
+// device, where it must record the same bits.
 func newBitCase(name string, body func(l *lab)) Case {
 	return Case{Name: name, Check: func(d kernels.Compute) error {
 		host, err := kernels.NewHost(kernels.HostConfig{Capacity: 64 << 20, Instructions: kernels.Portable})
@@ -90,7 +91,7 @@ func newBitCase(name string, body func(l *lab)) Case {
 	}}
 }
 
-// run runs a case's body, releases all buffers and checks the book.
+// run runs a case's body and, unless it gives up, releases all buffers and checks the book.
 func (l *lab) run(body func(l *lab)) {
 	defer func() {
 		switch r := recover(); r {

@@ -45,7 +45,7 @@ func (l *lab) slice(b kernels.Buffer, first, n int) kernels.Buffer {
 // sharded lists numbers of elements: small ones, and large ones that do and do not divide evenly.
 var sharded = []int{1, 63, 1000, 131071, 131072, 200003}
 
-// owned calls f with the parts and the elements that each of several replicas owns.
+// owned calls f with the parts and the elements of each of several replicas that owns any.
 func owned(d slicer, n, replicas int, f func(part, parts, first, elements int)) {
 	for r := range replicas {
 		parts := d.Parts(n)
