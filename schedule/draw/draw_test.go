@@ -416,7 +416,7 @@ func TestHostileNames(t *testing.T) {
 }
 
 // TestFront draws the line before the actions that have not run, at the time at which each
-// rank reaches them.
+// rank begins them.
 func TestFront(t *testing.T) {
 	s := steps(t)["1f1b"]
 	plain := picture(t, s)

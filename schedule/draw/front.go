@@ -8,8 +8,9 @@ type Front struct {
 	Explain string // for messages: the action at which the rank waits, and the reason
 }
 
-// TimeAt returns the time at which a rank reaches the action at a position of its program.
-// The position after the last one is the end of the step.
+// TimeAt returns the time at which a rank begins the action at a position of its program, or the nearest
+// time between the start of the step's first computation and the end of its last one. The position after the
+// last action is the end of the step.
 func (s *Step) TimeAt(rank int, position int64) int64 {
 	c := s.clocks()
 	for _, e := range s.Events[rank] {

@@ -91,7 +91,7 @@ type Labels struct {
 // Compare writes a page like that of HTML with two steps of the same ranks, such as a measured and a
 // planned one. Each rank of the first step is above the same rank of the second, and the two steps are
 // aligned at their starts. The steps must have the same number of ranks, unit and scale, or the error wraps
-// ErrStep. Each may have half of MaxPageBoxes computations, or the error wraps ErrTooLong.
+// ErrStep. Each may have at most half of MaxPageBoxes computations, or the error wraps ErrTooLong.
 func Compare(w io.Writer, labels Labels, first, second *Step) error {
 	view := page{Title: labels.Title, Note: labels.Note}
 	var rows [2][]pageRank

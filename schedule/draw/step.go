@@ -225,7 +225,7 @@ func (s *Step) rows() (rows []int) {
 
 // clocks holds the times of a step.
 type clocks struct {
-	first, last int64 // start and end of the step
+	first, last int64 // start of the first computation and end of the last one
 	begin, end  int64 // the same, including all copies
 	span        int64 // the longest time from first start to last end on one rank
 	ideal       int64 // the work of the busiest rank

@@ -31,7 +31,7 @@ type Runner[T any] struct {
 	running atomic.Bool
 	next    atomic.Int64 // the number of the next training step
 	closed  bool
-	last    *update // of the latest training step that has an update; nil if none has, or an evaluation has failed since
+	last    *update // of the latest training step that has an update; nil if none has, or a failed evaluation prevents the update
 	used    bool    // an earlier step's update was applied
 }
 
