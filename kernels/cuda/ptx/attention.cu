@@ -1,13 +1,13 @@
 #include "common.h"
 
-// Causal attention by tiles of T queries and T keys, head by head (blocks along y), 4 threads for
-// each row of a tile. Scores exist for one tile at a time, in shared memory. D is the most
-// elements that a head may have. Scores of a query and a later key are not computed.
+// Causal attention in tiles of T queries and T keys, with 4 threads for each row of a tile. Blocks along
+// y are the heads. Only the scores of one tile exist at a time, in shared memory. D is the maximum number
+// of elements of a head. Scores of a query and a later key are not computed.
 template <u32 D, u32 T> struct tile { float at[T][D + 1]; };
 template <u32 T> struct square { float at[T][T + 1]; };
 
-// fetch copies rows r0 to r0+T-1 of a head, times scale; rows beyond tokens, and up to three
-// columns beyond dim, are 0.
+// fetch copies rows r0 to r0+T-1 of a head, multiplied by scale. Rows from tokens on, and up to three
+// columns from dim on, are 0.
 template <u32 D, u32 T> DEVICE void fetch(tile<D, T> &to, const float *from, u64 stride, u32 r0, u32 tokens, u32 dim, float scale) {
 #pragma nounroll
   for (u32 e = TX, whole = (dim + 3) / 4 * 4; e < T * whole; e += 4 * T) {
@@ -16,7 +16,7 @@ template <u32 D, u32 T> DEVICE void fetch(tile<D, T> &to, const float *from, u64
   }
 }
 
-// dot is Σ a·b of two rows in ascending order.
+// dot returns Σ a·b of two rows, added in ascending order.
 DEVICE float dot(const float *a, const float *b, u32 dim) {
   float s = 0;
 #pragma nounroll
@@ -24,7 +24,7 @@ DEVICE float dot(const float *a, const float *b, u32 dim) {
   return s;
 }
 
-// gather adds weight·row to the elements of a thread: q, q+4, and so on.
+// gather adds weight·row to the sums of a thread, which are for elements q, q+4, and so on.
 template <u32 D> DEVICE void gather(float (&sums)[D / 4], float weight, const float *row, u32 q, u32 dim) {
 #pragma unroll
   for (u32 i = 0; i < D / 4; i++) {
@@ -81,7 +81,7 @@ DEVICE void forward(float *out, float *lse, const float *qkv, u32 tokens, u32 di
   }
 }
 
-// back is the gradient of the queries of a tile (ofKeys 0), or of its keys and values.
+// back computes the gradient of the queries of a tile or, if ofKeys is set, of its keys and values.
 template <u32 D, u32 T, bool ofKeys>
 DEVICE void back(float *dqkv, const float *dout, const float *qkv, const float *lse, const float *delta, u32 tokens, u32 dim, float scale) {
   SHARED tile<D, T> query, key, val, grad;
@@ -114,7 +114,7 @@ DEVICE void back(float *dqkv, const float *dout, const float *qkv, const float *
       ds.at[r][j] = d;
     }
     SYNC;
-    if (ofKeys) { // row r of the tile is key k0+r, which the queries from there on see
+    if (ofKeys) { // row r of the tile is key k0+r, which queries k0+r and later see
       u32 l = k0 + r < tokens ? (q0 == k0 ? r : 0) : T, stop = least(T, tokens - q0);
 #pragma nounroll
       for (; l < stop; l++) {
@@ -134,7 +134,7 @@ DEVICE void back(float *dqkv, const float *dout, const float *qkv, const float *
   }
 }
 
-// attention_delta is Σ dout·out of each head and token.
+// attention_delta sets delta to Σ dout·out of each head and token.
 KERNEL attention_delta(float *delta, const float *out, const float *dout, u64 n, u32 tokens, u32 dim) {
   EACH(i, n) {
     u64 at = (i % tokens * (n / tokens) + i / tokens) * dim;

@@ -1,7 +1,7 @@
-// What all kernels share. Every number is the result of additions, multiplications, fused
-// multiply-adds, divisions and square roots, each rounded once to nearest, in an order that
-// depends on shapes alone: a device has no other choice of bits than the interpreter (but in
-// tensor.cu).
+// Definitions that all kernels share. Every number is the result of additions, multiplications,
+// fused multiply-adds, divisions and square roots, each rounded once to nearest, in an order that
+// depends on shapes alone. So every device gives the same bits as the interpreter, except in
+// tensor.cu.
 #pragma once
 
 #define KERNEL extern "C" __attribute__((global)) void
@@ -22,10 +22,11 @@ typedef int i32;
 typedef unsigned long long u64;
 typedef float float4 __attribute__((ext_vector_type(4)));
 
-// Where a parameter called from is not 0, the word before it is read from there: that of a kernel in
-// a graph, which is the same for every microbatch.
+// If the parameter from of a kernel is not 0, the kernel reads the parameter before it from that
+// address. Kernels in a graph do so, because a graph has the same arguments in every microbatch.
 
-// EACH runs over the n elements of a grid: i of a thread, then as many further as there are threads.
+// EACH iterates over n elements: i begins at the thread's number in the grid, and advances by the
+// number of threads.
 #define EACH(i, n) for (u64 i = (u64)BX * NX + TX; i < (n); i += (u64)GX * NX)
 
 DEVICE u32 bits(float x) { return __builtin_bit_cast(u32, x); }
@@ -37,8 +38,9 @@ DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 const float largest = 0x1.fffffep127f, infinite = __builtin_inff();
 const u32 infinity = 0x7f800000, sign = 0x80000000;
 
-// exponential is e^x with a relative error below 2^-22; 0 below the smallest normal number,
-// infinite above 88.37. x = n·ln 2 + r, e^r by its Taylor polynomial of degree seven.
+// exponential returns e^x with a relative error below 2^-22. It returns 0 if e^x is below the
+// smallest normal number, and infinity if x is above 88.37. x is split into n·ln 2 + r; e^r is
+// computed by its Taylor polynomial of degree seven.
 DEVICE float exponential(float x) {
   if (x < -87.33654f) return 0;
   if (x > 88.37f) return infinite;
@@ -56,8 +58,8 @@ DEVICE float exponential(float x) {
   return p * value((bits(t) + 127) << 23);
 }
 
-// logarithm is ln x in double precision for positive, finite, normal x, with a relative error of
-// some 2^-51: x = 2^n·m, ln m = 2·artanh((m-1)/(m+1)) by its series.
+// logarithm returns ln x in double precision for a positive, finite, normal x, with a relative
+// error of about 2^-51: x = 2^n·m, and ln m = 2·artanh((m-1)/(m+1)) is computed by its series.
 DEVICE double logarithm(double x) {
   u64 b = __builtin_bit_cast(u64, x);
   i32 n = (i32)(b >> 52) - 1023;
@@ -72,7 +74,7 @@ DEVICE double logarithm(double x) {
   return n * 0x1.62e42fefa39efp-1 + 2 * (s + s * z * p);
 }
 
-// halve adds up part[0, threads) by halves into part[0]; threads is a power of two.
+// halve sums part[0] to part[threads-1] into part[0] by halves. threads is a power of two.
 DEVICE void halve(double *part, u32 threads) {
   SYNC;
 #pragma nounroll

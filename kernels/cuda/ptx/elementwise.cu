@@ -2,7 +2,7 @@
 
 KERNEL sum(float *dst, const float *x, const float *y, u64 n) { EACH(i, n) dst[i] = x[i] + y[i]; }
 
-// GELU in the form of tanh is x·σ(z), z = 2·sqrt(2/π)·(x + 0.044715·x³).
+// The tanh form of GELU is x·σ(z) with z = 2·sqrt(2/π)·(x + 0.044715·x³).
 const float gelu1 = 1.5957691216057308f, gelu3 = 1.5957691216057308f * 0.044715f;
 
 DEVICE float inner(float x) { return x * fma(gelu3 * x, x, gelu1); }

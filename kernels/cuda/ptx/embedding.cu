@@ -1,7 +1,7 @@
 #include "common.h"
 
-// in_range leaves the place of the first id that is no row of the vocabulary in bad[0], else n,
-// and that id in bad[1]. One block.
+// in_range sets bad[0] to the index of the first id that is not a row of the vocabulary, and bad[1]
+// to that id. If there is none, it sets them to n and 0. It runs in one block of 256 threads.
 KERNEL in_range(u32 *bad, const i32 *ids, u32 n, u32 vocabulary) {
   SHARED u32 first[256];
   u32 at = n;
@@ -24,8 +24,8 @@ KERNEL embed(float *x, const i32 *ids, const float *table, const float *position
   EACH(i, n) x[i] = table[(u64)ids[i / width] * width + i % width] + positions[i];
 }
 
-// embed_grad has a block for each token. That of the first token of an id adds the rows of all
-// of them, in ascending order.
+// embed_grad runs a block for each token. The block of the first token with an id adds the rows of all
+// tokens with that id, in ascending order. The other blocks do nothing.
 KERNEL embed_grad(float *dtable, const i32 *ids, const float *dx, u32 tokens, u32 width) {
   i32 id = ids[BX];
   for (u32 t = 0; t < BX; t++)

@@ -2,9 +2,9 @@
 
 const u32 threads = 128;
 
-// head_softmax takes a tile of logits (tokens×cols, number v0 of the vocabulary and on) into
-// account, a block for each token: its largest logit, the sum of exponentials relative to
-// that, and the logit of its label.
+// head_softmax updates the state of each token with a tile of logits (tokens×cols), whose first column
+// is word v0 of the vocabulary. A block updates the state of one token: its largest logit, the sum of
+// exponentials relative to that logit, and the logit of its label.
 KERNEL head_softmax(double *rows, const float *logits, const i32 *labels, u32 v0, u32 cols) {
   SHARED double part[threads];
   SHARED float tops[threads];
@@ -38,8 +38,9 @@ KERNEL head_softmax(double *rows, const float *logits, const i32 *labels, u32 v0
   }
 }
 
-// head_sum leaves the logarithms of the sums, and in total the two sums over the tokens that have a
-// weight, added up in their order. One block.
+// head_sum sets lse to the logarithms of the sums of exponentials. It adds, in the order of the tokens
+// whose weight is not 0, their weighted losses to total[0] and their weights to total[1], which start
+// at 0 if first is set. It runs in one block.
 KERNEL head_sum(float *lse, double *total, double *rows, const float *weights, u32 tokens, u32 first) {
   for (u32 t = TX; t < tokens; t += NX) {
     double *state = rows + 3 * (u64)t, l = state[0];
@@ -60,7 +61,7 @@ KERNEL head_sum(float *lse, double *total, double *rows, const float *weights, u
   }
 }
 
-// head_grad turns a tile of logits into their gradients, seed·weight·(softmax - onehot).
+// head_grad replaces a tile of logits by their gradients, seed·weight·(softmax - onehot).
 KERNEL head_grad(float *logits, const float *lse, const float *weights, const i32 *labels, float seed, u32 v0, u64 n, u32 cols) {
   EACH(i, n) {
     u64 t = i / cols;
@@ -73,7 +74,7 @@ KERNEL head_grad(float *logits, const float *lse, const float *weights, const i3
   }
 }
 
-// head_clear clears the rows of tokens without weight.
+// head_clear sets the rows of dx to 0 for tokens of weight 0.
 KERNEL head_clear(float *dx, const float *weights, u64 n, u32 width) {
   EACH(i, n) if (weights[i / width] == 0) dx[i] = 0;
 }

@@ -1,13 +1,13 @@
 #include "common.h"
 
-// What loss.Exact has: limbs of 32 bits with the unit 2^-1074, and how many numbers were added
-// since carries were settled.
+// Constants of loss.Exact: the number of its limbs, which have 32 bits, with a unit of 2^-1074 in the
+// first, and the number of additions after which carries are settled.
 const u32 limbs = 66;
 const u64 settleAt = 1 << 29;
 
 typedef long long i64;
 
-// add adds a finite x exactly, as loss.Exact.Add does.
+// add adds a finite x exactly, like loss.Exact.Add.
 DEVICE void add(i64 *w, double x) {
   u64 b = __builtin_bit_cast(u64, x), e = b >> 52 & 0x7ff, m = b & 0xfffffffffffffull;
   if (e != 0) {
@@ -35,13 +35,15 @@ DEVICE void add(i64 *w, double x) {
 
 DEVICE bool finite(double x) { return (__builtin_bit_cast(u64, x) >> 52 & 0x7ff) != 0x7ff; }
 
-// note keeps the lowest of the microbatches that it is told, plus one.
+// note sets *first, which is 0 at the start, to the lowest noted microbatch plus one.
 DEVICE void note(i64 *first, i64 microbatch) {
   if (*first == 0 || microbatch < *first - 1) *first = microbatch + 1;
 }
 
-// loss_add adds total[0], a sum, and total[1], its weight, to a cell of loss.DeviceWords words as
-// those of a microbatch. One thread: kernels of a stream run one after the other.
+// loss_add adds a microbatch's sum, total[0], and its weight, total[1], to a cell of loss.DeviceWords
+// words. It notes the microbatch if its weight is invalid, and then adds nothing, or if its sum is not
+// finite, and then adds only the weight. It runs in one thread, and kernels of a stream run one after
+// another.
 KERNEL loss_add(i64 *cell, const double *total, u64 microbatch, const u64 *from) {
   if (from) microbatch = *from;
   i64 *weight = cell + limbs + 1, *count = weight + limbs + 1;

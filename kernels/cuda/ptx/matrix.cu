@@ -1,10 +1,12 @@
 #include "common.h"
 
-// Tiles of C of 64 by 64, a thread for 4 by 4 of them, from 16 columns of op(A) at a time.
+// A block computes a tile of 64×64 elements of C, and a thread 4×4 of them, from 16 columns of op(A)
+// at a time.
 const u32 side = 64, deep = 16, stride = side + 4;
 
-// matmul is C = op(A)·op(B) + C·accumulate, then + bias. Where alive is there, row k of op(B)
-// counts as 0 if alive[k] is 0. Each element of C is one chain in ascending k.
+// matmul sets C to op(A)·op(B), plus the previous C if accumulate is set, plus bias if it is not null.
+// If alive is not null, row k of op(B) counts as 0 if alive[k] is 0. Each element of C is one chain of
+// multiply-adds in ascending order of k.
 KERNEL matmul(float *c, const float *a, const float *b, const float *bias, const float *alive, u32 m, u32 n, u32 depth,
               u32 transA, u32 transB, u32 accumulate) {
   SHARED float4 s4[deep * stride / 4], t4[deep * stride / 4];
@@ -60,7 +62,7 @@ KERNEL matmul(float *c, const float *a, const float *b, const float *bias, const
 
 KERNEL add_row(float *x, const float *row, u64 n, u32 cols) { EACH(i, n) x[i] += row[i % cols]; }
 
-// sum_rows adds up the rows of x in ascending order, a thread for each column.
+// sum_rows adds the rows of x in ascending order, with a thread for each column.
 KERNEL sum_rows(float *dst, const float *x, u32 rows, u32 cols, u32 accumulate) {
   EACH(j, cols) {
     float sum = accumulate ? dst[j] : 0;

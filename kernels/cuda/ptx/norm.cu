@@ -1,6 +1,6 @@
 #include "common.h"
 
-// A block of 128 threads for each row.
+// norm and norm_grad run a block of 128 threads for each row.
 const u32 threads = 128;
 
 KERNEL norm(float *y, float *means, float *rstds, const float *x, const float *gamma, const float *beta, u32 cols) {
@@ -27,7 +27,7 @@ KERNEL norm(float *y, float *means, float *rstds, const float *x, const float *g
   }
 }
 
-// norm_grad is rstd·(g - mean(g) - n·mean(g·n)) with g = dy·gamma and n = (x - mean)·rstd.
+// norm_grad sets dx to rstd·(g - mean(g) - n·mean(g·n)) with g = dy·gamma and n = (x - mean)·rstd.
 KERNEL norm_grad(float *dx, const float *dy, const float *x, const float *gamma, const float *means, const float *rstds, u32 cols) {
   SHARED double part[threads], normal[threads];
   float mean = means[BX], rstd = rstds[BX];
@@ -47,7 +47,7 @@ KERNEL norm_grad(float *dx, const float *dy, const float *x, const float *gamma,
     dx[at + j] = rstd * (dy[at + j] * gamma[j] - meanG - (x[at + j] - mean) * rstd * meanGN);
 }
 
-// norm_gains adds rows in ascending order, a thread for each column.
+// norm_gains adds rows in ascending order, with a thread for each column.
 KERNEL norm_gains(float *dgamma, float *dbeta, const float *dy, const float *x, const float *means, const float *rstds, u32 rows,
                   u32 cols, u32 accumulateGamma, u32 accumulateBeta) {
   EACH(j, cols) {

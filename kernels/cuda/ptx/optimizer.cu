@@ -1,6 +1,6 @@
 #include "common.h"
 
-// squares leaves the sum of squares of a block's share in parts. 64 blocks of 256 threads.
+// squares sets parts[i] to the sum of the squares of block i's share. It runs in 64 blocks of 256 threads.
 KERNEL squares(double *parts, const float *x, u64 n) {
   SHARED double part[256];
   double sum = 0;
@@ -10,7 +10,7 @@ KERNEL squares(double *parts, const float *x, u64 n) {
   if (TX == 0) parts[BX] = part[0];
 }
 
-// squares_sum adds up the sums of the 64 blocks in their order. One thread.
+// squares_sum adds the sums of the 64 blocks in order. It runs in one thread.
 KERNEL squares_sum(double *sum, const double *parts) {
   double all = 0;
 #pragma nounroll

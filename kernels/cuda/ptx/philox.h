@@ -1,8 +1,8 @@
 #pragma once
 #include "common.h"
 
-// draw returns number at of the draws of a key: Philox4x32-10 (Salmon et al. 2011), its counter
-// at/4 and stream, low words first.
+// philox returns the four draws of a block, by Philox4x32-10 (Salmon et al. 2011). Its key is seed, and
+// its counter is block and stream, low words first.
 struct draws { u32 u[4]; };
 
 DEVICE draws philox(u64 seed, u64 stream, u64 block) {

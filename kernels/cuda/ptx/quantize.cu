@@ -1,6 +1,7 @@
 #include "philox.h"
 
-// A format has a sign, an exponent and a mantissa: E4M3 is 0, E5M2 1, E2M1 2.
+// format describes codes with a sign, an exponent and a mantissa. formatOf returns E4M3 for 0, E5M2
+// for 1, and E2M1 for 2.
 struct format { u32 mantissa, bias, sign, max, inf, nan; };
 
 DEVICE format formatOf(u32 f) {
@@ -9,10 +10,10 @@ DEVICE format formatOf(u32 f) {
   return {1, 1, 8, 7, 0, 7};
 }
 
-// power is 2^n for n from -149 to 127.
+// power returns 2^n for n from -149 to 127.
 DEVICE float power(i32 n) { return n >= -126 ? value((u32)(n + 127) << 23) : value(1u << (n + 149)); }
 
-// decode is the value of a code, exactly.
+// decode returns the exact value of a code.
 DEVICE float decode(format f, u32 code) {
   u32 a = code & (f.sign - 1), exponent = a >> f.mantissa, mantissa = a & ((1 << f.mantissa) - 1);
   if (exponent == 0)
@@ -24,8 +25,8 @@ DEVICE float decode(format f, u32 code) {
   return code & f.sign ? -v : v;
 }
 
-// nearest rounds a finite magnitude to a code, of two the even one, as if there were codes
-// beyond the greatest.
+// nearest rounds the bits of a finite magnitude to the nearest code, with ties to even, as if there
+// were codes beyond the greatest.
 DEVICE u32 nearest(format f, u32 a) {
   u32 dropped = 23 - f.mantissa;
   if (a >= (128 - f.bias) << 23) return ((a + (1u << (dropped - 1)) - 1 + (a >> dropped & 1)) >> dropped) - ((127 - f.bias) << f.mantissa);
@@ -33,7 +34,8 @@ DEVICE u32 nearest(format f, u32 a) {
   return bits(value(a) + value(magic)) - magic;
 }
 
-// chance rounds it up or down by a random number.
+// chance rounds the bits of a finite magnitude up or down by a random number. The probability of the
+// upper code is proportional to the distance from the lower one.
 DEVICE u32 chance(format f, u32 a, u32 random) {
   u32 exponent = a >> 23, lowest = 128 - f.bias;
   u64 significand = a & 0x7fffff;
@@ -51,7 +53,8 @@ DEVICE u32 chance(format f, u32 a, u32 random) {
   return base + (u32)whole + (u32)((part + random) >> 32);
 }
 
-// scaleOf is most/amax, or the power of two at or below it; 1 where amax is zero or not finite.
+// scaleOf returns most/amax or, unless any is set, the power of two at or below it. amax counts as
+// epsilon if it is smaller. If it is then zero or not finite, scaleOf returns 1.
 DEVICE float scaleOf(u32 amax, float most, float epsilon, u32 any) {
   float a = value(amax);
   if (a < epsilon) a = epsilon;
@@ -61,7 +64,7 @@ DEVICE float scaleOf(u32 amax, float most, float epsilon, u32 any) {
   return any ? scale : value(bits(scale) & infinity);
 }
 
-// tally is what quantizing met, beside a scale that is frozen; a cell of scratch memory.
+// tally holds the measurements of one quantization, in scratch memory.
 struct tally { u32 amax, lowest, highest, nonFinite; u64 saturated, underflowed; };
 
 KERNEL quantize_begin(tally *t) { *t = {0, ~0u, 0, 0, 0, 0}; }
@@ -88,7 +91,7 @@ KERNEL quantize_amax(tally *t, const float *x, u64 n) {
   if (TX == 0) __atomic_fetch_max(&t->amax, a, __ATOMIC_RELAXED);
 }
 
-// tensorScale is the scale of the whole tensor: frozen, or found from its greatest magnitude.
+// tensorScale returns the scale of the whole tensor: *frozen, or a scale computed from its greatest magnitude.
 DEVICE float tensorScale(const tally *t, const float *frozen, u32 scaling, u32 f, float margin, float epsilon, u32 any) {
   if (frozen) return *frozen;
   format form = formatOf(f);
@@ -97,9 +100,10 @@ DEVICE float tensorScale(const tally *t, const float *frozen, u32 scaling, u32 f
   return s < 0x1p-126f ? 0x1p-126f : s;
 }
 
-// quantize encodes 128 columns and one row, or 128 rows in tiles, of a matrix of rows×cols whose
-// element (r, c) is x[r·down + c·right]: a thread for each column. Scalings are PerTensor,
-// Rows128, Tiles128, MX32, NV16. scales begins at factors, or behind the one factor in NV16.
+// quantize encodes a matrix of rows×cols whose element (r, c) is x[r·down + c·right]. A block encodes
+// 128 columns of one row, or of 128 rows for Tiles128, with a thread for each column. scaling is
+// PerTensor, Rows128, Tiles128, MX32 or NV16, from 0 on. scales is at factors in MX32, and after the only
+// factor in NV16.
 KERNEL quantize(u8 *codes, float *factors, u8 *scales, tally *cell, const tally *whole, const float *frozen, const float *x, u32 rows,
                 u32 cols, u64 down, u64 right, u32 f, u32 scaling, float margin, float epsilon, u32 any, u32 lower, u32 stochastic,
                 u64 seed, u64 stream, const u64 *from) {
@@ -203,7 +207,7 @@ KERNEL quantize(u8 *codes, float *factors, u8 *scales, tally *cell, const tally 
   }
 }
 
-// quantize_end merges what was met into the words of a tally.
+// quantize_end merges the measurements of a quantization into the words of a tally (kernels.TallyWords).
 KERNEL quantize_end(u32 *words, const tally *t) {
   words[0] = most(words[0], t->amax);
   if (t->highest && (words[1] == 0 || t->lowest < words[1])) words[1] = t->lowest;
@@ -217,17 +221,19 @@ KERNEL quantize_end(u32 *words, const tally *t) {
   words[7] = (u32)(u >> 32);
 }
 
-// matrix is a quantized matrix to be read.
+// matrix is a quantized operand.
 struct matrix { const u8 *codes; const float *factors; const u8 *scales; u32 cols, f, scaling; };
 
-// finite is a product, or where both are finite and it is not, the greatest number of its sign.
+// finite returns v·s or, if v and s are finite and their product is not, the greatest number with the
+// sign of the product.
 DEVICE float finite(float v, float s) {
   float p = v * s;
   bool over = (bits(p) & ~sign) >= infinity && (bits(v) & ~sign) < infinity && (bits(s) & ~sign) < infinity;
   return over ? value((bits(p) & sign) | bits(largest)) : p;
 }
 
-// element decodes a code without its scale, in NV16 with that of its block times factor.
+// element decodes a code and, in NV16, multiplies it by the scale of its block. If limited is set, it
+// also multiplies by factor, and replaces infinite products by the greatest number.
 DEVICE float element(matrix m, u32 r, u32 c, float factor, bool limited) {
   if (m.f == 2) {
     u32 code = m.codes[(u64)r * ((m.cols + 1) / 2) + c / 2] >> (4 * (c & 1)) & 15;
@@ -239,7 +245,7 @@ DEVICE float element(matrix m, u32 r, u32 c, float factor, bool limited) {
   return limited ? finite(v, factor) : v;
 }
 
-// factorOf is what the element is multiplied with on top of that.
+// factorOf returns the factor by which an element is multiplied besides the scale of its block in NV16.
 DEVICE float factorOf(matrix m, u32 r, u32 c) {
   u32 across = (m.cols + 127) / 128;
   if (m.scaling == 1) return m.factors[(u64)r * across + c / 128];
@@ -260,8 +266,9 @@ KERNEL dequantize(float *dst, const u8 *codes, const float *factors, const u8 *s
   }
 }
 
-// quantized_matmul is C = A·Bᵀ + C·accumulate, then + bias, in tiles of 16 by 16, a thread for each element:
-// sums of a span, then their scales.
+// quantized_matmul sets C to A·Bᵀ, plus the previous C if accumulate is set, plus bias if it is not null,
+// in tiles of 16×16 with a thread for each element. A thread adds the products of a span of k, multiplies
+// the sum by the factors of both operands, and adds it to its element.
 KERNEL quantized_matmul(float *to, const u8 *codesA, const float *factorsA, const u8 *scalesA, u32 fA, u32 scalingA, const u8 *codesB,
                         const float *factorsB, const u8 *scalesB, u32 fB, u32 scalingB, const float *bias, u32 m, u32 n, u32 depth,
                         u32 span, u32 accumulate) {

@@ -1,6 +1,7 @@
 #include "philox.h"
 
-// dropout sets four elements by the four draws of a block: 0 where the draw is below limit.
+// dropout processes four elements with the four draws of a block: an element becomes 0 if its draw
+// is below limit, and is divided by keep otherwise.
 KERNEL dropout(float *y, const float *x, u64 n, u64 seed, u64 stream, const u64 *from, u32 limit, float keep) {
   if (from) stream = *from;
   EACH(block, (n + 3) / 4) {
@@ -11,9 +12,8 @@ KERNEL dropout(float *y, const float *x, u64 n, u64 seed, u64 stream, const u64 
   }
 }
 
-// turn sets c and s to cosine and sine of an angle from 0 to 2π, by Taylor's series
-// within an eighth of a turn. The parts of π/4 have few enough bits that their products with
-// an octant are exact.
+// turn sets c and s to the cosine and the sine of an angle from 0 to 2π, by Taylor series within an
+// eighth of a turn. The parts of π/4 have so few bits that their products with an octant are exact.
 DEVICE void turn(double angle, double *c, double *s) {
   i32 octant = (i32)(angle * 1.2732395447351628);
   octant += octant & 1;
@@ -39,7 +39,7 @@ DEVICE void turn(double angle, double *c, double *s) {
   if (quarter >= 2) *s = -*s;
 }
 
-// normal draws pairs by the method of Box and Muller.
+// normal draws pairs of numbers by the Box–Muller method.
 KERNEL normal(float *x, u64 n, u64 seed, u64 stream, float std) {
   EACH(block, (n + 3) / 4) {
     draws d = philox(seed, stream, block);
