@@ -17,9 +17,9 @@ func Cores() int {
 	return runtime.NumCPU()
 }
 
-// capable counts the cores with at least half the capacity of the largest one, from the files
-// in which Linux reports devicetrees and ACPI: a slower core delays those that share its work.
-// It returns 0 if there are no such files.
+// capable counts the cores with at least half the capacity of the largest one, from the files in
+// which Linux reports the capacities of the devicetree or ACPI: a slower core delays those that
+// share its work. It returns 0 if there are no such files or one of them cannot be read.
 func capable(cpus fs.FS) int {
 	names, _ := fs.Glob(cpus, "cpu[0-9]*/cpu_capacity")
 	var all []int

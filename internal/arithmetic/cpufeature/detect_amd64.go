@@ -5,8 +5,8 @@ package cpufeature
 // cpuid executes CPUID with the given leaf and subleaf.
 func cpuid(leaf, subleaf uint32) (eax, ebx, ecx, edx uint32)
 
-// xgetbv reads extended control register 0: the registers that the system saves when it
-// switches threads.
+// xgetbv returns the lower half of extended control register 0, which says what registers the
+// system saves when it switches threads.
 func xgetbv() uint32
 
 // The bits, from Intel's manual (volume 2A, CPUID; volume 1, section 14.3 for AVX2, 15.2 for

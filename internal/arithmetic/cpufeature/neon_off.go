@@ -2,5 +2,6 @@
 
 package cpufeature
 
-// NEON reports that NEON may be used: every arm64 processor that Go supports has it.
+// NEON reports whether NEON may be used. This build is for another architecture, or without
+// assembly.
 const NEON = false

@@ -2,5 +2,5 @@
 
 package cpufeature
 
-// NEON reports that NEON may be used: every arm64 processor that Go supports has it.
+// NEON reports whether NEON may be used: every arm64 processor that Go supports has it.
 const NEON = true

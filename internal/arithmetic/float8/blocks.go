@@ -5,13 +5,13 @@ import "math"
 // Sizes of blocks.
 const (
 	BlockMX   = 32  // elements that share a scale in MXFP8
-	BlockRow  = 128 // elements of a row of activations or gradients
-	BlockTile = 128 // rows, and columns, of a tile of weights
+	BlockRow  = 128 // elements of a row of activations or gradients that share a scale
+	BlockTile = 128 // rows and columns of a tile of weights that share a scale
 	BlockNV   = 16  // elements that share a scale in NVFP4
 )
 
-// inBlocks encodes or decodes n elements in blocks, the last of which may be shorter. It uses quick for as many
-// whole blocks as possible, at most a piece at a time, and single for the other blocks.
+// inBlocks encodes or decodes n elements in blocks, the last of which may be shorter. It passes whole blocks to
+// quick, at most a piece at a time, and each block that quick cannot do to single. Portable uses only single.
 func (s Set) inBlocks(n, block int, quick func(at, blocks int) (done int), single func(at, end int)) {
 	for at := 0; at < n; {
 		if whole := min(piece, n-at) / block; whole > 0 && s != Portable {
@@ -27,7 +27,7 @@ func (s Set) inBlocks(n, block int, quick func(at, blocks int) (done int), singl
 }
 
 // encodeMX encodes blocks of 32 elements, each with a scale. If a block contains an infinity or a
-// NaN, its scale and all of its elements become NaN.
+// NaN, its scale becomes NaN and all of its elements become f.NaN.
 func (s Set) encodeMX(dst, scales []byte, src []float32, random []uint32, f *Format, up bool) (t Tally) {
 	s.inBlocks(len(src), BlockMX, func(at, blocks int) int {
 		met, done := encodeBlocksMX(dst[at:], scales[at/BlockMX:], src[at:], drawn(random, at, len(src)), blocks, f, up)
@@ -65,8 +65,8 @@ func (s Set) decodeMX(dst []float32, src, scales []byte, f *Format) {
 	})
 }
 
-// encodeRows encodes blocks of 128 elements, each with a scale. Decoding multiplies by the
-// inverses of the scales.
+// encodeRows encodes blocks of 128 elements, each with a scale. It stores the inverses of the
+// scales, by which decoding multiplies.
 func (s Set) encodeRows(dst []byte, inverses []float32, src []float32, random []uint32, f *Format, epsilon float32, powerOf2 bool) (t Tally) {
 	s.inBlocks(len(src), BlockRow, func(at, blocks int) int {
 		met, done := encodeBlocksRows(dst[at:], inverses[at/BlockRow:], src[at:], drawn(random, at, len(src)), blocks, f, epsilon, powerOf2)

@@ -26,8 +26,8 @@ func (f *Format) unit(random []uint32) float32 {
 	return f.adjust()
 }
 
-// find finds the greatest magnitude in each group of src, which is at most a piece long. It stops
-// at a group with an infinity or a NaN, and returns the number of elements before that group.
+// find sets amax for the whole groups of src, which is at most a piece long. It returns the
+// number of elements in the groups before the first one with an infinity or a NaN.
 func (p *pieceScales) find(src []float32) int {
 	n := len(src) &^ (group - 1)
 	if n > 0 && amaxBlocks256(&p.amax[0], &src[0], n) >= infinity {

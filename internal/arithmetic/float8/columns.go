@@ -9,7 +9,7 @@ type columnStrip struct {
 	format     *Format
 	x          []float32 // sixteen columns
 	stride     int
-	rows, cols int      // rows is a multiple of a group; cols is the number of columns in use
+	rows, cols int      // rows is a multiple of BlockMX; cols is the number of columns in use
 	random     []uint32 // lanes numbers for each row, or nil
 	dst        []byte
 	dstStride  int
@@ -32,7 +32,8 @@ type stripRoom struct {
 }
 
 // QuantizeColumns quantizes the columns of x in the range [from, to) as rows of m. In Tiles128 the range must
-// consist of whole tiles. The call for the first column also sets the values that belong to the whole matrix.
+// consist of whole tiles. In PerTensor and NV16, the call with from = 0 also sets the factor of the whole
+// matrix.
 func (s Set) QuantizeColumns(m *Matrix, x []float32, rule *Rule, from, to int) (t Tally) {
 	if from == to {
 		return t
@@ -99,8 +100,8 @@ func (s Set) strip(m *Matrix, x []float32, random []uint32, n, k int, rule *Rule
 	return t
 }
 
-// quickStrip is strip in assembly. It pads a remainder smaller than a group with zeros in a copy.
-// It returns false if the assembly cannot encode the strip.
+// quickStrip is strip in assembly. It encodes a padded copy if columns are missing or the last
+// group is incomplete. ok is false in Portable, and if the assembly cannot encode the strip.
 func (s Set) quickStrip(m *Matrix, x []float32, random []uint32, stride, n, k int, rule *Rule, scale float32, col, row int, room *stripRoom) (t Tally, ok bool) {
 	if s == Portable {
 		return t, false
@@ -138,7 +139,8 @@ func (s Set) quickStrip(m *Matrix, x []float32, random []uint32, stride, n, k in
 	return t, true
 }
 
-// edgeStrip is quickStrip for a remainder smaller than a group, padded with zeros.
+// edgeStrip is quickStrip for fewer than lanes columns or an incomplete last group, which it pads
+// with zeros.
 func (s Set) edgeStrip(m *Matrix, scales *columnScales, x []float32, random []uint32, stride, n, k int, rule *Rule, scale float32, col, row int) (Tally, bool) {
 	const group = BlockMX
 	var from [strip * lanes]float32

@@ -64,6 +64,7 @@ func (s Set) columnsMX(c *columnStrip, scales *columnScales, up bool) bool {
 }
 
 // scaleColumns computes the MX32 scales of a strip's columns for the block that begins at row at.
+// It returns false if the code of a scale is above r.top.
 func (s Set) scaleColumns(c *columnStrip, at int, codes *[lanes]byte, each *[lanes]float32, r *encodeArgs) bool {
 	if s == AVX512 {
 		return scaleColumns512(&c.x[at*c.stride], 4*c.stride, &codes[0], &each[0], r)

@@ -2,8 +2,8 @@ package float8
 
 import "unsafe"
 
-// DequantizeRow decodes len(dst) elements of a row of the matrix, starting at a multiple of
-// strip.
+// DequantizeRow decodes len(dst) elements of a row from element at on, which is a multiple of
+// strip. If the matrix is flat, the elements may extend over the rows that follow.
 func (s Set) DequantizeRow(dst []float32, m *Matrix, row, at int) {
 	codes := m.from(row, at)
 	switch m.Scaling {
@@ -39,8 +39,8 @@ func (s Set) Dequantize(dst []float32, m *Matrix, from, to int) {
 	}
 }
 
-// streamRow is DequantizeRow in pieces that stay in the first-level cache, from which it streams
-// whole lines past the other caches.
+// streamRow is DequantizeRow in pieces that stay in the first-level cache. It streams a piece
+// past the other caches if the piece consists of whole lines of dst.
 func (s Set) streamRow(dst []float32, m *Matrix, row, at int) {
 	var room [piece / 2]float32
 	for len(dst) > 0 {
@@ -61,7 +61,7 @@ func bytesOf(x []float32) []byte {
 }
 
 // DequantizeTransposed decodes the matrix's columns in the range [from, to) as rows of dst, which
-// has room for the whole transpose. from and to are multiples of strip.
+// has room for the whole transpose. from is a multiple of strip.
 func (s Set) DequantizeTransposed(dst []float32, m *Matrix, from, to int) {
 	var piece [lanes * strip]float32
 	for c := from; c < to; c += strip {

@@ -12,7 +12,8 @@
 // instruction set that quantizes, decodes and multiplies; all sets give the same bits. product.go
 // defines the product.
 //
-// All functions are pure. Tables are built once and never change.
+// No function has state or changes anything but its arguments. Tables are built once and never
+// change.
 package float8
 
 //go:generate go run ../neon/translate amax_avx2_amd64.s blocks_avx2_amd64.s columns_avx2_amd64.s decode_avx2_amd64.s encode_avx2_amd64.s

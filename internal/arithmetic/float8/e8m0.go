@@ -2,7 +2,7 @@ package float8
 
 import "math"
 
-// E8M0 is a scale: a power of two from 2^-127 to 2^127. It has no sign, zero or infinity.
+// E8M0 is a scale: a power of two from 2^-127 to 2^127, or NaN. It has no sign, zero or infinity.
 type E8M0 uint8
 
 // NaNScale is the code of NaN.

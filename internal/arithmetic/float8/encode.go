@@ -22,8 +22,9 @@ const (
 	exponentBias = 127
 )
 
-// Encode returns the code of the value nearest to x; ties go to the value with an even mantissa.
-// It keeps the sign, even of zero and NaN.
+// Encode returns the code of the value nearest to x, or what o selects if that value is above the
+// greatest one; ties go to the value with an even mantissa. It keeps the sign, even of zero and
+// NaN.
 func (f *Format) Encode(x float32, o Overflow) byte {
 	bits := math.Float32bits(x)
 	a := bits &^ signBit

@@ -37,7 +37,7 @@ type Matrix struct {
 }
 
 // Layout holds, in bytes, the offsets of the parts that follow the codes in a matrix's memory,
-// and the size of that memory. Values that overflow an int are the largest int.
+// and the size of that memory. A value that does not fit in an int is the largest int.
 type Layout struct{ Factors, Scales, Size int }
 
 // LayoutOf returns the layout of a matrix: its codes, then, from the next multiple of 4, its
@@ -70,7 +70,7 @@ func shape(s Scaling, f *Format, rows, cols int) (m Matrix, l Layout) {
 	return m, l
 }
 
-// block returns how many elements of a row share a scale.
+// block returns how many elements of a row share a scale: the largest int in PerTensor.
 func (s Scaling) block() int { return [...]int{math.MaxInt, BlockRow, BlockTile, BlockMX, BlockNV}[s] }
 
 // blocksOf returns the number of blocks that n elements occupy.
@@ -104,7 +104,8 @@ func Open(data []byte, s Scaling, f *Format, rows, cols int) Matrix {
 	return m
 }
 
-// flat reports whether all blocks are full, so that the rows can be treated as a single row.
+// flat reports whether the rows can be treated as a single row: in PerTensor, and with full blocks
+// in a row.
 func (m *Matrix) flat() bool {
 	return m.Scaling == PerTensor || m.Scaling != Tiles128 && m.Cols%m.Scaling.block() == 0
 }

@@ -6,15 +6,16 @@ import "math"
 // elements are E2M1, two in a byte, the first in its low half.
 
 // TensorNV returns the tensor scale with which the block scales use the full range of E4M3, and
-// the elements the full range of E2M1: 448·6/amax. It returns 1 if amax is zero or not finite.
+// the elements the full range of E2M1: 448·6/amax. It returns 1 if amax is zero or not finite,
+// and the greatest float32 if the quotient overflows.
 func TensorNV(amax float32) float32 {
 	return ScaleOf(amax, E4M3.Greatest()*E2M1.Greatest(), 0, false)
 }
 
 // encodeNV encodes blocks of 16 elements. It multiplies in the same order as NVIDIA's code,
 // because the order affects the bits: a block's scale is amax·(tensor·(1/6)) in E4M3, and its
-// elements are multiplied by 1/(scale·(1/tensor)). If random is not nil, encodeNV rounds
-// stochastically.
+// elements are multiplied by 1/(scale·(1/tensor)), at most the greatest float32. If random is not
+// nil, encodeNV rounds stochastically.
 func (s Set) encodeNV(dst, scales []byte, src []float32, tensor float32, random []uint32) (t Tally) {
 	sixth := float32(tensor * float32(1.0/6))
 	s.inBlocks(len(src), BlockNV, func(at, blocks int) int {

@@ -138,8 +138,9 @@ func (p *blocks) packRows(panel []float32, m *Matrix, row, rows, k int) {
 	}
 }
 
-// packCodes packs a panel in assembly, which reads whole blocks of 16 codes from as many rows
-// as a panel has columns. It first copies the rows and columns at an edge.
+// packCodes packs a panel in assembly, which reads whole blocks of 16 codes from as many rows as
+// a panel has columns. It packs a copy of an incomplete last block, or of all blocks if rows are
+// missing.
 func (p *blocks) packCodes(panel []float32, m *Matrix, row, rows, k int) {
 	const block = packed
 	whole := p.depth / block

@@ -19,7 +19,8 @@ type tileArgs struct {
 // zeros is the initial value of the sums if C is overwritten.
 var zeros [32]float32
 
-// tile adds the products of the rows of A and a panel of B to rows×cols elements of C.
+// tile adds the products of the rows of A and a panel of B to rows×cols elements of C, or
+// overwrites these elements if first is set.
 func (p *blocks) tile(c []float32, stride, rows, cols, at int, first bool) {
 	if p.set == Portable {
 		p.plainTile(c, stride, rows, cols, at, first)

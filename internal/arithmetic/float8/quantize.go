@@ -27,7 +27,7 @@ type Rule struct {
 const strip = 128
 
 // QuantizeRows quantizes the rows of x in the range [from, to). In Tiles128 the range must consist of whole
-// tiles. The call for the first row also sets the values that belong to the whole matrix.
+// tiles. In PerTensor and NV16, the call with from = 0 also sets the factor of the whole matrix.
 func (s Set) QuantizeRows(m *Matrix, x []float32, rule *Rule, from, to int) (t Tally) {
 	if from == to {
 		return t
@@ -71,8 +71,8 @@ func (s Set) row(m *Matrix, x []float32, rule *Rule, random *[piece]uint32, scal
 	return t
 }
 
-// matrixScale returns the scale of the whole matrix, if it has one. The call for the first row also
-// stores it.
+// matrixScale returns the scale of the whole matrix, or 1 if it has none. If first is 0, it also
+// stores the reciprocal of the scale, and adds the scale to the tally.
 func (m *Matrix) matrixScale(rule *Rule, first int, t *Tally) float32 {
 	if m.Scaling != PerTensor && m.Scaling != NV16 {
 		return 1

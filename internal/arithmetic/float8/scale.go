@@ -4,8 +4,8 @@ import "math"
 
 // ScaleOf returns the scale with which values of magnitude up to amax use the full range of a
 // format whose greatest value is most: most/amax rounded to nearest or, if powerOf2 is set, the
-// greatest power of two at or below it. An amax below epsilon counts as epsilon. The scale is 1
-// if amax is zero, infinite or NaN, and the greatest finite float32 if the quotient overflows.
+// greatest power of two at or below it. An amax below epsilon counts as epsilon, and a quotient
+// that overflows as the greatest finite float32. The scale is 1 if amax is zero, infinite or NaN.
 func ScaleOf(amax, most, epsilon float32, powerOf2 bool) float32 {
 	if amax < epsilon {
 		amax = epsilon

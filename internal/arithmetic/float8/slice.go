@@ -7,16 +7,17 @@ type Tally struct {
 	// Amax is the bit pattern of the greatest magnitude before scaling. Bit patterns compare
 	// like magnitudes, with infinity above all numbers and NaN above infinity.
 	Amax uint32
-	// Saturated counts the finite values above the greatest finite one, Underflowed the nonzero
-	// values that became zero, and NonFinite the infinities and NaNs.
+	// Saturated counts the finite values that, scaled, round to more than the greatest finite
+	// one, Underflowed the nonzero values that became zero, and NonFinite the infinities and
+	// NaNs.
 	Saturated, Underflowed, NonFinite int
 	// Least and Most are the bit patterns of the least and the greatest scale by which a matrix's
-	// elements were multiplied, or 0 if there was none. Blocks and tiles that are all zero, or
-	// not finite, have no scale.
+	// elements were multiplied, or 0 if there was none. Blocks and tiles whose amax (at least the
+	// rule's Epsilon, if it has one) is zero or not finite do not count.
 	Least, Most uint32
 }
 
-// scale adds x, the scale computed for amax.
+// scale adds x, the scale computed for amax, unless amax is zero or not finite.
 func (t *Tally) scale(x, amax float32) {
 	if amax > 0 && amax <= math.MaxFloat32 {
 		t.Merge(Tally{Least: math.Float32bits(x), Most: math.Float32bits(x)})
@@ -103,7 +104,7 @@ func (f *Format) countAbove(src []float32, scale float32) (n int) {
 }
 
 // encodeEach applies Format.Encode or Format.Stochastic to each element. It computes the values that depend
-// only on the format once, and its branches do not depend on ordinary numbers.
+// only on the format once, and branches only for elements that are too large or not finite.
 func encodeEach(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally) {
 	if random != nil {
 		return encodeEachRandom(dst, src, random, f, scale)

@@ -14,11 +14,12 @@ func loop512(rounds int)
 //go:noescape
 func loop256(rounds int)
 
-// chains is the number of instructions of a round.
+// chains is the number of multiply-add instructions in a round.
 const chains = 12
 
 // GFLOPS returns the highest rate of several runs of a loop that only multiplies and adds vectors
-// of 16 or 8 float32 on one core, or 0 if the processor has no such vectors.
+// of lanes float32 on one core, or 0 if lanes is not 8 or 16 or the processor has no such
+// vectors.
 func GFLOPS(lanes int) float64 {
 	const rounds = 200_000 // about a millisecond
 	loop := loop512

@@ -14,7 +14,7 @@ type Matrix struct {
 	Trans  bool
 }
 
-// From returns the matrix without its first rows and columns.
+// From returns the part of the matrix that begins at the given row and column.
 func (x Matrix) From(row, col int) Matrix {
 	if x.Trans {
 		row, col = col, row

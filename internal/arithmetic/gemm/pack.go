@@ -50,7 +50,8 @@ type block struct {
 // directWidth is the number of columns of C up to which a tile of A is read in place.
 const directWidth = 128
 
-// tile returns the first rows of a, packed if that pays off. It is valid until the next call.
+// tile returns the first rows×depth elements of a, packed if that pays off. It is valid until the
+// next call to tile.
 func (p *Multiplier) tile(a Matrix, rows, depth, width int) tile {
 	const close = 8 << 10 // the largest extent of a tile that is read in place, in elements
 	if p.Set == vector.Portable || width <= directWidth || rows < 4 || a.Trans && depth*a.Stride <= close {
@@ -77,7 +78,7 @@ func direct(a Matrix) tile {
 }
 
 // block returns the first depth×width elements of b, packed or in place. It is valid until the
-// next call.
+// next call to block.
 func (p *Multiplier) block(b Matrix, depth, width int, pack bool) block {
 	panel := shapes[p.Set].panel
 	if !pack {

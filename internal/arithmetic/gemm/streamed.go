@@ -4,7 +4,7 @@ import "github.com/weir-ml/weir/internal/arithmetic/vector"
 
 // shouldStream reports whether to read B as a stream: if it is not packed although several tiles
 // of A read it, is not small, and its rows can be prefetched in time. If there are few tiles,
-// loading and storing C for each block costs as much as streaming saves.
+// loading and storing C for each block costs as much as streaming saves. Only AVX-512 streams.
 func (p *Multiplier) shouldStream(m, n, k int, b Matrix) bool {
 	const few, short = 4, 48
 	return p.Set == vector.AVX512 && m > few*shapes[p.Set].rows && !small(n, k, b) && (contiguous(n, b) || p.fetchable(m, n) >= short)

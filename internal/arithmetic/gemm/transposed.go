@@ -8,7 +8,7 @@ const transposedRows = 96
 
 // shouldTranspose reports whether to compute the product as its transpose, bᵀ·aᵀ. That is the
 // case if B is stored transposed and A has so few rows that packing B would take longer than
-// using it. The other thresholds are measured.
+// using it. The other thresholds are measured. Only AVX-512 transposes.
 func (p *Multiplier) shouldTranspose(m, k int, b Matrix) bool {
 	const few, shallow = 32, 128
 	return b.Trans && few <= m && m <= transposedRows && k >= shallow && p.Set == vector.AVX512

@@ -124,10 +124,11 @@ func (w *writer) shift(s statement, d pair) {
 	}
 }
 
-// templates holds the translations to several instructions, or to one with other operands. In
-// each half, $d is the destination, and $0, $1 and $2 are the operands in order; $t and $u are
-// scratch registers, and $t is $d if $d is no longer read. Translations of whole registers use $l
-// and $h for the halves of the destination, and likewise for operands.
+// templates maps instructions, with their immediates, to translations to several instructions, or
+// to one with other operands. In each half, $d is the destination, and $0, $1 and $2 are the
+// operands in order; $t and $u are scratch registers, and $t is $d if $d is no longer read.
+// Translations of whole registers use $l and $h for the halves of the destination, and likewise
+// for operands.
 var templates = map[string]string{
 	"VFMADD213PS": "mov $t.16b, $0.16b; fmla $t.4s, $1.4s, $d.4s; mov $d.16b, $t.16b",
 	"VFMSUB213PS": "fneg $t.4s, $0.4s; fmla $t.4s, $1.4s, $d.4s; mov $d.16b, $t.16b",
@@ -241,7 +242,8 @@ func (w *writer) template(s statement, d pair, srcs []string, dst string, wide b
 	return true
 }
 
-// special writes instructions that have no template.
+// special writes the instructions that are no moves or shifts and not lanewise, by its own code or
+// by their template.
 func (w *writer) special(s statement, d pair, srcs []string, dst string, wide bool) {
 	low := func(i int) int { return w.source(srcs[i], false)[0] }
 	halves := w.each(dst)
@@ -335,7 +337,8 @@ func (w *writer) masked(srcs []string, dst string) {
 	w.label("masked%d", w.labels)
 }
 
-// jumps maps jumps to conditions, after a comparison of the first operand with the second.
+// jumps maps the jumps of amd64, after a comparison of the first operand with the second, to those
+// of arm64.
 var jumps = map[string]string{
 	"JMP": "B", "JEQ": "BEQ", "JZ": "BEQ", "JNE": "BNE", "JNZ": "BNE", "JLT": "BLT", "JLE": "BLE", "JGE": "BGE", "JGT": "BGT", "JHI": "BHI",
 }
@@ -419,8 +422,8 @@ func (w *writer) integer(s statement) {
 	}
 }
 
-// dispatch writes a jump to the function in a table that the argument rows selects, counting from
-// 1.
+// dispatch writes a jump to the target that the argument rows selects, counting from 1, or a
+// return if there is no such target.
 func (w *writer) dispatch(targets []string) {
 	w.line("MOVD rows+8(FP), R0")
 	for i, target := range targets {

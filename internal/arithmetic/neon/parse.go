@@ -96,7 +96,8 @@ func split(list string) []string {
 	return items
 }
 
-// statements expands a line's macros and appends its statements to the last function.
+// statements expands a line's macros and appends its statements to the last function. It parses
+// DATA lines.
 func (p *program) statements(text string, macros map[string]macro) {
 	for _, part := range strings.FieldsFunc(text, func(r rune) bool { return r == ';' || r == '\n' }) {
 		part = strings.TrimSpace(part)
@@ -161,8 +162,8 @@ func (p *program) uniform(symbol string) bool {
 	return len(slices.Compact(slices.Clone(p.data[symbol]))) == 1
 }
 
-// constants returns the text of the translation's table of constants and the offset of each
-// symbol in it. A uniform symbol takes 16 bytes.
+// constants returns the offset of each used symbol in the translation's table of constants, in
+// bytes, and the text of the table. A uniform symbol takes 16 bytes.
 func (p *program) constants(used map[string]bool) (at map[string]int, text string) {
 	at = map[string]int{}
 	var out strings.Builder

@@ -38,7 +38,7 @@ func (b *block) row(move string, first int, base string) {
 	}
 }
 
-// begin sets the sums to C, or to zero.
+// begin sets the sums to C if R24 is 1, and to zero otherwise.
 func (b *block) begin(label string) {
 	b.line("CBZ R24, zero%s", label)
 	b.line("MOVD R7, R3")
@@ -94,8 +94,8 @@ func (b *block) step(first, last int, tight bool) {
 	b.line("ADD R13, R0")
 }
 
-// loop repeats the step R2 times, at least once. It prefetches row k+8 of B and, if ahead is set,
-// the lines at R15.
+// loop repeats the step R2 times, at least once. If ahead is set, it prefetches row k+8 of B and
+// a line at R15 in each step.
 func (b *block) loop(label string, tight, ahead bool) {
 	b.label("%s", label)
 	if ahead {
@@ -119,7 +119,7 @@ func (b *block) end() {
 	}
 }
 
-// multiples sets R8 to R12 to multiples of the stride in R8.
+// multiples sets R9 to R12, or those that the tile's rows need, to 2 to 5 times the stride in R8.
 func (b *block) multiples() {
 	for i, sum := range []string{"R8, R8, R9", "R8, R9, R10", "R9, R9, R11", "R9, R10, R12"} {
 		if b.rows > i+2 {
@@ -129,7 +129,7 @@ func (b *block) multiples() {
 }
 
 // edges writes the code for the parts of a tile with R20 columns, fewer than 16. For each width,
-// compute writes the code between the setting of the registers of A and B (R6) and their advance.
+// compute writes the code for the part of B at R6 and of C at R7, which edges advances.
 func edges(rows int, compute func(b *block)) string {
 	var out strings.Builder
 	for bit, width := 3, 8; bit >= 0; bit, width = bit-1, width/2 {

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// unsupported is an instruction that Translate does not support.
+// unsupported says why Translate cannot translate a source.
 type unsupported string
 
 func fail(text string, args ...any) { panic(unsupported(fmt.Sprintf(text, args...))) }
 
-// caught recovers from a panic with a fault and stores it in err.
+// caught recovers from a panic of fail and stores its text in err.
 func caught(err *error) {
 	switch f := recover().(type) {
 	case nil:
@@ -78,7 +78,8 @@ func Translate(name, source string) (text string, err error) {
 	return out.String(), nil
 }
 
-// table returns the functions from which a dispatching function selects.
+// table returns the functions from which a dispatching function selects, or nil if the function
+// does not dispatch.
 func (w *writer) table() []string {
 	for _, s := range w.function.body {
 		for _, a := range s.args {
@@ -137,7 +138,7 @@ type writer struct {
 	loaded   map[int]string // the symbols that registers hold
 }
 
-// temp returns a register that is unused until the next statement.
+// temp returns a scratch register, which nothing else uses until the next statement.
 func (w *writer) temp() int {
 	if w.scratch == len(w.free) {
 		fail("%s: no register is left", w.function.text)
@@ -148,7 +149,8 @@ func (w *writer) temp() int {
 
 var register = regexp.MustCompile(`^([XY])(\d+)$`)
 
-// number returns the number of a vector register, and whether the operand is all 256 bits of it.
+// number returns the number of a vector register, and whether the operand is all 256 bits of it. ok
+// is false if the operand is not a vector register.
 func number(arg string) (n int, wide, ok bool) {
 	m := register.FindStringSubmatch(arg)
 	if m == nil {
@@ -179,8 +181,8 @@ var shifts = map[string]string{
 // moves is the set of instructions that move whole registers.
 var moves = map[string]bool{"VMOVUPS": true, "VMOVDQU": true, "VMOVNTDQ": true}
 
-// same reports whether equal halves of the sources of an instruction imply equal halves of its
-// result.
+// same reports whether the two halves of an instruction's result are known to be equal, given the
+// registers in w.single.
 func (w *writer) same(s statement) bool {
 	sources := s.args[:len(s.args)-1]
 	first, _, ok := number(sources[0])
@@ -273,7 +275,7 @@ var (
 	static  = regexp.MustCompile(`^(\w+)<>(?:\+(\d+))?\(SB\)$`)
 )
 
-// gp returns the number of a general register, or -1.
+// gp returns the number of a general register, or -1 if arg is not one.
 func gp(arg string) int {
 	if n, ok := general[arg]; ok {
 		return n
@@ -284,7 +286,8 @@ func gp(arg string) int {
 	return -1
 }
 
-// address returns the base register and the offset of an address. The register may be R16.
+// address returns the base register and the offset of an address. It writes code that adds an index
+// to the base, into R16.
 func (w *writer) address(arg string) (base, off int) {
 	if m := static.FindStringSubmatch(arg); m != nil {
 		if !w.based {

@@ -19,8 +19,8 @@ type Matrix struct {
 
 // MulAdd sets c to a·b, or adds it to c: a is m×k, b is k×n with Col equal to 1, and c is m×n
 // with ldc elements between rows. An element of c is one sum in ascending order of k, regardless
-// of its position. MulAdd packs nothing, and is meant for operands that fit in the first-level
-// cache.
+// of its position. If m, n or k is 0, c is left unchanged. MulAdd packs nothing, and is meant for
+// operands that fit in the first-level cache.
 func (s Set) MulAdd(c []float32, ldc int, a, b Matrix, m, n, k int, form Form, accumulate bool) {
 	if m == 0 || n == 0 || k == 0 {
 		return

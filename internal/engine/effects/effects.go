@@ -36,7 +36,7 @@ func (p BufferKind) String() string {
 // Set is a set of kinds of buffers.
 type Set uint16
 
-// First returns the first kind of a set; s&(s-1) is the set without it.
+// First returns the first kind of a set that is not empty; s&(s-1) is the set without it.
 func (s Set) First() BufferKind { return BufferKind(bits.TrailingZeros16(uint16(s))) }
 
 // drops maps a kind of buffer to the drop bit that ends it. Sent outputs and sent gradients share a bit;
@@ -61,7 +61,7 @@ type Effects struct {
 	To    BufferKind // None if there is no result
 	Stage int32      // the stage that owns the result
 	Ends  Set        // the kinds of buffers that the action releases
-	Due   Set        // the kinds that end with an action of this kind, regardless of its drop bits
+	Due   Set        // the kinds that end with an action of this kind, regardless of its drop bits, and copies of weights in Ends
 	Last  bool       // the action is the stage's last computation for the microbatch
 	Parts uint64     // the entry parts that the action releases
 }

@@ -32,8 +32,9 @@ type account struct {
 
 // Hold puts h into an empty cell and makes the frames its holder. It does not count buffers of
 // lasting classes, such as a mask or a table of positions that a stage returns or saves: they
-// exist before and after the step. If the class of h is not allowed, Hold returns ErrClass,
-// because both books would count the buffer in the wrong class.
+// exist before and after the step. If the space has a book, no other cell holds the buffer and
+// its class is not allowed, Hold returns ErrClass, because both books would count the buffer in
+// the wrong class.
 func (c *Frames[T]) Hold(cell *Cell[T], h T, allowed classes) error {
 	held, class, err := c.fused.HoldWithClass(h)
 	if err != nil {
@@ -173,8 +174,8 @@ type Interval struct {
 	// Near and Far are the allocators' books, valid until the next call on the frames. If the space has
 	// no book, Near is the frames' own.
 	Near, Far      *memory.Stats
-	Excess, Growth int64
-	Leak           memory.Leak // if Growth is positive
+	Excess, Growth int64       // bytes: the excess, with that of earlier steps, and its growth in the interval
+	Leak           memory.Leak // zero unless Growth is positive and Audit has blamed a call
 }
 
 // EndInterval returns the interval that ends, and begins the next one.

@@ -39,7 +39,7 @@ func (c *Frames[T]) position() uint64 {
 }
 
 // UpdateExcess computes the excess after an action, and records the action as the suspect if the excess
-// has grown. Without a leak it only compares two numbers.
+// has grown and there is no suspect yet. Without a leak it only compares two numbers.
 func (c *Frames[T]) UpdateExcess() {
 	a := &c.account
 	excess := a.unfreed
@@ -58,7 +58,8 @@ func (c *Frames[T]) UpdateExcess() {
 	a.excess = excess
 }
 
-// worstClass returns the class with the largest excess.
+// worstClass returns the class with the largest excess, or the suspect's class if the space has no
+// book.
 func (c *Frames[T]) worstClass() memory.Class {
 	a := &c.account
 	if c.book == nil {
@@ -166,7 +167,7 @@ func (c *Frames[T]) leakError(plan Counts) error {
 	return e
 }
 
-// newLeak returns a LeakError that names the suspect's location.
+// newLeak returns a LeakError that names the given site, without Bytes and What.
 func (c *Frames[T]) newLeak(where site) *LeakError {
 	e := &LeakError{Rank: c.Config.Rank, Stage: where.stage, Microbatch: c.indexOf(where.microbatch), Call: where.call, Class: where.class}
 	if where.stage >= 0 && where.stage < len(c.stages) && c.stages[where.stage].Declaration != nil {
@@ -229,7 +230,7 @@ type LeakError struct {
 	Microbatch int
 	Call       Call
 	Class      memory.Class
-	Bytes      int64  // allocator's book minus the frames'; 0 if only counts differ
+	Bytes      int64  // allocator's book minus the frames', or live bytes minus planned ones; 0 if only counts differ
 	What       string // description of the leaked buffers
 }
 

@@ -41,7 +41,8 @@ type Range struct{ First, Count int }
 // Sub returns the range of count numbers that starts at offset first in r.
 func (r Range) Sub(first, count int) Range { return Range{r.First + first, count} }
 
-// Clip returns the numbers of r that are also in own, which starts at 0.
+// Clip returns the numbers of r that are also in own, which starts at 0. It returns an empty range
+// if r starts outside own.
 func (r Range) Clip(own Range) Range {
 	if r.First < 0 || r.First > own.Count {
 		return Range{}
@@ -127,6 +128,7 @@ func (c *StageCall[T]) Discard(slot string, h T) error {
 }
 
 // explain adds the cause to the error of a call that used a tensor after Discard had released it.
+// It returns other errors unchanged.
 func (c *StageCall[T]) explain(err error) error {
 	if c.discarded == "" || !errors.Is(err, memory.ErrStale) {
 		return err

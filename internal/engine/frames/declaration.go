@@ -157,8 +157,8 @@ type Declaration[T any] struct {
 	Params    []Use[T]
 	// WeightCopies lists the copies that QUANTIZE makes.
 	WeightCopies []WeightCopy
-	// InputGradient reports that the step needs the gradient of the stage's input.
+	// InputGradient is set if the step needs the gradient of the stage's input.
 	InputGradient bool
-	// Recomputes reports that the stage's backward runs the forward again.
+	// Recomputes is set if the stage's backward runs the forward again.
 	Recomputes bool
 }

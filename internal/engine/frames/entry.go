@@ -18,7 +18,7 @@ type entry[T any] struct {
 // EntryIndex returns the index in the batch of the microbatch whose entry is being filled.
 func (c *Frames[T]) EntryIndex() int { return c.Index(c.entry.batchIndex) }
 
-// Rank returns the rank.
+// Rank returns the rank to which the frames belong.
 func (c *Frames[T]) Rank() int { return c.Config.Rank }
 
 // Wants reports whether a stage of this rank reads the part in this step, and returns the part's index,
@@ -51,8 +51,8 @@ func (c *Frames[T]) Put(name string, h T) error {
 	return cmp.Or(err, releaseErr)
 }
 
-// BeginEntry finds a place in the ring for an entry. The source fills it until
-// EndEntry.
+// BeginEntry finds a place in the ring for an entry, which the source fills until EndEntry. It
+// returns ErrOccupied if the entry exists already.
 func (c *Frames[T]) BeginEntry(batchIndex int) error {
 	for anyHeld(c.entryAt(batchIndex)) {
 		if c.entryOwners[batchIndex&c.entryMask] == c.extent.Plan.MicrobatchAt(batchIndex) {
@@ -72,7 +72,8 @@ func (c *Frames[T]) TryEntry(batchIndex int, tried func(part int, h T) error) {
 }
 
 // EndEntry ends the entry that the source has filled; err is the source's error. If a call on the entry
-// has failed, that failure takes precedence, even if the source has ignored it.
+// has failed, that failure takes precedence, even if the source has ignored it. EndEntry returns
+// ErrMissing if a part that the rank wants was not put.
 func (c *Frames[T]) EndEntry(err error) error {
 	if err := c.End(err); err != nil || c.entry.tried != nil {
 		return err
@@ -85,7 +86,8 @@ func (c *Frames[T]) EndEntry(err error) error {
 	return nil
 }
 
-// DropParts releases the parts in set, which has one bit per part, of a microbatch's entry (L1).
+// DropParts releases the parts in set, which has one bit per part, of a microbatch's entry (L1). It
+// skips those that this rank does not read.
 func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 	batchIndex := c.extent.Plan.BatchIndex(microbatch)
 	set &= c.extent.WantedParts(batchIndex)

@@ -38,7 +38,8 @@ func (c *Frames[T]) Failed(generation uint64) bool {
 }
 
 // Recover is deferred by functions that call stages and sources. If a view unwinds to such a function,
-// Recover sets err to the view's failure. Other panics continue with their own stack.
+// Recover sets err to the view's failure. Other panics continue, with their own stack unless a view
+// had failed before.
 func (c *Frames[T]) Recover(err *error) {
 	if c.failure == nil {
 		return

@@ -102,8 +102,8 @@ func (c *Frames[T]) PutAt(place effects.BufferKind, stage, microbatch int, h []T
 	return nil
 }
 
-// PutParams takes over the buffers that alloc returns for the parameters of a stage: gathered weights or
-// whole gradients.
+// PutParams takes over the buffers that alloc makes for the parameters of a stage: gathered weights or
+// whole gradients. If made is false, the parameter has none.
 func (c *Frames[T]) PutParams(place effects.BufferKind, stage int, alloc func(param int) (h T, made bool, err error)) error {
 	cells := c.at(place, stage, 0)
 	for p := range cells {
@@ -203,8 +203,8 @@ func (c *Frames[T]) put(place effects.BufferKind, cells []Cell[T], h []T, none u
 	return nil
 }
 
-// CheckSizes compares the sizes of the gradients of a stage's inputs with the sizes of the
-// inputs.
+// CheckSizes returns ErrSize if the gradient of one of a stage's inputs has another size than the
+// input. It skips the ports in none.
 func (c *Frames[T]) CheckSizes(stage, microbatch int, gradIn []T, none uint64) error {
 	st := &c.stages[stage]
 	for i, h := range gradIn {
@@ -239,9 +239,10 @@ func (c *Frames[T]) borrow(what string, cells []Cell[T], dst []T, none uint64, s
 	return nil
 }
 
-// DropSaved releases the tensors saved for a call (L2). If last is set, it releases all saved tensors and
-// closes the frame. It returns ErrUntaken for a tensor that the backward should have taken but did not.
-// At WAIT_OFFLOAD it releases the buffers of the offloaded slots instead.
+// DropSaved releases the tensors saved for a call, except those that W takes too (L2). If last is set, it
+// releases all saved tensors and closes the frame. It returns ErrUntaken for a tensor that the backward
+// should have taken but did not, and ErrOffloaded for one that was not reloaded. At WAIT_OFFLOAD it
+// releases the buffers of the offloaded slots instead.
 func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error {
 	if call == schedule.WaitOffload {
 		return c.dropOffloaded(stage, microbatch)

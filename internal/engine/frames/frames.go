@@ -274,8 +274,8 @@ func (c *Frames[T]) Repeats(batchIndex int) bool { return c.extent.Repeats && ba
 // Counts returns the current counts.
 func (c *Frames[T]) Counts() Counts { return c.counts }
 
-// Contributions checks that each of a stage's uses of parameters has contributed as often as declared, in
-// a step in which the stage has run n microbatches (L5).
+// Contributions returns ErrContribution for each of a stage's uses of parameters that is declared as
+// Every and has not contributed n times, in a step in which the stage has run n microbatches (L5).
 func (c *Frames[T]) Contributions(stage, n int) error {
 	var faults []error
 	st := &c.stages[stage]
@@ -325,9 +325,9 @@ func (c *Frames[T]) DiscardGradients(stage int) {
 // SetReduced marks the gradients of a stage as reduced: a later contribution would be lost.
 func (c *Frames[T]) SetReduced(stage int) { c.stages[stage].reduced = true }
 
-// Abort releases everything that the frames hold. If the space can reclaim, it also frees all
-// other buffers allocated since Begin that are not resident (L8). The frames are then ready for
-// Begin.
+// Abort stops the copies of far memory and releases everything that the frames hold. If the space
+// can reclaim, it also frees all other buffers allocated since Begin that are not resident (L8).
+// The frames are then ready for Begin.
 func (c *Frames[T]) Abort() {
 	c.generation++
 	if c.Far != nil {

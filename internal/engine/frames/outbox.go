@@ -26,7 +26,8 @@ func (b *outbox[T]) begin(microbatches int, layout *Declaration[T]) {
 	b.cells, b.owners = resize(b.cells, places*b.width), resize(b.owners, places)
 }
 
-// at returns the cells of a microbatch's outgoing tensors, or none if the plan sends nothing.
+// at returns the cells of a microbatch's outgoing tensors in a place, or none if the plan has no
+// sends of the stage.
 func (b *outbox[T]) at(microbatch int, place effects.BufferKind) []Cell[T] {
 	if len(b.owners) == 0 {
 		return nil

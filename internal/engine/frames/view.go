@@ -30,7 +30,7 @@ func (v View[T]) LiveOrFailed() *StageCall[T] {
 	return v.call
 }
 
-// FailOnce ends the call and the step with err, unless it is nil or the call has failed already.
+// FailOnce ends the call and the step with err, unless err is nil or the call has failed already.
 func (v View[T]) FailOnce(err error) {
 	if f := v.call.Frames; err != nil && !f.Failed(v.generation) {
 		f.Fail(err)

@@ -48,7 +48,8 @@ func (w *witness[T]) begin(stages []stage[T]) {
 	}
 }
 
-// compare hashes a cell, and returns an error if the hash is known and differs.
+// compare hashes the tensor of a cell, and returns ErrChanged if an earlier hash is known and
+// differs.
 func (w *witness[T]) compare(cell *Cell[T], name func() string) error {
 	hash, err := w.hasher.Hash(cell.Handle)
 	if err != nil { // part of a buffer, for example, has no hash
@@ -80,8 +81,9 @@ func (c *Frames[T]) CheckWeights(stage int) error {
 }
 
 // checkLent hashes the tensors that the step lends to the running call and the stage's weights, and returns
-// ErrChanged for one that has changed since it was hashed last. A stage may write to a tensor that it saves
-// until its call ends, and to a tensor that it takes, so saved tensors are hashed again after a call.
+// ErrChanged for one that has changed since it was hashed last. For a QUANTIZE it checks only the weights.
+// A stage may write to a tensor that it saves until its call ends, and to a tensor that it takes, so saved
+// tensors are hashed again after a call.
 func (c *Frames[T]) checkLent(after bool) error {
 	call, w := &c.call, &c.witness
 	if w.hasher == nil {

@@ -91,7 +91,8 @@ func (m *Memory[T]) Start(n int) error {
 }
 
 // Stop ends the lanes. It completes the transfers that have begun, discards the others, and returns when
-// no lane uses a near buffer any longer. The copies stay allocated. A second Stop does nothing.
+// no lane uses a near buffer any longer. The copies stay allocated. Without lanes, as after a first
+// Stop, it does nothing.
 func (m *Memory[T]) Stop() {
 	if m.storing == nil {
 		return
@@ -172,8 +173,9 @@ func (m *Memory[T]) Load(number int32, h T) error {
 	return nil
 }
 
-// Wait blocks until the last Store or Load of a copy is complete, and returns its error. waited
-// reports whether Wait had to block.
+// Wait blocks until the last Store or Load of a copy is complete, and returns its error, or until
+// ctx is done. waited reports whether Wait had to block. With NewOn it makes the device wait and
+// does not block.
 func (m *Memory[T]) Wait(ctx context.Context, number int32) (waited bool, err error) {
 	if m.queues != nil {
 		return false, m.queues.Await(number)

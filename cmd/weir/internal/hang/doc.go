@@ -8,11 +8,12 @@
 // plan shows which of them is at fault.
 //
 // In a dump, a rank waits in its earliest pending operation that can hold it up. A transfer waits for its peer,
-// unless the peer has issued the other end. A batch waits for the peers of all its transfers whose other end
-// has not been issued. A receive from any rank waits for all members, and so does a batch if the dump contains
-// only its end. A collective waits for the members that have not issued it: those whose first pending number in
-// the group is lower, and those that have none pending but have not completed it. If others have completed a
-// member's pending collective, the member waits for none.
+// even if the peer has issued the other end, unless the transfer is a receive whose send has completed. A batch
+// waits for the peers of all its transfers whose other end has not been issued. A receive from any rank waits
+// for all members, and so does a batch if the dump contains only its end. A collective waits for the members
+// that have not issued it: those whose first pending number in the group is lower, and those that have none
+// pending but have not completed it. If others have completed a member's pending collective, the member waits
+// for none.
 //
 // A finding is certain if the dumps prove it: the awaited rank left a dump, and the awaited operation
 // is not in it. It is likely if it depends on a missing or empty dump, on clocks, on a send, which

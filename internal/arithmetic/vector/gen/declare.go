@@ -5,13 +5,14 @@ import (
 	"fmt"
 )
 
-// whole are the functions that have no tails.
+// whole lists the signatures of the functions that have no tails.
 var whole = []string{
 	"tile(set Set, " + productArgs + ")", "row(set Set, " + productArgs + ")", "dropout(set Set, " + dropoutArgs + ")", "draws(set Set, " + drawsArgs + ")",
 	"transpose8(dst *float32, ldd int, src *float32, lds, rows, cols int)",
 }
 
-// declarations returns the Go declarations: without bodies if there is assembly.
+// declarations returns the Go declarations, each with the given body, which is empty if there is
+// assembly.
 func declarations(build, doc, before, body string) []byte {
 	var out bytes.Buffer
 	out.WriteString(header + build + "package vector\n" + doc)

@@ -3,8 +3,8 @@ package main
 const drawsArgs = "dst *uint32, groups int, block, step, seed, stream uint64"
 
 // draws returns the kernel for groups of draws, of two registers each. Four blocks are
-// consecutive, and the next four begin step after them: the blocks of a register in AVX-512, of
-// a group in AVX2.
+// consecutive, and the next four begin step blocks after the first of them: the blocks of a
+// register in AVX-512, of a group in AVX2.
 func (s set) draws() string {
 	t := &text{set: s}
 	t.line("\tMOVQ dst+8(FP), DI\n\tMOVQ groups+16(FP), CX")

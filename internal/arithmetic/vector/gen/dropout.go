@@ -4,8 +4,8 @@ import "fmt"
 
 const dropoutArgs = "y, x *float32, n int, block, seed, stream uint64, limit uint32, keep float32"
 
-// orders returns the block numbers of a group in the order of their words, and the number of
-// blocks in a group.
+// orders returns the data for two registers: the block numbers of a group in the order of their
+// words, and the number of blocks in a group.
 func (s set) orders() string {
 	words := s.bytes / 8
 	t := &text{set: s}

@@ -26,13 +26,13 @@ import (
 //
 // An elementwise kernel computes the same result for an element in a full register and in the tail. A reduction
 // adds elements i, i+8, i+16, ... to number i of eight partial sums, and adds these sums in halves. The order
-// depends only on the length, and is the same for every instruction set. It processes eight elements at a time,
-// or full registers with count.
+// depends only on the length, and is the same for every instruction set. If eight is set, a reduction processes
+// eight elements at a time, and otherwise full registers, with a count or a halve line.
 type kernel struct {
 	name, doc, args, results string
 	begin, body, end         string
 	eight                    bool
-	sums                     int // partial sums, which are the results in order
+	sums                     int // the number of sums, which are the results in order
 }
 
 // parameter is an argument or a result, with its offset from the frame pointer.

@@ -1,6 +1,7 @@
 // Gen writes the assembly of package vector, and its Go declarations. Every kernel is described
-// once, in kernels.go and product.go. The differences between AVX-512 and AVX2 (the width of a
-// register, the masking of tails) are in this package, and NEON is a translation of AVX2.
+// once, in kernels.go, product.go, draws.go or dropout.go. The differences between AVX-512 and
+// AVX2 (the width of a register, the masking of tails) are in this package, and NEON is a
+// translation of AVX2.
 //
 // Run it in the directory of package vector: go generate.
 package main
@@ -53,7 +54,7 @@ func write(name string, content []byte) {
 	}
 }
 
-// assembly returns the amd64 file. Every function has the code of both sets.
+// assembly returns the amd64 file. Every function except transpose8 has the code of both sets.
 func assembly() []byte {
 	var out bytes.Buffer
 	out.WriteString(header + buildTag + "#include \"textflag.h\"\n\n")

@@ -104,7 +104,7 @@ func (w *writer) partial(name string, operands ...any) {
 	}
 }
 
-// keep sets to to from if comparison i of a and b is true, and to 0 otherwise.
+// keep sets the register to to from's value if comparison i of a and b is true, and to 0 otherwise.
 func (w *writer) keep(from, a, i, b, to string) {
 	if w.set == avx512 {
 		w.line("\tVCMPPS $%s, %s, %s, K2", i, b, a)
@@ -148,7 +148,8 @@ func (w *writer) count(v, to, with string) {
 	}
 }
 
-// halve computes the larger of the halves of a full register, in its lower half.
+// halve computes the larger of the halves of a full register of AVX-512, in its lower half. In AVX2
+// it writes nothing.
 func (w *writer) halve(v, with string) {
 	if w.set == avx512 {
 		w.line("\tVEXTRACTF64X4 $1, Z%s, Y%s", v[1:], with[1:])
@@ -156,7 +157,7 @@ func (w *writer) halve(v, with string) {
 	}
 }
 
-// reduce adds the eight numbers of Dn in halves.
+// reduce adds the eight numbers of Dn in halves and stores the sum as a result.
 func (w *writer) reduce(n int, result parameter) {
 	if w.set == avx512 {
 		w.line("\tVEXTRACTF64X4 $1, Z%d, Y14", n)
