@@ -325,8 +325,8 @@ func (b *bench) check(title string, op kernels.Quantize, q kernels.Quantized, x 
 	return factors, multiplied
 }
 
-// scales are the factor of the elements of a block, and the scale that is stored. none is set
-// if the block has no scale because it is all zero or not finite.
+// scales holds the factor of the elements of a block (scale), and the scale that is stored (divisor).
+// none is set if a tally counts no scale for the block: it is all zero without an epsilon, or not finite.
 type scales struct {
 	scale, divisor float32
 	none           bool

@@ -103,8 +103,8 @@ func TestAttentionOfFewTokens(t *testing.T) {
 	}
 }
 
-// The workspace grows with the number of tokens in steps of 16, and its tile up to 64 tokens.
-// Beyond that the backward pass needs one more element per token.
+// The tiles in the workspace grow with the number of tokens in steps of 16, up to 64 tokens. Apart
+// from that, the backward pass needs one more element per token.
 func TestAttentionWorkspaceFollowsTokens(t *testing.T) {
 	b := newBenchWith(t, kernels.HostConfig{Threads: 1})
 	const heads, dim = 4, 32

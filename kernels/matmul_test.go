@@ -22,8 +22,8 @@ func (b *bench) product(m, n, k int) kernels.MatMul {
 	return op
 }
 
-// TestMatMulOfThreads requires the same bits for every number of threads, and for AVX2 and
-// AVX-512.
+// TestMatMulOfThreads requires the same bits for every number of threads, and for AVX2, AVX-512
+// and NEON.
 func TestMatMulOfThreads(t *testing.T) {
 	for _, sets := range [][]kernels.Instructions{{kernels.Portable}, {kernels.AVX2, kernels.AVX512, kernels.NEON}} {
 		var want [][]float32
@@ -85,7 +85,7 @@ func TestProductsAreCutEvenly(t *testing.T) {
 	}
 }
 
-// A row of the product depends on its row of A alone.
+// A row of the product does not depend on the other rows of A.
 func TestMatMulRowsAreIndependent(t *testing.T) {
 	b := newBench(t)
 	const m, n, k = 150, 70, 130

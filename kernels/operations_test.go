@@ -103,7 +103,7 @@ func (b *bench) operations(tokens, width, heads, vocabulary int) (list []operati
 	return list
 }
 
-// lowPrecision returns every operation of low precision, in every encoding.
+// lowPrecision returns every operation of low precision, in each of encodings.
 func (b *bench) lowPrecision(rows, cols int) (list []operation) {
 	x := b.random(rows * cols)
 	for _, e := range encodings {

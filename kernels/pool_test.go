@@ -68,7 +68,7 @@ func helpers() int {
 	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte("kernels.(*Pool).help("))
 }
 
-// largeProduct is a product that is worth many threads.
+// largeProduct returns a product that is large enough for many threads.
 func (b *bench) largeProduct() kernels.MatMul {
 	const n = 200
 	return kernels.MatMul{A: b.random(n * n), B: b.random(n * n), C: b.random(n * n), M: n, N: n, K: n}

@@ -85,10 +85,11 @@ type Cell struct {
 // the least scale and of the greatest scale; the number of elements that were infinite or NaN;
 // then two counters of two words each, the low word first: elements that were saturated to the
 // greatest value of the format, and nonzero elements that became zero. Here a scale is the factor
-// by which elements were multiplied, or in NV16 the tensor's factor. Blocks and tiles that are
-// all zero, or not finite, have no scale; 0 means that there was no scale at all. A tally of
-// zeros is empty. Tallies are merged by maximum, minimum and sum (the number of non-finite
-// elements saturates), so the order of merges does not matter.
+// by which elements were multiplied, or in NV16 the tensor's factor. A block or tile of Rows128,
+// Tiles128 or MX32 has no scale if it is not finite, or if it is all zero and no Epsilon applies;
+// 0 means that there was no scale at all. A tally of zeros is empty. Tallies are merged by
+// maximum, minimum and sum (the number of non-finite elements saturates), so the order of merges
+// does not matter.
 const TallyWords = 8
 
 // Quantize quantizes X (Rows×Cols, float32) into Rowwise, Rows×Cols, and into its transpose

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// encodings are all valid encodings.
+// encodings are valid encodings; every format and every scaling occurs in one of them.
 var encodings = []kernels.Encoding{
 	{Format: kernels.E4M3}, {Format: kernels.E5M2},
 	{Format: kernels.E4M3, Scaling: kernels.Rows128}, {Format: kernels.E5M2, Scaling: kernels.Tiles128},

@@ -203,7 +203,7 @@ func TestRecordRefuses(t *testing.T) {
 	}
 }
 
-// reduce ends a step with one rank.
+// reduce ends a step with one rank, and returns its totals.
 func reduce(l *loss.Ledger) (*loss.Totals, error) {
 	var record loss.Record
 	if err := l.Finish(&record); err != nil {

@@ -42,8 +42,8 @@ type buffer struct {
 
 func (m *model) padded(bytes int64) int64 { return (bytes + m.align - 1) / m.align * m.align }
 
-// place returns the offset at which a buffer must be placed, or false if it does not fit: the
-// lowest gap that fits, for Resident the highest.
+// place returns the offset at which a buffer must be placed, in the lowest gap that fits or, for
+// Resident, in the highest, and the size of the largest gap. ok is false if no gap fits.
 func (m *model) place(class memory.Class, bytes int64) (off, largest int64, ok bool) {
 	used := slices.SortedFunc(maps.Values(m.live), func(x, y *buffer) int { return int(x.off - y.off) })
 	size, end := m.padded(bytes), int64(0)

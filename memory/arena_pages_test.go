@@ -44,7 +44,7 @@ func newResident(t testing.TB, pages memory.Pager) *resident {
 	return r
 }
 
-// same requires the contents of the given scopes, and of the rest.
+// same requires that the buffers of the given scopes have their contents, and that the arena is consistent.
 func (r *resident) same(t testing.TB, scopes ...memory.Scope) {
 	t.Helper()
 	for _, scope := range scopes {
@@ -86,8 +86,8 @@ func step(t testing.TB, a *memory.Arena) {
 
 var keeps = []memory.Scope{memory.Weights, memory.Optimizer, memory.Metadata}
 
-// Memory that is dead between steps is discarded without a trace; everything else is restored
-// bit for bit.
+// Memory that is dead between steps is discarded and not saved; everything else is restored bit for
+// bit.
 func TestReleasePages(t *testing.T) {
 	for name, kept := range map[string][]memory.Scope{
 		"dead": nil, "weights": keeps[:1], "optimizer": keeps[1:2], "all": keeps,
@@ -412,8 +412,8 @@ func TestPagesAgainstModel(t *testing.T) {
 	})
 }
 
-// A Resident buffer may occupy an address that steps have used. It keeps its pages, and counts,
-// when the pages of steps are released.
+// A Resident buffer may occupy an address that steps have used. It keeps its pages, and counts as
+// reserved, when the pages of steps are released.
 func TestReleasePagesBesideResident(t *testing.T) {
 	page := int64(os.Getpagesize())
 	for _, scope := range []memory.Scope{memory.Weights, memory.Optimizer} {

@@ -35,8 +35,8 @@
 // scope pins a page of another.
 //
 // Under -tags invariants, an arena poisons released memory, checks the unused bytes next to a buffer when it
-// is released, puts guard pages around regions if it has room for them, and counts the bytes that a step with
-// a layout has touched ([Arena.Touched]).
+// is released, puts guard pages after the step's part and around the extents of scopes if it has room for
+// them, and counts the bytes that a step with a layout has touched ([Arena.Touched]).
 //
 // [Meter] counts bytes for implementations of Book: the live bytes by class, now and at the peak. [Info]
 // describes a live buffer in messages.

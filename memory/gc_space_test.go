@@ -158,7 +158,7 @@ func TestGCSpaceAll(t *testing.T) {
 	}, slices.Collect(c.All()))
 }
 
-// Handles that become known and are forgotten cost nothing, however many there are (L7, L11).
+// Handles that become known and are forgotten allocate nothing, however many there are (L7, L11).
 func TestGCSpaceAllocatesNothing(t *testing.T) {
 	c := newTensors()
 	pool := make([]*tensor, 1000)

@@ -108,9 +108,9 @@ func TestPageFaults(t *testing.T) {
 	require.GreaterOrEqual(t, faults(false), bytes/page, "the pages were not reclaimed, and there is no layout")
 }
 
-// Small tables that are allocated in mid-step and outlive it pin nothing: after everything else
-// was released, the step's part is 0 by the arena's account and by the kernel's. In an
-// allocator that places them in any free gap they would pin the memory around them.
+// Small tables that are allocated in mid-step and outlive the step pin nothing: after everything
+// else was released, the scopes of steps and gradients have 0 bytes, according to the arena and to
+// the kernel. In an allocator that places them in any free gap, they would pin the memory around them.
 func TestSmallTablesPinNothing(t *testing.T) {
 	const tables, size, large = 32, 8 << 10, 1 << 20
 	a := open(t, 256<<20, 0)

@@ -21,7 +21,7 @@ func TestRenewLeavesNoHole(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails    int  // number of calls that fail, from the first
 		halfway  bool // the first call has unmapped the range
-		released bool // the resulting state
+		released bool // renew succeeds: the range has fresh pages
 	}{
 		"nothing":                           {0, false, true},
 		"before the old pages are gone":     {1, false, true},

@@ -65,7 +65,8 @@ type Scoped interface {
 // Errors of scopes.
 var (
 	// ErrReleased is returned for the use of a buffer, and for an allocation, in a scope whose pages were
-	// released and have not been restored, and by SetLayout if there is such a scope.
+	// released and have not been restored, by SetLayout if there is such a scope, and by ReleasePages if
+	// the output of an earlier call was not read back.
 	ErrReleased = errors.New("memory: the pages of the scope are released")
 	// ErrSaved is returned by RestorePages if its input is not what ReleasePages wrote.
 	ErrSaved = errors.New("memory: not what ReleasePages wrote")

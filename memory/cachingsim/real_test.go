@@ -55,7 +55,8 @@ type history struct {
 	misplaced                      error
 }
 
-// place returns the address that the driver returned in the history, if the size is the same.
+// place returns the address that the driver returned in the history. If the size is another one, it sets
+// misplaced and returns an unused address.
 func (h *history) place(bytes int64) int64 {
 	e := &h.trace[h.at]
 	if e.Action != snapshot.SegmentMap && (e.Action != snapshot.SegmentAlloc || e.Size != bytes) {

@@ -77,8 +77,8 @@ func TestPeakClasses(t *testing.T) {
 	require.Equal(t, []memlog.Record{{Schema: 1, Sample: s}}, records)
 }
 
-// Far memory follows the peak, and is absent if the rank has used none. Of omitted records the
-// highest far peak stays.
+// The keys of far memory follow those of the peak, and are absent if the rank has used none. The far
+// peak of a line covers the omitted records.
 func TestFarMemory(t *testing.T) {
 	var out bytes.Buffer
 	s := full()
@@ -106,7 +106,7 @@ func TestFarMemory(t *testing.T) {
 	require.EqualValues(t, 2, records[1].Far)
 }
 
-// The replica follows the rank, replica 0 too, if there are several.
+// If there are several replicas, the key replica follows the rank, even for replica 0.
 func TestReplica(t *testing.T) {
 	var out bytes.Buffer
 	s := full()

@@ -14,14 +14,15 @@ func Recipes(p *Problem) (names []string, offsets [][]int64) {
 	return names, offsets
 }
 
-// Ring lays out a problem as a ring buffer.
+// Ring lays out a problem as a ring buffer, and reports whether it succeeded.
 func Ring(p *Problem, limit, start int64) ([]int64, bool) {
 	r := newRing(p)
 	found := r.layOut(context.Background(), limit, start, 100_000)
 	return r.offsets, found
 }
 
-// Lasting lays out the long-lived buffers. The others have offsets below 0.
+// Lasting lays out the long-lived buffers, and reports whether it succeeded. The others have offsets
+// below 0.
 func Lasting(p *Problem, limit, start int64) ([]int64, bool) {
 	s := newLongLived(newGrid(p))
 	found, _ := s.layOut(context.Background(), limit, start)

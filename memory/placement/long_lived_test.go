@@ -35,7 +35,7 @@ func TestKeeping(t *testing.T) {
 	}
 }
 
-// keeping is a rank of 1F1B with four microbatches in flight: blocks that keep their saved
+// keeping returns the buffers of a rank of 1F1B with four microbatches in flight: blocks that keep their saved
 // tensors until their backward, and short-lived workspaces up to twice as large. An output
 // lives for one forward more. lengths are those of the microbatches, in units of bytes.
 func keeping(lengths []int64, blocks int) *placement.Problem {

@@ -114,8 +114,8 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// pipeline is a rank of 1F1B: for each microbatch, six layers save in F the tensors that B
-// takes, with a given number of microbatches in flight.
+// pipeline returns the buffers of a rank of 1F1B with a given number of microbatches in flight: for
+// each microbatch, six layers save in F the tensors that B takes.
 func pipeline(microbatches, inFlight int, bytes func(layer, microbatch int) int64) *placement.Problem {
 	const layers = 6
 	p := &placement.Problem{}
@@ -206,7 +206,7 @@ func TestPublishedTrace(t *testing.T) {
 	require.Equal(t, layout.Bound, layout.Height)
 }
 
-// Any bytes make a problem, and its layout is valid.
+// Any bytes make a problem. If the problem is valid, so is its layout.
 func FuzzPlan(f *testing.F) {
 	f.Add([]byte{1, 3, 9, 0, 0, 2, 5, 7, 3, 0, 0, 9, 200, 4, 9})
 	f.Add([]byte{0, 1, 1, 0, 0, 0, 1, 1, 0, 0})

@@ -50,7 +50,7 @@ func TestEveryWay(t *testing.T) {
 	require.Greater(t, lasting, 20)
 }
 
-// heights returns the height of every recipe.
+// heights returns the height of every recipe's layout, by the recipe's name.
 func heights(t *testing.T, p *placement.Problem) map[string]int64 {
 	out := map[string]int64{}
 	names, all := placement.Recipes(p)
