@@ -3,8 +3,8 @@
 // tensors with checked lifetimes.
 //
 // A [Recipe] is an immutable value. There are two kinds of scales. Those of [DelayedScaling] are
-// derived from a history of steps: a [State] freezes them when a step begins, collects every
-// microbatch's greatest magnitude in any order, and rolls its history once, when the step ends.
+// derived from a history of steps: a [State] keeps them fixed during a step, a [Tally] collects every
+// microbatch's greatest magnitude in any order, and the State rolls its history once, when the step ends.
 // Thus no result depends on the schedule, and a recompute uses the scales of the first pass (L13,
 // L14). All other scales depend only on their own tensor and need no state.
 //

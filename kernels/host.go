@@ -15,7 +15,7 @@ type HostConfig struct {
 	// Capacity is the address space for buffers in bytes; untouched pages cost nothing. 0
 	// selects the default of [memory.ArenaConfig].
 	Capacity int64
-	// Pages supplies the pages of planned steps. The default is memory.System{}.
+	// Pages supplies and discards pages; see [memory.ArenaConfig]. The default is memory.System{}.
 	Pages memory.Pager
 	// Threads is the number of threads that compute an operation: the caller's thread plus those
 	// of a pool that the device owns. 0 means 1, which starts no goroutine. [Cores] returns the
@@ -25,7 +25,7 @@ type HostConfig struct {
 	// must then be 0. The caller closes the pool after the device.
 	Pool *Pool
 	// Alone declares that no other goroutine ever reads a buffer of the device. Lend then fails,
-	// and with it any Transfer from the device, but Alloc and Release need no lock.
+	// and with it Encode, Decode and any Transfer from the device, but Alloc and Release need no lock.
 	Alone bool
 	// Instructions is the instruction set. NewHost returns ErrValue if it is not available.
 	Instructions Instructions

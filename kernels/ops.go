@@ -144,8 +144,8 @@ type HeadLoss struct {
 	Tokens, Width, Vocabulary int
 }
 
-// HeadLossBackward computes the gradients DX and DTable of Seed · Σ weight·loss. DX is
-// overwritten; DTable is overwritten or added to. If DX or DTable is the zero Buffer, that
+// HeadLossBackward computes the gradients DX and DTable of Seed · Σ weight·loss. DX is overwritten;
+// DTable is overwritten, or added to if Accumulate is set. If DX or DTable is the zero Buffer, that
 // gradient is not computed. Logits is the buffer that was passed to HeadLoss; its tiles are
 // overwritten with gradients. If a second call on the same operands computes the gradient that the
 // first call omitted, the second call must set Gradients.

@@ -16,10 +16,10 @@ const maxThreads = 256
 
 // Pool is a fixed number of threads for the operations of one or more devices. The caller of an
 // operation computes too: a pool of n threads starts n-1 goroutines, its helpers, when it is
-// created, and none during an operation. An operation recruits helpers while fewer than n threads
-// compute. Devices that share a pool, such as those of several ranks in a process, thus keep n
-// threads busy together, however few of them compute at a time; a device never waits for a free
-// thread.
+// created, and none during an operation. When an operation begins, it recruits helpers as long as
+// fewer than n threads compute. Devices that share a pool, such as those of several ranks in a
+// process, thus use at most n threads together, unless more than n of them compute at a time; a
+// device never waits for a free thread.
 //
 // No result depends on the number of threads: an operation is divided into disjoint parts, and
 // each element is computed as if there were only one part.

@@ -93,7 +93,7 @@ type Cell struct {
 const TallyWords = 8
 
 // Quantize quantizes X (Rows×Cols, float32) into Rowwise, Rows×Cols, and into its transpose
-// Columnwise, Cols×Rows. Either may be zero, in which case it is omitted; otherwise both must
+// Columnwise, Cols×Rows. One of the two may be zero, and is then omitted; otherwise both must
 // have the same encoding. Blocks run along the rows of each, so in Rows128, MX32 and NV16 the two
 // decode to different numbers; in PerTensor and Tiles128 they are transposes of each other.
 //
@@ -145,7 +145,7 @@ type QuantizedMatMul struct {
 	A, B       Quantized
 	C          Buffer
 	Bias       Buffer // N elements, or zero
-	Workspace  Buffer // QuantizedWorkspace float32 elements
+	Workspace  Buffer // float32; at least QuantizedWorkspace elements
 	M, N, K    int
 	Accumulate bool
 }

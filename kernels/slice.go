@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// ErrView is returned by calls that change a buffer's references if the buffer is a view, which
-// has none of its own. Retain or release the buffer that was sliced instead.
+// ErrView is returned by calls that change a buffer's references, and by Hash, if the buffer is a
+// view, which has no reference of its own. Pass the buffer that was sliced instead.
 var ErrView = errors.New("kernels: a view has no reference of its own")
 
 // unreferenced returns the error for a call on a view.

@@ -105,7 +105,7 @@ func (s *space) RestorePages(r io.Reader) error {
 // Touched returns the bytes that the last planned step touched; see [memory.Arena.Touched].
 func (s *space) Touched() (bytes, top int64, known bool) { return s.arena.Touched() }
 
-// lent adds to the number of views that transfers are reading.
+// lent adds more to the number of views that Transfer or Encode is reading.
 func (s *space) lent(more int) {
 	s.table.Lock()
 	s.loans += more
@@ -133,7 +133,7 @@ func (s *space) ResolveOrder(buffers []Buffer) error {
 	return s.arena.ResolveOrder(s.settled)
 }
 
-// Unrequested returns the planned bytes of live buffers that they did not request.
+// Unrequested returns the bytes that the layout plans for live buffers, and that they did not request.
 func (s *space) Unrequested() int64 { return s.arena.Unrequested() }
 
 // SetPlace sets the place that a step has reached in its program.

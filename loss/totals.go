@@ -61,8 +61,8 @@ type Value struct {
 	Present bool
 
 	// NonFinite is true if a recorded sum was NaN or infinite, or if a total or the mean
-	// exceeds float64. For a metric it has no other effect; for a trained loss it makes the
-	// Outcome Skipped.
+	// exceeds float64. Value and Sum are then 0, and Present is false. For a trained loss it also
+	// makes the Outcome Skipped.
 	NonFinite bool
 }
 

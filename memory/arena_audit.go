@@ -49,7 +49,8 @@ func (a *Arena) Reclaim(mark uint64) int64 {
 	return freed
 }
 
-// All returns the live buffers in allocation order. It iterates over a snapshot, which it allocates.
+// All iterates over the live buffers in allocation order. The iteration uses a snapshot, which it allocates
+// when it starts.
 func (a *Arena) All() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		var live []Info

@@ -6,8 +6,8 @@ import (
 )
 
 // Layout gives the offsets of a step's buffers before the step begins. A rank's program is divided into
-// places, one for each action; repeats of an action share a place. The last place is the end of the
-// step. The allocations at a place, in order, are its births.
+// places, one for each action; repeats of an action may share a place (see [SegmentPlaces]). The last place
+// is the end of the step. The allocations at a place, in order, are its births.
 type Layout struct {
 	Height      int64           // size of the step's part of the arena, in bytes
 	Allocations []Allocation    // ordered by place
@@ -16,7 +16,7 @@ type Layout struct {
 	Segments    []SegmentPlaces // by segment of the program
 }
 
-// StepEnd returns the place of step end.
+// StepEnd returns the last place, which is the end of the step.
 func (l *Layout) StepEnd() int { return len(l.Levels) - 1 }
 
 // Allocation is one allocation of a layout.

@@ -1,6 +1,6 @@
 package memory
 
-// Meter implements an allocator's book: it counts the live bytes by class, and those at the peak. The
+// Meter implements an allocator's book: it counts the live bytes by class, now and at the peak. The
 // zero Meter is empty and ready to use. Implementations of [Book] keep one and update it only
 // at allocations and frees (L6). It is not safe for concurrent use.
 type Meter struct {

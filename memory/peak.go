@@ -6,7 +6,8 @@ import "iter"
 // at the highest level. It is for steps without a layout; with a layout, the buffers at the peak are
 // known before the step.
 type PeakWatched interface {
-	// WatchPeak starts a period, or stops watching and discards its state.
+	// WatchPeak starts a period if on is set. Otherwise it stops watching and discards the buffers that it
+	// has recorded.
 	WatchPeak(on bool)
 	// SetPlace sets the current place of the program, at which the next buffers are allocated.
 	SetPlace(place int)

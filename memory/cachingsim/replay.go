@@ -9,7 +9,7 @@ type AllocEvent struct {
 }
 
 // Replay replays the events of a step. It returns the addresses, by buffer ID, of the buffers that are
-// not freed.
+// not freed. It stops at the first event that fails, and returns its error.
 func (a *Allocator) Replay(events []AllocEvent) (live map[int]int64, err error) {
 	live = map[int]int64{}
 	for i, e := range events {

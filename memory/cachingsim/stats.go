@@ -10,9 +10,9 @@ func (s *Stat) add(bytes int64) {
 
 // Stats are the values of torch.cuda.memory_stats, summed over both pools.
 type Stats struct {
-	Requested   Stat // as requested
+	Requested   Stat // of the blocks in Active, the bytes that Malloc was asked for
 	Allocated   Stat // blocks of live allocations, after rounding
-	Active      Stat // the same, plus blocks that wait for a stream
+	Active      Stat // Allocated, plus blocks that wait for a stream
 	Reserved    Stat // segments, or mapped pages
 	Segments    int  // allocated with cudaMalloc; 0 for expandable segments
 	Retries     int  // allocations retried after the cache was emptied

@@ -10,7 +10,7 @@
 //	schema         1
 //	time           since the Unix epoch
 //	step
-//	rank           counts the ranks of all replicas
+//	rank           number among the ranks of all replicas
 //	replica        the rank's replica                            if there are several replicas
 //	microbatch
 //	stage, action  of the last action before the line

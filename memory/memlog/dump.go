@@ -8,7 +8,7 @@ import (
 )
 
 // Dump writes the state after a failure: the samples of the ring, the oldest first, then one
-// line for each owner of live memory, an object with schema and owner. Either ring or owners may be nil.
+// line for each owner of live memory, an object with schema and owner. Both ring and owners may be nil.
 // Dump returns the writer's first error.
 func Dump(w io.Writer, ring *memory.Ring, owners iter.Seq[memory.Info]) error {
 	l := New(w)

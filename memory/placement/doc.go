@@ -22,8 +22,8 @@
 //  4. The best recipes again (reorder.go): buffers that ended too high are placed earlier in the
 //     next round.
 //
-// Methods 2 and 3 do not support gaps. Package exact searches exhaustively below the height of
-// Solve's layout. [Check] verifies a layout independently of these methods.
+// Methods 2 and 3 do not support gaps. Package internal/placement/exact searches exhaustively below the
+// height of Solve's layout. [Check] verifies a layout independently of these methods.
 //
 // The package is pure: the result depends only on the problem and the options, unless the search runs out
 // of time. Times in a problem have no unit; sizes and offsets are in bytes.

@@ -8,7 +8,7 @@ import "context"
 // long-lived ones. This suits a 1F1B rank that keeps its saved tensors, whatever their sizes.
 type longLived struct {
 	buffers []int32 // the long-lived buffers
-	ring    *ring   // has these buffers with time reversed: they are born in the order of their deaths
+	ring    *ring   // has these buffers with time reversed: the last one to die is born first
 	bound   int64   // maximum of their live bytes
 	pass    int64   // nodes of one pass of the ring over all buffers
 	fixed   []int64 // by buffer of the problem, its offset in the ring; a negative number means not fixed
