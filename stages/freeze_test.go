@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// frozen runs a step of a model with NaN in every gradient and returns the backward calls of
-// its scales, their gradients, and the scales.
+// frozen runs a step of a model with NaN in every gradient and returns the backward calls of its
+// scales, and the scales.
 func frozen(t *testing.T, set setting, make func(t testing.TB, a, b, c stage) []stage) (backwards string, scales []*scale) {
 	b := newBench(t)
 	scales, wrapped := b.scales(false)

@@ -148,7 +148,7 @@ func (s *scale) Params() []batchctx.Use[handle] {
 	return []batchctx.Use[handle]{{Name: name, Grad: s.grad, Tied: s.tied != ""}}
 }
 
-// call counts a call, and fails if it is the one to fail.
+// call records a call, and fails if it is the one with number fails.
 func (s *scale) call(mb view, what string, work func() error) error {
 	s.calls = append(s.calls, fmt.Sprintf("%s %s%d", s.name, what, mb.Index()))
 	now := len(s.calls) == s.fails
@@ -336,14 +336,15 @@ func (b *bench) scales(split bool) (scales []*scale, wrapped []stage) {
 	return scales, wrapped
 }
 
-// sequential is Sequential of stages that fit.
+// sequential returns the result of Sequential for stages that fit.
 func sequential(t testing.TB, name string, inner ...stage) stage {
 	s, err := stages.Sequential(name, inner...)
 	require.NoError(t, err)
 	return s
 }
 
-// weightsLate is depth-first with I and W for every B of the given stages, each W after the next I.
+// weightsLate returns depth-first with I and W for every B of the given stages, each W after the
+// next I.
 func weightsLate(stages ...int) schedule.Rule {
 	return stagetest.SplitRule(schedule.DepthFirst, 1, stages...)
 }

@@ -66,7 +66,7 @@ func between(t *testing.T, whole bool, wrong func(b *bench) *stages.Func[handle]
 	return err
 }
 
-// relay returns its inputs, and its gradients.
+// relay returns a stage that returns its inputs, and the gradients of its outputs.
 func relay() *stages.Func[handle] {
 	return &stages.Func[handle]{
 		Declares: stages.Spec{Name: "wrong", Inputs: wire, Outputs: wire},
@@ -81,7 +81,7 @@ func relay() *stages.Func[handle] {
 	}
 }
 
-// inForward is a relay with an additional function at the end of its forward.
+// inForward returns a relay with an additional function at the end of its forward.
 func inForward(f func(b *bench, mb view, in, out []handle) error) func(b *bench) *stages.Func[handle] {
 	return func(b *bench) *stages.Func[handle] {
 		s := relay()
@@ -96,7 +96,7 @@ func inForward(f func(b *bench, mb view, in, out []handle) error) func(b *bench)
 	}
 }
 
-// inBackward is a relay with an additional function at the end of its backward.
+// inBackward returns a relay with an additional function at the end of its backward.
 func inBackward(f func(b *bench, mb view, gradOut, gradIn []handle) error) func(b *bench) *stages.Func[handle] {
 	return func(b *bench) *stages.Func[handle] {
 		s := relay()
@@ -111,8 +111,8 @@ func inBackward(f func(b *bench, mb view, gradOut, gradIn []handle) error) func(
 	}
 }
 
-// TestASequenceKeepsStagesApart: a stage of a sequence cannot access what only its neighbours
-// have declared.
+// TestASequenceKeepsStagesApart: a stage of a sequence cannot access what only its neighbors have
+// declared.
 func TestASequenceKeepsStagesApart(t *testing.T) {
 	for name, test := range map[string]struct {
 		wrong func(b *bench) *stages.Func[handle]

@@ -140,7 +140,7 @@ func TestSplitBackwardThroughDecorators(t *testing.T) {
 	}
 }
 
-// TestDecl declares one of everything: keys count from 1, separately for each kind.
+// TestDecl declares something of every kind: keys count from 1, separately for each kind.
 func TestDecl(t *testing.T) {
 	var d stages.Decl[int]
 	d.Inputs("x", "mask")

@@ -34,8 +34,8 @@ var long = []string{
 }
 
 // The device passes the conformance suite on the interpreter, which checks every access of
-// every kernel and runs warps and blocks in an order determined by the seed. The suite launches
-// every operation of package kernels, and at least nine in ten of their instructions run.
+// every kernel and runs warps and blocks in an order determined by the seed. With -long the test
+// launches every kernel, and at least nine in ten of the instructions of each kernel run.
 func TestConformance(t *testing.T) {
 	var fakes []*fakecuda.Driver
 	as := func(t *testing.T, products cuda.Products) *cuda.Device {

@@ -19,7 +19,8 @@ import (
 
 const page = 4096
 
-// openFake returns a device of a fake driver with a given number of pages, and with kernels.
+// openFake returns a device of driver as, which is fake or wraps it, with the kernels of package
+// ptx's tests.
 func openFake(t *testing.T, fake *fakecuda.Driver, as driver.Driver) *cuda.Device {
 	t.Helper()
 	text, err := os.ReadFile("internal/ptx/testdata/kernels.ptx")
@@ -34,15 +35,15 @@ var memoryCalls = []string{"Reserve", "Unreserve", "Map", "Unmap", "HostAlloc", 
 // n is the number of elements of a buffer in a step: less than a page.
 const n = 300
 
-// layout has two buffers that alternate at one place, so that each copy overwrites memory that
-// a kernel has just read.
+// layout has one buffer, whose memory all microbatches use in turn, so that each copy overwrites
+// memory that a kernel has just read.
 var layout = &memory.Layout{
 	Height: 2 * page, Places: []int32{0, 1}, Levels: make([]memory.Level, 1),
 	Allocations: []memory.Allocation{{Offset: 256, Bytes: 4 * n, Class: memory.Entry}},
 }
 
-// steps runs a step of several microbatches: sum += microbatch·x, with each microbatch in a
-// new entry. It returns the number of calls for memory and of waits.
+// steps runs a step of several microbatches. It writes each of them to a new entry x, and adds 2·x
+// to sum in two of three microbatches. It returns the number of calls for memory and of waits.
 func steps(fake *fakecuda.Driver, dev *cuda.Device, sum kernels.Buffer, microbatches int) (asked, waited int, err error) {
 	if err := dev.SetLayout(layout); err != nil {
 		return 0, 0, err

@@ -141,7 +141,7 @@ func offloads(t *testing.T, fake *fakecuda.Driver, as driver.Driver, microbatche
 	return sum, err
 }
 
-// offloaded is the sum that offloads should return.
+// offloaded returns the sum that offloads should return.
 func offloaded(microbatches int) []float32 {
 	want := make([]float32, n)
 	for i := range want {

@@ -38,7 +38,7 @@ func TestReleaseAfterWrite(t *testing.T) {
 	}
 }
 
-// meddling is a driver that lets another goroutine encode during the first Sync.
+// meddling is a driver that calls encode during the first Sync, as another goroutine could.
 type meddling struct {
 	driver.Driver
 	encode func()

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-ml/weir/kernels/kerneltest"
 )
 
-// rounded returns a number rounded to bfloat16, computed independently: the nearest neighbour,
-// or at the midpoint the one with an even significand.
+// rounded returns a number rounded to bfloat16, computed independently: the nearest neighbor, or at
+// the midpoint the one with an even significand.
 func rounded(x float32) float64 {
 	step := math.Ldexp(1, math.Ilogb(float64(x))-7)
 	return math.RoundToEven(float64(x)/step) * step

@@ -29,7 +29,7 @@ import (
 
 const cudaTokens, cudaMicrobatches = 8, 4
 
-// cudaConfig returns a small model in a recipe.
+// cudaConfig returns the configuration of a small model with a recipe, which is nil for float32.
 func cudaConfig(recipe fp8.Recipe) transformer.Config {
 	return transformer.Config{Vocabulary: 24, Width: 16, Layers: 1, Heads: 2, Context: cudaTokens, Seed: 3, FP8: recipe}
 }
@@ -48,7 +48,7 @@ type cudaRun struct {
 	peaks []int64 // of the first device, after each step
 }
 
-// startCUDA starts with memory that was planned by a dry run. change may be nil.
+// startCUDA starts a run whose memory was planned from a dry run. change may be nil.
 func startCUDA(t *testing.T, model transformer.Config, plan runner.Plan, change func(*runner.Config[kernels.Buffer]), devs ...kernels.Compute) *cudaRun {
 	var nulls []kernels.Compute
 	for _, d := range devs {

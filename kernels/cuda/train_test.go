@@ -47,7 +47,7 @@ func TestCUDALearnsAsTheHost(t *testing.T) {
 				if first == 0 {
 					first = action
 				}
-				if action != first { // otherwise it is the first of a step, and the layout was laid before
+				if action != first { // otherwise the action is the first of a step, and the layout was set before it
 					inSteps += now - asked
 				}
 				asked = now

@@ -71,7 +71,7 @@ func (l lossy) Forward(ctx context.Context, mb batchctx.Microbatch[gomlx.T], in,
 	return err
 }
 
-// hoarder is a data set that keeps a copy of every batch on the backend.
+// hoarder is a dataset that keeps a copy of every batch on the backend.
 type hoarder struct {
 	backend *gomlx.Backend
 	kept    []train.Batch

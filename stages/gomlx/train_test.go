@@ -300,7 +300,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestWrongUses are rejected if they would train something else, or nothing.
+// TestWrongUses requires errors for uses that would not train what was intended.
 func TestWrongUses(t *testing.T) {
 	cfg := dropout(config(3))
 	cfg.Stages[1].Name = cfg.Stages[0].Name // both would drop the same elements

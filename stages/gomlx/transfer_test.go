@@ -34,7 +34,7 @@ func (distant) NewSharedBuffer(compute.DeviceNum, shapes.Shape) (compute.Buffer,
 	panic("not supported")
 }
 
-// device returns the device of a backend.
+// device returns the device of a backend, whose buffers the host can access if shared is set.
 func device(t testing.TB, shared bool) *gomlx.Device {
 	b, err := gomlx.NewBackend("")
 	require.NoError(t, err)

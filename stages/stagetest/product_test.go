@@ -82,7 +82,7 @@ func (p *product) view(h handle) ([]float32, error) {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/4), err
 }
 
-// floats is view in a call of the stage, which it ends with its error.
+// floats is view for calls of the stage: an error ends the call.
 func (p *product) floats(mb view, h handle) []float32 {
 	x, err := p.view(h)
 	mb.Check(err)
@@ -94,7 +94,7 @@ func (p *product) alloc(mb view, class memory.Class, n int) (handle, []float32) 
 	return h, p.floats(mb, h)
 }
 
-// mask draws by seed, step, microbatch and element.
+// mask returns element i of the mask, drawn by seed, step, microbatch and element.
 func (p *product) mask(mb view, i int) float32 {
 	key := mb.Seed()<<48 ^ uint64(mb.Step())<<32 ^ uint64(mb.Index())<<16 ^ uint64(i)
 	switch {

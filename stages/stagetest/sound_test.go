@@ -46,7 +46,7 @@ func TestDecoratedStagesAreSound(t *testing.T) {
 	}
 }
 
-// pair is a sequence of two stages.
+// pair returns the sequence of two stages.
 func pair(a, b stages.Stage[handle]) stages.Stage[handle] {
 	s, err := stages.Sequential("pair", a, b)
 	if err != nil {

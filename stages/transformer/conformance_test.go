@@ -36,9 +36,9 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestDifferencesFindAPercent multiplies each gradient of each stage by 1.01 in turn: stagetest detects
-// every one, along a direction; every third one without -long. In a block in FP8 it also multiplies each
-// product.
+// TestDifferencesFindAPercent multiplies each gradient of each stage by 1.01 in turn: stagetest must
+// detect every one, along a direction. In a block in FP8 the test also multiplies each product. Without
+// -long it multiplies every third gradient of a parameter.
 func TestDifferencesFindAPercent(t *testing.T) {
 	plain, low := tiny, inFP8(t, "delayed")
 	low.FP8Attention = true

@@ -31,7 +31,7 @@ func (w *witness) CausalAttention(op kernels.CausalAttention) error {
 	return w.Host.CausalAttention(op)
 }
 
-// CausalAttentionBackward requires that it uses the same values again.
+// CausalAttentionBackward requires that the backward uses the same values as the forward.
 func (w *witness) CausalAttentionBackward(op kernels.CausalAttentionBackward) error {
 	require.Equal(w.t, bits(w.seen), bits(read(w.t, w.Host, op.QKV)))
 	return w.Host.CausalAttentionBackward(op)

@@ -92,8 +92,8 @@ func TestFP8SameNumbers(t *testing.T) {
 	})
 }
 
-// keptBytes is the documentation's table: the bytes that a block keeps for a number of tokens,
-// by class, in addition to its input.
+// keptBytes returns the bytes that a block keeps for a number of tokens, in addition to its input,
+// according to the documentation's table: saved in class Saved, and low in class FP8.
 func keptBytes(cfg transformer.Config, tokens int) (saved, low int64) {
 	half := func(rows, cols int) int64 {
 		return int64(cfg.FP8.Encoding(fp8.Input).Bytes(rows, cols))

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// TestFrozen freezes the first stages: nothing of them is computed or changes, and the others
-// get the same gradients as without freezing.
+// TestFrozen freezes the first stages: their weights and gradients do not change, and the other
+// stages get the same gradients as without freezing.
 func TestFrozen(t *testing.T) {
 	cfg := tiny
 	cfg.Untied = true

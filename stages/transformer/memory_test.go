@@ -174,8 +174,8 @@ func TestAllocations(t *testing.T) {
 
 var errPlanned = errors.New("planned")
 
-// failing is a device whose call number at fails, and which reclaims nothing after an error, so
-// that a leak of a stage stays visible.
+// failing is a device that fails in the call with number at, and that reclaims nothing after an
+// error, so that a leak of a stage stays visible.
 type failing struct {
 	kernels.Compute
 	at, calls int
@@ -261,7 +261,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// failEveryCall returns the number of calls of a step that failed.
+// failEveryCall makes every call of a step fail in turn, and returns how many of them ended their
+// step.
 func failEveryCall(t *testing.T, cfg transformer.Config, stageCount int, plan schedule.Rule) (failures int) {
 	dev := &failing{Compute: newHost(t)}
 	m := newModel(t, dev, cfg, stageCount)

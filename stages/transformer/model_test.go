@@ -209,7 +209,7 @@ func TestInitialWeights(t *testing.T) {
 	}
 }
 
-// dirty leaves numbers in free memory.
+// dirty fills free memory with NaN.
 func dirty(t *testing.T, dev kernels.Device, n int) {
 	b, err := dev.Alloc(memory.Resident, kernels.Float32, n)
 	require.NoError(t, err)

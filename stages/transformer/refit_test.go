@@ -19,7 +19,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// pair is a model on two devices with its runners.
+// pair is a model on two devices with its runner.
 type pair struct {
 	hosts []*kernels.Host
 	model *transformer.Model
@@ -213,7 +213,7 @@ func TestQuantizedWeightsOneAtATime(t *testing.T) {
 	require.Fail(t, "there are no E2M1 codes with one scale")
 }
 
-// If a writer fails the first device is unchanged; the model continues after Restore.
+// If a writer fails, Restore undoes the release, and the model continues.
 func TestReleaseFails(t *testing.T) {
 	batch := sequences(random(t), tiny, 2)
 	p, kept := newPair(t, tiny, batch), newPair(t, tiny, batch)

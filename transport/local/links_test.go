@@ -33,7 +33,7 @@ func newLinks(t testing.TB, ranks, capacity int, stall time.Duration) *local.Lin
 	return links
 }
 
-// subject is numbers over links, whose endpoints a test may wrap.
+// subject returns a subject whose tensors are numbers. change may wrap the endpoints of the links.
 func subject(change func(*local.Endpoint[number]) transport.Transport[number]) transporttest.Subject[number] {
 	return transporttest.Subject[number]{
 		New: func(ranks, capacity int) ([]transport.Transport[number], func() error, error) {
@@ -81,7 +81,7 @@ func TestLinksRefuse(t *testing.T) {
 	require.ErrorIs(t, err, transport.ErrClosed)
 }
 
-// TestSums requires an error for a copy, or a read of exposed memory, that differs from its original.
+// TestSums requires an error for a copy that differs from its original.
 func TestSums(t *testing.T) {
 	sum := func(_ int, h number) (uint32, error) { return math.Float32bits(float32(*h)), nil }
 	for _, change := range []float64{0, 1} {
@@ -243,8 +243,7 @@ func TestWhoLeftAnExchangeMayComeAgain(t *testing.T) {
 	})
 }
 
-// TestStallInAWindow has a read and a withdrawal wait, while the goroutines of the ranks wait for
-// nothing.
+// TestStallInAWindow lets a read and a withdrawal wait, while the ranks wait for nothing else.
 func TestStallInAWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		links := newLinks(t, 2, 1, time.Minute)

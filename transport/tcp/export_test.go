@@ -24,7 +24,7 @@ func (e *Endpoint[T]) Kill() {
 // Cut closes a connection of a link.
 func Cut(conn net.Conn) { closeNow(conn) }
 
-// Ended returns the reason for which a control connection that is over has ended.
+// Ended returns the reason why a closed control connection has ended.
 func Ended(conn net.Conn) string {
 	_, err := readFrame(timedConn{conn, &pauses{silence: time.Minute}}, 1)
 	return reason(err, time.Minute)
@@ -83,7 +83,7 @@ func Parse(data []byte, token string) {
 	_ = reader.Close()
 }
 
-// Greeting is the first message of a rank with the given version of the protocol.
+// Greeting returns the greeting of a rank with the given version of the protocol.
 func Greeting(version byte, token string) []byte {
 	sum := digest(token)
 	b := append([]byte{'W', 'E', 'I', 'R', version, purposeJoin}, sum[:]...)

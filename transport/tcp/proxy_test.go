@@ -182,7 +182,7 @@ func TestALinkThroughACrowd(t *testing.T) {
 }
 
 // If the network of a rank is cut, or blocks all data, all ranks end within the allowed silence,
-// and name the rank.
+// and each names the other rank.
 func TestANetworkThatFails(t *testing.T) {
 	t.Parallel()
 	recv := func(end *tcp.Endpoint[number], from int) error {

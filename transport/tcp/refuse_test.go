@@ -118,7 +118,8 @@ func TestAnotherProtocol(t *testing.T) {
 	})
 }
 
-// TestALateRankIsToldWhy lets a rank join after another rank has contradicted rank 0.
+// TestALateRankIsToldWhy lets a rank join after the meeting has failed because of another rank, or
+// has succeeded.
 func TestALateRankIsToldWhy(t *testing.T) {
 	why := fmt.Errorf("%w: -seed is 2 on rank 1 and 1 on rank 0", tcp.ErrRefused)
 	require.Equal(t, why.Error(), tcp.LateAnswer(why))

@@ -252,7 +252,8 @@ func TestStallInAWindow(t *testing.T) {
 	})
 }
 
-// slowReads is a Network whose dialed connections, after the first one, deliver a byte in a second.
+// slowReads is a Network whose dialed connections, after the first one, deliver one byte per
+// second.
 type slowReads struct {
 	pipes
 	dialed bool

@@ -58,7 +58,7 @@ func freePort(t testing.TB) string {
 	return "tcp:" + testkit.FreePort(t)
 }
 
-// addresses returns the address of a new job, by network.
+// addresses holds, by network, a function that returns the address of a new job.
 var addresses = map[string]func(t testing.TB) string{
 	"unix": func(t testing.TB) string { return "unix:" + filepath.Join(t.TempDir(), "job") },
 	"tcp":  freePort,
@@ -181,8 +181,8 @@ func TestNetwork(t *testing.T) {
 }
 
 // The clock of a rank's host jumps. Waits do not depend on it, so the job goes on over the connections
-// that it has. A rank whose clock is outside of the time of the certificates neither connects nor joins,
-// and its error says why.
+// that it has. A rank whose clock is outside the validity of the certificates neither connects nor
+// joins, and its error says why.
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour

@@ -109,7 +109,7 @@ func TestMultiply(t *testing.T) {
 	require.NoError(t, errors.Join(l.Close(), l.Close()))
 }
 
-// Without cuBLAS, Open returns driver.ErrNoDevice.
+// Without cuBLAS, Open returns an error that wraps driver.ErrNoDevice.
 func TestNone(t *testing.T) {
 	_, err := cublas.Open(&context{}, filepath.Join(t.TempDir(), "none.so"))
 	require.ErrorIs(t, err, driver.ErrNoDevice)

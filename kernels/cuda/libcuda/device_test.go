@@ -44,7 +44,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// ways returns a device for each setting of Products, and one with cuBLAS if the system has it.
+// ways returns a device for each setting of Products and, if the system has cuBLAS, another one
+// that uses it.
 func ways(t testing.TB) (names []string, devices []*cuda.Device) {
 	for _, products := range []cuda.Products{cuda.Float32, cuda.BFloat16} {
 		name := [...]string{"float32", "bfloat16"}[products]
