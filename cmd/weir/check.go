@@ -61,7 +61,7 @@ type outcome struct {
 	Faults    faults   `json:"faults,omitempty"`
 }
 
-// Run prints a line about a valid plan.
+// Run prints a line about a valid plan, or the outcome as JSON, and returns the faults of an invalid plan.
 func (c *checkCmd) Run(s *streams) error {
 	if err := c.place(); err != nil {
 		return err
@@ -158,7 +158,8 @@ func printJSON(w io.Writer, v any) error {
 	return out.Encode(v)
 }
 
-// hangsWith returns the versions of PyTorch with which a valid plan hangs.
+// hangsWith returns the versions of PyTorch over NCCL with which a valid plan hangs if NCCL buffers none of its
+// messages. It returns nil for a plan whose runtime does not post its receives.
 func hangsWith(plan *schedule.Plan, proof *check.Proof) (names []string) {
 	if !plan.Runtime.Posts() || proof.RunsUnderRendezvous() {
 		return nil

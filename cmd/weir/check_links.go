@@ -46,8 +46,8 @@ type linkNeeds struct {
 	links []check.LinkCapacity
 }
 
-// needs returns the capacities that the links of a plan need. It returns an error if the plan is invalid for
-// any capacity of the links.
+// needs returns the capacities that the links of a plan need. It returns an error if the plan is invalid even
+// with links of unlimited capacity.
 func needs(plan *schedule.Plan, sizes check.Sizes) (n linkNeeds, err error) {
 	proof, err := check.ProveBytes(plan, schedule.Unlimited, sizes)
 	if err == nil {
@@ -179,7 +179,7 @@ func (c *checkCmd) compare(s *streams, plan *schedule.Plan, n linkNeeds) (*again
 	return found, nil
 }
 
-// text prints the comparison. Capacities are in bytes or in messages.
+// text prints the comparison. Capacities are in bytes if inBytes is true, and otherwise in messages.
 func (a *against) text(w io.Writer, inBytes bool) {
 	amount := func(n int64) string {
 		if inBytes {

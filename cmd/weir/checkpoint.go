@@ -38,7 +38,7 @@ type verified struct {
 	Whole   bool   `json:"whole"`
 }
 
-// Run prints a line for each checkpoint.
+// Run prints a line for each checkpoint, or all of them as JSON, and returns the faults of the damaged ones.
 func (c *verifyCmd) Run(s *streams) error {
 	paths, err := checkpoint.All(c.Path)
 	alone := err != nil || len(paths) == 0

@@ -124,7 +124,7 @@ func (c *chooseCmd) write(best *schedule.Plan, costs *simulate.Costs) error {
 	return atomicfile.Write(c.Output, func(w io.Writer) error { return format.WriteJSON(w, plan, costs) })
 }
 
-// validate returns an error for flags that allow no choice.
+// validate returns an error for invalid flags, or if the output file cannot be written.
 func (c *chooseCmd) validate() error {
 	switch {
 	case c.Ranks < 1 || c.Ranks > maxRanks:
@@ -149,7 +149,7 @@ func (c *chooseCmd) validate() error {
 	return atomicfile.Writable(c.Output) // check before the work starts
 }
 
-// none returns an error that says that no plan fits and names the smallest one.
+// none returns an error that says that no plan fits and names the smallest one, or that no schedule can run.
 func (c *chooseCmd) none(choice *choose.Choice, costs *simulate.Costs, memory int64) error {
 	smallest := choice.Smallest()
 	if smallest == nil {
@@ -171,7 +171,7 @@ func amount(costs *simulate.Costs, bytes int64) string {
 	return units.Size(bytes)
 }
 
-// costs returns the costs of the stages.
+// costs returns the costs of the stages, and sets c.Stages if it was not given.
 func (c *chooseCmd) costs() (*simulate.Costs, error) {
 	if c.Costs != "" {
 		costs, err := c.fromFile(cmp.Or(c.Stages, 2*c.Ranks))

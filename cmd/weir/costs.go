@@ -190,7 +190,8 @@ func (c *costFlags) withLengths(costs *simulate.Costs) (*simulate.Costs, error) 
 	return &own, nil
 }
 
-// countLengths sets the number of microbatches to the number of lines of the --lengths file.
+// countLengths sets the number of microbatches of a schedule given by name to the number of lines of the --lengths
+// file, unless --microbatches was given.
 func (c *pricedPlan) countLengths() error {
 	if c.Lengths == "" || c.Microbatches != nil {
 		return nil
@@ -257,7 +258,7 @@ func (c *costFlags) uniform(p schedule.Placement) (*simulate.Costs, error) {
 	for stage, rank := range p.Rank {
 		visits[[2]int{rank, stage / p.Depth()}]++
 	}
-	common := int64(1) // a multiple of all visits
+	common := int64(1) // a multiple of all visits, unless that is 1e6 or more
 	for stage, rank := range p.Rank {
 		n := visits[[2]int{rank, stage / p.Depth()}]
 		if m := common / gcd(common, n) * n; m < 1e6 {
@@ -294,7 +295,7 @@ func (c *costFlags) uniform(p schedule.Placement) (*simulate.Costs, error) {
 	return costs, nil
 }
 
-// withStages returns a copy of the costs whose stages are changed.
+// withStages returns a copy of the costs, to each stage of which it has applied change.
 func withStages(costs *simulate.Costs, change func(s *simulate.StageCosts)) *simulate.Costs {
 	other := *costs
 	other.Stages = slices.Clone(costs.Stages)

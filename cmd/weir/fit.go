@@ -116,8 +116,8 @@ func (c *fitCmd) Run(s *streams) error {
 	return err
 }
 
-// refused rewrites an error of the library for the user: without the sentinels' texts, or with the name of
-// the profile.
+// refused rewrites an error of the prediction for the user: it names --time-limit if that was exceeded, omits the
+// sentinels' texts, or adds the name of the profile.
 func (c *fitCmd) refused(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -341,7 +341,7 @@ func (c *fitCmd) measured(r *fit.Request) error {
 	return nil
 }
 
-// openSnapshot returns the snapshot in a file, or nil if the file is text.
+// openSnapshot returns the snapshot in a file, or nil if the file begins like neither a pickle nor gzip.
 func openSnapshot(name string) (*snapshot.Snapshot, error) {
 	file, err := os.Open(name)
 	if err != nil {

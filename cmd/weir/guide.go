@@ -66,7 +66,7 @@ func withExamples(command *kong.Node) string {
 // and 1e6.
 type wholeNumbers struct{}
 
-// Decode sets an int, an int64 or a pointer to one.
+// Decode sets target, which is an int or an int64.
 func (wholeNumbers) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	var text string
 	if err := ctx.Scan.PopValueInto("number", &text); err != nil {
@@ -90,8 +90,8 @@ func (wholeNumbers) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 	return nil
 }
 
-// commandFor guesses from the name and the first bytes of a file which command reads it. It returns "" if
-// there is no such file.
+// commandFor guesses from the name and the first bytes of a file which command reads it. It returns "" if the
+// file cannot be read or is empty.
 func commandFor(name string) string {
 	file, err := os.Open(name)
 	if err != nil {

@@ -94,7 +94,7 @@ func (c *hangCmd) Run(s *streams) error {
 	return c.print(s, report)
 }
 
-// ras reports on the output of ncclras, if the file is one.
+// ras reports on the output of ncclras, if the file contains it. handled is false for any other file.
 func (c *hangCmd) ras(s *streams) (handled bool, err error) {
 	if info, err := os.Stat(c.Dumps[0]); err != nil || !info.Mode().IsRegular() || info.Size() > maxDescription {
 		return false, nil // flightrec reports files that cannot be read
@@ -164,7 +164,8 @@ func liveReport(process *launch.Status) (*hang.Report, error) {
 }
 
 // plans returns the plan that the flags name, if any. A plan without transfers is returned once with the
-// transfers of each runtime and link capacity. It also reports whether the plan deadlocks.
+// transfers of each link capacity and runtime that --runtime allows. deadlock is the first fault of an invalid
+// plan, or "".
 func (c *hangCmd) plans(s *streams) (plans []*schedule.Plan, deadlock string, err error) {
 	if c.Plan+c.Schedule == "" {
 		return nil, "", nil

@@ -21,7 +21,7 @@ const maxLine = 16 << 20
 type lengthsReader struct {
 	name  string
 	lines *bufio.Scanner
-	line  int // the number of the last line, from 1
+	line  int // the number of the last line that was read, from 1
 }
 
 func newLengthsReader(r io.Reader, name string) *lengthsReader {

@@ -73,7 +73,8 @@ const (
 	misused = 2 // the command line is wrong, a file cannot be read or written, or the work is too large
 )
 
-// errUsage marks an error in the command line. All other errors except findings have the same exit status.
+// errUsage marks an error in the command line. All other errors, except findings and an exitError, have the same
+// exit status.
 var errUsage = errors.New("wrong use")
 
 func usage(format string, args ...any) error {
@@ -91,7 +92,8 @@ func (e *exitError) Error() string { return e.err.Error() }
 // errShown sets the exit status to atFault without printing anything.
 var errShown = errors.New("shown")
 
-// fault is one fault of a file or a plan. It is printed on stderr as FILE:line:column: message.
+// fault is one fault of a file or a plan. It is printed on stderr as FILE:line:column: message, without the parts
+// that are not known.
 type fault struct {
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`

@@ -66,7 +66,7 @@ func (m *planFlags) quantizing() lower.Quantizing {
 	return lower.BeforeUse
 }
 
-// away returns the slots of each stage that are offloaded to far memory, or nil if there are none.
+// away returns, for each stage, the bit set of the slots that are offloaded to far memory, or nil without --offload.
 func (m *planFlags) away(plan *schedule.Plan) ([]uint64, error) {
 	if m.Offload == "" {
 		return nil, nil

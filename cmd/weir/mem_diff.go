@@ -30,7 +30,7 @@ type comparison struct {
 	B     *memreport.Summary     `json:"b"`
 }
 
-// Run finds the first difference.
+// Run prints the first difference and both summaries.
 func (c *memDiffCmd) Run(s *streams) error {
 	if c.A == "-" && c.B == "-" {
 		return usage("only one of the logs can come from standard input")

@@ -96,7 +96,8 @@ func (c *memLogCmd) read(s *streams, reads []logRead, log *memreport.Log, write 
 	return nil
 }
 
-// memCommand returns an error for a name that is neither a file nor the name of a command of weir mem.
+// memCommand returns an error for a word that is neither a file nor the name of a command of weir mem. It accepts
+// every name with a dot, a slash or a hyphen, because no command has such a name.
 func memCommand(name string) error {
 	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) || strings.ContainsAny(name, "./\\-") || slices.Contains(memCommands, name) {
 		return nil
@@ -124,7 +125,7 @@ func writeRecords(name string, open func(io.Writer) memrecords.Sink, next func(r
 	})
 }
 
-// relativeLink returns the link from a page to a file, or nil for standard input.
+// relativeLink returns the link from a page to a file, or nil for standard input and if no relative path exists.
 func relativeLink(page, file string) []string {
 	if file == "-" {
 		return nil

@@ -74,7 +74,7 @@ type step struct {
 	gradients []fit.Gradients // of the stages of costs, or nil if the plan makes them
 }
 
-// prepare reads the files that the flags name.
+// prepare reads the files that the flags name, and makes the plan and the configuration of its layout.
 func (c *layoutFlags) prepare(s *streams) (*step, error) {
 	if c.Work < 0 || c.LookAhead < 0 {
 		return nil, usage("--work and --look-ahead: give 0 or more")

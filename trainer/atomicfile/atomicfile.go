@@ -11,9 +11,9 @@ import (
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
-// Write replaces a file with the output of write, as Replace does, and follows a link to it. On failure the old
-// file remains. Write does not replace standard output given by name, pipes, devices or other special files: it
-// writes to them directly. It returns the errors of write, and those of the system with the name of the file.
+// Write replaces the file at path with the output of write, as Replace does, but follows links. It does not
+// replace standard output or standard error given by name, pipes, devices or other special files: it writes to
+// them directly. Write returns the errors of write, and those of the system with the name of the file.
 func Write(path string, write func(io.Writer) error) error {
 	if file := Standard(path); file != nil {
 		return write(file)
@@ -44,9 +44,9 @@ func Standard(path string) *os.File {
 	return nil
 }
 
-// Regular returns the name of the file that path refers to, or would refer to if it existed. It
-// returns false if path refers to something other than a regular file, or to a file that no
-// longer has a name.
+// Regular returns the name of the file that path refers to, or would refer to if it existed. is
+// is false if path refers to something other than a regular file or to a file that no longer has
+// a name, and if the system does not allow looking it up.
 func Regular(path string) (target string, is bool) {
 	target = path
 	for range 40 { // the limit of Linux
@@ -77,8 +77,8 @@ func Plain(err error) error {
 	return diagnostic.Limit(err)
 }
 
-// CheckFile reports, before a run, an error that would prevent writing a file at its end. ""
-// and "-" are not files.
+// CheckFile is called before a run, and returns the error that would prevent writing the file at
+// path at the end of the run. It returns nil for "" and "-", which are not files.
 func CheckFile(path string) error {
 	if path == "" || path == "-" {
 		return nil
@@ -92,8 +92,8 @@ func CheckFile(path string) error {
 	return nil
 }
 
-// CheckFolder reports, before a run, an error that would prevent writing into a folder. "" is
-// not a folder.
+// CheckFolder is called before a run, and returns the error that would prevent writing into the
+// folder at path. It returns nil for "".
 func CheckFolder(path string) error {
 	if path == "" {
 		return nil
@@ -111,7 +111,7 @@ func CheckFolder(path string) error {
 	return nil
 }
 
-// cause returns the system's error about a path, without the path.
+// cause returns the system's error about a path, without the path. It returns other errors unchanged.
 func cause(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// renamesOpen reports that a file can be renamed while it is open, and therefore while it is
+// renamesOpen is whether a file can be renamed while it is open, and therefore while it is
 // locked.
 const renamesOpen = true
 

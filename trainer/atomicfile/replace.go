@@ -93,7 +93,7 @@ func withPath(err error, path string) error {
 }
 
 // Writable returns the error that Write would return before writing anything. It leaves no file
-// behind.
+// behind. It does not open pipes, devices and other special files, so it does not test the permission to write them.
 func Writable(path string) error {
 	if Standard(path) != nil {
 		return nil
@@ -113,7 +113,7 @@ func Writable(path string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// regular returns the description of the file at path, or nil if there is none.
+// regular returns the description of the file at path, or nil if there is no regular file.
 func regular(path string) fs.FileInfo {
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
 		return info

@@ -28,11 +28,11 @@ type Stream struct {
 	path   string
 	file   *os.File
 	buffer *bufio.Writer
-	empty  bool // the file has no whole line
+	empty  bool // writing failed before the first whole line
 }
 
-// NewStream creates the file. It returns fs.ErrExist if the file exists, or if a killed writer
-// has left a partial one.
+// NewStream creates the file under its partial name. The error wraps fs.ErrExist if there is
+// already a complete file, or a partial one, such as a killed writer leaves.
 func NewStream(path string) (*Stream, error) {
 	for _, name := range [...]string{path, path + Partial} {
 		if _, err := os.Lstat(name); err == nil {
@@ -99,8 +99,8 @@ func (s *Stream) Write(p []byte) (int, error) { return s.buffer.Write(p) }
 // Flush writes the buffer to the file.
 func (s *Stream) Flush() error { return s.failed(s.buffer.Flush()) }
 
-// Finish completes the file and gives it its name. On failure the file keeps its partial name
-// and its lines.
+// Finish completes the file and gives it its final name. On failure the file keeps its partial
+// name and its whole lines; a file without a whole line is removed.
 func (s *Stream) Finish() error {
 	err := s.Flush()
 	for _, next := range [...]func() error{s.file.Sync, s.file.Close} {
@@ -123,7 +123,8 @@ func (s *Stream) Discard() error {
 	return removed(s.path + Partial)
 }
 
-// failed adds to an error the location of the lines written before it. It returns nil for nil.
+// failed truncates the file after its last whole line, and adds the location of the lines to an error, if there
+// are any. It returns nil for nil.
 func (s *Stream) failed(err error) error {
 	if err == nil {
 		return nil
@@ -177,8 +178,8 @@ func Failed(path string, err error) error {
 	return fmt.Errorf("%w %s: %w: make room or name another place", ErrWriting, path, cause(err))
 }
 
-// Emit writes to the file as Write does, or to stdout if path is "-". Errors about the file are those
-// of Failed.
+// Emit writes to the file at path as Write does, or to stdout if path is "-". It wraps the errors of
+// Write as Failed does.
 func Emit(path string, stdout io.Writer, write func(io.Writer) error) error {
 	if path == "-" {
 		return write(stdout)
@@ -186,8 +187,8 @@ func Emit(path string, stdout io.Writer, write func(io.Writer) error) error {
 	return Failed(path, Write(path, write))
 }
 
-// NewFolder creates a folder in parent, named after the time now in seconds, and returns its path. If a folder
-// with this name exists, NewFolder appends a number.
+// NewFolder creates a folder in parent, named after the time now to the second, and returns its path. If that
+// name is taken, NewFolder appends a number.
 func NewFolder(parent string, now time.Time) (string, error) {
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return "", err

@@ -11,12 +11,12 @@
 //	    rank-1-of-2-OLZQ2M.safetensors
 //	    manifest.json                          the contents
 //
-// Every rank writes its shard with [WriteShard]. When all shards exist, one process writes the
-// manifest with [Commit], and then the name in latest. Shards, manifest and latest are flushed to
+// Every rank writes its shard with [WriteShard]. When all shards exist, one process calls
+// [Commit], which writes the manifest and then latest. Shards, manifest and latest are flushed to
 // disk and get their names when they are complete, in this order. Thus, whenever a writer is
 // killed or power is lost, a reader finds either the previous checkpoint or the new one, and no
 // shard of a checkpoint is ever overwritten. The files of a killed writer are removed by the next
-// Commit of its step, or by [Prune].
+// Commit of its step, or by [Prune] when the latest checkpoint is of a later step.
 //
 // The manifest is JSON. It contains the step, the seed and the trainer's own metadata, and for
 // each shard its file, its size, its SHA-256 (as computed by sha256sum), and the names, element

@@ -54,8 +54,8 @@ func (t *Tensor) stored() string {
 	return fmt.Sprintf("%s[%d:%d]", t.Name, t.First, t.First+t.Count)
 }
 
-// elements returns the number of elements of the whole tensor, or false if the shape is not
-// valid.
+// elements returns the number of elements of the whole tensor. ok is false if a size is negative
+// or the number overflows an int.
 func (t *Tensor) elements() (n int, ok bool) {
 	n = 1
 	for _, size := range t.Shape {
@@ -95,7 +95,7 @@ const (
 
 var noDigest = strings.Repeat("0", 2*sha256.Size)
 
-// encode returns the bytes of the file.
+// encode sets m's format and version, and returns the contents of the manifest file.
 func (m *manifest) encode() ([]byte, error) {
 	m.Format, m.Version, m.SHA256 = format, version, noDigest
 	text, err := json.MarshalIndent(m, "", " ")
@@ -108,7 +108,8 @@ func (m *manifest) encode() ([]byte, error) {
 	return text, nil
 }
 
-// readManifest reads and checks the manifest of a checkpoint, but not its shards.
+// readManifest reads and checks the manifest of a checkpoint, but not its shards. Its error wraps ErrNone if
+// there is no manifest.
 func readManifest(folder string) (*manifest, error) {
 	path := filepath.Join(folder, manifestName)
 	text, err := read(path, maxManifest)

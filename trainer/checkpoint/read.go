@@ -27,8 +27,8 @@ var (
 	// ErrVersion is returned for a checkpoint in another version of the format.
 	ErrVersion = errors.New("checkpoint: another version of the format")
 
-	// ErrTensor is returned for a tensor that the checkpoint does not contain, or stores with
-	// another shape or type.
+	// ErrTensor is returned for a tensor that the checkpoint does not contain or stores with
+	// another shape or type, and for elements that the tensor does not have.
 	ErrTensor = errors.New("checkpoint: no such tensor")
 
 	// ErrSpace is returned, before a shard is written, if it does not fit on the disk.
@@ -91,7 +91,7 @@ type Checkpoint struct {
 	State
 	Path    string             // the folder of the manifest
 	tensors []Tensor           // whole, in the order of the shards
-	pieces  map[string][]piece // of each tensor, in ascending order
+	pieces  map[string][]piece // by the tensor's name, in ascending order of First
 	shards  []*shard
 }
 
@@ -181,9 +181,9 @@ func All(dir string) (paths []string, err error) {
 	return paths, nil
 }
 
-// Newest opens the newest undamaged checkpoint in a folder: the latest, or, if that is damaged, the one before
-// it, and so on. It verifies every shard. passed describes the damaged checkpoints that it skipped; if all are
-// damaged, err contains their errors. Newest opens any other path as Open does.
+// Newest opens the newest readable checkpoint in a folder: the latest, or, if that is damaged or cannot be read,
+// the one before it, and so on. It verifies every shard. passed joins the errors of the checkpoints that it
+// skipped; if it finds none to open, err does. Newest opens any other path as Open does.
 func Newest(path string) (c *Checkpoint, passed, err error) {
 	all, err := All(path)
 	if err != nil || len(all) == 0 {
@@ -240,7 +240,7 @@ func (c *Checkpoint) add(s *shard) {
 	}
 }
 
-// checkFile returns an error if the shard's file is missing or has the wrong size.
+// checkFile returns an error if the shard's file is missing, is not a regular file, or has the wrong size.
 func (s *Shard) checkFile(folder string) error {
 	path := filepath.Join(folder, s.File)
 	info, err := os.Stat(path)
@@ -292,7 +292,7 @@ func (c *Checkpoint) Bytes() (n int64) {
 	return n
 }
 
-// Read reads a tensor with the given shape into dst.
+// Read reads the whole tensor with the given name and shape into dst, which must have as many elements.
 func Read[T safetensors.Element](c *Checkpoint, name string, shape []int, dst []T) error {
 	whole := Tensor{Shape: shape}
 	if n, ok := whole.elements(); !ok || n != len(dst) {
@@ -324,7 +324,7 @@ func ReadRange[T safetensors.Element](c *Checkpoint, name string, shape []int, f
 	return nil
 }
 
-// readPiece reads elements of a piece into dst.
+// readPiece reads elements of a piece into dst, starting at element from of the piece.
 func readPiece[T safetensors.Element](p *piece, from int, dst []T) error {
 	file, err := p.in.open()
 	if err != nil {
@@ -340,7 +340,8 @@ func readPiece[T safetensors.Element](p *piece, from int, dst []T) error {
 	}
 }
 
-// Verify checks every shard against its checksum, and reports all damaged shards.
+// Verify checks every shard against its checksum, and reports all damaged shards. A file that is itself in the
+// safetensors format was checked by Open.
 func (c *Checkpoint) Verify() error {
 	var faults []error
 	for _, s := range c.shards {

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// Save writes a checkpoint of one process: WriteShard and Commit.
+// Save writes a checkpoint of one process with WriteShard and Commit. If either fails, Save discards the shard.
 func Save(dir string, state State, tensors ...safetensors.Tensor) error {
 	shard, err := WriteShard(dir, state.Step, 0, 1, Whole(tensors...)...)
 	if err == nil {
@@ -31,8 +31,8 @@ func Save(dir string, state State, tensors ...safetensors.Tensor) error {
 
 // Discard removes this rank's shard of a failed checkpoint, so that it takes no space from the next one, and
 // removes the folders if they are empty. During the call and later, no rank may write or commit this attempt at
-// the checkpoint. The shard stays if a manifest names it. The zero Shard, which WriteShard returns with an
-// error, has no file.
+// the checkpoint. The shard stays if a manifest names it, or if the manifest cannot be read. The zero Shard,
+// which WriteShard returns with an error, has no file.
 func Discard(dir string, step int64, shard Shard) {
 	folder := filepath.Join(dir, folderOf(step))
 	m, err := readManifest(folder)
@@ -46,7 +46,7 @@ func Discard(dir string, step int64, shard Shard) {
 // Piece is a tensor to write, or consecutive elements of one.
 type Piece struct {
 	values safetensors.Tensor
-	of     Tensor // its DType is the DType of the values
+	of     Tensor // zero for a whole tensor; DType is not set, because the values have one
 }
 
 // Whole returns tensors as pieces of a shard.
@@ -183,8 +183,8 @@ func (m *manifest) sweep(folder string) {
 	}
 }
 
-// Prune removes the checkpoints of steps before the latest, except the keep-1 newest, and those
-// that were never committed. No checkpoint may be written during the call. Checkpoints of later
+// Prune keeps the latest checkpoint and the keep-1 newest ones before it, and removes the others
+// of earlier steps, and incomplete ones. No checkpoint may be written during the call. Checkpoints of later
 // steps stay, because an earlier run may have written them. So do files that are not part of a
 // checkpoint, and everything in a folder without a file that names the latest.
 func Prune(dir string, keep int) error {

@@ -15,8 +15,8 @@ import (
 
 const maxSource = 4 << 20 // bytes of the standard library, if it replaces a text
 
-// Installed returns a text that is part of every Go installation: Newton's Opticks from its test data, or, if
-// that is missing, the source of the standard library.
+// Installed returns at most most bytes of a text that is part of every Go installation: Newton's Opticks from its
+// test data, or, if that cannot be read, the source of the standard library.
 func Installed(ctx context.Context, most int) (*Text, error) {
 	root := goroot(ctx)
 	opticks := filepath.Join(root, "src", "testdata", "Isaac.Newton-Opticks.txt")
@@ -41,7 +41,7 @@ func GoSource(ctx context.Context, most int) (*Text, error) {
 	return text, nil
 }
 
-// goroot returns the root of the Go installation, or "".
+// goroot returns the root of the Go installation, or "" if it is not found.
 func goroot(ctx context.Context) string {
 	if root := build.Default.GOROOT; root != "" {
 		if _, err := os.Stat(filepath.Join(root, "src")); err == nil {

@@ -19,7 +19,7 @@ func (e *VocabularyError) Error() string {
 // Sequence is a text as tokens: Bytes, or a file of Tokens.
 type Sequence interface {
 	Len() int
-	ReadTokens(dst []int32, first int) error // reads len(dst) tokens
+	ReadTokens(dst []int32, first int) error // reads len(dst) tokens, from number first on
 }
 
 // Bytes is a text whose tokens are its bytes.
@@ -37,7 +37,7 @@ func (b Bytes) ReadTokens(dst []int32, first int) error {
 }
 
 // Reader reads windows of a sequence for a model that predicts the next token. It allocates
-// only when a window is longer than all before.
+// only if a call has a longer window, or more tokens in all, than every earlier call.
 type Reader struct {
 	Sequence   Sequence
 	Windows    Windows
@@ -49,8 +49,8 @@ type Reader struct {
 }
 
 // Read returns the tokens of the windows, one window after another. The label of a token is the token that
-// follows it, and its weight is 1. The last token of the sequence has no label, and the weight 0. The slices
-// are valid until the next call.
+// follows it, and its weight is 1. The last token of the sequence has the label 0 and the weight 0. The slices
+// are valid until the next call to Read.
 func (r *Reader) Read(windows ...int) (tokens, labels []int32, weights []float32, err error) {
 	r.tokens, r.labels, r.weights = r.tokens[:0], r.labels[:0], r.weights[:0]
 	for _, i := range windows {

@@ -20,7 +20,7 @@ import (
 // Text is the training text. All of it is in memory.
 type Text struct {
 	Bytes []byte
-	Ends  []int  // of each file, in Bytes
+	Ends  []int  // the index in Bytes at which each file ends
 	Name  string // for messages
 	Cut   bool   // there was more text than the limit
 }
@@ -31,7 +31,7 @@ func (t *Text) SHA256() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Entropy returns the entropy of the byte frequencies in nats per byte.
+// Entropy returns the entropy of the byte frequencies, in nats per byte.
 func (t *Text) Entropy() float64 {
 	var counts [256]int
 	for _, b := range t.Bytes {
@@ -53,7 +53,7 @@ type Wanted func(path string, head []byte) bool
 
 // Read reads a file, or every accepted file under a folder, in lexical order, up to most bytes
 // in all. In a folder, it skips names that begin with a dot, and does not follow links. It
-// returns ctx's error if ctx ends before all is read.
+// returns ctx's error if ctx ends while it reads a folder or waits for a pipe.
 func Read(ctx context.Context, path string, most int, want Wanted) (*Text, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -151,7 +151,8 @@ func (t *Text) readFile(path string, most int, want Wanted) error {
 	return nil
 }
 
-// LooksLikeText reports whether the head of a file looks like text: it has no NUL, and few control characters.
+// LooksLikeText reports whether the head of a file looks like text: it has no NUL, and at most 2 % of its bytes
+// are control characters other than white space.
 func LooksLikeText(_ string, head []byte) bool {
 	control := 0
 	for _, b := range head {

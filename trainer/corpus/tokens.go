@@ -27,9 +27,9 @@ var ErrTokens = errors.New("not a whole file of tokens")
 type Tokens struct {
 	file   *os.File // for checking its length
 	mapped *mmap.ReaderAt
-	start  int64 // of token 0
+	start  int64 // offset of token 0 in the file
 	width  int   // bytes per token
-	first  int   // of the slice
+	first  int   // number of the slice's first token in the file
 	count  int
 }
 
@@ -159,8 +159,8 @@ func (t *Tokens) read(dst []byte, at int64) (err error) {
 	return nil
 }
 
-// SHA256 identifies the file by its length and 64 pieces spread evenly over it: reading the
-// whole file would take at least as long as a step.
+// SHA256 identifies the tokens by their number, their size, and 64 pieces spread evenly over
+// them: reading a whole file would take at least as long as a step.
 func (t *Tokens) SHA256() (string, error) {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%d tokens of %d bytes\n", t.count, t.width)

@@ -5,16 +5,16 @@ import (
 	"math/bits"
 )
 
-// Windows defines the bytes of each microbatch.
+// Windows defines which bytes or tokens of a text each microbatch has.
 type Windows interface {
 	// Window returns the range [begin, end) of microbatch i; it is not empty.
 	Window(i int) (begin, end int)
 }
 
-// Drawn are the windows of a training step. A window begins anywhere. Its maximum length is drawn from half of
-// Longest to Longest; it ends earlier, at the end of a paragraph, if there is one in the second half of that
-// length. Thus the lengths differ. Windows depend only on seed, step and number, so a resumed run and any plan
-// use the same microbatches (L9).
+// Drawn are the windows of a training step. A window begins anywhere except in the last half of Longest. Its
+// maximum length is drawn from half of Longest to Longest. It ends earlier at the end of the text, and at the
+// last end of a paragraph that leaves it half of Longest. Thus the lengths differ. A window depends only on the
+// text, Seed, Step and its number, so a resumed run and any plan use the same microbatches (L9).
 type Drawn struct {
 	Text    []byte // longer than Longest; nil if windows do not end at paragraphs, as with tokens
 	Size    int    // size of the sequence if Text is nil
@@ -54,8 +54,8 @@ func draw(n int, keys ...uint64) int {
 }
 
 // Documents are the windows of a training step over whole documents. The choice of a document depends only on
-// seed, step and number (L9). A document that is longer than a limit is cut into pieces. The last token of a
-// document is in no window, because no token follows it.
+// Seed, Step and the number of the window (L9). A document that is longer than a limit is cut into pieces. The
+// last token of a document is in no window, because no token follows it.
 type Documents struct {
 	Seed   uint64
 	Step   int64
@@ -90,7 +90,7 @@ type Tiled struct {
 	Size   int // of the text, in bytes or tokens
 	Length int
 	Most   int
-	First  int // added to every number
+	First  int // added to every argument of Window
 }
 
 // Count returns the number of windows.

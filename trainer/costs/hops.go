@@ -51,8 +51,8 @@ func Hops(ctx context.Context) (latency, perMiB time.Duration, err error) {
 	return times[0], max(times[1]-times[0], 0), nil
 }
 
-// roundTrips sends messages between two ranks, rank 0 first, and returns the durations of the
-// round trips as one rank measures them.
+// roundTrips does one rank's part of the round trips between two ranks, in which rank 0 sends
+// first, and returns their durations as this rank measures them.
 func roundTrips(ctx context.Context, end *local.Endpoint[kernels.Buffer], dev *kernels.Host, rank, elements int) (took []time.Duration, err error) {
 	message, err := dev.Alloc(memory.Activation, kernels.Float32, elements)
 	if err != nil {

@@ -150,8 +150,8 @@ type Sized[T any] struct {
 }
 
 // MeasureLengths is Measure for microbatches of several sizes, at least three. It returns costs with rates per
-// token and per squared length, and the largest relative deviation of a measured time or size from them. The
-// sources of the configuration are ignored.
+// token and per squared length, and the largest relative deviation of a measured time or size from them.
+// cfg.Source and cfg.Largest are ignored.
 func MeasureLengths[T any](ctx context.Context, cfg Config[T], sources []Sized[T]) (*simulate.Costs, float64, error) {
 	var sizes []lengths.Size
 	var measured []*simulate.Costs

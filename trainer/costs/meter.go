@@ -14,12 +14,12 @@ import (
 // meter is a stage that records the durations of its calls and the sizes of their results.
 type meter[T any] struct {
 	stages.Stage[T]
-	quantizer stages.Quantizer[T] // nil if the stage has none
+	quantizer stages.Quantizer[T] // nil if the stage is not one
 	space     memory.Space[T]
 
 	counts           bool // the current step is measured
 	took             map[schedule.Kind][]time.Duration
-	output, gradient int64 // size of the last results
+	output, gradient int64 // bytes of the last output, and of the last gradient
 }
 
 // splitMeter is the meter of a stage that splits its backward.
@@ -42,7 +42,7 @@ func newMeter[T any](stage stages.Stage[T], space memory.Space[T]) (*meter[T], s
 	return m, m
 }
 
-// Unwrap returns the stage.
+// Unwrap returns the wrapped stage.
 func (m *meter[T]) Unwrap() stages.Stage[T] { return m.Stage }
 
 // Forward measures the stage's Forward.
@@ -53,8 +53,8 @@ func (m *meter[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, o
 	return err
 }
 
-// QuantizeWeights measures the stage's QuantizeWeights, which is called only if its declaration
-// has copies.
+// QuantizeWeights measures the stage's QuantizeWeights, which is called only if the stage
+// declares WeightCopies.
 func (m *meter[T]) QuantizeWeights(ctx context.Context, q batchctx.Quantization[T]) error {
 	defer m.note(schedule.Quantize, time.Now())
 	return m.quantizer.QuantizeWeights(ctx, q)

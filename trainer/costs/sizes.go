@@ -12,13 +12,13 @@ type level struct {
 	classes memory.ByClass
 }
 
-// sizes computes the bytes that the stages save, free and carry. Output and Gradient are
-// already set. It derives them from the live bytes before each action of one microbatch with a
-// split backward, and after the last action.
+// sizes computes the bytes that the stages save, free and carry, and those of their FP8 copies,
+// from the live bytes before each action of one microbatch with a split backward, and after the
+// last action. Output and Gradient must already be set.
 //
 // If a stage keeps a result of another stage, such as its input, the bytes count as saved by this stage
 // from then on: F or I releases its argument and saves the same number of bytes. Half of the bytes of the
-// FP8 copies of its weights are for the forward, and half for the backward.
+// FP8 copies of a stage's weights are for the forward, and half for the backward.
 func sizes(stages []simulate.StageCosts, levels []level) {
 	for i, before := range levels[:len(levels)-1] {
 		s := before.action.Stage()

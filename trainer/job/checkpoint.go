@@ -26,7 +26,7 @@ import (
 // keyFlag, followed by the name of a flag, is the flag's key in the metadata of a checkpoint.
 const keyFlag = "train.flag."
 
-// checkpointEvery parses the interval between two checkpoints.
+// checkpointEvery sets the interval between two checkpoints in o.Saver.
 func (o *Options) checkpointEvery(text string) error {
 	steps, noSteps := strconv.ParseInt(text, 10, 64)
 	every, noTime := time.ParseDuration(text)
@@ -47,8 +47,8 @@ var ErrForeign = errors.New("is not a checkpoint of this program: name one that 
 // OpenCheckpoint opens the newest complete checkpoint of -resume, and sets the deciding flags to
 // its values. It returns an error if a flag was given with another value, unless the flag is in
 // free. Flags that the checkpoint lacks take their values from older. The checkpoint is nil
-// without -resume, or if the run has not written one yet. passed explains why newer checkpoints
-// were skipped. The caller closes the checkpoint.
+// without -resume, or if the folder of -resume is also that of -checkpoint and has none yet.
+// passed explains why newer checkpoints were skipped. The caller closes the checkpoint.
 func (o *Options) OpenCheckpoint(deciding, free []string, older map[string]string) (c *checkpoint.Checkpoint, passed, err error) {
 	if o.Resume == "" {
 		return nil, nil, nil
@@ -120,7 +120,7 @@ func (o *Options) Due(ctx context.Context, w *Process, step int64, last bool) (b
 	return w.Agree(ctx, o.Saver.Due(step) || last)
 }
 
-// Save writes a checkpoint with the deciding flags, and removes expired ones. Every process of the
+// Save writes a checkpoint with the deciding flags, and removes those beyond -keep. Every process of the
 // job calls it with its own pieces, which together contain every tensor exactly once. It returns
 // when the checkpoint is complete, or with the error of the process that failed.
 func (o *Options) Save(w *Process, state checkpoint.State, deciding []string, pieces ...checkpoint.Piece) error {

@@ -47,7 +47,8 @@ const maxEndAttempts = 16
 // AgreeOnEnd makes all processes end the run in the same way. err is this process's result after done steps. A
 // process may call AgreeOnEnd at any time, even while the others are in a step or begin the next one: their
 // step then fails, and they must call AgreeOnEnd too. AgreeOnEnd returns the error of this process or of
-// another one, if any has failed; otherwise ErrInterrupted if the context of any process ended the run.
+// another one, if any has failed; otherwise an error if the processes have done unequal numbers of steps;
+// otherwise ErrInterrupted if the context of any process ended the run.
 func (w *Process) AgreeOnEnd(ctx context.Context, done int, err error) error {
 	interrupted := err != nil && ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx)) || w.consequence(err))
 	if w == nil && interrupted {
@@ -57,8 +58,8 @@ func (w *Process) AgreeOnEnd(ctx context.Context, done int, err error) error {
 		return err
 	}
 	mine := ending{Done: done, Interrupted: interrupted}
-	// unlike reports whether the ranks ran different steps. Another process may have ended the run; if none has,
-	// their steps really differ.
+	// unlike is whether the ranks ran different steps. Another process may have ended the run; if none has, their
+	// steps really differ.
 	remote, ended := errors.AsType[*tcp.RemoteError](err)
 	unlike := errors.Is(err, transport.ErrRanks) || ended && remote.Rank == w.ranks
 	if err != nil && !interrupted && !unlike && !w.consequence(err) {

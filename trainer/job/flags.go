@@ -49,7 +49,7 @@ type Options struct {
 	TLS       string // folder of certificates
 	Insecure  bool
 	Sums      bool // whether every message has a checksum
-	Audit     int  // number of steps between two in which a microbatch is computed again; 0 for never
+	Audit     int  // a microbatch is computed again in every Audit-th step; 0 for never
 
 	Folder      string // folder of the run; "" for a new one
 	Serve       string // address of the live page
@@ -112,7 +112,8 @@ func Flags(set *flag.FlagSet) *Options {
 	return o
 }
 
-// Parse parses the flags of the set, and records which were given.
+// Parse parses the flags of the set, and records which were given. It returns an error if the value of a flag is
+// the name of another one, with a hyphen.
 func (o *Options) Parse(args []string) error {
 	if err := o.FlagSet.Parse(args); err != nil {
 		return err
@@ -168,7 +169,7 @@ func Number(flag string, value, least int) error {
 // maxRanks is the maximum number of ranks: each reserves address space for its own device.
 const maxRanks = 64
 
-// Validate reports every fault of the options, and sets Pipeline and Priced. It makes the plan as
+// Validate reports every invalid option, and sets Pipeline and Priced. If all options are valid, it makes the plan as
 // the runner does, so that the plan's faults are found before anything is written. parts is the
 // number of parts of the model: by default, a single rank gets at most that many stages.
 func (o *Options) Validate(parts int) error {
@@ -233,7 +234,8 @@ func (o *Options) files() error {
 	return errors.Join(faults...)
 }
 
-// CheckOutputs reports, before the run, errors that would prevent it from writing its outputs.
+// CheckOutputs is called before the run, and returns the errors that would prevent it from writing its
+// checkpoints and the file of -json.
 func (o *Options) CheckOutputs() error {
 	return errors.Join(Flag("checkpoint", cmp.Or(atomicfile.CheckFolder(o.Checkpoint), o.othersCheckpoints())), Flag("json", atomicfile.CheckFile(o.JSON)))
 }
@@ -246,7 +248,7 @@ func Flag(name string, err error) error {
 	return fmt.Errorf("-%s: %w", name, err)
 }
 
-// WriteJSON writes a summary to the file of -json, or to standard output.
+// WriteJSON writes a summary to the file of -json, or to stdout if that is "-". Without -json it writes nothing.
 func (o *Options) WriteJSON(stdout io.Writer, summary any) error {
 	if o.JSON == "" {
 		return nil

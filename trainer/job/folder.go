@@ -24,9 +24,9 @@ type Folder struct {
 	made   bool   // whether this run created it
 }
 
-// OpenFolder creates the folder of -run, or a new one under runs/ named after now, and opens its files. If the
-// run resumes itself, because -resume and -checkpoint name the same folder, the files of its earlier attempts
-// are moved into folders in the folder of -run.
+// OpenFolder opens the files of a run in the folder of -run, or in a new one under runs/ named after now. They must
+// not exist, except if the run resumes itself, because -resume and -checkpoint name the same folder: then
+// OpenFolder moves the files of the earlier attempt into a new subfolder.
 func (o *Options) OpenFolder(now time.Time) (f *Folder, err error) {
 	f = &Folder{Path: o.Folder, made: true}
 	if f.Path == "" {

@@ -144,7 +144,7 @@ func (o *Options) RunnerOffload() runner.Offload {
 }
 
 // prove makes a step's plan, proves it, and checks that the costs suit it. It runs before anything is
-// written, so that errors name the flags. The runner makes the plan again, because only the runner knows
+// written, and its errors name the flags. The runner makes the plan again, because only the runner knows
 // the tensors that the stages read and keep, and proves their lifetimes too. Package trainer/metrics
 // simulates the runner's plan.
 func (o *Options) prove() error {
@@ -197,7 +197,7 @@ func (o *Options) proveFor(microbatches int) error {
 	return err
 }
 
-// readCosts reads a file of costs.
+// readCosts reads a file of costs, whose unit must be one of time.
 func readCosts(path string) (*simulate.Costs, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -61,9 +61,10 @@ type Local interface {
 	transport.Codec[kernels.Buffer]
 }
 
-// Meet returns this process's part of a job, or nil if it is the only process. Flags take precedence over the
-// launcher. Without -ranks, there is one rank for each process, or the number in the checkpoint if the run
-// resumes. Messages for people are passed to say. Ranks do not connect until Join.
+// Meet returns this process's part of a job, or nil if there is neither -transport nor weir launch, so that it is
+// the only process. Flags take precedence over the launcher. If neither -ranks nor a file of a plan gives the
+// number of ranks, it is that of the checkpoint that the run resumes, if this is enough for the processes, and
+// otherwise one for each process. Messages for people are passed to say. Ranks do not connect until Join.
 func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func(line string)) (*Process, error) {
 	place, err := launch.Rendezvous{Token: getenv("WEIR_TOKEN")}, error(nil)
 	if o.Launcher != "none" {
@@ -124,8 +125,8 @@ func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func
 	return w, nil
 }
 
-// startMPI starts MPI, which may report a different position for this process than its launcher
-// did.
+// startMPI starts MPI. It returns an error if MPI reports a different position for this process
+// than the flags or its launcher.
 func (w *Process) startMPI(ctx context.Context) (err error) {
 	begin, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("MPI did not start within a minute"))
 	defer cancel()
@@ -225,7 +226,8 @@ func (w *Process) each(f func(i int, end *tcp.Endpoint[kernels.Buffer]) error) e
 	return cmp.Or(faults...)
 }
 
-// exchange sends this process's bytes to all others, and returns the bytes of all, by rank.
+// exchange sends this process's bytes to all others, and returns the bytes of all processes, each at the index of
+// the process's first rank.
 func (w *Process) exchange(ctx context.Context, mine []byte) (all [][]byte, err error) {
 	err = w.each(func(i int, end *tcp.Endpoint[kernels.Buffer]) error {
 		brings := mine
@@ -261,7 +263,7 @@ func exchangeValues[T any](ctx context.Context, w *Process, mine T, f func(rank 
 	return err
 }
 
-// share returns err, or another process's error if err is nil.
+// share sends err to the other processes. It returns err, or another process's error if err is nil.
 func (w *Process) share(ctx context.Context, err error) error {
 	if w == nil {
 		return err
@@ -292,8 +294,8 @@ func (w *Process) Agree(ctx context.Context, say bool) (bool, error) {
 	return agreed && err == nil, err
 }
 
-// Reducer merges the FP8 tallies of the ranks of all processes; it is nil if this process is the
-// only one.
+// Reducer returns w, whose ReduceTallies merges the FP8 tallies of all processes, or nil if this
+// process is the only one.
 func (w *Process) Reducer() fp8.Reducer {
 	if w == nil {
 		return nil
@@ -301,7 +303,7 @@ func (w *Process) Reducer() fp8.Reducer {
 	return w
 }
 
-// ReduceTallies merges the tallies of the ranks of all processes.
+// ReduceTallies merges the tallies of all other processes into tallies.
 func (w *Process) ReduceTallies(ctx context.Context, tallies []fp8.Tally) error {
 	if w == nil {
 		return nil

@@ -59,12 +59,12 @@ type Session struct {
 	Older          map[string]string
 	Steps          *int              // the number of steps of the whole run
 	Say            func(line string) // prints a line for people
-	// Opened, unless nil, checks the checkpoint that the run resumes, and may set its Step.
+	// Opened, unless nil, checks the checkpoint that the run resumes, and may set c.Step.
 	Opened func(c *checkpoint.Checkpoint) error
 
 	// Set by Run; a Trainer reads them.
 	Process     *Process // this process's part of the job; nil if it is the only one
-	First, Done int      // the number of steps before this run, and so far
+	First, Done int      // the number of steps done before this run, and of all steps done so far
 	Passed      error    // why checkpoints newer than the resumed one were skipped
 
 	built   atomic.Bool

@@ -48,7 +48,7 @@ func ExitStatus(err error) int {
 	return 1
 }
 
-// Job describes processes to start on this host. Processes and Command must be set.
+// Job describes processes to start on this host. Processes, Command, Stdout and Stderr must be set.
 type Job struct {
 	Processes int
 	Command   []string
@@ -81,8 +81,9 @@ type exit struct {
 
 // Run runs the job until it ends and returns its exit status: 0, or the status of the process that caused the
 // failure, which is 128 plus the signal's number if a signal ended it. The error describes the failure, or says
-// that the job was interrupted, or why it was not started. The children of a failed process are killed with it,
-// if the system has process groups.
+// that the job was interrupted, or why it was not started; in that case, the status is 1. If ctx ends, Run asks the
+// processes to end, and kills them after Grace. The children of a failed process are killed with it, if the
+// system has process groups.
 func (j *Job) Run(ctx context.Context) (status int, err error) {
 	if j.Processes < 1 || len(j.Command) == 0 {
 		return 1, fmt.Errorf("launch: %d processes of the command %q", j.Processes, j.Command)
@@ -178,8 +179,8 @@ func limit(err error) error {
 	return diagnostic.Limit(err)
 }
 
-// watch waits for all processes, forwards signals, and ends processes that outlive a failure. It
-// reports whether a signal has asked the processes to end.
+// watch waits for all processes, forwards signals, and ends processes that outlive a failure or
+// ctx. It reports whether a signal has asked the processes to end.
 func (j *Job) watch(ctx context.Context, running []*exec.Cmd, ended <-chan exit) (exits []exit, interrupted bool) {
 	all := func(s os.Signal) {
 		for _, cmd := range running {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// ErrEnvironment is returned if variables of a launcher contradict each other.
+// ErrEnvironment is returned if variables of a launcher are invalid or contradict each other.
 var ErrEnvironment = errors.New("launch: the environment contradicts itself")
 
 // Rendezvous is the position of this process in its job, according to its launcher.
@@ -46,7 +46,7 @@ const Weir = "weir launch"
 var launchers = []struct {
 	name, rank, size string
 	unsized          bool   // the launcher does not provide the size
-	host, port       string // rank 0's
+	host, port       string // the variables with rank 0's host and port; "" if there are none
 }{
 	{name: Weir, rank: weirRank, size: weirSize},
 	{name: "Open MPI", rank: "OMPI_COMM_WORLD_RANK", size: "OMPI_COMM_WORLD_SIZE"},

@@ -6,6 +6,6 @@
 //
 // A server that listens on loopback answers only requests whose Host is loopback too, so that no
 // web page can read it through a name that resolves to this machine. On other addresses the Host
-// must be an address or the name of this machine. There is no password: on a shared machine or a
-// network, everyone who can reach the port can read the page.
+// must be an IP address, localhost or the name of this machine. There is no password: on a shared
+// machine or a network, everyone who can reach the port can read the page.
 package live

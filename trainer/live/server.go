@@ -18,7 +18,7 @@ import (
 const (
 	refreshSeconds = "3"      // interval at which a browser reloads
 	connections    = 32       // at the same time; one more ends the oldest
-	headerBytes    = 16 << 10 // maximum of a request
+	headerBytes    = 16 << 10 // maximum size of a request's header
 )
 
 // Server serves the page of one run.
@@ -49,9 +49,9 @@ func Listen(address string) (*Server, error) {
 	return s, nil
 }
 
-// Serve answers requests with handler until ctx ends, and closes the listener. Requests whose Host may be the
-// name of another site are refused. The duration of a request and the number of connections are limited. A
-// further connection ends the oldest one.
+// Serve answers requests with handler until ctx ends, and closes the listener, which must be a TCP listener.
+// Requests whose Host may be the name of another site are refused. The duration of a request and the number of
+// connections are limited. A further connection ends the oldest one.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	name, _ := os.Hostname() // without a name, only addresses are served
 	at := listener.Addr().(*net.TCPAddr)
@@ -95,7 +95,7 @@ func (s *Server) Update(write func(io.Writer) error) error {
 	return nil
 }
 
-// Close ends all connections.
+// Close ends all connections and stops listening.
 func (s *Server) Close() error {
 	s.end()
 	s.served.Wait()

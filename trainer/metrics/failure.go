@@ -66,7 +66,7 @@ func (r *Recorder) dump(rank int, err error, held iter.Seq[memory.Info]) {
 }
 
 // Explained adds, to the error of a failed step, the location of the files with the step's live
-// memory.
+// memory, or why they could not be written.
 func (r *Recorder) Explained(err error) error {
 	switch {
 	case err == nil || len(r.failed.paths) == 0:

@@ -77,7 +77,7 @@ func (r *Recorder) facts(s *Summary) (facts []report.Fact) {
 	return facts
 }
 
-// decimals formats a number, or its absence if it is unknown.
+// decimals formats a number with the given number of digits, or returns "-" if x is nil.
 func decimals(x *float64, digits int) string {
 	if x == nil {
 		return "-"
@@ -85,8 +85,8 @@ func decimals(x *float64, digits int) string {
 	return strconv.FormatFloat(*x, 'f', digits, 64)
 }
 
-// actionsFigure plots the live bytes by class at each of the last actions, without resident
-// memory, which never changes.
+// actionsFigure plots the live bytes by class at each of the last actions of the rank with the
+// highest peak, without resident memory, which never changes.
 func (r *Recorder) actionsFigure() report.Figure {
 	fullest, words := r.fullest(), ""
 	if len(r.ranks) > 1 {
@@ -175,7 +175,7 @@ func (r *Recorder) lossFigure() report.Figure {
 	return f
 }
 
-// lossTable returns a table with the numbers of the loss figure.
+// lossTable returns a table with the training losses of the loss figure.
 func (r *Recorder) lossTable() report.Table {
 	table := report.Table{Title: "Losses in numbers", Head: []string{"steps", "train, mean", "smallest", "largest"}, Folded: true}
 	for _, b := range r.train.Buckets() {

@@ -29,7 +29,7 @@ type rankRecord struct {
 type Action struct {
 	Action     schedule.Action
 	Live       memory.ByClass // live bytes before the computation
-	Start, End time.Duration  // since a common moment; End is the time at which the call returned
+	Start, End time.Duration  // since a common moment; End is at the latest the start of the rank's next action
 }
 
 // action records the start of a computation, and the live bytes before it.
@@ -68,7 +68,7 @@ func (r *rankRecord) lastFew() []Action {
 	return append(slices.Clone(r.actions[r.next:]), r.actions[:r.next]...)
 }
 
-// LastActions returns the last few computations of a rank, the oldest first.
+// LastActions returns the last few computations of a rank, the oldest first. Their times count from since.
 func (r *Recorder) LastActions(rank int, since time.Time) []Action {
 	of := &r.ranks[rank]
 	return later(of.lastFew(), of.origin.Sub(since))
@@ -83,7 +83,7 @@ func (r *Recorder) SetLastActions(rank int, since time.Time, actions []Action) {
 	later(to.actions, since.Sub(to.origin))
 }
 
-// later shifts actions in time.
+// later shifts actions in time, and returns them.
 func later(actions []Action, by time.Duration) []Action {
 	for i := range actions {
 		actions[i].Start += by

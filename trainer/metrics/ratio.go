@@ -3,7 +3,7 @@ package metrics
 import "math"
 
 // Ratio returns the sum of sums divided by the sum of weights, and its standard error, estimated
-// from the deviations of the groups. The error is NaN for a single group.
+// from the deviations of the groups. The error of a single group is not finite.
 func Ratio(sums, weights []float64) (mean, standard float64) {
 	var sum, weight float64
 	for i := range sums {

@@ -75,7 +75,7 @@ type Recorder struct {
 	losses         [2]float64       // the first and the last
 	scores         [2]Score         // the first and the last
 	steps          int
-	audited        int // steps
+	audited        int // number of steps in which a microbatch was computed again
 	last           *runner.Result
 	far            FarSummary
 	replicas       Replicas
@@ -93,7 +93,7 @@ type Score struct {
 	Known    bool
 	Step     int // steps that the weights had seen
 	Loss     float64
-	Standard float64 // standard error of Loss; 0 or NaN if unknown
+	Standard float64 // standard error of Loss; 0 or not finite if unknown
 }
 
 // New returns an empty record of a run on the given number of ranks.
@@ -166,7 +166,8 @@ func (r *Recorder) peak(_ int, owners iter.Seq[memory.PeakOwner]) {
 	}
 }
 
-// Step runs a training step, and counts its allocations on the Go heap.
+// Step runs a training step, and counts its allocations on the Go heap. If Costs are set, it also simulates the
+// step's plan unless the step before had the same one, and may return the error of the simulation.
 func (r *Recorder) Step(step func() (*runner.Result, error)) (*runner.Result, error) {
 	r.begin, r.training = time.Now(), true
 	defer func() { r.training = false }()

@@ -50,7 +50,7 @@ type Summary struct {
 	// are none.
 	FP8Roles     map[string]Role `json:"fp8_roles"`
 	Growth       int64           `json:"growth_per_microbatch_bytes"` // the largest
-	GrowthOver   int64           `json:"growth_over_microbatches"`    // number of audited microbatches
+	GrowthOver   int64           `json:"growth_over_microbatches"`    // number of audited microbatches of the rank with the most
 	Allocations  uint64          `json:"allocations_per_step"`        // on the Go heap; the median over the last steps
 	BooksAudited int             `json:"books_audited"`
 	// AuditedSteps is the number of steps in which a microbatch was computed again, with the same bits.

@@ -22,19 +22,19 @@ func Warmup(steps int, then Schedule) Schedule {
 	}
 }
 
-// Cosine decays from peak along half a cosine. At the last step the rate is the fraction least
-// of peak, from 0 to 1 (Loshchilov and Hutter 2016).
+// Cosine decays from peak along half a cosine. At the last step the rate is peak times least,
+// which is from 0 to 1 (Loshchilov and Hutter 2016).
 func Cosine(peak float32, steps int, least float64) Schedule {
 	return decay(peak, steps, least, func(progress float64) float64 { return (1 + math.Cos(math.Pi*progress)) / 2 })
 }
 
-// Linear decays linearly from peak. At the last step the rate is the fraction least of peak.
+// Linear decays linearly from peak. At the last step the rate is peak times least.
 func Linear(peak float32, steps int, least float64) Schedule {
 	return decay(peak, steps, least, func(progress float64) float64 { return 1 - progress })
 }
 
-// Stable stays at peak, and decays linearly over the last steps. After [Warmup] it is the
-// schedule warmup, stable, decay (Hu et al. 2024).
+// Stable stays at peak, and then decays linearly to peak times least during the last of the
+// steps. After [Warmup] it is the schedule warmup, stable, decay (Hu et al. 2024).
 func Stable(peak float32, steps, last int, least float64) Schedule {
 	down := Linear(peak, last+1, least)
 	return func(step int) float32 { return down(max(step-(steps-1-last), 0)) }
@@ -46,8 +46,8 @@ func InverseSqrt(peak float32, scale int) Schedule {
 	return func(step int) float32 { return peak / float32(math.Sqrt(1+float64(step)/float64(max(scale, 1)))) }
 }
 
-// decay decreases from peak to the fraction least of it at the last step. fall decreases from 1
-// to 0 as progress increases from 0 to 1.
+// decay decreases from peak to peak times least at the last step. fall decreases from 1 to 0 as
+// progress increases from 0 to 1.
 func decay(peak float32, steps int, least float64, fall func(progress float64) float64) Schedule {
 	return func(step int) float32 {
 		progress := math.Min(float64(step)/math.Max(float64(steps-1), 1), 1)

@@ -46,7 +46,7 @@ type Envelope struct {
 }
 
 // NewEnvelope returns an envelope of at most n buckets, rounded up to an even
-// number. All its memory is allocated here.
+// number, which is at least 2. All its memory is allocated here.
 func NewEnvelope(n int) *Envelope {
 	n = max(n, 2)
 	n += n % 2

@@ -44,7 +44,8 @@ const (
 // ClassColor returns the colour of a class of memory, which is the same in every figure.
 func ClassColor(class memory.Class) Color { return Color(palette.Class(class)) }
 
-// KindColor returns the colour of a kind of action, which is the same in every figure.
+// KindColor returns the colour of a kind of action, which is the same in every figure. Kinds without a colour of
+// their own are gray.
 func KindColor(kind schedule.Kind) Color {
 	color, ok := palette.Kind(kind)
 	if !ok {
@@ -65,8 +66,8 @@ type Series struct {
 type Axis struct {
 	Label string
 	Unit  Unit
-	// FromZero makes the axis include 0. Reach is a number above 0 that the axis must also
-	// include.
+	// FromZero makes the axis include 0. Reach, if above 0, is a number that the vertical axis
+	// must also include.
 	FromZero bool
 	Reach    float64
 	// Names are written under the bars of a figure, one for each bar, and Groups under
@@ -122,7 +123,7 @@ func (f *Figure) empty() bool {
 }
 
 // sentence describes a figure that is not worth plotting, because its series are constant or have
-// at most two points. It returns "" for other figures.
+// at most two points. It returns "" for other figures, and for all figures with bars or ticks.
 func (f *Figure) sentence() string {
 	longest, flat := 0, true
 	for i := range f.Series {

@@ -22,7 +22,7 @@ func ByClass(mark Mark, n int, point func(i int, class memory.Class) Bucket) (li
 }
 
 // OwnersTable returns a table with a row for each of n owners of memory, with a bar for the
-// owner's fraction of whole bytes.
+// owner's fraction of whole, in bytes.
 func OwnersTable(title string, whole int64, n int, owner func(i int) (name, class string, bytes int64, buffers int)) Table {
 	t := Table{Title: title, Head: []string{"bytes", "buffers", "class", "owner"}, Lead: 3}
 	for i := range n {

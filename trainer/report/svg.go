@@ -202,7 +202,7 @@ func mid(b Bucket) float64 { return (b.First + b.Last) / 2 }
 // widestBar is the maximum width of a bar.
 const widestBar = 72
 
-// bar returns the sides of a bar.
+// bar returns the x coordinates of the sides of bar i.
 func (d *drawing) bar(i int) (left, right float64) {
 	room := d.px(1) - d.px(0)
 	half := min(room-min(1.5, room*0.15), widestBar) / 2
@@ -275,7 +275,7 @@ func (d *drawing) hits() {
 	}
 }
 
-// tip returns the tooltip of a bucket, one line for each series.
+// tip returns the tooltip of a bucket: a line with its position, and one for each series that has a value there.
 func (d *drawing) tip(i int, from, to float64) string {
 	var b strings.Builder
 	unit := d.figure.X.Unit

@@ -20,7 +20,7 @@ var (
 	ErrNoDigest = errors.New("safetensors: the file has no digest")
 
 	// ErrTensor is returned for a tensor that the file lacks, or has with another type or size
-	// than requested.
+	// than requested, and for elements that the tensor does not have.
 	ErrTensor = errors.New("safetensors: no such tensor")
 )
 
@@ -32,8 +32,8 @@ func corrupt(format string, args ...any) error {
 // concurrently.
 type Reader struct {
 	src      io.ReaderAt
-	start    int64 // of the data
-	size     int64 // of the file
+	start    int64 // offset of the data
+	size     int64 // bytes of the file
 	infos    []Info
 	index    map[string]int
 	metadata map[string]string
@@ -184,10 +184,10 @@ type File struct {
 // Close closes the file. The Reader must not be used afterwards.
 func (f *File) Close() error { return f.file.Close() }
 
-// Open opens a file, checks its header, and verifies its digest if it has one: it reads the
-// file once from end to end. A reader that expects a file written by Write also calls Verify,
-// or looks for DigestKey, to detect a missing digest. An error about the contents wraps
-// ErrCorrupt and states in one line the fault and the remedy.
+// Open opens a file, checks its header, and, if the file has a digest, reads the whole file to
+// verify it. A reader that expects a file written by Write also calls Verify, or looks for
+// DigestKey, to detect a missing digest. An error about the contents wraps ErrCorrupt and states
+// in one line the fault and the remedy.
 func Open(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -69,9 +69,9 @@ func Load[T Element](name string, shape []int, load func() ([]T, error)) Tensor 
 	}
 }
 
-// WriteFile replaces the file at path with the output of Write for these tensors: a program that opens path
-// finds either the old file or the complete new one, even after a crash or a loss of power. The new file has
-// the permissions of the old one.
+// WriteFile replaces the file at path with the output of Write for these tensors, as atomicfile.Write does: a
+// program that opens path finds either the old file or the complete new one, even after a crash or a loss of
+// power. The new file has the permissions of the old one. Pipes and devices are written to directly.
 func WriteFile(path string, metadata map[string]string, tensors ...Tensor) error {
 	err := atomicfile.Write(path, func(w io.Writer) error { return Write(w, metadata, tensors...) })
 	if err != nil && !errors.Is(err, ErrInput) {

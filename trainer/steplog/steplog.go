@@ -12,7 +12,7 @@ import (
 )
 
 // Step logs the result of a step, and how long it took: at Info, or at Warn if there was no
-// update or memory grew.
+// update or the growth of memory is not 0.
 func Step(ctx context.Context, logger *slog.Logger, result *runner.Result, took time.Duration) {
 	level := slog.LevelInfo
 	if result.Outcome != loss.Stepped || result.Growth.Bytes != 0 {
@@ -41,8 +41,8 @@ func Step(ctx context.Context, logger *slog.Logger, result *runner.Result, took 
 }
 
 // Microbatches returns a hook (runner.Hooks.Microbatch) that logs one in `every` microbatches
-// of all ranks, at Debug, and each microbatch that grew, at Warn. All ranks may call it
-// concurrently.
+// of all ranks, at Debug, and each microbatch whose growth of memory is not 0, at Warn. All ranks
+// may call the hook concurrently.
 func Microbatches(logger *slog.Logger, every int) func(*memory.Sample) {
 	var seen atomic.Int64
 	return func(s *memory.Sample) {

@@ -14,7 +14,7 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Fields of event.proto and summary.proto: the number, shifted by the wire type.
+// Fields of event.proto and summary.proto: the field number, shifted left by 3 bits, and the wire type.
 const (
 	eventWallTime    = 1<<3 | 1 // double
 	eventStep        = 2 << 3   // int64

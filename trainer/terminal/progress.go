@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	plainLines = 16                     // of a run whose output is not a terminal
+	plainLines = 16                     // approximate number of lines if the output is not a terminal
 	refresh    = 100 * time.Millisecond // minimum time between two updates on a terminal
 )
 
@@ -33,7 +33,7 @@ func NewProgress(w io.Writer, columns, first, total int) *Progress {
 	return &Progress{w: w, columns: columns, first: first, total: total, begin: time.Now(), interval: max((total-first+plainLines-1)/plainLines, 1)}
 }
 
-// Columns returns the width of a terminal, or 0 if w is not a terminal.
+// Columns returns the width of a terminal in characters, 80 if it is unknown, or 0 if w is not a terminal.
 func Columns(w io.Writer) int {
 	file, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {

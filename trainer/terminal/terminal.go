@@ -7,8 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Quote returns a name in one line, with control characters in Go's notation, such as \x1b for an
-// escape. It does not change other characters.
+// Quote returns a name in one line. Control characters, characters that change the direction of
+// text, and bytes that are not UTF-8 are in Go's notation, such as \x1b for an escape. Quote does
+// not change other characters.
 func Quote(name string) string {
 	quoted, rest := quote(nil, []byte(name), false)
 	for _, b := range rest { // an incomplete character
@@ -17,7 +18,7 @@ func Quote(name string) string {
 	return string(quoted)
 }
 
-// Writer returns a writer of text that quotes all control characters except newlines and tabs. Write returns
+// Writer returns a writer of text that quotes the same characters as Quote, except newlines and tabs. Write returns
 // the number of bytes that it was given. The writer keeps an incomplete character until the next call completes
 // it.
 func Writer(w io.Writer) io.Writer { return &writer{w: w} }
@@ -58,7 +59,8 @@ func (t *writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// quote appends a text in quoted form, and returns an incomplete character at its end separately.
+// quote appends a text in quoted form, and returns an incomplete character at its end separately. It does not
+// quote newlines and tabs if lines is true.
 func quote(quoted, text []byte, lines bool) (all, rest []byte) {
 	for len(text) > 0 {
 		r, n := utf8.DecodeRune(text)
