@@ -13,8 +13,8 @@ const (
 	blockPoints   = 24  // maximum number of points for a block's slope
 )
 
-// blocks holds the levels of a rank by position in a step, relative to the first record's: one
-// block per step while they fit, then one for several steps.
+// blocks holds the levels of a rank by position in a step, relative to the level of the step's
+// first record: one block per step while they fit, then one for several steps.
 type blocks struct {
 	compact[block]
 	width int64 // positions per cell, the same in every block
@@ -74,8 +74,9 @@ type lateRise struct {
 
 // lateRise finds the cut between blocks whose slopes differ most, and returns the rise of the blocks
 // after it relative to the blocks before it. It leaves out the two blocks next to the cut, since
-// only a part of them may rise. It returns false if the difference does not rise, or if chance
-// explains it.
+// only a part of them may rise, unless no other is on their side. It returns false if there are
+// fewer than three blocks, or if the difference or the level after the cut does not rise by more
+// than chance explains.
 func (b *blocks) lateRise() (l lateRise, ok bool) {
 	n := len(b.list)
 	if n < 3 {

@@ -29,7 +29,7 @@ const (
 type column struct {
 	First, Last recordKey
 	spans       [numQuantities]report.Bucket // of the records that have the quantity; x is the record's number
-	Classes     [memory.NumClasses]float64   // sums
+	Classes     [memory.NumClasses]float64   // sums over the records, in bytes
 }
 
 // count returns the number of records in the column.

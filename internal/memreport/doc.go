@@ -6,9 +6,9 @@
 // step.
 //
 // Growth is found in two ways. If a log has the excess (the allocator's book minus the step's),
-// growth is a fact: the first record with an excess is the first microbatch. If it has only the
-// level, growth is a slope: the median of the slopes between all pairs of points (Theil 1950, Sen
-// 1968), which is robust against outliers, with Sen's confidence interval. A level grows if the
-// whole interval is above zero, and the end of the log may have the same rate: a level that
-// saturates is a warm-up.
+// growth is a fact: the first record with an excess is the first microbatch that grew. If it has
+// only the level, growth is a slope: the median of the slopes between all pairs of points (Theil
+// 1950, Sen 1968), which is robust against outliers, with Sen's confidence interval. A level
+// grows if the whole interval is above zero and the end of the log is compatible with the same
+// rate: a level that saturates is a warm-up.
 package memreport

@@ -26,7 +26,7 @@ func (r *rankTotals) series(name string, mark report.Mark, color report.Color, q
 	return s
 }
 
-// tooltip describes the records of column i.
+// tooltip describes the records of column i, if it exists.
 func (r *rankTotals) tooltip(i int) string {
 	if i >= len(r.columns.list) {
 		return ""
@@ -283,7 +283,7 @@ func ranksFigure(s *Summary) report.Figure {
 	return f
 }
 
-// panels plots each rank, all on one scale.
+// panels plots each of the first maxPanels ranks, all on one scale.
 func (l *Log) panels(s *Summary) report.Panels {
 	p := report.Panels{
 		Title:   "Every rank",

@@ -13,7 +13,7 @@ import (
 // grows.
 type Growth struct {
 	// PerMicrobatch is the growth with each microbatch of a step. Low and High are its 99 %
-	// confidence interval.
+	// confidence interval, or equal to it if there are too few records for one.
 	PerMicrobatch float64 `json:"per_microbatch"`
 	Low           float64 `json:"low"`
 	High          float64 `json:"high"`
@@ -24,7 +24,7 @@ type Growth struct {
 	From string `json:"from,omitempty"`
 	// Still reports whether the last quarter of the log grows as well.
 	Still bool `json:"still,omitempty"`
-	// Unclear reports that the log is too short to distinguish growth from chance: the level ends
+	// Unclear is set if the log is too short to distinguish growth from chance: the level ends
 	// higher than it began, by PerMicrobatch or PerStep, but does not count as growing.
 	Unclear bool `json:"inconclusive,omitempty"`
 	// Class is the class that rose most from the first record to the last, if the log breaks
@@ -176,7 +176,7 @@ func (g *Growth) setRate(s slope) {
 	g.PerMicrobatch, g.Low, g.High = rounded(s.Median), rounded(s.Low), rounded(s.High)
 }
 
-// rounded rounds bytes to a meaningful precision: whole bytes, or two digits.
+// rounded rounds bytes to a meaningful precision: whole bytes, or two digits below 10 bytes.
 func rounded(bytes float64) float64 {
 	if bytes == 0 || math.Abs(bytes) >= 10 {
 		return math.Round(bytes)

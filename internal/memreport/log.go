@@ -89,7 +89,8 @@ func addRank[T any](ranks *map[int]T, rank int, kept T) error {
 // Records returns the number of microbatch records.
 func (l *Log) Records() int64 { return l.records }
 
-// Growth returns the largest growth of a rank in a microbatch, in bytes, and the number of its records.
+// Growth returns the largest growth of a rank in a microbatch, in bytes, and the number of the rank's
+// records. Both are 0 for a rank that is not in the log.
 func (l *Log) Growth(rank int) (most, records int64) {
 	r := l.ranks[rank]
 	if r == nil {

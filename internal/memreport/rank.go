@@ -32,7 +32,7 @@ type rankTotals struct {
 	firstExcess   recordKey // of the first such record
 	firstExcessIn int64     // its position in its step
 	excessMost    int64
-	lastGrew      int64                 // the last record whose excess grew
+	lastGrew      int64                 // the number of the last record whose excess grew
 	excessNext    int64                 // the number of positions of the step that excess has
 	stepFirst     int                   // the microbatch of the step's first record
 	stepExcess    int64                 // the excess before the step
@@ -42,7 +42,7 @@ type rankTotals struct {
 	leaks         map[memory.Leak]int64 // bytes by the call that leaked them
 
 	first, last               recordKey
-	resident                  int64          // the minimum; 0 if the log does not report it
+	resident                  int64          // the fewest resident bytes; 0 if the log does not report them
 	classes                   memory.ByClass // at the highest level
 	peakClasses               memory.ByClass // at the peak; 0 if the log does not report them
 	firstClasses, lastClasses memory.ByClass

@@ -19,7 +19,8 @@ type slope struct {
 // random series in a thousand would be in ascending order.
 const minPoints = 7
 
-// maxPoints is the maximum number of points for a slope. The number of pairs is its square.
+// maxPoints is the maximum number of points for a slope. The number of pairs is about half its
+// square.
 const maxPoints = 256
 
 // The numbers of standard deviations within which 99 % and 99.99 % of a normal distribution lie.
@@ -53,9 +54,9 @@ func fit(x, y []float64) slope {
 	return s
 }
 
-// correlation is the factor by which points deviate more from a line than independent points would:
-// a rank's live bytes are a sum over several microbatches in flight, most of which also contribute
-// to the next record. It is between 1 and 3.
+// correlation returns the factor by which points deviate more from a line than independent points
+// would: a rank's live bytes are a sum over several microbatches in flight, most of which also
+// contribute to the next record. It is between 1 and 3.
 func correlation(x, y []float64, slope float64) float64 {
 	rest := make([]float64, len(x))
 	for i := range x {
@@ -84,20 +85,22 @@ func (s slope) rises(points int) bool {
 }
 
 // continues reports whether a rise may still have its rate at the end: the confidence interval of
-// the slope there must reach half the rate. A level that saturates fails this test.
+// the slope there must reach half the rate. A level that saturates fails this test. Fewer than
+// three points pass it.
 func continues(x, y []float64, rate float64) bool {
 	return len(x) < 3 || fit(x, y).High >= rate/2
 }
 
-// quarter returns the last quarter of the points, but at least three points.
+// quarter returns the last quarter of the points, but at least three points, or all if there are
+// fewer.
 func quarter(x, y []float64) (lastX, lastY []float64) {
 	from := max(len(x)-max(len(x)/4, 3), 0)
 	return x[from:], y[from:]
 }
 
 // inconclusive reports whether points end higher than they began, though chance may explain this: the last half
-// is nowhere below the first, and rises by at least a quarter of the earlier rise. The rate is the slope, or
-// the mean of the last half if fewer than half of the pairs rise.
+// is nowhere below the first, and rises by more than a quarter of the earlier rise. The rate is the median
+// slope, or the mean slope of the last half if the median is 0.
 func inconclusive(x, y []float64) (rate float64, ok bool) {
 	half, end := len(y)/2, len(y)-1
 	if half == 0 || 4*(y[end]-y[half]) <= y[half]-y[0] || slices.Min(y[half:]) < slices.Max(y[:half]) {

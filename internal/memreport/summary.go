@@ -11,7 +11,8 @@ type Summary struct {
 	Form    string `json:"form"`   // format of the log's lines
 	Records int64  `json:"records"`
 	Steps   int64  `json:"steps"` // the maximum over ranks
-	// Microbatches is the maximum number of records that a rank has in a step.
+	// Microbatches is the maximum number of records that a rank has in a step, or its highest
+	// microbatch plus 1 if the log contains only every n-th record.
 	Microbatches int64         `json:"microbatches"`
 	Ranks        []RankSummary `json:"per_rank"`
 	// Growth is the growth of the rank that grows most.

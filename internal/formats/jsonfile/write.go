@@ -13,8 +13,8 @@ import (
 const longLine = 160
 
 // Write writes an object as encoding/json does, with a line for each of its fields and for each
-// value of their lists. Values within these are on one line, except long ones that contain
-// objects or lists.
+// value in a list or an object of these. Values within them are on one line, except those longer
+// than longLine that contain objects or lists.
 func Write(w io.Writer, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 )
 
 // ReadJSON reads one JSON value, which only white space may follow. An object becomes a Dict, an
-// array a List, and a number without a fraction or an exponent an Integer. Unlike JSON, it accepts
-// leading zeros in numbers and control characters in texts, but no number longer than 64 bytes.
+// array a List, and a number without a fraction or an exponent an Integer, or a Float if it needs
+// more than 64 bits. Unlike JSON, it accepts leading zeros in an Integer and control characters in
+// texts without escapes, but no number longer than 64 bytes.
 func ReadJSON(r io.Reader, options Options) (*Data, error) {
 	p := parser{Data: newData(r, options), words: map[string]Value{}}
 	if err := p.value(p.next(), 0); err != nil {
@@ -25,7 +26,7 @@ func ReadJSON(r io.Reader, options Options) (*Data, error) {
 }
 
 const (
-	deepest   = 1000 // maximum nesting depth of lists
+	deepest   = 1000 // maximum nesting depth of lists and objects
 	shortWord = 64   // longest number in bytes, and longest text that is stored once
 )
 
@@ -37,7 +38,8 @@ type parser struct {
 	err   error            // the reader's error, when next returned 0
 }
 
-// next takes the next byte that is not white space. It returns 0 at the end of the file.
+// next takes the next byte that is not white space. At the end of the file, or if the reader fails,
+// it sets err and returns 0.
 func (p *parser) next() byte {
 	for {
 		c, err := p.byte()

@@ -46,7 +46,7 @@ func (d *Data) Items(v Value) []Value {
 }
 
 // Pairs iterates over the keys and values of a Dict, or over nothing for any other value. A key that
-// is a number is given in decimal; one that is neither a text nor a number is given as "".
+// is an Integer is given in decimal; one that is neither a Text nor an Integer is given as "".
 func (d *Data) Pairs(v Value) iter.Seq2[string, Value] {
 	return func(yield func(string, Value) bool) {
 		if v.Kind != Dict {

@@ -21,7 +21,7 @@ func Hint(word string, names []string) string {
 	return hint + strings.Join(names, ", ")
 }
 
-// distance returns the number of letters to insert, delete or replace to turn a into b: the
+// distance returns the least number of bytes to insert, delete or replace to turn a into b: the
 // Levenshtein distance.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1) // from the beginning of a to each beginning of b

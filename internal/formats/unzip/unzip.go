@@ -26,7 +26,7 @@ const (
 const Buffer = 1 << 16
 
 // Open returns the content of a file. It unpacks a gzip file as long as the content is in proportion
-// to the size of the file, and returns ErrBomb beyond that.
+// to the size of the file. A read beyond that returns ErrBomb.
 func Open(r io.Reader) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(r, Buffer)
 	if head, _ := in.Peek(2); string(head) != "\x1f\x8b" {
@@ -65,8 +65,8 @@ func (g *guarded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Expand returns the files that names stand for, in order: files, folders with their subfolders, and patterns
-// of filepath.Glob. skipped are the files in folders that fitting rejects.
+// Expand returns the files that names stand for, sorted and each once: files, folders with their subfolders,
+// and patterns of filepath.Glob. skipped are the files in folders that fitting rejects.
 func Expand(names []string, fitting func(name string) bool) (files, skipped []string, err error) {
 	for _, name := range names {
 		info, err := os.Stat(name)

@@ -57,7 +57,7 @@ func (s *searcher) fits(c int32) bool {
 	return true
 }
 
-// ordered returns the unplaced buffers of a column, in order of least.
+// ordered carries the unplaced buffers of a column and returns them in ascending order of least.
 func (s *searcher) ordered(c int32) []int32 {
 	row := s.rows[c]
 	s.cells += int64(len(row))

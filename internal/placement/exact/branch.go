@@ -1,7 +1,7 @@
 package exact
 
-// run searches all layouts in the order of a preference, until it has visited limit cells or idle returns
-// true. If the outcome is solved, low is the layout.
+// run searches all layouts in the order of a preference, until it has visited limit cells or made all its
+// turns, or idle returns true. If the outcome is solved, low is the layout.
 func (s *searcher) run(t preference, limit int64, idle func() bool) outcome {
 	s.reset()
 	s.preference, s.limit, s.idle = t, limit, idle

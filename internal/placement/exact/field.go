@@ -20,8 +20,8 @@ type tenant struct {
 	whole       placement.Span // from the first column to the last
 	over        []word         // its columns
 	near        []int32        // the other buffers that share a column with it
-	length      float64        // lifetime including gaps, in time
-	columns     int            // lifetime including gaps, in columns
+	length      float64        // lifetime without its gaps, in time
+	columns     int            // lifetime without its gaps, in columns
 }
 
 // word is a set of 64 columns.
@@ -90,8 +90,8 @@ func newField(p *placement.Problem, budget int64) *field {
 	return f
 }
 
-// meet finds the pairs of buffers that share a column. It returns the number of pairs, or -1 if
-// it exceeds most.
+// meet finds the pairs of buffers that share a column. It returns the number of pairs, each
+// counted twice, or -1 if it exceeds most.
 func (f *field) meet(births [][]int32, most int64) (pairs int64) {
 	met := make([]int, len(f.buffers)) // by buffer, the last buffer that met it, plus 1
 	for i := range f.buffers {

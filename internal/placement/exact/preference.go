@@ -130,7 +130,8 @@ func (s *searcher) sooner(c, d int32) bool {
 	return cmp.Or(order, cmp.Compare(s.tops[c], s.tops[d]), cmp.Compare(s.slack[c], s.slack[d])) < 0
 }
 
-// best returns the best buffer of a column if it is better than the given one, which may be -1 for none.
+// best returns the best unplaced buffer of a column or the given one, whichever is better. The given one
+// may be -1 for none.
 func (s *searcher) best(c, than int32) int32 {
 	s.cells += int64(len(s.rows[c]))
 	for _, x := range s.rows[c] {

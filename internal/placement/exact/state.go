@@ -140,7 +140,7 @@ func (s *searcher) touch(x int32) {
 	}
 }
 
-// rewind undoes all edits but the first keep.
+// rewind undoes all edits except the first ones, keep in number.
 func (s *searcher) rewind(keep int) {
 	for k := len(s.edits) - 1; k >= keep; k-- {
 		switch e := s.edits[k]; e.what {

@@ -185,8 +185,8 @@ func Alive(b *placement.Buffer, time int64) bool {
 	return b.Lower <= time && time < b.Upper
 }
 
-// Meet reports whether two buffers need their bytes at the same time. If they do, they also do at the
-// birth of one of them.
+// Meet reports whether two buffers need their bytes at the same time. It is enough to test the times
+// at which one of them is allocated: its Lower, and the end of each of its gaps.
 func Meet(a, b *placement.Buffer) bool {
 	for _, x := range []*placement.Buffer{a, b} {
 		times := []int64{x.Lower}

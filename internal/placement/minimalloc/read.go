@@ -21,8 +21,9 @@ const maxLine = 1 << 20
 // they form a layout. Hints, which are for another solver's search, are ignored. A gap with a range of
 // bytes (a-b@lo:hi) is rejected.
 //
-// Errors wrap ErrFormat and contain the location of the fault and the actual and expected text. If r has
-// a Name method, as a file does, the location is file:line:column.
+// Errors about the contents wrap ErrFormat and contain the location of the fault and the actual and
+// expected text. Other errors are r's. If r has a Name method, as a file does, the location is
+// file:line:column.
 func Read(r io.Reader) (*Instance, error) { return read(r, MaxBuffers) }
 
 func read(r io.Reader, limit int) (*Instance, error) {

@@ -9,9 +9,10 @@ import (
 	"github.com/weir-ml/weir/internal/formats/diagnostic"
 )
 
-// Write writes an instance in the form that Read reads. The columns are id, lower, upper and
-// size, then alignment and gaps if a buffer has any, and offset if there is a layout. If IDs is nil, buffers
-// are named 0, 1, and so on. If the problem or a name is invalid, Write writes nothing and returns an error.
+// Write writes an instance in the form that Read reads. The columns are id, lower, upper and size, then
+// alignment and gaps if a buffer has any, and offset if there is a layout. If IDs is nil, buffers are named
+// 0, 1, and so on. If the problem, a name or the number of names or offsets is invalid, Write writes nothing
+// and returns an error.
 func Write(w io.Writer, in *Instance) error {
 	if err := in.Problem.Validate(); err != nil {
 		return err

@@ -15,8 +15,9 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// Record returns the profile of a transformer with a number of stages, of microbatches of a number of
-// tokens. It is recorded on one rank without computing, and is valid for any placement.
+// Record returns the profile of a transformer with the given number of stages, for microbatches of
+// the given number of tokens. The profile is recorded on one rank without computing, and is valid for
+// any placement.
 func Record(t *testing.T, cfg transformer.Config, stages, tokens int) *layout.Profile {
 	t.Helper()
 	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 38})

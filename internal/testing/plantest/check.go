@@ -11,7 +11,8 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// CodesOf returns the codes of an error of package check, sorted and without duplicates.
+// CodesOf returns the codes of an error of package check, sorted and without duplicates, or nil for
+// another error.
 func CodesOf(err error) []check.Code {
 	invalid, ok := errors.AsType[*check.Error](err)
 	if !ok {

@@ -246,7 +246,8 @@ func (g *grower) receivable() bool {
 	return false
 }
 
-// receiveAny receives the oldest message of a random link. It returns the send.
+// receiveAny receives the oldest message of a random link. It returns the send, or false if no link
+// has a message.
 func (g *grower) receiveAny() (schedule.Action, bool) {
 	var links [][3]int
 	for l, messages := range g.links {
@@ -272,7 +273,8 @@ func (g *grower) receiveFrom(link [3]int) schedule.Action {
 	return sent
 }
 
-// Mutate returns a copy of a plan without repeats, with one random change.
+// Mutate returns a copy of a plan without repeats, with one random change, which may leave the plan
+// as it is.
 func Mutate(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	q := *p
 	lists := Lists(p)

@@ -43,7 +43,7 @@ func Nested(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	return &q
 }
 
-// repeatsOf returns the repeats of a segment between two numbers.
+// repeatsOf returns the repeats of a segment whose numbers are in the range [from, to).
 func repeatsOf(s schedule.Segment, from, to int) schedule.Segment {
 	body := slices.Clone(s.Body)
 	for i, a := range body {

@@ -190,8 +190,8 @@ func ofMicrobatch(a schedule.Action) bool {
 	return true
 }
 
-// widest returns the maximum, over all positions, of the distance from the lowest to the highest live
-// microbatch. The function life returns the positions between which a microbatch is live.
+// widest returns the maximum, over all positions, of the number of microbatches from the lowest to
+// the highest live one. The function life returns the positions between which a microbatch is live.
 func widest(actions, microbatches int, life func(m int) (int, int, bool)) int {
 	low := slices.Repeat([]int{microbatches}, actions)
 	high := slices.Repeat([]int{-1}, actions)

@@ -5,9 +5,10 @@ import (
 	"runtime"
 )
 
-// Allocations returns the number of times that f allocates on the Go heap once it is warm. It
-// is the least of three runs, because the runtime and the testing package occasionally allocate
-// at the same time. The first run with an expected number ends the measurement.
+// Allocations returns the number of times that f allocates on the Go heap once it is warm. It is
+// the least of three runs, because the runtime and the testing package occasionally allocate at
+// the same time. If an expected number is given, the first run with that number ends the
+// measurement.
 //
 // f runs on one processor, as in testing.AllocsPerRun. Each processor has a cache of the
 // records with which goroutines wait: a goroutine that blocks on one processor and resumes on

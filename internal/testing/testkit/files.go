@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TB is what the helpers for files need of a test.
+// TB has the methods of a test that the helpers for files call.
 type TB interface {
 	require.TestingT
 	Helper()

@@ -26,8 +26,8 @@ type Format struct {
 	Read   func([]byte) error        // nil if nothing in the tree reads the format
 }
 
-// Test compares the output of Write with the fixture of today's number. It reads the fixtures of all numbers,
-// and requires that a fixture with the next number is refused.
+// Test compares the output of Write with the fixture of today's number. If Read is set, it reads the fixtures
+// of all numbers, and requires that numbers not in Older and the next number are refused.
 func (f Format) Test(t *testing.T) {
 	t.Helper()
 	pattern := filepath.Join("testdata", "formats", f.Name)

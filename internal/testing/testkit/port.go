@@ -11,8 +11,8 @@ import (
 var given sync.Map
 
 // FreePort returns a loopback address at which no process listens. It returns each address only
-// once. The address is specific to this process, so that neither other tests nor connections
-// with system-assigned ports use it meanwhile.
+// once. If the system allows, the address is specific to this process, so that neither other
+// tests nor connections with system-assigned ports use it meanwhile.
 func FreePort(t interface{ Fatal(...any) }) string {
 	for pid := os.Getpid(); ; {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+pid>>16&63, pid>>8&255, pid&255))
