@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// ErrClosed is returned for a step that begins or runs while the transport is closed.
+// ErrClosed is returned by Begin, and by the other calls of a step, if the transport is closed.
 var ErrClosed = errors.New("transport: closed")
 
 // ErrRanks is returned if the ranks do not run the same step: their hellos differ, or their reports
@@ -21,7 +21,7 @@ var ErrWindow = errors.New("transport: memory is not exposed")
 // TagError is returned by Recv for a message whose tag or number of tensors is not the expected one.
 // The sender's next call on the link returns it, too.
 type TagError struct {
-	From, To            int // ranks
+	From, To            int // the ranks of the sender and the receiver
 	Sent, Expected      Tag
 	Tensors, ExpectedOf int // number of tensors sent, and number expected
 }

@@ -16,7 +16,7 @@ type StallError struct {
 	// chain of waiting ranks that ends at a rank without further actions. It is nil if a rank merely
 	// takes too long.
 	WaitChain []waitgraph.Waiting
-	// IdleFor is the time since a rank last began an action, if WaitChain is nil.
+	// IdleFor is the time in which no rank has made progress, if WaitChain is nil.
 	IdleFor time.Duration
 	Ranks   []RankStatus // of all ranks, in order
 }
@@ -35,7 +35,7 @@ type RankStatus struct {
 	Age   time.Duration // for a rank of another process: the time since the heartbeat that carried this status
 }
 
-// Error describes the ranks' waits, as check.Plan does, or the activity of every rank.
+// Error describes WaitChain, as check.Plan does, or the activity of every rank if WaitChain is nil.
 func (e *StallError) Error() string {
 	if e.WaitChain != nil {
 		return "transport: deadlock: " + waitgraph.DescribeCycle(e.WaitChain)

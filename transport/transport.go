@@ -33,7 +33,8 @@ type Transport[T any] interface {
 	// Send has returned.
 	Send(ctx context.Context, to int, tag Tag, h []T) error
 	// Wait blocks until a rank has received the message with the tag. After that the transport no
-	// longer reads the buffers.
+	// longer reads the buffers. If no such message was sent, or an earlier Wait has returned for
+	// it, Wait returns immediately.
 	Wait(ctx context.Context, to int, tag Tag) error
 	// Recv blocks until the next message on the link from a rank has arrived, and fills h with
 	// handles of class Transfer from the caller's space. The caller owns them, including any that are
@@ -102,8 +103,8 @@ type Watcher interface {
 type Content uint8
 
 // The possible contents. Use and Total are sent at step end: the rank of the first use of a tied
-// parameter adds the other uses, and sends each of them the total. Grads, Sums and Weights are not
-// sent: other ranks read them in Windows.
+// parameter adds the accumulators of the other uses to its own, and sends each of them the total.
+// Grads, Sums and Weights are not sent: other ranks read them in Windows.
 const (
 	Output   Content = iota // the outputs of a stage, to the next one
 	Gradient                // the gradients of a stage's inputs, to the stage before it

@@ -70,7 +70,7 @@ type Links[T any] struct {
 	mu      sync.Mutex
 	closed  bool
 	links   []*link[T] // by sender, receiver and direction; nil before the first message
-	cause   error      // of the abort; nil while the step runs
+	cause   error      // the cause of the abort; nil while the step runs
 	done    bool       // an Exchange of the step has succeeded
 	steps   int64      // the number of steps that have begun
 	begun   int        // the number of ranks that wait in Begin

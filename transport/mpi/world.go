@@ -110,7 +110,7 @@ func Start(ctx context.Context, cfg Config) (*World, error) {
 	return w, nil
 }
 
-// Process returns the number of this process and the number of processes.
+// Process returns the index of this process, from 0 on, and the number of processes.
 func (w *World) Process() (number, of int) { return w.process, w.processes }
 
 // Library returns the name and version of the MPI library.

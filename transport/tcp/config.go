@@ -88,7 +88,7 @@ const (
 	maxPath        = 107 // the longest socket path on Linux, in bytes; other systems allow fewer
 )
 
-// Validate reports every fault.
+// Validate reports every fault of the configuration.
 func (c *Config) Validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("tcp: "+format, args...)) }

@@ -41,7 +41,7 @@ type hello struct {
 	Facts       []Fact
 }
 
-// answer is the reply of rank 0.
+// answer is the reply of rank 0 to a joining rank.
 type answer struct {
 	Accepted  bool   `json:"Here"` // a second answer follows
 	Refused   string // the reason, or "" if the rank is not refused

@@ -52,7 +52,7 @@ type sendEnd[T any] struct {
 	fault   error
 }
 
-// write writes the messages of a link until it is closed.
+// write writes the messages of a link until the link is closed or a write fails.
 func (e *Endpoint[T]) write(l *sendEnd[T]) {
 	w := bufio.NewWriterSize(l.conn, LinkBuffer)
 	tick := time.NewTicker(e.cfg.Silence / beats)
@@ -100,7 +100,7 @@ func (e *Endpoint[T]) write(l *sendEnd[T]) {
 	}
 }
 
-// confirmations reads the receiver's confirmations until the link is closed.
+// confirmations reads the receiver's confirmations until the link is closed or fails.
 func (e *Endpoint[T]) confirmations(l *sendEnd[T]) {
 	r := bufio.NewReaderSize(timedConn{l.conn, e.pauses}, 64)
 	for {

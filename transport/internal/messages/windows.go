@@ -11,9 +11,9 @@ import (
 	"github.com/weir-ml/weir/transport"
 )
 
-// Windows holds the memory that a rank exposes to others, and the list of its own waiting calls.
-// Steps are numbered, so that a read in the next step cannot find the last step's memory. The zero
-// value is for a rank before its first step.
+// Windows holds the memory that a rank exposes to others, and the list of the rank's own waiting
+// calls. Steps are numbered, so that a read in the next step cannot find the last step's memory.
+// The zero value is for a rank before its first step.
 type Windows struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change; nil if no call waits
@@ -85,7 +85,7 @@ func (w *Windows) Begin(step int64) {
 	w.notify()
 }
 
-// Step returns the number of the step.
+// Step returns the number of the current step.
 func (w *Windows) Step() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
