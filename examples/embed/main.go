@@ -52,7 +52,7 @@ func main() {
 	}
 }
 
-// line returns a stage: the error of weight·x against y.
+// line returns a stage whose loss is half the squared error of weight·x against y.
 func line(dev kernels.Addressable, weight, grad T) stages.Stage[T] {
 	var d stages.Decl[T]
 	point, slope := d.Part("point"), d.Slot("slope")

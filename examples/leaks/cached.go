@@ -26,7 +26,7 @@ type cached struct {
 	took       []time.Duration // by round: the time that the calls to the device took
 	executed   int             // number of events of the history that were executed
 
-	addresses []int64 // of weights, gradients and moments; nil while they are released
+	addresses []int64 // of weights, gradients and moments; stale while these are released
 	made      []int64 // copies of weights, in the order of a step
 	scaled    int     // number of copies that already have a scale and a history
 	kept      bool    // the largest workspace is allocated

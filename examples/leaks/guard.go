@@ -45,7 +45,7 @@ type logged struct {
 	losses  []func() kernels.Buffer
 }
 
-// Forward runs the head's Forward.
+// Forward runs the head's Forward. Without the guard, it retains the input for the log.
 func (l *logged) Forward(ctx context.Context, mb microbatch, in, out []kernels.Buffer) error {
 	if l.removed {
 		origin := mb.Retain(in[0])
@@ -66,7 +66,7 @@ type contextual struct {
 	tensorObjects []kernels.Buffer
 }
 
-// CausalAttention computes attention.
+// CausalAttention computes attention. Without the guard, it retains three of its tensors.
 func (c *contextual) CausalAttention(op kernels.CausalAttention) error {
 	if err := c.Compute.CausalAttention(op); err != nil || !c.removed {
 		return err
@@ -113,7 +113,7 @@ func (o *operation) Forward(_ context.Context, mb microbatch, in, out []kernels.
 	return o.dev.Add(out[0], x)
 }
 
-// Backward returns dy + gelu'(x)·dy.
+// Backward returns dy + gelu'(x)·dy, unless gradIn is nil.
 func (o *operation) Backward(_ context.Context, mb microbatch, gradOut, gradIn []kernels.Buffer) (err error) {
 	x := mb.Take(o.x)
 	if o.removed {

@@ -125,7 +125,7 @@ func (t *trainee) open(ctx context.Context) (w *weir, err error) {
 
 func (w *weir) close() error { return errors.Join(w.run.Close(), w.model.Close(), w.dev.Close()) }
 
-// round trains a step, and lends memory.
+// round trains a step, releases the memory, and restores it.
 func (w *weir) round(ctx context.Context) error {
 	w.file.took = 0
 	begin := time.Now()

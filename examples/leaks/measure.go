@@ -69,8 +69,8 @@ func measure(ctx context.Context, removed, microbatches int, folder string) (m m
 	return m, errors.Join(err, log.Err(), buffered.Flush())
 }
 
-// step runs a step on a new device, and returns its live bytes before and after. With a log, it
-// tolerates leaks.
+// step runs a step on a new device, and returns the live bytes of the device before and after the
+// step. With a log, it tolerates leaks.
 func step(ctx context.Context, removed, microbatches int, log *memlog.Log) (result *runner.Result, before, after int64, err error) {
 	dev, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {
@@ -102,7 +102,8 @@ func step(ctx context.Context, removed, microbatches int, log *memlog.Log) (resu
 	return result, before, after, errors.Join(err, run.Close())
 }
 
-// dryRun returns the error of Record for the model, or "".
+// dryRun returns the text of the record.ErrUnended with which recording the model ends, or "" if
+// there is none.
 func dryRun(ctx context.Context, removed int) (string, error) {
 	host, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {

@@ -154,7 +154,8 @@ func descend(weights []*weight) func(factor float64) error {
 	}
 }
 
-// fill makes points of the plane, and whether each is in a ring. It makes only the parts that the
+// fill returns a function that fills an entry with random points in the plane, each labeled by
+// whether it lies in a ring and by its distance from the origin. It makes only the parts that the
 // stages of a rank read, on the device of that rank.
 func fill(devs []kernels.Addressable) func(context.Context, batchctx.Entry[T]) error {
 	return func(_ context.Context, e batchctx.Entry[T]) error {
@@ -277,7 +278,7 @@ func save(folder string, step int64, weights []*weight) error {
 	return checkpoint.Save(folder, checkpoint.State{Step: step, Seed: seed}, tensors...)
 }
 
-// load reads the newest complete checkpoint, if any, and returns its number of steps.
+// load reads the newest complete checkpoint and returns its number of steps, or 0 if there is none.
 func load(folder string, weights []*weight) (int64, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return 0, err

@@ -43,7 +43,8 @@ func (g *generator) receive(w transformer.Weight) error {
 	return nil
 }
 
-// decode returns the matrix in×out, and releases its codes.
+// decode returns the transpose of q in float32, a matrix of in×out elements, and releases its
+// codes.
 func (g *generator) decode(q kernels.Quantized, codes kernels.Buffer) (kernels.Buffer, error) {
 	b, err := g.dev.Alloc(memory.Resident, kernels.Float32, q.Rows*q.Cols)
 	if err != nil {

@@ -131,7 +131,7 @@ func refit(t *trainer, encoding *kernels.Encoding) (out outcome, err error) {
 	return out, t.model.Restore(&file)
 }
 
-// compare returns an error unless two trainers have the same weights.
+// compare returns an error unless two trainers have the same weights, and prints their hash.
 func compare(a, b *trainer, w io.Writer) error {
 	first, err := a.model.SHA256()
 	if err != nil {

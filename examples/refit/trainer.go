@@ -60,7 +60,7 @@ func (t *trainer) close() error {
 	return errors.Join(err, t.model.Close(), t.dev.Close())
 }
 
-// step trains on every line once and returns the loss before it, in nats per byte.
+// step trains on every line once and returns the loss before the update, in nats per byte.
 func (t *trainer) step(ctx context.Context) (float64, error) {
 	result, err := t.run.Step(ctx, len(lines), t)
 	if err != nil {

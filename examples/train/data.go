@@ -26,8 +26,8 @@ type data struct {
 // maxText is the maximum number of bytes of text, all of which is in memory.
 const maxText = 64 << 20
 
-// readData opens the file of -data and splits it: the last tenth is held out. Both parts must
-// be longer than a microbatch. The caller closes the data.
+// readData opens the file of -data and splits it: the last tenth is held out. Both parts must be
+// longer than -seq. The caller closes the data.
 func readData(ctx context.Context, o *options) (*data, error) {
 	d := &data{name: o.data}
 	var err error
@@ -108,7 +108,7 @@ func (o *options) drawn(text corpus.Sequence, step int) *corpus.Drawn {
 type source struct {
 	dev kernels.Device
 	corpus.Reader
-	packed *packedStep // the sequences of each microbatch; nil if each has one
+	packed *packedStep // the sequences of each microbatch; nil, or without packs, if each has one
 }
 
 // Next makes the entry of one microbatch.

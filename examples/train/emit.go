@@ -72,7 +72,8 @@ const (
 )
 
 // measureCosts measures the stages on one device, with the microbatches of a run, and also
-// returns their names. With -lengths it measures several lengths, and returns the misfit.
+// returns their names. With -lengths it measures several lengths, and returns the misfit: the
+// largest relative error of the costs at one of them.
 func measureCosts(ctx context.Context, opts *options, training corpus.Sequence) (measured *simulate.Costs, names []string, misfit float64, err error) {
 	dev, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 
 // plan makes a runner that plans the memory of every step in advance. It determines the
 // allocations of the stages in a dry run of the same model on Null devices, for the longest and
-// the shortest possible microbatch, and for one half as long as the longest; sizes in between
-// are interpolated. Unless -keep-logits is given, plan also chooses whether logits are kept. If
-// a step has too many buffers to be planned, its memory is dynamic, and t.unplanned has the
-// reason.
+// the shortest possible microbatch, and for one half as long as the longest; sizes in between are
+// interpolated. Unless -keep-logits is given, plan also chooses whether logits are kept. If a
+// step has too many buffers to be planned, and -budget and -offload do not require a plan, its
+// memory is dynamic, and t.unplanned has the reason.
 func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (err error) {
 	nulls := make([]kernels.Compute, t.opts.Ranks) // of one replica, because all are equal
 	for rank := range nulls {
@@ -98,7 +98,7 @@ func (t *trainer) planAudited(ctx context.Context, cfg runner.Config[kernels.Buf
 	return errors.Join(err, run.Close())
 }
 
-// shape returns microbatches of a given length.
+// shape returns a shape whose microbatches have the given length in tokens.
 func shape(devs []kernels.Compute, name string, length int) record.Shape[kernels.Buffer] {
 	var sources []runner.Source[kernels.Buffer]
 	for _, dev := range devs {

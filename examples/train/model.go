@@ -25,7 +25,8 @@ func tooLarge(err error) error {
 	return err
 }
 
-// Build makes a device for every rank, the model on them, and the runner that trains it.
+// Build makes a device for every rank, a Null one for ranks of other processes, the model on them,
+// and the runner that trains it.
 func (t *trainer) Build(ctx context.Context) error {
 	t.metrics = metrics.New(t.opts.AllRanks())
 	devs := make([]kernels.Compute, t.opts.AllRanks())

@@ -50,8 +50,8 @@ const (
 	wideRate = 3e-3
 )
 
-// defaults returns the settings of a run without flags, which takes about a minute on two cores,
-// and registers the flags that change them.
+// defaults registers the flags and returns the default settings. A run with them takes about a
+// minute on two cores.
 func defaults() *options {
 	f := flag.NewFlagSet("train", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -192,7 +192,7 @@ func (o *options) validate() error {
 // tokenBytes are the sizes of a token by the format of -tokens.
 var tokenBytes = map[string]int{"uint16": 2, "uint32": 4}
 
-// unit is the unit that a model predicts.
+// unit returns the unit that a model predicts: byte or token.
 func (o *options) unit() string {
 	if o.tokens == "" {
 		return "byte"
@@ -248,7 +248,7 @@ const float32s = "none"
 // fp8Width is the default width of the model in FP8: the blocks of every recipe divide it.
 const fp8Width = 128
 
-// recipes are the values of -fp8.
+// recipes returns the values of -fp8.
 func recipes() []string { return append([]string{float32s}, fp8.Names...) }
 
 // inFP8 sets the options that follow from -fp8.

@@ -127,7 +127,8 @@ func (t *trainer) show(result *runner.Result, nats float64) {
 	})
 }
 
-// End writes all results of a run, even if it was interrupted or has failed.
+// End writes the results of a run in the leading process, even if the run was interrupted. If it
+// has failed, End writes only the files of the run folder.
 func (t *trainer) End(ended error, saved bool) error {
 	t.progress.End()
 	fault := t.session.Process.JoinActions(t.metrics)

@@ -25,7 +25,8 @@ type packedStep struct {
 	packing *pack.Packing
 }
 
-// sequences returns the numbers of the sequences of a microbatch. Without packing it is the microbatch's own number.
+// sequences returns the numbers of the sequences of a microbatch. Without packing, a microbatch has one sequence,
+// with its own number.
 func (s *packedStep) sequences(microbatch int) []int {
 	if s == nil || s.packs == nil {
 		return []int{microbatch}
@@ -49,11 +50,11 @@ type packing struct {
 	// Of all steps so far.
 	forecast, measured time.Duration
 	microbatches       int
-	forecastPeak, peak int64 // of the rank with the most
+	forecastPeak, peak int64 // the highest peak of any rank, in bytes
 }
 
-// newPacking returns the packing of a run for the costs of -costs, which have the resident bytes of the
-// ranks.
+// newPacking makes the packer of a run for the costs of -costs, which have the resident bytes of the
+// ranks, and packs the first step.
 func (t *trainer) newPacking() (err error) {
 	o := t.opts
 	t.packing.packer, err = pack.New(pack.Config{

@@ -35,7 +35,8 @@ var deciding = []string{
 // older lists flags that older checkpoints lack, with the values that these checkpoints imply.
 var older = map[string]string{"fp8": float32s, "fp8-attention": "false", "products": products[0], "tokens": "", "vocabulary": "256", "lengths": "false", "pack": "0", "packer": packers[0]}
 
-// opened checks the checkpoint that the run resumes.
+// opened checks the checkpoint that the run resumes, and sets its Step from the metadata of an
+// earlier version.
 func (t *trainer) opened(c *checkpoint.Checkpoint) (err error) {
 	if steps, old := c.Metadata[keySteps]; old {
 		if c.Step, err = strconv.ParseInt(steps, 10, 32); err != nil {

@@ -89,7 +89,7 @@ func (t *trainer) Check(ctx context.Context) (err error) {
 	return err
 }
 
-// Begin opens the outputs of the run in the leading process, and evaluates the first weights.
+// Begin opens the outputs of the run in the leading process, and begins its metrics and progress.
 func (t *trainer) Begin(ctx context.Context) (err error) {
 	if !t.session.Process.Leads() {
 		t.people.Writer, t.opts.JSON = io.Discard, ""
@@ -114,7 +114,8 @@ func (t *trainer) Start(ctx context.Context) error {
 	return t.folder.Start(t.metrics.LastScore())
 }
 
-// Stepped evaluates the model from time to time, and writes the results of the step.
+// Stepped evaluates the model after every -evaluate steps and after the last step, and writes the
+// results of the step.
 func (t *trainer) Stepped(ctx context.Context) (err error) {
 	if every := t.opts.evaluate; t.session.Done == t.opts.steps || every > 0 && t.session.Done%every == 0 {
 		if err = t.evaluate(ctx); err == nil {
