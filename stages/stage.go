@@ -28,7 +28,7 @@ type Stage[T any] interface {
 	Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error
 }
 
-// Port is a tensor between two stages.
+// Port describes a tensor that one stage passes to the next.
 type Port struct {
 	Name   string // must be the same on both sides
 	NoGrad bool   // the tensor has no gradient, like an index or a mask

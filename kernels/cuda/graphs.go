@@ -8,9 +8,10 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// graphs defers the kernels of a planned step until the end of the plan's action. A sequence that
-// recurs with the same addresses and arguments is captured as a graph, and from then on needs
-// only one launch. Device.mu guards it.
+// graphs defers the kernels of a planned step until the end of the plan's action. A sequence of at
+// least minPieces that recurs with the same addresses and arguments, apart from the arguments in
+// varying, is captured as a graph. From then on it takes one launch, and a launch of the kernel put
+// for every putWords of the arguments that vary. Device.mu guards it.
 type graphs struct {
 	on     bool // within a planned step
 	failed error
@@ -40,7 +41,7 @@ type piece struct {
 	varies       int // index of the word that varies, or -1
 }
 
-// recording is a sequence that was queued once, with its graph if it was queued again.
+// recording is a sequence that was queued before, with its graph if it was queued more than once.
 type recording struct {
 	pieces []piece
 	words  []uint64
@@ -111,7 +112,8 @@ func (d *Device) flushAll() error {
 	return nil
 }
 
-// again queues a recorded sequence: first the words that its kernels read, then its graph.
+// again queues a recorded sequence: first the words that vary, then the graph, which it captures if
+// there is none yet.
 func (d *Device) again(r *recording) (err error) {
 	g := &d.graphs
 	if r.graph == 0 {
@@ -194,7 +196,8 @@ func (r *recording) is(g *graphs) bool {
 	return true
 }
 
-// uses reports whether a deferred piece uses a buffer. mu must be held.
+// uses reports whether a deferred piece may use a buffer: whether any of the words is an address in
+// the buffer. mu must be held.
 func (g *graphs) uses(at driver.Addr, bytes int64) bool {
 	return slices.ContainsFunc(g.words, func(w uint64) bool { return w >= uint64(at) && w < uint64(at)+uint64(bytes) })
 }

@@ -43,7 +43,7 @@ func (d *Device) NewFarMemory() (memory.FarMemory[kernels.Buffer], error) {
 	return &farMemory{UnbackedRange: farPage, device: d}, nil
 }
 
-// farPage is the unit, in bytes, in which far memory grows. It is the page size of hosts.
+// farPage is the unit, in bytes, in which far memory grows. It is the page size of most hosts.
 const farPage = 4096
 
 // Commit allocates the bytes from the current end to high.

@@ -13,8 +13,9 @@ import (
 )
 
 // ErrMissing is returned by an operation that the host supports and this device does not. The
-// device never falls back to the host. Stages get the error when they are built, in their dry
-// run.
+// device never falls back to the host. The blocks of package transformer compare the size of their
+// heads with the limit of the device (kernels.HeadLimit) when they are built, so they fail before
+// the first step, with an error of their own.
 var ErrMissing = errors.New("cuda: the device lacks the operation")
 
 // scratchBytes is the size of the device memory that holds results of a few words, the per-token

@@ -38,7 +38,8 @@ type suite[T any] struct {
 	one, several numbers
 }
 
-// several is a number of microbatches with which their order matters and their lengths are uneven.
+// several is the number of microbatches of most steps: more than one, so that their order can
+// matter and their lengths can be uneven.
 const several = 5
 
 // check runs the checks in groups. Later groups compare with results that earlier groups have

@@ -97,10 +97,11 @@
 //	                      3·W   queries, keys and values, one byte per element
 //	                      1·W   the output of attention, only columnwise
 //
-// while float32 keeps 40·W + 4·H and a model in bfloat16 would keep 20·W + 4·H. In NVFP4 an
-// element listed above as one byte takes half a byte. The backward recomputes GELU from its kept
-// input; attention in FP8 uses the kept values in both directions, but its own products stay
-// float32 (Config.FP8Attention). Between I and W a block keeps, instead of 72·W bytes,
+// while float32 keeps 40·W + 4·H and a model in bfloat16 would keep 20·W + 4·H. In NVFP4 an element
+// listed here as one byte, or listed below as an input or gradient, takes half a byte. The backward
+// recomputes GELU from its kept input; attention in FP8 uses the kept values in both directions,
+// but its own products stay float32 (Config.FP8Attention). Between I and W a block keeps, instead
+// of 72·W bytes,
 //
 //	16·W  the inputs of all four linear layers, and the gradients of their outputs, only
 //	      columnwise: W consists of four products of them

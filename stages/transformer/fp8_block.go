@@ -11,8 +11,8 @@ import (
 )
 
 // lowPrecision is the additional state of a block in FP8. The backward quantizes the operands of
-// all weight gradients: B computes the gradients immediately, whereas I leaves the operands for
-// W, at one byte per element.
+// all weight gradients: B computes the gradients immediately, whereas I leaves the operands for W,
+// in FP8 or NVFP4.
 type lowPrecision struct {
 	linears []*fp8Linear // nil in float32
 	up      *quantity    // the input of GELU, as it is kept
