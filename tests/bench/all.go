@@ -116,7 +116,7 @@ func mib(m measurement) float64      { return m.Resident / (1 << 20) }
 func ofPeak(m measurement) float64   { return 100 * m.Median / m.Peak }
 
 // chooseWaiting returns the environment in which PyTorch is fastest: its threads wait passively or
-// actively.
+// actively. With one thread it is the passive one.
 func (c *comparison) chooseWaiting(threads int) (best []string, err error) {
 	j := c.options.of(steps("g4 4k T256")[0], threads).in(1)
 	rate := 0.0
@@ -276,7 +276,7 @@ func processor() string {
 	return fmt.Sprintf("%s (family %s, model %s)", fields["model name"], fields["cpu family"], fields["model"])
 }
 
-// load returns the load average of the last minute.
+// load returns the load average of the last minute, or "?" if the system does not report it.
 func load() string {
 	text, _ := os.ReadFile("/proc/loadavg")
 	if fields := strings.Fields(string(text)); len(fields) > 0 {

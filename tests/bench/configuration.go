@@ -33,7 +33,7 @@ func (c configuration) name() string {
 	return fmt.Sprintf("g%d %dk T%d", c.Layers, c.Vocabulary/1000, c.Sequence)
 }
 
-// matches reports whether the name contains all parts of a comma-separated list.
+// matches reports whether the name contains all parts of a list with commas or spaces between them.
 func (c configuration) matches(parts string) bool {
 	for _, part := range strings.FieldsFunc(parts, func(r rune) bool { return r == ',' || r == ' ' }) {
 		if !strings.Contains(" "+c.name()+" ", " "+part+" ") {

@@ -46,7 +46,7 @@ type measurement struct {
 	Threads   int     `json:"threads"`
 	Steps     int     `json:"steps"`
 	Arena     float64 `json:"arena"`  // peak, in bytes
-	Peak      float64 `json:"peak"`   // GFLOP/s that as many cores as threads reached at the same time
+	Peak      float64 `json:"peak"`   // GFLOP/s that one core reached right after the job, times the number of threads
 	Rate      float64 `json:"gflops"` // of the best step, without recomputed products
 	FirstLoss float64 `json:"first_loss"`
 	LastLoss  float64 `json:"last_loss"`
@@ -86,7 +86,7 @@ func (j job) clock() func() time.Duration {
 	return func() time.Duration { return time.Since(begin) }
 }
 
-// host returns the device.
+// host opens the device, with the threads and instructions of the job.
 func (j job) host() (*kernels.Host, error) {
 	for i := kernels.BestInstructions; i <= kernels.NEON; i++ {
 		if i.String() == j.Instructions || j.Instructions == "" {

@@ -62,8 +62,8 @@ func products() (all []subject) {
 	return all
 }
 
-// measureProduct repeats a product for the given time, and at least three times. A sample contains so many
-// calls that the cost of reading the clock is negligible.
+// measureProduct repeats a product for the given time, and for at least three samples. A sample contains
+// so many calls that the cost of reading the clock is negligible.
 func measureProduct(j job) (m measurement, err error) {
 	p := j.product
 	host, err := j.host()

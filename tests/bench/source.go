@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// source provides the same four sequences of random tokens in every step.
+// source provides the same sequences of random tokens in every step, one for each microbatch.
 type source struct {
 	dev     kernels.Device
 	tokens  [batch][]int32 // one more than in a sequence: the labels are the next tokens

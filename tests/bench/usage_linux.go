@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// residentPeak returns the peak resident memory of this process in bytes.
+// residentPeak returns the peak resident memory of this process in bytes, or 0 if it is unknown.
 func residentPeak() float64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -123,7 +123,7 @@ def with_waits(rows, rng):
 
 
 def spoil(rows, how, rng):
-    """Breaks a plan in one place, or moves receives to the front."""
+    """Breaks a plan in one place, or moves receives forward or waits back to their sends."""
     rank = rng.randrange(len(rows))
     row = rows[rank]
     receives = [i for i, action in enumerate(row) if "RECV" in action]
@@ -207,7 +207,7 @@ class Group:
         return True
 
     def run(self, path):
-        """Returns the result of each rank, or None for a rank that did not end."""
+        """Returns the results by rank, without those of ranks that did not end."""
         if not self.processes:
             self.start()
         for queue in self.tasks:

@@ -114,7 +114,7 @@ def run_rank(rank, ranks, paths, folder):
 
 
 def compare(path, got):
-    """Compares the results of the ranks with those of the model without a pipeline."""
+    """Prints and returns whether the results of the ranks are those of the model without a pipeline."""
     plan = load(path)
     want_losses, want_gradients = sequential(plan.stages, plan.microbatches)
     losses = [loss for found, _ in got for loss in found]

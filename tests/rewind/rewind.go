@@ -217,7 +217,7 @@ func (r *rewinder) remove(e *snapshot.TraceEntry) error {
 	return nil
 }
 
-// search returns the index of the segment that begins at an address, or of the next one.
+// search returns the index of the segment that begins at an address, or of the next one and false.
 func (r *rewinder) search(address int64) (int, bool) {
 	return slices.BinarySearchFunc(r.segments, address, func(s snapshot.Segment, address int64) int { return cmp.Compare(s.Address, address) })
 }
@@ -234,7 +234,8 @@ func (r *rewinder) around(address int64) *snapshot.Segment {
 	return &r.segments[at]
 }
 
-// find returns the block at an address, with its segment.
+// find returns the segment around an address and the index of the block that begins there, or false
+// if there is none.
 func (r *rewinder) find(address int64) (*snapshot.Segment, int, bool) {
 	segment := r.around(address)
 	if segment == nil {

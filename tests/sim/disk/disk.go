@@ -55,8 +55,8 @@ type Disk struct {
 type Fault int
 
 const (
-	Fails   Fault = iota // the call fails with EIO
-	Full                 // a write fails in its middle
+	Fails   Fault = iota // the call fails with EIO, a write in its middle
+	Full                 // the same with ENOSPC
 	Kills                // the process ends
 	NoPower              // the process ends, and unflushed data may be lost
 	NumFaults
@@ -115,7 +115,8 @@ func (d *Disk) Calls() int { return d.calls }
 // Reset restarts the count of calls, and removes the fault.
 func (d *Disk) Reset() { d.calls, d.At = 0, 0 }
 
-// Restart releases all locks. After a loss of power it decides the contents of the disk.
+// Restart releases all locks and calls Reset. After a loss of power it decides the contents of the
+// disk.
 func (d *Disk) Restart() {
 	if d.dead && d.Fault == NoPower {
 		d.lose(d.root)
@@ -133,7 +134,7 @@ func (d *Disk) unlock(n *node) {
 }
 
 // lose discards some of the unflushed data: of a folder, the last changes or a random subset; of
-// a file, the last bytes, all bytes, or the changes.
+// a file, all changes, the last bytes, the values of the last bytes, or nothing.
 func (d *Disk) lose(n *node) {
 	if !n.folder {
 		if string(n.data) != string(n.flushed) {
@@ -161,7 +162,8 @@ func (d *Disk) lose(n *node) {
 	}
 }
 
-// call is called at the beginning of every function. It may fail or end the process.
+// call counts a call that opens, closes, lists, flushes or changes something, and fails or ends the
+// process if the fault is due. After the end of the process it returns ENODEV.
 func (d *Disk) call(op, name string) error {
 	if d.dead {
 		return &fs.PathError{Op: op, Path: name, Err: syscall.ENODEV}
@@ -179,7 +181,8 @@ func (d *Disk) call(op, name string) error {
 	return &fs.PathError{Op: op, Path: name, Err: syscall.EIO}
 }
 
-// find returns the node of a path, or nil, with its folder and its name in the folder.
+// find returns the node at a path, its folder, and its name there. n is nil if the path does not
+// exist; in is also nil if its folder does not exist, and for the root.
 func (d *Disk) find(name string) (n, in *node, base string) {
 	n = d.root
 	for part := range strings.SplitSeq(strings.Trim(path.Clean(name), "/"), "/") {
@@ -224,7 +227,7 @@ func OpenFile(name string, flag int, mode fs.FileMode) (*File, error) {
 	return &File{name: name, node: n}, nil
 }
 
-// Lock locks the file until it is closed.
+// Lock locks the file until it is closed. It returns ErrLocked if another File has locked it.
 func (f *File) Lock() error {
 	if f.node.locked != nil && f.node.locked != f {
 		return ErrLocked
