@@ -30,12 +30,12 @@ const (
 // alternative is another way to run the step, with the same tokens.
 type alternative struct {
 	Name     string  `json:"name"`
-	Bytes    int64   `json:"bytes,omitempty"` // 0 if it is not laid out, because another alternative already beats its bound, or because its program is too long
+	Bytes    int64   `json:"bytes,omitempty"` // 0 if it is not laid out, because another alternative already beats its bound, its program is too long, or the layout failed
 	Bound    int64   `json:"bound"`           // lower bound of its layouts
 	Makespan float64 `json:"makespan"`
 	// Microbatches is the number of microbatches in a step. The number of tokens in a step stays the same.
 	Microbatches int `json:"microbatches"`
-	// Best is set if no other alternative with the same number of microbatches is as low and as fast.
+	// Best is set if no other alternative with the same number of microbatches beats it, and none before it equals it.
 	Best bool `json:"best"`
 
 	other *layout.Alternative
@@ -48,7 +48,7 @@ func (o *alternative) beats(other *alternative) bool {
 	return o.Bytes > 0 && o.Microbatches == other.Microbatches && o.Bytes <= other.Bytes && o.Makespan <= other.Makespan && (o.Bytes < other.Bytes || o.Makespan < other.Makespan)
 }
 
-// equals reports whether two alternatives need the same bytes and time.
+// equals reports whether two alternatives with the same number of microbatches need the same bytes and time.
 func (o *alternative) equals(other alternative) bool {
 	return o.Microbatches == other.Microbatches && o.Bytes == other.Bytes && o.Makespan == other.Makespan
 }
@@ -63,7 +63,7 @@ func (c *memPlanCmd) alternatives(step *step) (list []layout.Alternative, err er
 	if err != nil {
 		return nil, err
 	}
-	// add adds the plan for other parameters or another profile, and its variants.
+	// add adds the plan for other parameters or another profile, unless name is "", and its variants.
 	add := func(name string, params schedule.Params, profile *layout.Profile) {
 		passes, err := c.passes(params.Placement, profile)
 		if err != nil {
@@ -113,7 +113,7 @@ func (c *memPlanCmd) alternatives(step *step) (list []layout.Alternative, err er
 	return list, nil
 }
 
-// cutFigures returns the figures of a microbatch that is smaller by this factor.
+// cutFigures divides the figures of a microbatch by cut, rounds them up, and returns them.
 func cutFigures(figures []layout.Figures, cut int) []layout.Figures {
 	n := int64(cut)
 	for i := range figures {
@@ -205,7 +205,7 @@ func (c *memPlanCmd) simulateAlternative(step *step, other *layout.Alternative) 
 }
 
 // refusal returns the error for a plan that does not fit its budget, with plans that fit and
-// their times.
+// their times, or with the smallest alternative if none fits.
 func (c *memPlanCmd) refusal(ctx context.Context, step *step, others []layout.Alternative, err error) error {
 	refused := c.layoutError(err)
 	list, err := c.whatIf(ctx, step, layout.Alternative{Name: "as it is", Bytes: 1 << 62, Plan: step.plan}, others)

@@ -22,7 +22,7 @@ type input struct {
 // Name returns the name, for packages of the library.
 func (i input) Name() string { return i.name }
 
-// Close closes a file.
+// Close closes the file, but not standard input.
 func (i input) Close() {
 	if file, ok := i.Reader.(*os.File); ok && i.name != "<stdin>" {
 		file.Close() // Errors do not matter after reading.
@@ -57,7 +57,7 @@ func endsIn(output string, endings ...string) error {
 	return usage("--output %q: the name must end in %s, the form that is written", output, strings.Join(endings, " or "))
 }
 
-// jsonEnds returns an error if --json is set and the name of an output ends in something else.
+// jsonEnds returns an error if isJSON is true and the name of an output file does not end in .json.
 func jsonEnds(isJSON bool, output string) error {
 	if !isJSON || output == "-" {
 		return nil
@@ -86,7 +86,8 @@ func checkForm(form format.Format, output string) error {
 	return usage("--to %v: %q has the extension of %v: give the file another name, or leave out --to", form, output, named)
 }
 
-// checkOutputs returns an error if an output is the input, or two outputs are one file.
+// checkOutputs returns an error if an output is the input, or two outputs have the same name. outputs maps flags
+// to names.
 func checkOutputs(input string, outputs map[string]string) error {
 	there, _ := os.Stat(input)
 	flags := map[string]string{} // by the name of the output

@@ -59,7 +59,7 @@ func (packCmd) Help() string {
 The other lines are ways in use: in order fills each microbatch until the next sequence does not fit; longest first does so after sorting; balanced is the method of verl 0.9.1, which gives replicas and microbatches equal work and runs small ones first and last. The lower bound holds for every packing, so the gap to it is the most that a better one could save.`
 }
 
-// packed is the output of --json for a batch. All times are in one unit.
+// packed is the output of --json for a batch. Times are in Unit.
 type packed struct {
 	Batch    int                    `json:"batch"`           // the number of the batch, from 0
 	Packs    [][][]int              `json:"packs,omitempty"` // by replica and microbatch: the indices of its sequences
@@ -80,7 +80,7 @@ type otherPacked struct {
 	Excess   int64   `json:"excess,omitempty"` // bytes over --memory on a rank
 }
 
-// piece is a part of a sequence. If sequences were split or cut, packs contain the indices of pieces instead.
+// piece is a part of a sequence. If sequences were split or cut, Packs holds indices of Pieces instead of sequences.
 type piece struct {
 	Sequence int   `json:"sequence"`
 	From     int64 `json:"from"` // the first token
@@ -173,7 +173,7 @@ func (c *packCmd) Run(s *streams) error {
 	return nil
 }
 
-// pieces splits or cuts sequences that are too long. It returns nil if there are none.
+// pieces splits or cuts sequences that are too long. It returns nil if there are none, and with --long refuse.
 func (c *packCmd) pieces(packer *pack.Packer, sequences []int64) (pieces []piece, err error) {
 	at := packer.Longest()
 	if c.At > 0 {

@@ -86,7 +86,7 @@ func (c *placeCmd) read(s *streams) (*minimalloc.Instance, error) {
 	return instance, unreadableIf(err, minimalloc.ErrFormat)
 }
 
-// write writes the layout if it is requested, and the outcome.
+// write writes the layout if --output is set, and then the outcome, unless the layout went to standard output.
 func (c *placeCmd) write(s *streams, in *minimalloc.Instance, out *placeOutcome) error {
 	if c.Output != "" {
 		err := s.write(c.Output, func(w io.Writer) error { return minimalloc.Write(w, in) })

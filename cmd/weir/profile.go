@@ -133,8 +133,8 @@ func (c *layoutFlags) layoutError(err error) error {
 	return found
 }
 
-// misfitError returns the error for a plan whose stages differ from the profile, with parameters
-// that would fit.
+// misfitError returns the error for a plan that has another number of stages than the profile, with
+// parameters that would fit, if there are any.
 func (c *layoutFlags) misfitError(place schedule.Placement, stages int) error {
 	what := fmt.Sprintf("%s: the profile has %s, but", c.Profile, units.Number(stages, "stage"))
 	named, err := schedule.Find(c.Plan)

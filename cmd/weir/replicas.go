@@ -32,7 +32,7 @@ func (r *replicaFlags) validate() error {
 	return nil
 }
 
-// passes fills in the passes for the flags.
+// passes sets the fields of p that the flags determine. It returns the error of validate.
 func (r *replicaFlags) passes(p *lower.Passes) error {
 	p.Reduce, p.Level = r.Replicas > 1, r.Shard
 	if r.Shard == schedule.ShardWeights {
@@ -60,7 +60,7 @@ func (r *replicaFlags) replicate(plan *schedule.Plan) (*schedule.Plan, error) {
 	return plan, err
 }
 
-// apply returns the costs for the flags.
+// apply returns the costs with the replicas of the flags, if the flags give more than one.
 func (r *replicaFlags) apply(costs *simulate.Costs) *simulate.Costs {
 	if r.Replicas < 2 {
 		return costs

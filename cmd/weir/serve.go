@@ -28,7 +28,7 @@ func (serveCmd) Help() string {
 	return `The page draws schedules and reads files with this command, built for WebAssembly. Nothing is uploaded: the files that a visitor chooses stay in the browser. Building takes Go and a clone of Weir, or a module that requires it.`
 }
 
-// Run serves until an interrupt or SIGTERM.
+// Run serves until an interrupt or SIGTERM, or only writes the files of the page if --output is set.
 func (c *serveCmd) Run(s *streams) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -84,7 +84,7 @@ func (c *completionCmd) Run(ctx *kong.Context) error {
 	return err
 }
 
-// complete answers a shell's request for completions, and then exits.
+// complete answers a shell's request for completions, if there is one, and then calls the parser's Exit.
 func complete(parser *kong.Kong) {
 	kongcompletion.Register(parser,
 		kongcompletion.WithPredictor("schedule", posener.PredictSet(schedule.Names()...)),

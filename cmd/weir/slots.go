@@ -121,7 +121,7 @@ func (c *slotsCmd) transferred(s *streams, name string) (*schedule.Plan, *simula
 	return plan, costs, err
 }
 
-// verify verifies a file.
+// verify verifies the file of --verify for the plans, and prints the outcome.
 func (c *slotsCmd) verify(s *streams, plans []*schedule.Plan) error {
 	table, err := c.read(s, c.Verify)
 	if err != nil {

@@ -70,7 +70,8 @@ type timedPlan struct {
 	runtimeFlag
 }
 
-// provenPlan returns the proven plan, with the transfers of its runtime, and its costs.
+// provenPlan returns the proven plan for the runtime that the flag selects, and its costs. A plan without
+// transfers gets them if --capacity is given, and for the runtimes of PyTorch with queues.
 func (c *timedPlan) provenPlan(s *streams) (*schedule.Plan, *simulate.Costs, error) {
 	if err := c.countLengths(); err != nil {
 		return nil, nil, err
@@ -164,8 +165,8 @@ func readFile(s *streams, name, form, letters string, m planFlags, old bool) (*f
 	return file, err
 }
 
-// prove returns an error that lists every fault of the plan, with its location if the plan
-// is from a file.
+// prove returns the proof of the plan, or an error that lists the faults, with their locations
+// if the plan is from a file.
 func prove(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, error) {
 	proof, err := check.Prove(plan, capacity)
 	return proof, located(plan, file, err)
@@ -204,7 +205,8 @@ func located(plan *schedule.Plan, file *format.File, err error) error {
 }
 
 // predecessor finds the action after which a missing action belongs: the one of the same stage and kind for
-// the closest earlier microbatch. It searches only as much of a program as a file could contain.
+// the closest earlier microbatch, and its position. ok is false if there is none, and for all other faults. It
+// searches only as much of a program as a file could contain.
 func predecessor(plan *schedule.Plan, f *check.Fault) (found schedule.Action, at int64, ok bool) {
 	if f.Code != check.Missing || f.Rank < 0 {
 		return found, 0, false

@@ -152,7 +152,8 @@ type suggestion struct {
 }
 
 // suggest searches for the fastest order that needs no more memory than the run. If the costs have no
-// bytes, it measures memory in microbatches in flight.
+// bytes, it measures memory in microbatches in flight. It returns nil if no order fits, and for a plan without
+// backward, with copies of the model, or with slices.
 func suggest(r *timing.Report) (*suggestion, error) {
 	out := &suggestion{InFlight: -1}
 	if r.Plan.Mode != schedule.Training || r.Plan.Placement.Copies > 1 || r.Plan.Slices > 1 {

@@ -32,8 +32,8 @@ func Names() (names []string) {
 	return names
 }
 
-// Error returns the cause and the fix of an error, given its name, with or without the package, or a text that
-// contains the sentinel's text. It returns "" if there is no such error.
+// Error returns the causes and fixes of the errors that text names, with or without the package, or whose own text
+// it contains. It returns "" if there is no such error.
 func Error(text string) string {
 	var found []string
 	for _, e := range sentinels() {
@@ -45,8 +45,8 @@ func Error(text string) string {
 }
 
 // Excerpt returns the causes and fixes of the errors that share the longest run of words with an excerpt of an
-// error's text. The run must be all of the error's own text, which follows its package, all of the excerpt, or
-// at least three words.
+// error's text. The run must be all of the error's own text, which follows its package, all of an excerpt of at
+// least two words, or at least three words.
 func Excerpt(excerpt string) string {
 	words := func(text string) []string {
 		return strings.FieldsFunc(strings.ToLower(text), func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsNumber(c) })

@@ -391,8 +391,8 @@ func slotsOf(plan schedule.Plan, profile *layout.Profile, share float64) *schedu
 	return &plan
 }
 
-// options lays out the plans on the Pareto front of choose.Choose and returns them. The plans offload the
-// given share of the saved bytes of a profile, or nothing if the share is 0.
+// options lays out the plans on the Pareto front of choose.Choose, of the schedules in s.Only, and returns those
+// that fit. The plans offload the given share of the saved bytes of a profile, or nothing if the share is 0.
 func (s *Search) options(ctx context.Context, t *trial, r *choose.Request, share float64, profile *layout.Profile) (options []Option, err error) {
 	choice, err := choose.Choose(*r)
 	if err != nil && !errors.Is(err, choose.ErrNone) {

@@ -118,6 +118,7 @@ func bufferName(layer string, i int, tensor string) string {
 
 // call returns the events of an action of a stage. If whole is set, I is the whole backward. The events are
 // ordered by layer, in reverse for a backward, and within a layer by step, with allocations before releases.
+// Those of the step actionEnd come after the events of all layers.
 func call(layers []Layer, refs [][]layout.Ref, action Action, whole bool) *layout.Call {
 	type change struct {
 		step  int
@@ -178,8 +179,8 @@ func call(layers []Layer, refs [][]layout.Ref, action Action, whole bool) *layou
 }
 
 // setSlots sets the slots of a stage: the buffers that its forward neither releases nor hands on. The input
-// comes first, and the others are ordered by size, because a plan can offload only the first 64 slots of a
-// stage.
+// comes first, and the others are in descending order of size, because a plan can offload only the first 64
+// slots of a stage.
 func setSlots(s *layout.StageProfile) {
 	held := map[layout.Ref]bool{}
 	for _, e := range s.Forward.Events {

@@ -26,7 +26,7 @@ type Peak struct {
 }
 
 // PeakWith returns the peak of a rank if the gradients of its stages, by stage of the model, are counted
-// from where they appear.
+// from the moment at which they appear.
 func PeakWith(gradients []Gradients, plan *schedule.Plan, made *layout.Memory, rank int) (peak Peak) {
 	changes, _ := withGradients(gradients, plan, made, rank)
 	var now memory.ByClass

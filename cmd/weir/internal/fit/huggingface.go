@@ -27,8 +27,8 @@ const (
 	deepseek = "aux_loss_alpha ep_size head_dim moe_layer_freq=1 n_group norm_topk_prob num_key_value_heads output_router_logits qk_head_dim rope_interleave routed_scaling_factor scoring_func seq_aux topk_group topk_method "
 )
 
-// families are the supported values of model_type. Each function sets the fields that the family
-// fixes or that only its keys describe.
+// families are the supported values of model_type. Each build function sets the fields that the
+// family fixes or that only its keys describe.
 var families = map[string]family{
 	"llama": {
 		defaults: "vocab_size=32000 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32",

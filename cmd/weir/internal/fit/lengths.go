@@ -9,9 +9,9 @@ import (
 )
 
 // ByLength returns the costs of the stages of a model, in nanoseconds and bytes, as functions of the sequences'
-// lengths. It fits them to the formulas of Best at three lengths, and checks them at a fourth. Without a cut,
-// the layers are cut so that the slowest stage is as fast as possible for sequences of Setup.Sequence tokens.
-// Only Model, Setup, Speed and Bandwidth of the search matter.
+// lengths, and the cut. It fits the costs to the formulas of Best at three lengths, and checks them at a fourth.
+// Without a cut, the layers are cut so that the slowest stage is as fast as possible for sequences of
+// Setup.Sequence tokens. Only Model, Setup, Speed and Bandwidth of the search matter.
 func (s *Search) ByLength(stages int, cut []int) (*simulate.Costs, []int, error) {
 	own := *s
 	s = &own

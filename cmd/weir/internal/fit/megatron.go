@@ -136,7 +136,7 @@ func (v *values) megatronExperts(m *Model) {
 }
 
 // layerList parses a Python list, such as [0,1,1] or ([0]*3+[1]*58), in which 1 stands for a layer with
-// experts. It returns the list and the text that follows it.
+// experts. It returns the list and the text that follows it, or nil and a text that is not empty.
 func layerList(text string, depth int) (list []bool, rest string) {
 	text = strings.ReplaceAll(text, " ", "")
 	for depth < maxNested {

@@ -40,7 +40,8 @@ type Piece struct {
 	Kind int    `json:"kind"` // index into Pieces.Kinds
 }
 
-// PieceKind holds the amounts of pieces with the same code and sizes. Actions are F, B, I and W.
+// PieceKind holds the amounts of pieces with the same code and sizes. The keys of its maps are the actions F, B, I
+// and W.
 type PieceKind struct {
 	Parameters struct {
 		Count   int64 `json:"count"`
@@ -156,7 +157,7 @@ func ReadPieces(r io.Reader) (*Pieces, error) {
 // Layers returns the number of layers: all pieces except the first and the last.
 func (p *Pieces) Layers() int { return len(p.Pieces) - 2 }
 
-// Typical returns the length for which the profile was requested.
+// Typical returns the length for which the profile was requested, or 0 if the profile does not say.
 func (p *Pieces) Typical() int { return slices.Max(append(p.Fitted, 0)) }
 
 // Parameters returns the number of parameters. Those that are tied count once.
@@ -346,7 +347,7 @@ func (p *Pieces) Gradients(setup Setup, cut []int, profile *layout.Profile) []Gr
 	return all
 }
 
-// static returns the memory between steps of a rank. Each of its stages is a range of pieces.
+// static returns the memory of a rank between steps. stages has the range of pieces of each of the rank's stages.
 func (p *Pieces) static(s *Setup, stages [][2]int) (total Static) {
 	weight, _, _ := s.perParameter()
 	replicas := int64(s.Data * s.Context)

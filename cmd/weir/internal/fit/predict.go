@@ -16,7 +16,7 @@ import (
 
 // Request is the input of [Predict].
 type Request struct {
-	Model *Model // may be nil with a Profile; then only the step is predicted
+	Model *Model // may be nil with Pieces, and with a Profile: then only the step is predicted
 	// Pieces takes the place of Model and Profile: a model as PyTorch runs it.
 	Pieces *Pieces
 	Setup  Setup
@@ -43,7 +43,7 @@ type Prediction struct {
 	Ranks  []RankMemory
 	Setup  Setup          // with its defaults
 	Plan   *schedule.Plan // the lowered plan
-	Cut    []int          // layers by stage of the model; nil with a measured profile
+	Cut    []int          // layers by stage of the model; nil if the request has neither Model nor Pieces
 	Memory *layout.Memory
 	// Gradients says when gradients appear, by stage of the model; nil if they are there from the beginning.
 	Gradients []Gradients

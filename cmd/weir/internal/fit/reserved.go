@@ -12,9 +12,9 @@ const maxReplayed = 1 << 21
 
 // reserve sets the bytes that PyTorch's allocator would reserve on each rank of a device without a limit.
 // The weights, gradients, optimizer state and other resident bytes take one buffer each, and the
-// allocations of the step follow in the plan's order; for a model as PyTorch runs it, gradients are among
-// them. If a step has more than maxReplayed events, reserve
-// leaves out equal repeats and sets Partial.
+// allocations of the step follow in the plan's order. If p.Gradients is set, the gradients are among
+// these allocations instead. If a step has more than maxReplayed events, reserve leaves out equal
+// repeats and sets Partial.
 func (p *Prediction) reserve(ctx context.Context) error {
 	for rank := range p.Ranks {
 		one := &p.Ranks[rank]

@@ -12,7 +12,7 @@ import (
 // ErrSetup is wrapped by errors about a training setup.
 var ErrSetup = errors.New("fit: invalid setup")
 
-// Setup describes the training of a model. Sizes of 0 mean 1, except for Sequence.
+// Setup describes the training of a model. Microbatch, Tensor, Context, Data and Expert default to 1.
 type Setup struct {
 	Sequence   int // tokens of a sequence
 	Microbatch int // sequences of a microbatch

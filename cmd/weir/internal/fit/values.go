@@ -89,9 +89,10 @@ func (v *values) override(set []string) {
 	}
 }
 
-// finish returns the faults of the values or of the model, if there are any. harmless lists the keys that
-// change no memory, separated by white space. A key that is harmless only for some values is KEY=PATTERN. A
-// flag (a key with dashes) whose value is false counts as absent, and so does a key whose value is null.
+// finish returns the faults of the values or of the model, or c with Unread and Assumed. harmless lists the keys
+// that change no memory, separated by white space. A key that is harmless only for some values is KEY=PATTERN. A
+// flag (a key with dashes) whose value is false counts as absent, and so does a key of a JSON object whose value
+// is null.
 func (v *values) finish(c *Config, dashes, harmless string) (*Config, error) {
 	if len(v.list) > 0 {
 		return nil, errors.Join(v.list...)
@@ -129,7 +130,8 @@ func (v *values) finish(c *Config, dashes, harmless string) (*Config, error) {
 	return c, nil
 }
 
-// value returns the text of a value, or that of its default; "" if there is none.
+// value returns the text of a value, or that of its default. It returns "" if there is none, if the value is null,
+// and, with a fault, if it contains a shell variable.
 func (v *values) value(key string) string {
 	value, given := v.raw[key]
 	if !given {

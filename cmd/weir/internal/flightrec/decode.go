@@ -60,8 +60,8 @@ type entry struct {
 	closes bool
 }
 
-// batch is the pair of counts that all entries of a batch of operations share, and that no other operation has.
-// For each batch, ProcessGroupNCCL.cpp increases one of the counts: the count of collectives in PyTorch 2.4,
+// batch has the two counts that all entries of a batch of operations share, and that no other operation of the group
+// has. For each batch, ProcessGroupNCCL.cpp increases one of the counts: the count of collectives in PyTorch 2.4,
 // whatever the batch contains, and the count of the batch's kind in 2.6 and later.
 type batch struct {
 	group                 int32
@@ -120,7 +120,7 @@ func (d *decoder) top(v pickle.Value) error {
 // Cut is the name of the operation that stands for a batch whose parts are not in the dump.
 const Cut = "batch (its operations are not in the dump)"
 
-// newest is the last known version, 2.10.
+// newest is the minor number of the last known version, 2.10.
 const newest = 10
 
 const entryBytes = 40 + 88 // bytes for an entry of the dump and for an entry of the file
@@ -344,7 +344,8 @@ func operation(name string) (word string, kind OpKind, peer int) {
 // noPeer is not a place in any group.
 const noPeer = -1 << 31
 
-// peer returns the rank at a place in a group, or -1 if it is unknown.
+// peer returns the rank at a place in a group, or -1 if it is unknown. If the ranks of the group are unknown, it
+// takes the place to be the rank.
 func (d *decoder) peer(group int32, at int) int32 {
 	ranks := d.dump.Groups[group].Ranks
 	if at < 0 { // counted from the end, as in Python
@@ -384,7 +385,7 @@ func (d *decoder) named(name string) int32 {
 	return at
 }
 
-// join sets the status of the groups.
+// join sets the status of the groups, and the status of groups without entries in Unjoined.
 func (d *decoder) join(v pickle.Value) {
 	d.dump.Unjoined = map[int64]Status{}
 	for key, v := range d.Pairs(v) {

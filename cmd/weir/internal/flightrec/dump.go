@@ -45,7 +45,7 @@ type Status struct{ Enqueued, Completed int64 }
 // OpKind is the kind of an operation.
 type OpKind uint8
 
-// The kinds of entries.
+// The kinds of operations.
 const (
 	Collective OpKind = iota
 	Send

@@ -149,7 +149,8 @@ func rankOf(name string) int {
 	return rank
 }
 
-// split returns the name of a file without its folder, its extensions and the rank that it ends in, and the rank.
+// split returns the name of a file without its folder, its extensions and the rank that it ends in, and the rank, or
+// -1 if it does not end in one.
 func split(name string) (stem string, rank int) {
 	base := name[strings.LastIndexAny(name, `/\:`)+1:] // a member of an archive follows a colon
 	for _, ending := range []string{".gz", ".json", ".pickle", ".pkl", ".pt", ".bin"} {

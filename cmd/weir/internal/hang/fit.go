@@ -27,15 +27,15 @@ type Position struct {
 	// Before lists the actions that may be the rank's next, the likeliest first. It contains several actions if
 	// the dumps do not show which one is next.
 	Before []schedule.Action
-	After  schedule.Action // the last action that it is known to have completed, or 0 if none is known
+	After  schedule.Action // the last action that the rank is known to have completed, or 0 if none is known
 	// For is the transfer that Before[0] waits for, or 0 if it waits for none.
 	For     schedule.Action
-	Departs bool // its last transfers differ from the plan
+	Departs bool // the rank's last transfers differ from the plan
 
 	rank   *rank
 	script *script
 	trail  trail
-	after  []int // how many of the step's transfers it may have issued
+	after  []int // the possible numbers of the step's transfers that the rank has issued
 }
 
 // trail holds a rank's transfers within its pipeline, as far as its dump shows them.
@@ -105,7 +105,7 @@ func (f *Fit) place(j *job, all []script, counts bool) (why string) {
 }
 
 // pipelines returns the ranks of each pipeline in the order of their places: the groups of this
-// size that have transfers, or else the sets of ranks that transfers connect.
+// many places that have transfers, or else the sets of as many ranks that transfers connect.
 func (j *job) pipelines(places int) (list [][]int) {
 	var parts [][]int
 	for _, g := range j.groups { // a pipeline with nothing pending has the kind of the others
@@ -338,7 +338,7 @@ func (p *Position) locate(plan *schedule.Plan) {
 	}
 }
 
-// add adds an action that may be the rank's next.
+// add adds an action that may be the rank's next. The first one also sets p.After and p.For.
 func (p *Position) add(before, need, after schedule.Action) {
 	if len(p.Before) == 0 {
 		p.After, p.For = after, need

@@ -20,8 +20,8 @@ type Finding struct {
 	number   int64
 }
 
-// mismatches finds pending collectives of one number that differ between the members of a group, and transfers
-// whose ends differ.
+// mismatches finds pending collectives of one number that differ between the members of a group, and pending sends
+// that have no receive, or whose receive has another size or type.
 func (j *job) mismatches() (found []Finding) {
 	type operation struct {
 		group  *group

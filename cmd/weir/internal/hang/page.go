@@ -17,8 +17,8 @@ import (
 // ErrNoPicture is returned if the ranks of a report have no position in a plan.
 var ErrNoPicture = errors.New("a picture shows where the ranks are in a plan: give a plan that the dumps fit")
 
-// SVG draws the schedule of the first pipeline that has a rank to blame, with a line that marks
-// how far each rank got.
+// SVG draws the schedule of the first pipeline that has a rank to blame, or of the first pipeline
+// if no rank is to blame, with a line that marks how far each rank got.
 func (r *Report) SVG(w io.Writer) error {
 	pictures, err := r.pictures(1)
 	if err != nil {
@@ -35,8 +35,8 @@ type picture struct {
 	SVG    template.HTML
 }
 
-// pictures draws the pipelines with ranks to blame, or all pipelines if no rank is. All
-// computations are drawn with the same duration, except that B takes twice as long.
+// pictures draws the pipelines with ranks to blame, or all pipelines if no rank is, but no more
+// than most. All computations are drawn with the same duration, except that B takes twice as long.
 func (r *Report) pictures(most int) (list []picture, err error) {
 	if r.Fit == nil || !r.Fit.Fits {
 		return nil, ErrNoPicture
@@ -96,7 +96,8 @@ figure{margin:1.5em 0;overflow-x:auto}
 </html>
 `))
 
-// HTML writes a page with the report and the pictures of the pipelines with ranks to blame.
+// HTML writes a page with the report and the pictures of the pipelines with ranks to blame, or of all pipelines
+// if no rank is to blame.
 func (r *Report) HTML(w io.Writer) error {
 	pictures, err := r.pictures(maxPictures)
 	if err != nil {

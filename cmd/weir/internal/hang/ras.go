@@ -160,7 +160,7 @@ func (r *RAS) Report() *RASReport {
 	return out
 }
 
-// Found reports whether anything is wrong, or may be.
+// Found reports whether a process does not answer, a rank has an error, or numbers of collectives differ.
 func (r *RASReport) Found() bool { return len(r.Silent)+len(r.Errors)+len(r.Behind) > 0 }
 
 // Text returns the report for people.

@@ -24,12 +24,12 @@ func (r *Report) pending() (n int) {
 	return n
 }
 
-// Found reports whether anything is wrong.
+// Found reports whether a rank is to blame, or ranks disagree about an operation.
 func (r *Report) Found() bool {
 	return len(r.Blamed) > 0 || slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Mismatch })
 }
 
-// Summary says in two lines who is to blame, and why.
+// Summary names the ranks to blame and the reason, in two lines, or says in one line that no rank is to blame.
 func (r *Report) Summary() string {
 	if n := len(r.Empty) + len(r.Missing); n > 0 && n == r.Ranks && len(r.Blamed) == 0 {
 		return "no dump has an operation, so nothing is known of " + units.Number(n, "rank")
@@ -117,7 +117,7 @@ func section(w io.Writer, title string, lines []string) {
 	}
 }
 
-// chain returns a line for the ranks that wait in the same operation for the same ranks,
+// chain returns a line for each set of ranks that wait in the same operation for the same ranks,
 // those next to the blamed ranks first.
 func (r *Report) chain() (lines []string) {
 	byRank := map[int][]Wait{}

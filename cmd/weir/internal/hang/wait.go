@@ -86,7 +86,8 @@ func whole(r, peer *rank) bool { return r.dump.Whole() && peer.dump.Whole() }
 // end returns the peer's transfer that is the other end of e, or nil if the peer has not issued it. Transfers
 // are counted from the beginning of the job if both dumps contain the whole history. If the dumps do not, and
 // their backend does not report when transfers end, transfers are counted from a collective at which sends and
-// receives balance; such a count is not a proof. Transfers cannot be counted if a receive is from any rank.
+// receives balance; such a count is not a proof. counted is false, and end is nil, if transfers cannot be counted,
+// as when a receive is from any rank.
 func (j *job) end(r *rank, e *flightrec.Operation) (end *flightrec.Operation, counted bool) {
 	peer, g := j.byID[int(e.Peer)], r.group(e)
 	for _, one := range []*rank{r, peer} {
@@ -117,8 +118,8 @@ func (j *job) end(r *rank, e *flightrec.Operation) (end *flightrec.Operation, co
 	return nil, true
 }
 
-// joint returns the records, on each of the two ranks, of the last two collectives that both have completed.
-// All members have begun such a collective before one of them completes it.
+// joint returns the records, on each of the two ranks, of the last two collectives that both have completed, or of
+// fewer if there are not two. All members have begun such a collective before one of them completes it.
 func (j *job) joint(r, peer *rank) [][2]int64 {
 	if known, found := r.joint[peer]; found {
 		return known

@@ -76,8 +76,8 @@ type Before struct {
 	Full   bool  `json:"full"`   // some of them have a call stack, so they were recorded and the ring has overflowed since
 }
 
-// Find analyses a snapshot. It returns an error if the snapshot has no trace, or if the given
-// number of microbatches exceeds the number of allocations.
+// Find analyses a snapshot. It returns an error if the snapshot has no trace or too many devices,
+// or if the given number of microbatches exceeds the number of a device's allocations.
 func Find(s *snapshot.Snapshot, options Options) (*Report, error) {
 	r := &Report{}
 	devices := len(s.Traces)

@@ -91,7 +91,8 @@ type stackSize struct {
 	size  int64
 }
 
-// apart is the least ratio of consecutive sizes of a call stack that belong to different size classes.
+// apart is the minimum ratio between a size and the next smaller one of the same call stack for them to be in
+// different size classes.
 const apart = 16
 
 // classes groups the allocations by call stack and size class, and returns the group of each stack and size.

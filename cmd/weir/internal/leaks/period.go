@@ -8,10 +8,11 @@ import (
 
 // cut returns the indices of the allocations at which the microbatches of the trace begin, and the site
 // that made them. If the number of microbatches is not given, it chooses the call count shared by the
-// most sites that recur at even intervals. If it is given but no site is called that often at even
-// intervals, it accepts any site that is called that often, unless all of its calls are in one part of
-// the trace. Allocations before the first cut belong to no microbatch. If the number is not given, it
-// also returns the candidates, those with the most sites first.
+// most sites that recur at even intervals, and returns nil if no site does. If it is given but no site is
+// called that often at even intervals, it accepts any site that is called that often, unless all of its
+// calls are in one part of the trace; without such a site, it cuts the trace evenly, and the site is nil.
+// Allocations before the first cut belong to no microbatch. If the number is not given, it also returns
+// the candidates, those with the most sites first.
 func (h *history) cut(microbatches int) ([]int, *Site, []Candidate, error) {
 	if microbatches > len(h.allocations) {
 		return nil, nil, nil, fmt.Errorf("%d microbatches, but the trace of device %d has only %d allocations", microbatches, h.device, len(h.allocations))

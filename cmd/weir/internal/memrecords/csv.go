@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// NewCSV returns a sink that writes a CSV header, followed by a line for each record. Fields
-// missing from the record are empty. Owners are omitted.
+// NewCSV returns a sink that writes a CSV header, followed by a line for each record of a
+// microbatch. Fields missing from the record are empty. Other records, such as owners, are omitted.
 func NewCSV(w io.Writer) Sink {
 	c := &csvSink{w: bufio.NewWriter(w)}
 	c.w.WriteString(strings.Join(fieldNames, ",") + "\n")

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// maxWaiting is the maximum number of records of one log that wait for the other: logs with
-// ranks in different orders are compared rank by rank.
+// maxWaiting is the maximum number of records that wait for their counterparts in the other log:
+// logs with ranks in different orders are compared rank by rank.
 const maxWaiting = 1 << 18
 
 // ErrApart is returned if the order of records in two logs differs too much to compare them.
@@ -38,7 +38,7 @@ type Difference struct {
 	Step       int64   `json:"step"`
 	Rank       int     `json:"rank"`
 	Microbatch int     `json:"microbatch"`
-	Record     int64   `json:"record"` // of the rank, from 0
+	Record     int64   `json:"record"` // number among the records of the rank, from 0
 	Fields     []Field `json:"fields,omitempty"`
 	// Ended is the log that ends before this record: "a" or "b".
 	Ended string `json:"ended,omitempty"`
@@ -119,5 +119,5 @@ func (d *Diff) First() *Difference {
 	return first
 }
 
-// Log returns the summary of one of the logs, 0 or 1.
+// Log returns the records of one of the logs, 0 or 1, for a summary.
 func (d *Diff) Log(log int) *memreport.Log { return &d.logs[log] }

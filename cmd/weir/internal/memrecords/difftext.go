@@ -43,7 +43,7 @@ func (f *Field) format(value any) string {
 	return terminal.Quote(fmt.Sprint(value))
 }
 
-// change describes the difference between two sizes.
+// change describes the difference between two sizes. It returns "" for fields of other values.
 func (f *Field) change() string {
 	a, ok := f.A.(int64)
 	b, also := f.B.(int64)

@@ -13,8 +13,8 @@ import (
 // NewTrace returns a sink that writes counters as Chrome trace events. Each rank is a process
 // with counters for its level, peak, reserved memory, plan and excess, and for the level and the
 // peak by class. Times are in microseconds since the first record of the log; in a log without
-// times, the records of a rank are one millisecond apart. Owners are omitted. Add returns an error
-// if the log has more than memreport.MaxRanks ranks.
+// times, the records of a rank are one millisecond apart. Records that are not of a microbatch, such as
+// owners, are omitted. Add returns an error if the log has more than memreport.MaxRanks ranks.
 func NewTrace(w io.Writer) Sink {
 	return &traceSink{Writer: chrometrace.New(w), ranks: map[int]int64{}}
 }

@@ -127,13 +127,14 @@ type Departure struct {
 type Straggler struct {
 	Rank int   `json:"rank"` // -1 if the straggler is a link
 	Link *Link `json:"link,omitempty"`
-	// Factor is its time divided by the median time of the others.
+	// Factor is how many times as long the straggler takes as the median of the other ranks or links: the smaller
+	// of the ratios of their fast (5th percentile) and median times.
 	Factor float64 `json:"factor"`
-	// Makespan is the simulated makespan if its time equaled that median.
+	// Makespan is the simulated makespan with the straggler's time divided by Factor.
 	Makespan int64 `json:"makespan"`
 }
 
-// Analyze compares a run with its plan. Errors wrap ErrRun.
+// Analyze compares a run with its plan. Errors about the traces wrap ErrRun.
 func Analyze(r Request) (*Report, error) {
 	u, err := newRun(&r)
 	if err != nil {
@@ -173,7 +174,7 @@ func Analyze(r Request) (*Report, error) {
 	return out, out.simulate(u, m, model)
 }
 
-// ranks fills in the measured times of the step.
+// ranks fills in the measured times of the step Shown.
 func (r *Report) ranks(u *measurement, m *measured) {
 	r.Measured.Makespan = r.Steps[r.Shown]
 	for rank, t := range u.traces {
@@ -293,7 +294,7 @@ func (r *Report) departures(u *measurement) {
 	}
 }
 
-// simulate fills in the simulated times, and finds the straggler.
+// simulate fills in the simulated times, and finds the straggler. If the plan cannot be simulated, it sets Refused.
 func (r *Report) simulate(u *measurement, m *measured, model func([]Link) *simulate.Costs) error {
 	report, err := simulate.Run(r.Plan, r.Model, r.Plan.Capacity)
 	if err != nil {
@@ -314,8 +315,8 @@ const (
 	minFactor = 1.1  // the minimum Factor of a straggler
 )
 
-// straggler finds the rank or link whose time, if it equaled the median of the others, would
-// shorten the step most. Copies are short and partly estimated, so a link must save more than the
+// straggler finds the rank or link whose time, if it were divided by its Factor, would shorten
+// the step most. Copies are short and partly estimated, so a link must save more than the
 // difference between the simulated and the measured makespan.
 func (r *Report) straggler(report *simulate.Report, w *work, model func([]Link) *simulate.Costs) error {
 	most := float64(report.Makespan) * (1 - minSaved)

@@ -241,7 +241,8 @@ func (u *measurement) matchPlan(p schedule.Placement, plan *schedule.Plan) (sche
 const maxSteps = 1 << 12
 
 // match finds the steps that are complete on every rank. If all ranks have the same number of
-// steps, steps match by number; otherwise each step matches the steps that overlap most in time.
+// steps and the beginning of the first one, steps match by number; otherwise each step of rank 0
+// matches the steps that overlap it most in time.
 func (u *measurement) match() error {
 	var steps [][][]event // by rank and step
 	whole := make([]int, len(u.traces))
@@ -383,7 +384,7 @@ func (s step) drawing(p schedule.Placement) *draw.Step {
 	return d
 }
 
-// link sets the computations and transfers that each computation depends on.
+// link sets the computation and transfers that each computation depends on, and the computation that takes its output.
 func (s step) link(p schedule.Placement) {
 	of := map[schedule.Action]*event{}
 	for _, events := range s {

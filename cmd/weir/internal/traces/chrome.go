@@ -109,7 +109,7 @@ func (m *microseconds) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// event reads an event, if it is an action or a kernel.
+// event reads an event: it adds an action, notes kernels and the streams that communicate, and ignores all others.
 func (f *file) event(text []byte) error {
 	kernel := bytes.HasPrefix(afterKey(text, `"cat"`), []byte(`"kernel"`))
 	f.kernels = f.kernels || kernel || bytes.Contains(text, []byte(`"Task Type"`)) // a kernel in Ascend's traces

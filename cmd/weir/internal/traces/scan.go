@@ -61,8 +61,8 @@ func (s *scanner) take() {
 	s.at++
 }
 
-// value consumes the next value and returns its text, which is valid until the next call, or nil if
-// the value has more than most bytes.
+// value consumes the next value and returns its text, which is valid until the next call to value,
+// or nil if the value has more than most bytes.
 func (s *scanner) value(most int) ([]byte, error) {
 	if _, err := s.next(); err != nil {
 		return nil, s.ended(err)

@@ -49,8 +49,8 @@ const (
 )
 
 // Read reads traces from files, folders and patterns of filepath.Glob. It returns those that
-// contain actions, sorted by rank, or an error if a rank has two traces. In folders, it skips
-// files that do not end in .json, .json.gz or .jsonl.
+// contain actions, sorted by rank, or an error if there are none, or if a rank has two. In
+// folders, it skips files that do not end in .json or .jsonl, with or without .gz.
 func Read(names ...string) ([]*Trace, error) {
 	files, _, err := unzip.Expand(names, endings.MatchString)
 	if err != nil {
@@ -252,7 +252,8 @@ func (f *file) computing(stream string) (n [3]int64) {
 	return n
 }
 
-// sort sorts the spans, and merges overlapping spans of the same action, which were annotated twice.
+// sort sorts the spans, and merges overlapping spans of the same action, which were annotated twice, unless their
+// microbatch is unknown.
 func (t *Trace) sort() {
 	slices.SortStableFunc(t.Spans, func(a, b Span) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End)) })
 	last := map[Span]int{} // the index of the last span of an action

@@ -15,6 +15,6 @@ fi
 install=("$home/bin/pip" install --quiet --disable-pip-version-check)
 "$home/bin/python" -c 'import torch' 2>/dev/null || "${install[@]}" torch
 "${install[@]}" transformers==5.24.0 einops numpy packaging
-# It asks for Python 3.12, of which the scripts add what it uses.
+# megatron-core asks for Python 3.12; megatron_counts.py adds what it uses of that version.
 "${install[@]}" --no-deps --ignore-requires-python megatron-core==0.19.2
 PYTHON=$home/bin/python go test -count=1 -timeout 2h -v . "$@"

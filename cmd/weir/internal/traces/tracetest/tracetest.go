@@ -49,8 +49,9 @@ func (s *Steps) Shift(rank int, by int64) {
 	}
 }
 
-// WaitInside makes every span begin at the end of the previous one, like a host's annotations,
-// which include the waits of actions.
+// WaitInside makes every span begin at the end of the previous one, except the first span of a
+// step and the second one of a joined pair, like a host's annotations, which include the waits of
+// actions.
 func (s *Steps) WaitInside() {
 	for _, events := range s.Events {
 		steps := map[schedule.Action]bool{}
