@@ -53,7 +53,7 @@ func TestMeasureProduct(t *testing.T) {
 	}
 }
 
-// TestJob checks the names of the fields that peer.py reads.
+// TestJob checks the names of the fields of a subject that peer.py reads.
 func TestJob(t *testing.T) {
 	text, err := json.Marshal(steps("g6 50k T64"))
 	require.NoError(t, err)

@@ -121,7 +121,7 @@ type flip struct {
 
 var flipConfig = transformer.Config{Vocabulary: 32, Width: 16, Layers: 2, Heads: 2, Context: 16, Seed: 3}
 
-// run returns the bits of the weights after the last step, and the first error.
+// run returns the bits of the weights after the last step in hexadecimal, or the first error.
 func (f *flip) run(t *testing.T) (weights string, err error) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(f.seed, 47))
@@ -261,7 +261,7 @@ func (j *joined) close() {
 	}
 }
 
-// join joins the ranks over sockets, if the bit is flipped there.
+// join joins the ranks over sockets and returns their ends, or nil if the bit is not flipped there.
 func (f *flip) join(t *testing.T, run *runner.Config[kernels.Buffer], devices []*kernels.Host) *joined {
 	if f.place != onWire {
 		return nil
@@ -331,7 +331,7 @@ func (r *flippedRange) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// inCheckpoint flips a bit of a file of a checkpoint, and reads it.
+// inCheckpoint flips a bit of a file of a checkpoint, and returns the error of reading it.
 func inCheckpoint(t *testing.T, seed uint64) error {
 	rng, folder := rand.New(rand.NewPCG(seed, 47)), t.TempDir()
 	weights := make([]float32, 1000)

@@ -167,7 +167,7 @@ func (s *mix) Forward(_ context.Context, mb view, in, out []tensor) error {
 	return nil
 }
 
-// save saves h, or releases it.
+// save saves h, or releases it if saving fails.
 func save(mb view, slot batchctx.Slot, by batchctx.Consumer, h tensor) {
 	saved := false
 	defer func() {

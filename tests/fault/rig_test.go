@@ -116,7 +116,7 @@ func newRig(t testing.TB, d design) *rig {
 	return r
 }
 
-// sink reads outputs and releases them.
+// sink reads outputs and releases them, or passes them to keep if that is set.
 func (r *rig) sink(_ int, out []tensor) error {
 	if r.keep != nil {
 		r.keep(out)

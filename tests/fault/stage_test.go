@@ -193,8 +193,8 @@ func TestRefusedBeforeItBegins(t *testing.T) {
 	require.Equal(t, intact.clean(schedule.Training, 3), r.clean(schedule.Training, 3))
 }
 
-// TestSmallArena runs a step in arenas of every size up to a sufficient one. The step either succeeds, or
-// fails with ErrOutOfMemory and releases everything.
+// TestSmallArena runs a step in arenas of ever larger sizes, 64 bytes apart, until three have sufficed.
+// The step either succeeds, or fails with ErrOutOfMemory and releases everything.
 func TestSmallArena(t *testing.T) {
 	for _, rule := range []schedule.Rule{schedule.DepthFirst, schedule.BreadthFirst} {
 		d := design{build: whole, rule: rule, capacity: 1 << 20}

@@ -192,7 +192,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// happens runs the job and lets the fault happen after a time.
+// happens runs the job, lets the fault happen after a time, and returns the duration to report.
 func (f *fault) happens(t *testing.T, wait time.Duration) time.Duration {
 	j := &job{T: t, network: newNetwork(t, f.hosts, f.as), folder: t.TempDir(), flags: f.flags}
 	want := j.reference()

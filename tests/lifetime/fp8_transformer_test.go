@@ -199,8 +199,8 @@ var fp8Mutants = []struct {
 	change    func(c *culprit)
 	class     [2]memory.Class // by rank
 	bytes     int64           // per leak
-	// lawful returns for how many calls of a microbatch the kept buffer may legitimately be live, apart
-	// from the leaked reference, because it is in a slot of the microbatch. nil means for no call.
+	// lawful returns how many of the kept buffers are leaks already: until a call takes a buffer from a
+	// slot of its microbatch, the buffer is live legitimately. nil means all.
 	lawful func(c *culprit) int
 }{
 	{

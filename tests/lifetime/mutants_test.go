@@ -182,7 +182,7 @@ func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
 	require.Equal(t, memory.Entry, found.Class)
 }
 
-// forgetful loses a buffer when it adds or measures gradients.
+// forgetful loses a buffer when it measures a gradient, if inSquares is set.
 type forgetful struct {
 	*kernels.Host
 	inSquares bool

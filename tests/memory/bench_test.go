@@ -27,7 +27,8 @@ var models = []struct {
 	make func(b *testing.B, null bool) (runner.Config[T], runner.Source[T])
 }{{"example", trained}, {"empty", empty}}
 
-// trained is the model of the example, on microbatches of its full length.
+// trained returns the configuration of the example's model and a source of microbatches of its full
+// length.
 func trained(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
 	r := newRig(b, setup{
 		schedule: "depth-first", ranks: 1, stages: 4,
@@ -64,8 +65,8 @@ func stepper(b *testing.B, model func(*testing.B, bool) (runner.Config[T], runne
 }
 
 // BenchmarkPairs measures the three modes in alternation, so that other load of the machine affects
-// all of them equally. It reports the median time of a microbatch, and the median and the quartiles
-// of the cost of planning and of the log. Run it with -benchtime 2001x.
+// all of them equally. It reports the median and the quartiles of the time of a planned microbatch,
+// and of the costs of planning and of the log. Run it with -benchtime 2001x.
 func BenchmarkPairs(b *testing.B) {
 	for _, model := range models {
 		b.Run(model.name, func(b *testing.B) {
@@ -94,7 +95,7 @@ func BenchmarkPairs(b *testing.B) {
 	}
 }
 
-// empty is a model of four stages that pass one number on.
+// empty returns the configuration of four stages that pass one number on, and a source for them.
 func empty(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
 	r := newRig(b, setup{schedule: "depth-first", ranks: 1, stages: 1, model: tiny}, null)
 	dev := r.devs[0]

@@ -26,8 +26,8 @@ func (f *failing) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buf
 	return f.Host.Alloc(class, t, n)
 }
 
-// TestNthAllocationFails makes each allocation of a planned step fail. Every buffer must be released, and
-// the next step must have the same numbers.
+// TestNthAllocationFails makes each allocation of a planned step fail. Every buffer must be released.
+// After every seventh failure a step without one must have the same numbers as before.
 func TestNthAllocationFails(t *testing.T) {
 	s := setup{schedule: "zb-v", ranks: 1, stages: 2, model: tiny}
 	profile := profileOf(t, s, 5)
@@ -54,7 +54,7 @@ func TestNthAllocationFails(t *testing.T) {
 	}
 }
 
-// refusing is a Pager whose nth call fails.
+// refusing is a Pager one of whose calls of Populate fails.
 type refusing struct {
 	memory.Pager
 	left int // number of calls until the one that fails

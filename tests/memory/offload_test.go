@@ -114,11 +114,11 @@ func TestOffloadKeepsBits(t *testing.T) {
 	}
 }
 
-// TestOffloadShares requires at every share that both memories have the planned peaks, and that the near
-// peak falls as the share rises. With -v it prints the table of docs/dev/measurements.md. The first column
-// is the largest peak of a rank without offloading, not counting weights. For each share, there are three more
-// columns: the largest peak and the sum of the peaks, as percentages of those without offloading, and the
-// largest far peak.
+// TestOffloadShares requires at every share that both memories have the planned peaks, and that the sum of the
+// near peaks does not rise with the share. With -v it prints the table of docs/dev/measurements.md. The first
+// column is the largest peak of a rank without offloading, not counting weights. For each share, there are
+// three more columns: the largest peak and the sum of the peaks, as percentages of those without offloading,
+// and the largest far peak.
 func TestOffloadShares(t *testing.T) {
 	testkit.Slow(t)
 	shares := []float64{0, 0.25, 0.5, 0.75, 1}

@@ -124,7 +124,8 @@ func TestLogitsAreChosen(t *testing.T) {
 	require.EqualValues(t, transformer.NoLogits, dry.model.KeepLogits, "a step that is too long to be planned")
 }
 
-// checkPeak runs steps with and without a layout, and returns the peaks of the ranks.
+// checkPeak runs steps with a layout and, if they are short, without one, compares them with the
+// plan and with each other, and returns the peaks of the ranks.
 func checkPeak(t *testing.T, s setup, m int) (peaks []int64) {
 	t.Helper()
 	free := newRig(t, s, false)
@@ -306,7 +307,7 @@ func overlaps(plan *layout.Memory, rank int) error {
 	return nil
 }
 
-// inFP8 returns the setup with its model in a recipe.
+// inFP8 returns the setup with its model in a recipe, and with a width that the recipe allows.
 func inFP8(t testing.TB, s setup, name string, attention bool) setup {
 	t.Helper()
 	recipe, err := fp8.Named(name)

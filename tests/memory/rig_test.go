@@ -54,7 +54,8 @@ func (s setup) String() string {
 	return name
 }
 
-// placement returns the placement of the stages, and whether the schedule supports that number.
+// placement returns the schedule and the placement of the stages, or an error if the schedule does
+// not support their number.
 func (s setup) placement() (schedule.Schedule, schedule.Placement, error) {
 	found, err := schedule.Find(s.schedule)
 	if err != nil {
@@ -171,7 +172,7 @@ func (r *rig) sources(length func(microbatch int) int) runner.Source[T] {
 	return runner.PerRank(list...)
 }
 
-// fixed returns the same length for every microbatch.
+// fixed returns a function that returns the length n for every microbatch.
 func fixed(n int) func(int) int { return func(int) int { return n } }
 
 // shape returns the shape class of one length.

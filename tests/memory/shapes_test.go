@@ -40,12 +40,12 @@ type sent struct {
 	bytes []int64 // of its tensors, as they were received
 }
 
-// heard is a rank's transport that records its calls.
+// heard is a rank's transport that records the messages that it receives.
 type heard struct {
 	transport.Transport[T]
 	dev      kernels.Device
 	messages []sent
-	control  int // other messages than tensors
+	control  int // bytes that Begin and Exchange send
 }
 
 func (h *heard) Begin(ctx context.Context, hello []byte) error {

@@ -282,7 +282,7 @@ func score(seen, of int) string {
 	return fmt.Sprintf("%d of %d were seen: %.1f %%, in [%.1f, %.1f] with 95 %% confidence", seen, of, 100*float64(seen)/float64(of), 100*low, 100*high)
 }
 
-// interval is Wilson's confidence interval of a proportion of n.
+// interval returns Wilson's confidence interval, at 95 %, of the proportion hits/n.
 func interval(hits, n int) (low, high float64) {
 	const z = 1.96
 	p, of := float64(hits)/float64(n), float64(n)

@@ -14,7 +14,8 @@ import (
 	reference "github.com/weir-ml/weir/tests/parity"
 )
 
-// long is a model whose context is longer than a tile of attention or of the head.
+// long returns the configuration of a model whose context is longer than a tile of attention or of
+// the head.
 func long() transformer.Config {
 	return transformer.Config{Vocabulary: 32, Width: 16, Layers: 2, Heads: 2, Context: 140, Seed: 3}
 }

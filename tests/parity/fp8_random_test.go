@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// seeded returns random numbers, and logs the seed.
+// seeded returns a source of random numbers, and logs its seed.
 func seeded(t testing.TB) *rand.Rand {
 	from := *plantest.SeedFlag
 	if from == 0 {
@@ -40,8 +40,8 @@ func unordered(seed uint64) schedule.Rule {
 	}
 }
 
-// drawVariant draws a variant: one of the schedules on ranks and stages that it supports, or a random
-// order on stages placed anywhere.
+// drawVariant draws a variant: a schedule with an ascending backward on ranks and stages that it
+// supports, or a random order on stages placed anywhere.
 func drawVariant(t testing.TB, random *rand.Rand) (way variant, name string) {
 	t.Helper()
 	way = variant{

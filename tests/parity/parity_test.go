@@ -28,7 +28,7 @@ func threeBatches() [][]reference.Sequence {
 	return batches
 }
 
-// orders lists the rules by the order in which stages s and microbatches m run.
+// orders lists rules whose plans order actions differently.
 var orders = []struct {
 	name  string
 	rule  schedule.Rule

@@ -80,8 +80,8 @@ func New(dev kernels.Compute, cfg Config) (*Model, error) {
 // ones stands for the deviation of a parameter whose elements start at 1.
 const ones = -1
 
-// parameter adds a parameter of n elements: normal draws keyed by its name, or zeros if the
-// deviation is 0. Drawn parameters decay.
+// parameter adds a parameter of n elements: normal draws keyed by its name, zeros if the
+// deviation is 0, or 1 everywhere if it is ones. Drawn parameters decay.
 func (m *Model) parameter(name string, n int, deviation float64) error {
 	p := &Parameter{Name: name, decay: deviation > 0}
 	for _, b := range []*kernels.Buffer{&p.Weight, &p.Grad, &p.M, &p.V} {
@@ -142,7 +142,7 @@ func (b *block) forward(t *pass, name string, x kernels.Buffer) {
 	b.y = t.sum(t.dropout(y, name+".mlp.dropout"), r)
 }
 
-// backward returns the gradient of the block's input.
+// backward adds to the gradients of the block's parameters and returns that of its input.
 func (b *block) backward(t *pass, dy kernels.Buffer) kernels.Buffer {
 	width, heads := t.cfg.Width, t.cfg.Heads
 	d := t.linearBackward(t.dropout(dy, b.name+".mlp.dropout"), b.wide, b.name+".mlp.down", 4*width, width)
@@ -201,7 +201,7 @@ func (t *pass) check(err error) {
 	}
 }
 
-// free releases the buffers.
+// free releases the buffers and returns the first error of the pass.
 func (t *pass) free() error {
 	for _, b := range t.buffers {
 		_, err := t.dev.Release(b)
@@ -221,7 +221,7 @@ func (t *pass) linear(x kernels.Buffer, name string, in, out int) kernels.Buffer
 	return y
 }
 
-// linearBackward returns the gradient of x.
+// linearBackward adds to the gradients of the layer's parameters and returns that of x.
 func (t *pass) linearBackward(dy, x kernels.Buffer, name string, in, out int) kernels.Buffer {
 	t.check(t.dev.MatMul(kernels.MatMul{
 		A: x, B: dy, C: t.grad(name + ".weight"), M: in, N: out, K: t.tokens, TransA: true, Accumulate: t.later(),

@@ -21,7 +21,7 @@ import (
 	reference "github.com/weir-ml/weir/tests/parity"
 )
 
-// small is the model of these tests, with dropout and a tied table.
+// small returns the configuration of the model of these tests, with dropout and a tied table.
 func small() transformer.Config {
 	return transformer.Config{Vocabulary: 32, Width: 16, Layers: 3, Heads: 2, Context: 16, Dropout: 0.2, Seed: 11}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// hops is a group of empty stages, two on each of three ranks, with their sources.
+// hops returns a runner of empty stages, two on each of three ranks, and their source.
 func hops(t testing.TB, rule schedule.Rule, hook func(*memory.Sample)) (*runner.Runner[kernels.Buffer], runner.Source[kernels.Buffer]) {
 	t.Helper()
 	const ranks, depth = 3, 6

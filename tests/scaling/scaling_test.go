@@ -217,7 +217,7 @@ func (e *empty[T]) Backward(_ context.Context, mb batchctx.Microbatch[T], _, gra
 	return err
 }
 
-// emptySource returns the entries of empty stages.
+// emptySource returns a source of entries for empty stages.
 func emptySource[T any](alloc func(class memory.Class) (T, error)) runner.Source[T] {
 	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[T]) error {
 		if entry.Wants("tokens") {

@@ -48,7 +48,7 @@ const (
 	dies        jobKind = iota // the process dies
 	hushed                     // no data reaches the rank or leaves it
 	severs                     // the connection on which the rank writes is reset
-	drags                      // it becomes slow
+	drags                      // the connection on which the rank writes becomes slow
 	disconnects                // no data passes between the rank and the one to which it writes
 	halts                      // the context of the rank's step is cancelled, even while the rank waits for the others
 	raises                     // a hook panics
@@ -148,7 +148,7 @@ func (j *job) happen(rank, now int, atAction bool, w *wire) {
 	}
 }
 
-// heal ends the faults of the job.
+// heal ends the faults of the job, and drops those that have not happened.
 func (j *job) heal() {
 	n := j.net
 	n.mu.Lock()
@@ -346,7 +346,7 @@ func (j *job) wrongStep(endings []ending) (over bool, err error) {
 	return over, err
 }
 
-// runJob runs a job, then starts it again and runs a step without faults.
+// runJob runs a job. If a fault has happened, it runs the job again without faults.
 func runJob(s Job, sum *jobTally) (err error) {
 	s.Faults = slices.Clone(s.Faults)
 	j := &job{Job: s, world: &world{Scenario: Scenario{Ranks: s.Ranks / s.Replicas, Replicas: s.Replicas, Shard: s.Shard, Copies: s.Copies, Transformer: true}, number: 1, m: s.Microbatches, training: true, dry: true}, marks: &sum.Marks}

@@ -52,7 +52,8 @@ type numbers struct {
 	grads             map[string][]uint32
 }
 
-// numbersOf returns the numbers of a result, without the gradients of replicas that shard state.
+// numbersOf returns the numbers of a result: the loss and, in training, the norm and the gradients.
+// Those of replicas that shard state are left out.
 func numbersOf(r *runner.Result, m *transformer.Model, training bool, shard int) (numbers, error) {
 	v := r.Losses[0]
 	n := numbers{sum: math.Float64bits(v.Sum), weight: math.Float64bits(v.Weight)}
@@ -135,7 +136,7 @@ func (w *world) reference() (numbers, error) {
 	return references[key], err
 }
 
-// wrongModel returns the violation in the numbers of a step of the transformer.
+// wrongModel returns the violation in the numbers of a step of the transformer, or nil.
 func (w *world) wrongModel(r *runner.Result) error {
 	want, err := w.reference()
 	if err != nil {

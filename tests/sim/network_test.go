@@ -212,7 +212,7 @@ type end struct {
 	alarms [2]*time.Timer
 }
 
-// over returns the error of a call on the connection.
+// over returns the error with which a read (0) or a write (1) on the connection ends now, or nil.
 func (e *end) over(call int) error {
 	switch {
 	case e.closed:

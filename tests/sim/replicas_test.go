@@ -136,8 +136,8 @@ func (w *world) usesOf(dev kernels.Compute, replica, s int) ([]use, error) {
 	return uses, nil
 }
 
-// firstUse returns the first use of a trained parameter if all uses are on one rank. Then they share
-// one weight, and the first use has the gradient.
+// firstUse returns the first use of a trained parameter if all uses are on one rank, and nil
+// otherwise. On one rank they share one weight, and the first use has the gradient.
 func (w *world) firstUse(replica int, name string) *use {
 	if w.Ranks > 1 {
 		return nil

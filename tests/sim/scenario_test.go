@@ -65,7 +65,7 @@ const (
 	hangs    // for longer than the stall detection allows, ignoring the context
 	slow     // for a shorter time than the stall detection allows
 	flips    // a bit changes in a copy between ranks
-	corrupts // a bit changes in the amount that a stage adds to a gradient for the microbatch that an audit repeats
+	corrupts // the amount that a stage adds to a gradient changes for the microbatch that an audit repeats
 	numKinds
 )
 
@@ -176,7 +176,7 @@ func (w *world) audited() audit {
 	return a
 }
 
-// corrupted reports whether a stage changes a bit of the amount that it adds to a gradient.
+// corrupted reports whether a stage changes the amount that it adds to a gradient.
 func (w *world) corrupted(rank, stage, index int) bool {
 	if w.dry || index != w.audit.index || w.audit.wrong >= 0 {
 		return false

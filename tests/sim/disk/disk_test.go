@@ -86,7 +86,8 @@ func build(t *testing.T) (suite string) {
 	return suite
 }
 
-// TestCheckpoints writes, reads and removes checkpoints on disks that fail.
+// TestCheckpoints writes, reads and removes checkpoints on disks that fail. It also requires that
+// the test fails on a disk that ignores some of the flushes.
 func TestCheckpoints(t *testing.T) {
 	if !*mounted {
 		suite := build(t)
@@ -186,7 +187,7 @@ func simulate(seed uint64, sum *tally) error {
 	return nil
 }
 
-// survive calls f and reports whether it was killed.
+// survive calls f, returns its error and reports whether it was killed.
 func survive(f func() error) (err error, killed bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -217,6 +218,7 @@ func save(step int64, ranks int) error {
 }
 
 // opens requires that the last acknowledged checkpoint, or one that was tried after it, can be read.
+// If none was acknowledged, there may be none.
 func opens(acknowledged int64, tried []int64) error {
 	c, err := checkpoint.Open(dir)
 	if err != nil {
