@@ -23,8 +23,8 @@ var small = trainee{
 	tokens: 16, microbatches: 3, rounds: 1,
 }
 
-// The memory that stays allocated while memory is lent, for each variant. Weir has none.
-// Clearing by hand frees exactly the copies of the weights; the scales and the workspace stay.
+// Every variant except Weir keeps some memory allocated while memory is lent. Clearing by hand
+// frees exactly the copies of the weights; the scales and the workspace stay.
 func TestLending(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, printLending(t.Context(), &small, true, &out))

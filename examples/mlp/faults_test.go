@@ -14,8 +14,8 @@ import (
 
 var long = flag.Bool("long", false, "plant faults in the program too, which builds it anew for each")
 
-// Faults planted in the program, one at a time, with the reported error; pytorch/faults.py
-// plants the same in the PyTorch trainer. A fault without an error is quiet.
+// TestFaults plants faults in the program, one at a time, and requires the reported error;
+// pytorch/faults.py plants the same in the PyTorch trainer. A fault without an error is quiet.
 func TestFaults(t *testing.T) {
 	if !*long {
 		t.Skip("it builds a program for each: -long")

@@ -25,7 +25,7 @@ func TestRefit(t *testing.T) {
 	}
 }
 
-// The generator gets the weights that the trainer learns from the stream alone.
+// From the stream alone, the generator gets the weights that the trainer has learned.
 func TestGeneratorLearns(t *testing.T) {
 	trained, err := newTrainer(recipes["delayed"])
 	require.NoError(t, err)

@@ -44,7 +44,7 @@ func tokenFile(t *testing.T, width int, header bool, ids []uint32) string {
 	return path
 }
 
-// counting returns tokens of which each determines the next.
+// counting returns n tokens below 300.
 func counting(n int) []uint32 {
 	ids := make([]uint32, n)
 	for i := range ids {

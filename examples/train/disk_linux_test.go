@@ -49,8 +49,8 @@ func runFull(t *testing.T, limit int, flags ...string) (status int, stderr strin
 	return cmd.ProcessState.ExitCode(), errs.String()
 }
 
-// A full disk ends the run with one line, which has the location of the log. Nothing else is
-// left half-written.
+// A full disk ends the run with one line. What the logs had before is left in partial files that
+// end with a whole line, and nothing else is left half-written.
 func TestFullDisk(t *testing.T) {
 	text := sentence(t)
 	for _, c := range []struct {

@@ -80,8 +80,8 @@ func TestEmitCostsOfRecompute(t *testing.T) {
 	require.EqualValues(t, 17*width*tokens, costs.Stages[1].Carry)
 }
 
-// On several ranks there are two stages each, with identities among them, and the resident memory
-// of each rank. The file then simulates the steps of a run.
+// With -ranks there are two stages for each rank, and some are identities. A run simulates its
+// steps with the file, and the simulated peak of a rank includes the memory of its model.
 func TestEmitCostsOfRanks(t *testing.T) {
 	path, costs, stdout := emitted(t, "-ranks", "3")
 	require.Len(t, costs.Stages, 6)

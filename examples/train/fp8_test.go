@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/trainer/checkpoint"
 )
 
-// The plan, the ranks and recompute change no bit of a run in FP8 either, and an interrupted
-// run resumes to the same bits, with -long in every recipe.
+// The plan, the ranks and recompute change no bit of a run in FP8 either, and an interrupted run
+// resumes to the same bits: with delayed scaling, and under -long with every recipe.
 func TestFP8ChangesNothing(t *testing.T) {
 	skipShort(t)
 	text := sentence(t)
@@ -85,8 +85,9 @@ func scalesOf(t *testing.T, path string) []byte {
 	return nil
 }
 
-// Memory kept in FP8 appears by class at the peak, for which gpipe has all microbatches in
-// flight: it is less than in float32, which has none in that class.
+// Memory in FP8 has a class of its own at the peak, at which gpipe has all microbatches in
+// flight. What they keep takes less than half of the bytes that it takes in float32, where that
+// class is empty.
 func TestFP8PeakByClass(t *testing.T) {
 	skipShort(t)
 	flags := []string{"-data", sentence(t), "-plan", "gpipe", "-width", "64", "-layers", "1", "-dropout", "0"}
@@ -154,7 +155,8 @@ func TestRateOfAWideModel(t *testing.T) {
 	}
 }
 
-// A checkpoint from before -fp8, -products or -tokens existed is one in float32 over text.
+// A checkpoint from before -fp8, -products, -tokens or -lengths existed is one in float32 over text
+// that is not packed.
 func TestFP8OlderCheckpoint(t *testing.T) {
 	require.Equal(t, map[string]string{"fp8": float32s, "fp8-attention": "false", "products": "float32", "tokens": "", "vocabulary": "256", "lengths": "false", "pack": "0", "packer": "weir"}, older)
 	for name := range older {

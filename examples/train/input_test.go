@@ -149,8 +149,7 @@ func TestTerminalIsNotCommanded(t *testing.T) {
 	}
 }
 
-// Devices are given by name, and an unavailable one is reported in one line before anything is
-// done.
+// Devices are given by name. Other names, and flags that do not apply to the device, are refused.
 func TestDevice(t *testing.T) {
 	for text, want := range map[string]int{"cuda": 0, "cuda:0": 0, "cuda:3": 3} {
 		o := defaults()

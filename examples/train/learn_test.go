@@ -52,7 +52,7 @@ func TestLearnsNothingFromDigits(t *testing.T) {
 	}
 }
 
-// The default run takes about a minute.
+// The default run, which takes about a minute, has no growth and a held-out loss below 2.5.
 func TestDefaultRun(t *testing.T) {
 	if !*long {
 		t.Skip("needs -long")

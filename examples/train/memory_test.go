@@ -21,7 +21,7 @@ import (
 	"github.com/weir-ml/weir/trainer/terminal"
 )
 
-// A run plans the memory of its steps: it prints the size, and changes no bit.
+// A run plans the memory of its steps: the summary has the size, and no bit changes.
 func TestMemoryIsPlanned(t *testing.T) {
 	text := sentence(t)
 	for _, ranks := range []string{"1", "2"} {
@@ -49,7 +49,7 @@ func TestMemoryIsPlanned(t *testing.T) {
 }
 
 // A run that offloads trains the same weights, prints the size of its far memory, and needs less
-// device memory on the ranks in the middle.
+// device memory on a rank in the middle.
 func TestOffload(t *testing.T) {
 	flags := []string{"-data", sentence(t), "-ranks", "4", "-plan", "zb-h2"}
 	plain := summaryOf(t, flags...)
@@ -122,7 +122,7 @@ func TestLogHasThePlan(t *testing.T) {
 }
 
 // Without a plan the log has the owners at the peak of a step after it, if the peak is higher
-// than before. The last ones sum to the peak of the records.
+// than before. With the bytes of the model they sum to the peak of the step's records.
 func TestLogHasOwnersWithoutAPlan(t *testing.T) {
 	status, folder, _, stderr := runTiny(t, "-data", sentence(t), "-unplanned", "-ranks", "2", "-plan", "1f1b")
 	require.Zero(t, status, stderr)

@@ -25,8 +25,8 @@ import (
 
 var mpirun = flag.String("mpirun", "mpirun", "command that starts so many processes (-n) of MPI")
 
-// mpiCommand returns a number of processes of the program, started by a command that gets it as
-// arguments.
+// mpiCommand returns the launch of a number of processes of the program. If through is a command,
+// it starts each process, and gets the program as arguments.
 func mpiCommand(t *testing.T, processes int, through []string, flags ...string) *process {
 	t.Helper()
 	p := &process{}

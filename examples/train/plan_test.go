@@ -87,7 +87,8 @@ func TestChosenPlan(t *testing.T) {
 	require.NotNil(t, got.Simulated)
 }
 
-// The file determines the number of microbatches, unless a flag does.
+// A plan that is invalid, or that contradicts the flags, is refused. The file determines the ranks,
+// the stages and the microbatches.
 func TestPlanFileIsRefused(t *testing.T) {
 	text := sentence(t)
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 3})

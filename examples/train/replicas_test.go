@@ -104,7 +104,7 @@ func TestReplicasInProcesses(t *testing.T) {
 }
 
 // TestReplicasResume resumes a checkpoint of one arrangement in another, and back. After each part
-// the weights equal those of the same number of one-rank replicas that share nothing.
+// the weights equal those of the same number of one-rank replicas that shard nothing.
 func TestReplicasResume(t *testing.T) {
 	skipShort(t)
 	text := sentence(t)
@@ -142,7 +142,8 @@ func TestReplicasPlanned(t *testing.T) {
 	}
 }
 
-// A checkpoint of several processes has the pieces of each process in its own shard.
+// A checkpoint of several processes has the pieces of each process in its own shard, and resumes to
+// the same bits in different arrangements.
 func TestReplicasWriteTheirPieces(t *testing.T) {
 	skipShort(t)
 	saved := filepath.Join(t.TempDir(), "saved")

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// browser loads the live page whenever the program writes a line.
+// browser loads the live page whenever the program reports a step.
 type browser struct {
 	t     *testing.T
 	out   bytes.Buffer

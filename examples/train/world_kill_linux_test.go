@@ -128,7 +128,7 @@ func TestHangIsReported(t *testing.T) {
 	}
 }
 
-// kills is the number of kills in a run of TestKilledProcesses.
+// kills is the number of kills in a run of TestKilledProcesses or TestMPIKilled.
 var kills = flag.Int("kills", 3, "number of jobs to kill")
 
 // A process is killed or stopped at a random time. All others exit with the status for the failure

@@ -148,8 +148,8 @@ func TestProcesses(t *testing.T) {
 	trains("tcp", 4, 4, "interleaved", "-fp8", "delayed", "-width", "32")
 }
 
-// A job writes checkpoints while it trains, as the writing process decides, and resumes from
-// one after all processes were killed.
+// A job writes a checkpoint every two steps while it trains, and resumes from one after all
+// processes were killed.
 func TestProcessesKilledGoOn(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "checkpoints")
 	flags := []string{"-data", sentence(t), "-ranks", "2", "-plan", "1f1b", "-steps", "8", "-evaluate", "0"}

@@ -808,7 +808,7 @@ func (w *world) build() error {
 	}
 }
 
-// allocUses allocates the uses of all parameters of the replicas on devs, or the transformer.
+// allocUses allocates the uses of all parameters of the replicas on devs, or makes the transformer.
 func (w *world) allocUses(devs []kernels.Compute) error {
 	if w.Transformer {
 		dry := w.dry
@@ -830,7 +830,7 @@ func (w *world) allocUses(devs []kernels.Compute) error {
 	return nil
 }
 
-// runnersOn makes one runner, or one for each rank, with a plan for each.
+// runnersOn makes one runner, or one for each rank, and prepares the plans of all steps.
 func (w *world) runnersOn(devs []kernels.Compute) error {
 	if err := w.close(); err != nil {
 		return err
@@ -883,8 +883,8 @@ func (w *world) add(cfg runner.Config[T], devs []kernels.Compute) error {
 	return err
 }
 
-// station is a rank's end of the links. It lets other ranks continue before and after every
-// call.
+// station is a rank's end of the links. It lets other ranks continue before an Abort or a Get,
+// and before and after an Exchange.
 type station struct {
 	*local.Endpoint[T]
 	w    *world

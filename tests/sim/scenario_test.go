@@ -38,9 +38,9 @@ type Scenario struct {
 	Prepares      bool // another step is prepared beside each step
 	Audits        int  // the number of steps of which one is audited; 0 means none
 	Far           bool // saved state is offloaded to far memory, if memory is planned
-	// FarFault is the number of the copy that fails, counted over the run on rank |FarFault| mod Ranks:
-	// among the copies to far memory if it is positive, and among the copies back if it is negative. 0
-	// means none.
+	// FarFault is the number of the copy that goes wrong, counted over the run on rank |FarFault| mod
+	// Ranks: a copy to far memory, which fails, if it is positive, and a copy back, which changes the
+	// data, if it is negative. 0 means none.
 	FarFault int
 	Replicas int // 0 means one
 	Shard    int // the shard level of the replicas

@@ -70,7 +70,7 @@ func (p programs) weights(steps string, args ...string) string {
 
 // TestLastVersion reads the files of the last version, resumes its training and requires the weights that the
 // last version computes when it resumes, and starts jobs with a process of each version, which refuse each other
-// with an error that names the version.
+// with an error that names both versions, or says that their protocols differ.
 func TestLastVersion(t *testing.T) {
 	if !*testkit.Long {
 		t.Skip("builds two versions: run it with -long")

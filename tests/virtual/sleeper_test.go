@@ -43,7 +43,8 @@ func (p *prices) action(a schedule.Action) time.Duration {
 	return p.of(a.Stage()%p.plan.Placement.Depth(), p.plan.BatchIndex(a.Microbatch()), a.Kind())
 }
 
-// load counts the microbatches in flight on a rank, separately for each stage.
+// load counts the microbatches in flight on a rank: one for each stage that has run a forward and
+// not yet the last part of its backward.
 type load struct{ now, most int64 }
 
 // sleeper is a stage that multiplies by a weight, and sleeps for its price.
@@ -166,7 +167,7 @@ func input(microbatch int) float64 { return 1 / float64(3+microbatch) }
 func weight(stage int) float64 { return 1 + 1/float64(3+stage) }
 
 // sequential trains a model of depth stages on m microbatches in a plain loop, and returns the
-// sum and the weight of the losses and the gradients.
+// sum and the weight of each microbatch's loss, and the gradients.
 func sequential(depth, m int) (sums, weights []float64, grads []float64) {
 	grads = make([]float64, depth)
 	for mb := range m {

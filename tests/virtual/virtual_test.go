@@ -120,7 +120,8 @@ func TestEverySchedule(t *testing.T) {
 	}
 }
 
-// run trains one step and compares all its results.
+// run trains one step and compares its times with those of the simulation, and its numbers with
+// those of a plain loop.
 func run(t *testing.T, s *schedule.Schedule, place schedule.Placement, m, capacity int, same bool) {
 	what := fmt.Sprintf("%s, %d ranks, %d microbatches, capacity %d, same %v, seed %d", s.Name, place.Ranks, m, capacity, same, *seed)
 	p := &prices{plan: &schedule.Plan{Placement: place, Microbatches: m}, seed: *seed, same: same, most: 20}

@@ -12,9 +12,8 @@ import (
 	"github.com/weir-ml/weir/internal/arithmetic/cpufeature"
 )
 
-// TestAgreesWithTheSystem compares with the flags that Linux reports. A feature that a build
-// tag disables may be missing here, but no feature may be reported here that Linux does not
-// report.
+// TestAgreesWithTheSystem compares with the flags that Linux reports. Exactly the features that
+// Linux reports and no build tag disables must be reported here.
 func TestAgreesWithTheSystem(t *testing.T) {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil || runtime.GOARCH != "amd64" {
