@@ -18,8 +18,8 @@ import (
 )
 
 var (
-	// block matches a code block of a page: its mark, which is an HTML comment on the line before it,
-	// its language, and its text.
+	// pageBlock matches a code block of a page: its mark, which is an HTML comment on the line before
+	// the block, its language, and its text.
 	pageBlock = regexp.MustCompile("(?ms)(?:^<!-- (in|not run:) ([^\n]*?) -->\n)?^```(\\w*)\n(.*?)^```\n")
 	prompt    = regexp.MustCompile(`(?m)^\$ `)
 )
@@ -175,8 +175,8 @@ func TestJSONKeysAreDocumented(t *testing.T) {
 	require.Empty(t, missing, "keys without a description")
 }
 
-// shell runs commands of weir, and programs of examples, that are joined by pipes, and returns the
-// output as a terminal shows it. Programs are built into bin.
+// shell runs a line of commands that are joined by pipes (weir, programs of examples, python3, cat
+// and sed), and returns the output as a terminal shows it. Programs are built into bin.
 func shell(t *testing.T, root, bin, line string) string {
 	t.Helper()
 	line = strings.ReplaceAll(line, "go run ./cmd/weir", "weir")

@@ -23,7 +23,7 @@ func TestPipeEnds(t *testing.T) {
 	require.Contains(t, stderr, "broken pipe")
 }
 
-// A file that cannot be written completely is removed; a device is not.
+// A device that has no space is neither removed nor replaced.
 func TestFullDeviceStays(t *testing.T) {
 	full := filepath.Join(t.TempDir(), "full.svg")
 	if os.Geteuid() != 0 {

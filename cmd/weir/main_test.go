@@ -88,7 +88,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Every command accepts every schedule.
+// weir plan, check, sim and draw accept every schedule.
 func TestEverySchedule(t *testing.T) {
 	for _, s := range schedule.Schedules() {
 		for _, form := range []string{"text", "compute", "comms", "json"} {
@@ -261,7 +261,7 @@ func TestLetters(t *testing.T) {
 	fails(t, atFault, "note: The letters are read as those of 2024", "0F0,0F1,0B0,0W0,0B1\n1F0,1B0,1F1,1B1\n", "check", "-")
 }
 
-// A note names a microbatch that takes much longer than all others.
+// A note names a microbatch whose number is far above those of all others.
 func TestOutlier(t *testing.T) {
 	fails(t, atFault, "<stdin>:1:9: note: 0F99 makes this a plan of 100 microbatches", "0F0,0F1,0F99,0B0,0B1\n", "check", "-", "--from", "compute")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
-// memoryLog is a log in the minimal form of two ranks; the second rank grows.
+// memoryLog returns a log of two ranks in the minimal form; the second rank grows by this many bytes per microbatch.
 func memoryLog(growth int) string {
 	var b strings.Builder
 	for mb := range 40 {

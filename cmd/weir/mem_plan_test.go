@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/internal/testing/testkit"
 )
 
-// memPlan runs weir mem plan in a folder with a file of costs.
+// memPlan runs weir mem plan with a file of costs.
 func memPlan(t *testing.T, args ...string) (status int, out, errs string) {
 	t.Helper()
 	costs := testkit.File(t, "costs.json", `{"schema":1,"unit":"ms","scale":1,"stages":[{"f":10,"i":10,"w":10,"output":1024,"gradient":1024,"saved":18432,"freed_by_i":6144,"carry":9216}]}`)
@@ -133,9 +133,8 @@ func TestMemPlanShapesOfVeryMany(t *testing.T) {
 	require.Equal(t, "weir: --shapes for a step of 268435456 microbatches: at most 8388608 are allowed; give fewer microbatches, or leave out --shapes and plan for any shape\n", stderr)
 }
 
-// Gradients count from the first B or W of their stage. Rank 0 of the V has stages 0 and 3: stage 3 makes its
-// gradients when all four microbatches are saved, and stage 0 makes its gradients last, when some microbatches
-// have ended.
+// Gradients count from the first B or W of their stage. The rank has stages 0 and 1: stage 1 makes its gradients
+// when both microbatches are saved in both stages, and stage 0 makes its gradients after the last W of stage 1.
 func TestMemPlanCountsGradientsFromTheirFirstBackward(t *testing.T) {
 	file := testkit.File(t, "costs.json", `{"schema":1,"scale":1,"stages":[{"f":1,"i":1,"w":1,"saved":100,"resident":1000,"gradients":5},{"f":1,"i":1,"w":1,"saved":100,"gradients":70}]}`)
 	plan := testkit.File(t, "plan.csv", "0F0,0F1,1F0,1I0,1F1,1I1,1W0,1W1,0I0,0W0,0I1,0W1\n")

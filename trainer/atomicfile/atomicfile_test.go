@@ -30,7 +30,7 @@ func requireText(t *testing.T, path, want string) {
 	require.Equal(t, want, string(got))
 }
 
-// A file is replaced whole, also behind a link, which remains; or it remains unchanged.
+// A file is replaced whole, also behind a link, which remains. On failure the file remains unchanged.
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")

@@ -122,7 +122,7 @@ func TestReplaceFlushes(t *testing.T) {
 	require.Equal(t, []string{"file", "directory"}, flushed)
 }
 
-// A reader always finds a complete file while it is replaced repeatedly.
+// While a file is replaced repeatedly, a reader always finds it complete.
 func TestReplaceUnderReaders(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a file that is open cannot be replaced there")

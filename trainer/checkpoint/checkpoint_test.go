@@ -21,7 +21,7 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// save writes a checkpoint of two ranks, in which all values of a tensor are equal.
+// save writes a checkpoint of two ranks, in which the elements of each tensor ascend from value.
 func save(t testing.TB, dir string, step int64, value float32) {
 	t.Helper()
 	require.NoError(t, checkpoint.Commit(dir, checkpoint.State{Step: step, Seed: 1<<64 - 1, Metadata: map[string]string{"text": "a \"b\" <c>\u2028"}}, shards(t, dir, step, value)...))
@@ -55,7 +55,7 @@ func bytesOf(value float32, n int) []float32 {
 	return values
 }
 
-// read opens a checkpoint and reads all tensors.
+// read opens a checkpoint, reads all tensors, and returns the first element of the last one.
 func read(path string) (c *checkpoint.Checkpoint, first float32, err error) {
 	if c, err = checkpoint.Open(path); err != nil {
 		return nil, 0, err
@@ -242,8 +242,8 @@ func TestRefusals(t *testing.T) {
 	require.ErrorIs(t, err, checkpoint.ErrNone)
 }
 
-// Every bit of every file is covered, except in latest, whose format is checked: a change is
-// reported with the name of the file.
+// A flipped bit in any byte of any file is detected, except in latest, whose format is checked. The
+// error names the file.
 func TestDamage(t *testing.T) {
 	testkit.Slow(t)
 	dir := t.TempDir()

@@ -44,7 +44,7 @@ func Example() {
 	// step 800 at rate 0.01 has 2 tensors; head [5 6]
 }
 
-// A run that writes a checkpoint every hundred steps, and resumes from the newest whole one.
+// A run writes a checkpoint every hundred steps, and resumes from the newest whole one.
 func ExampleSaver() {
 	dir, err := os.MkdirTemp("", "checkpoint")
 	if err != nil {

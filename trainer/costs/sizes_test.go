@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// TestSizes specifies the levels of two stages. The first stage saves 100 bytes, and keeps 20
-// more of the gradient that the second returns, of which it frees 30 at I. The second stage
+// TestSizes specifies the levels of two stages. The first stage saves 100 bytes, frees 30 of them
+// at I, and keeps the gradient of 20 bytes that the second returns until W. The second stage
 // keeps its input, which it frees at I.
 func TestSizes(t *testing.T) {
 	at := func(kind schedule.Kind, stage int, entry, saved, activation, actgrad, carry int64) level {

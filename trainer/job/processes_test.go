@@ -125,8 +125,8 @@ func each(all []*Process, f func(w *Process) error) []error {
 	return errs
 }
 
-// steps runs a step of both processes, in which process 1 has some microbatches, and returns the
-// errors.
+// steps runs a step of both processes, in which process 1 has some microbatches. If fails is not
+// nil, process 1 fails, and steps requires an error of both.
 func steps(t *testing.T, all []*Process, runs []*metrics.Recorder, number int64, microbatches int, fails error) {
 	t.Helper()
 	for process, err := range each(all, func(w *Process) error {

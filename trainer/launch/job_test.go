@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.RunWaiting(m) }
 
-// writer is an io.Writer.
+// writer is a function that is used as an io.Writer.
 type writer func(line []byte) (int, error)
 
 func (w writer) Write(line []byte) (int, error) { return w(line) }

@@ -15,9 +15,9 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// The layers of this repository's transformer in float32. s is the number of tokens, h the width, a the
-// number of heads, y and z the sizes of attention's workspaces, and v the number of words in a tile of
-// logits.
+// ownLayers returns the layers of this repository's transformer in float32. s is the number of tokens, h the
+// width, a the number of heads, y and z the sizes of attention's workspaces, and v the number of words in a
+// tile of logits.
 func ownLayers() (embedding, block, head fit.Layer) {
 	at := func(a fit.Action, step int) fit.Moment { return fit.Moment{Action: a, Step: step} }
 	tensor := func(name string, bytes fit.Formula, class memory.Class, born, freed fit.Moment, b int) fit.Tensor {

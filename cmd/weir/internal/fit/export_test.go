@@ -2,7 +2,7 @@ package fit
 
 import "github.com/weir-ml/weir/schedule/simulate"
 
-// CutLayers is the cut of the search.
+// CutLayers returns the cut that the search makes.
 func CutLayers(parts []simulate.StageCosts, layers, stages int) []int {
 	return cutLayers(parts, layers, stages)
 }

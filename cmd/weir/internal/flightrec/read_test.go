@@ -84,7 +84,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestPending reads dumps without history, whose entries may have no group in the status.
+// TestPending reads a dump without history, in which a group that has a status may have no entries.
 func TestPending(t *testing.T) {
 	var s flightrec.Set
 	require.NoError(t, s.Add("dump_4", bytes.NewReader(pending)))

@@ -99,8 +99,8 @@ func (r *dumpRank) Transfer(g *dumpGroup, send bool, peer int, now int64, sizes 
 	return op
 }
 
-// Close ends the batch that is being issued, as endCoalescing does in ProcessGroupNCCL.cpp: it records an operation
-// without sizes, which is no transfer (isP2POp is false for COALESCED) and has the numbers of the parts. The parts have
+// Close ends the open batch, like endCoalescing in ProcessGroupNCCL.cpp. It records an operation that has no sizes,
+// does not count as a transfer (isP2POp is false for COALESCED), and has the numbers of the last part. The parts have
 // no events, so they never complete. startCoalescing raises the number of collectives in PyTorch 2.4, and since 2.6 the
 // first transfer in the batch raises that of transfers; op_id counts every part.
 func (r *dumpRank) Close() {

@@ -180,7 +180,7 @@ func TestNewer(t *testing.T) {
 	require.Contains(t, text.String(), "dumps have version 2.11, and may say what this weir does not know")
 }
 
-// TestAnotherPlan says that the dumps do not fit, and judges without it.
+// TestAnotherPlan requires that dumps that do not fit the plan are judged without it.
 func TestAnotherPlan(t *testing.T) {
 	g, ranks := small(4)
 	ranks[0].Transfer(g, true, 3, 2, 8)

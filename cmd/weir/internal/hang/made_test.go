@@ -31,7 +31,7 @@ type planted struct {
 	kind string // stopped, killed, swapped
 	rank int
 	item int
-	with int // the item that takes its place
+	with int // the item that a swap exchanges it with
 }
 
 // item is an action of the plan, or a collective after a step.
@@ -46,7 +46,7 @@ type madeRank struct {
 	pipeline, place int
 	items           []item
 	at              int
-	busy            int64 // until then it computes
+	busy            int64 // when its computation ends
 	posted          map[item]*dumpOp
 	waits           *dumpOp // the operation that the rank waits in
 	sends           []*dumpOp
@@ -182,7 +182,7 @@ func (m *made) step(r *madeRank) bool {
 	return true
 }
 
-// costOf is a multiple of 3, plus a little that differs between stages.
+// costOf returns the time that an action takes, which is 1 longer in odd stages.
 func costOf(a schedule.Action) int {
 	if a.Kind() == schedule.B {
 		return 6 + a.Stage()%2

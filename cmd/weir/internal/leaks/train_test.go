@@ -61,8 +61,7 @@ func (s *training) free(addresses ...int64) {
 // guard decides whether a microbatch forgets to free the block of a site.
 type guard func(site []snapshot.Frame, microbatch, layer int) (forgets bool)
 
-// train runs a number of microbatches with four layers, with at most depth in flight, and
-// returns the saved blocks that were not freed.
+// train allocates the weights of four layers and runs a number of microbatches, with at most depth in flight.
 func (s *training) train(microbatches, depth int, forget guard) {
 	for range 4 {
 		s.malloc(64*mib, weights)

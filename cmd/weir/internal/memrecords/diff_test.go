@@ -25,7 +25,7 @@ func diff(t *testing.T, a, b []*memlog.Record) *memrecords.Difference {
 	return d.First()
 }
 
-// ranks is a log of two ranks, mixed or in sequence.
+// ranks returns a log of two ranks, with their records alternating or one rank after the other.
 func ranks(mixed bool) (list []*memlog.Record) {
 	for i := range 20 {
 		rank, mb := i%2, i/2

@@ -18,14 +18,14 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// minimal is a record of the minimal form.
+// minimal returns a record of the minimal form.
 func minimal(step int64, rank, microbatch int, allocated int64) *memlog.Record {
 	r := &memlog.Record{}
 	r.Step, r.Rank, r.Microbatch, r.Live, r.Peak, r.Reserved = step, rank, microbatch, allocated, allocated+14, allocated+20
 	return r
 }
 
-// excessive is a record of schema 1 with an excess in class Saved.
+// excessive returns a record of schema 1 with an excess in class Saved.
 func excessive(step int64, rank, microbatch int, excess, growth int64) *memlog.Record {
 	r := &memlog.Record{Schema: 1}
 	r.Step, r.Rank, r.Microbatch, r.Kind = step, rank, microbatch, "B"
@@ -34,7 +34,7 @@ func excessive(step int64, rank, microbatch int, excess, growth int64) *memlog.R
 	return r
 }
 
-// some has records of all kinds.
+// some returns records of all kinds.
 func some() []*memlog.Record {
 	full := excessive(2, 1, 3, 240, 240)
 	full.Time, full.Weight, full.WaitData, full.Stage = 5_000_001_500, 0.5, 7, 4

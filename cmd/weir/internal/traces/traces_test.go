@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ml/weir/cmd/weir/internal/traces/tracetest"
 )
 
-// one returns the trace of a file with one event.
+// one returns the spans of a file with the given event, or nil if the file has none.
 func one(t *testing.T, event string) []traces.Span {
 	all, err := traces.ReadFrom("rank3.json", strings.NewReader(`{"traceEvents":[`+event+`]}`))
 	require.NoError(t, err)
@@ -273,7 +273,7 @@ func (r *repeated) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// samples are files of every form.
+// samples returns files of several forms.
 func samples(tb testing.TB) [][]byte {
 	p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 2})
 	require.NoError(tb, err)

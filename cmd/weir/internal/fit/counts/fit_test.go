@@ -41,8 +41,8 @@ func counted(t *testing.T, script string) (list []built) {
 	return list
 }
 
-// compare reads the models and compares their parameters. A count may differ only if the key that
-// makes the difference is named, and a description may be refused only with the name of its key.
+// compare reads the models and compares their parameters. A count may differ only if fit names keys
+// that it did not read, and an error of fit must say what to pass with --set.
 func compare(t *testing.T, list []built) {
 	equal, named := 0, 0
 	for _, one := range list {
