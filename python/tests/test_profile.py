@@ -319,21 +319,22 @@ def test_a_python_without_torch(arguments):
 
 
 def test_layers_in_lists_of_lists_and_rates_that_are_read():
-    """As in vit-pytorch, x-transformers and timm."""
+    """As in vit-pytorch, x-transformers and timm; x-transformers has lists without modules too."""
     class Lists(Model):
         def __init__(self):
             super().__init__([])
+            self.norms = nn.ModuleList([None, None])
             rates = torch.linspace(0, 0.5, 4).square()
-            self.blocks = nn.ModuleList([nn.ModuleList([nn.LayerNorm(WIDTH), nn.ModuleDict({"part": Block(dropout=rates[i].item())})]) for i in (0, 3)])
+            self.pairs = nn.ModuleList([nn.ModuleList([nn.LayerNorm(WIDTH), nn.ModuleDict({"part": Block(dropout=rates[i].item())})]) for i in (0, 3)])
 
         def forward(self, ids):
             x = self.embed(ids)
-            for norm, block in self.blocks:
+            for norm, block in self.pairs:
                 x = x + block["part"](norm(x))
             return self.head(self.norm(x))
 
     found = profile(Lists, batch, loss, seq=64, device="cpu", attention="math")
-    assert [p.name for p in found.pieces[1:-1]] == ["blocks.0.0", "blocks.0.1.part", "blocks.1.0", "blocks.1.1.part"]
+    assert [p.name for p in found.pieces[1:-1]] == ["pairs.0.0", "pairs.0.1.part", "pairs.1.0", "pairs.1.1.part"]
     first, last = (found.kinds[found.pieces[i].kind].saved.token for i in (2, 4))
     assert last > first  # where nothing is dropped
 

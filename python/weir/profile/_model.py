@@ -527,7 +527,7 @@ def _layers(model: nn.Module, named: Any) -> list[tuple[str, nn.Module]]:
     best, most = "", -1
     for name, container in containers.items():
         sizes = [sum(p.numel() for p in m.parameters()) for m in container.children()]
-        if sum(sizes) > most and 2 * max(sizes) <= max(sum(sizes), 1):
+        if sizes and sum(sizes) > most and 2 * max(sizes) <= max(sum(sizes), 1):
             best, most = name, sum(sizes)
     if most < 0:
         raise ProfileError("no list of layers was found: name those that run once each, in order, with layers=")
