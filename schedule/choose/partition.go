@@ -22,7 +22,7 @@ func (r *Request) partitions() []partition {
 	add := func(name string, ranks []int) {
 		even := blocks(ranks, r.evenEnds(len(ranks)))
 		list = append(list, partition{"searched " + name, even})
-		if len(ranks) == r.Stages || r.Costs.Resident != nil {
+		if len(ranks) == r.Stages || len(r.Costs.Resident) > 0 {
 			return
 		}
 		if balanced := blocks(ranks, r.balancedEnds(len(ranks))); r.maxWork(balanced) < r.maxWork(even) {

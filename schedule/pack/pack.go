@@ -30,7 +30,7 @@ type Config struct {
 	// Params.Microbatches is ignored.
 	Rule   schedule.Rule
 	Params schedule.Params
-	// Costs holds the costs of the stages, usually with rates. Its lengths are ignored.
+	// Costs holds the costs of the stages, usually with rates. Its lengths are ignored, and Each must be nil.
 	Costs *simulate.Costs
 	// Capacity is the number of messages that a link between ranks holds, at least 1, or
 	// schedule.Unlimited.

@@ -41,7 +41,7 @@ type Costs struct {
 	Microbatch int64       `json:"microbatch,omitempty"`
 	Links      []LinkCosts `json:"links"` // the links whose costs override Latency and PerMiB
 	// Resident holds, by rank, the number of bytes that are always allocated, in addition to the
-	// resident bytes of the rank's stages. Nil means 0 for all ranks.
+	// resident bytes of the rank's stages. Empty means 0 for all ranks.
 	Resident []int64 `json:"resident"`
 	// Stages holds the costs of each stage of the model, or one entry for all stages. If a plan has
 	// copies of the model, Stages may instead have an entry for each stage of the plan.
@@ -266,7 +266,7 @@ func (c *Costs) Of(stage int) *StageCosts { return &c.Stages[stage%len(c.Stages)
 
 // ResidentOf returns the bytes that are always allocated on a rank of a plan, including its stages.
 func (c *Costs) ResidentOf(p schedule.Placement, rank int) (bytes int64) {
-	if c.Resident != nil {
+	if len(c.Resident) > 0 {
 		bytes = c.Resident[rank]
 	}
 	for stage, home := range p.Rank {

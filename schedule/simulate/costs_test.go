@@ -172,7 +172,9 @@ func TestCostsFit(t *testing.T) {
 		require.ErrorIs(t, err, simulate.ErrCosts)
 		require.ErrorContains(t, err, test.fault)
 	}
-	_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{one}}, -2)
+	_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{one}, Resident: []int64{}}, schedule.Unlimited)
+	require.NoError(t, err)
+	_, err = simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{one}}, -2)
 	require.ErrorIs(t, err, schedule.ErrParams)
 	require.ErrorContains(t, err, "capacity -2: it must be 0 or more, or -1 for no limit")
 }

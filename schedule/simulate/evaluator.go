@@ -90,7 +90,7 @@ type change struct {
 
 // NewEvaluator returns an evaluator for a plan. It refuses plans whose actions do more than compute and
 // transfer, joined pairs, PyTorch plans with transfers, and transfers over links of capacity 0, with an error
-// that wraps [schedule.ErrParams]. It ignores Lengths and Each of the costs.
+// that wraps [schedule.ErrParams]; it refuses costs with Each. It ignores the costs' Lengths.
 func NewEvaluator(plan *schedule.Plan, costs *Costs, capacity int) (*Evaluator, error) {
 	refused := func(what string) (*Evaluator, error) {
 		return nil, diagnostic.Errorf(schedule.ErrParams, "%q has %s: take another schedule, or simulate one order of it with Run", plan.Name, what)
@@ -100,8 +100,11 @@ func NewEvaluator(plan *schedule.Plan, costs *Costs, capacity int) (*Evaluator, 
 			return refused(k.String())
 		}
 	}
+	if costs.Each != nil {
+		return nil, diagnostic.Errorf(ErrCosts, "an evaluator takes times from the sizes of microbatches, but Each gives them: leave out Each, or simulate one order with Run")
+	}
 	own := *costs
-	own.Each, own.Lengths = nil, nil
+	own.Lengths = nil
 	alike := own.AtSize(lengths.Of(1))
 	var order []TimedAction
 	if _, err := Timeline(plan, alike, capacity, func(e TimedAction) { order = append(order, e) }); err != nil {

@@ -70,6 +70,14 @@ func TestEvaluator(t *testing.T) {
 	})
 }
 
+// An evaluator moves sizes between microbatches, which times of single actions do not follow.
+func TestEvaluatorRefusesEach(t *testing.T) {
+	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 4})
+	require.NoError(t, err)
+	_, err = simulate.NewEvaluator(plan, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1}}, Each: func(schedule.Action) int64 { return 1 }}, schedule.Unlimited)
+	require.ErrorIs(t, err, simulate.ErrCosts)
+}
+
 // Repeats are skipped if the microbatches have equal lengths, and not if they have different ones.
 func TestLengthsSkipNothing(t *testing.T) {
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 400})
