@@ -22,7 +22,7 @@ type Candidate struct {
 	Plan   *schedule.Plan
 	Report *simulate.Report
 	// Gathered is the number of stages whose gathered weights a rank holds at the same time. It is 0 if weights are not
-	// sharded, if GatheredBy is set, and in the variants that offload saved state.
+	// sharded, and if GatheredBy is set.
 	Gathered int
 	// GatheredBy is the number of these stages for each rank, or nil if it is the same on all ranks.
 	GatheredBy []int

@@ -142,6 +142,7 @@ func TestRequestsThatMeanNothing(t *testing.T) {
 		func(r *choose.Request) { r.Ranks, r.Stages = 128, 512 },
 		func(r *choose.Request) { r.Microbatches = math.MaxInt },
 		func(r *choose.Request) { r.Costs = nil },
+		func(r *choose.Request) { r.Costs, r.Gathered = nil, -1 },
 		func(r *choose.Request) { r.Costs = &simulate.Costs{} },
 		func(r *choose.Request) { r.Costs = &simulate.Costs{Stages: make([]simulate.StageCosts, 3)} },
 	} {
@@ -282,8 +283,9 @@ func TestGathered(t *testing.T) {
 	require.LessOrEqual(t, least.Best.Peak, request.Memory)
 	require.Greater(t, least.Best.Report.Step, choice.Best.Report.Step)
 
-	request.Gathered = 1
+	request.Gathered, request.Far = 1, 64*gib
 	fixed := chosen(t, request)
+	require.True(t, slices.ContainsFunc(fixed.All, (*choose.Candidate).Offloads))
 	require.False(t, slices.ContainsFunc(fixed.All, func(c *choose.Candidate) bool { return c.Report != nil && c.Gathered != 1 }))
 	request.Costs.Shard = schedule.ShardGradients
 	_, err := choose.Choose(request)

@@ -47,6 +47,7 @@ func (r *Request) offloadedVariants(all []*Candidate) (work []func() []*Candidat
 // offload returns a variant of the candidate that offloads the saved state of its first stages.
 func (c *Candidate) offload(stages, overlap int, r *Request) *Candidate {
 	variant := c.newVariant(fmt.Sprintf("offload 0-%d overlap %d", stages-1, overlap))
+	variant.Gathered, variant.GatheredBy = c.Gathered, c.GatheredBy
 	away := make([]uint64, c.Plan.Placement.Stages())
 	for stage := range away {
 		if stage%r.Stages < stages {

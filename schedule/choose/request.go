@@ -79,7 +79,10 @@ func (r *Request) Validate() error {
 	if r.Far > 0 && r.Runtime == schedule.PyTorch {
 		fault("far memory for PyTorch, whose plans cannot offload: choose for Weir, or give 0 bytes")
 	}
-	if r.Gathered < 0 || r.Gathered > 0 && r.Costs != nil && r.Costs.Shard != schedule.ShardWeights {
+	switch {
+	case r.Gathered < 0:
+		fault("%d gathered stages: give 1 or more at shard level %d, or 0", r.Gathered, schedule.ShardWeights)
+	case r.Gathered > 0 && r.Costs != nil && r.Costs.Shard != schedule.ShardWeights:
 		fault("%d gathered stages at shard level %d: give 1 or more at level %d, or 0", r.Gathered, r.Costs.Shard, schedule.ShardWeights)
 	}
 	if r.Clock > Span {
