@@ -17,17 +17,26 @@ type Config struct {
 	Hold    Hold    // "" means Last if the first plan is for PyTorch, and Taken otherwise
 }
 
-// Make returns the slots of plans that exclude each other, with the least number of slots in each pool. There must be
-// at least one plan. The plans must be valid (check.Plan) and, on several ranks, have their transfers. Make returns an
-// error that wraps ErrPlan if the plans have different numbers of ranks, lack transfers, or have too many tensors that
-// do not repeat.
+// Make returns the slots of plans that exclude each other, with the least number of slots in each pool. The
+// plans must be valid (check.Plan) and, on several ranks, have their transfers. Make returns an error that wraps ErrPlan
+// if there are no plans, or if they have different numbers of ranks, lack transfers, or have too many tensors that do
+// not repeat. An error for an unknown Pooling or Hold wraps schedule.ErrParams.
 func Make(cfg Config, plans ...*schedule.Plan) (*Table, error) {
+	if len(plans) == 0 {
+		return nil, diagnostic.Errorf(ErrPlan, "there are no plans: give at least one")
+	}
 	cfg.Pooling = cmp.Or(cfg.Pooling, ByRank)
 	if cfg.Hold == "" {
 		cfg.Hold = Taken
 		if plans[0].Runtime == schedule.PyTorch {
 			cfg.Hold = Last
 		}
+	}
+	switch {
+	case !slices.Contains(poolings, cfg.Pooling):
+		return nil, diagnostic.Errorf(schedule.ErrParams, "the pooling is %q: give %q, %q or %q", cfg.Pooling, ByStage, ByDirection, ByRank)
+	case cfg.Hold != Taken && cfg.Hold != Last:
+		return nil, diagnostic.Errorf(schedule.ErrParams, "the hold is %q: give %q or %q", cfg.Hold, Taken, Last)
 	}
 	ranks := plans[0].Placement.Ranks
 	t := &Table{Schema: form.Schema, Hold: cfg.Hold, Pooling: cfg.Pooling}

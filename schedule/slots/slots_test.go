@@ -178,6 +178,12 @@ func TestVariants(t *testing.T) {
 	require.ErrorIs(t, err, slots.ErrPlan)
 	_, err = slots.Make(slots.Config{}, small)
 	require.ErrorIs(t, err, slots.ErrPlan, "without transfers")
+	_, err = slots.Make(slots.Config{})
+	require.ErrorIs(t, err, slots.ErrPlan, "without plans")
+	_, err = slots.Make(slots.Config{Pooling: "layer"}, training)
+	require.ErrorContains(t, err, `the pooling is "layer"`)
+	_, err = slots.Make(slots.Config{Hold: "first"}, training)
+	require.ErrorContains(t, err, `the hold is "first"`)
 }
 
 // TestLeastSends requires one unreleased send with a free link, and more with a slow link.
