@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// sourceCheck holds the digests of parts with which a step checks the contract of an Indexed source.
+// sourceCheck holds the digests of parts with which a step checks the contract of an Indexed or IndexedShapes source.
 // They are indexed by part; the digest is 0 if the source has not made the part.
 type sourceCheck struct {
 	made []uint64 // made before the step, from all microbatches; nil if the source is not checked
@@ -18,14 +18,18 @@ type sourceCheck struct {
 	read []uint64 // made during the step, from the same microbatches
 }
 
-// checkSource has a source made by Indexed make every part of every microbatch of the replica before the
-// step begins, if sources are checked. It releases each part immediately, so that the memory plan need not
-// include it. It sets begun once the frames may hold buffers.
+// checkSource has a source made by Indexed or IndexedShapes make every part of every microbatch of the
+// replica before the step begins, if sources are checked. It releases each part immediately, so that the
+// memory plan need not include it. It sets begun once the frames may hold buffers.
 func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool) (err error) {
 	r.running.sourceCheck = sourceCheck{}
-	_, indexed := ofRank(r.calls.Source, r.global-r.cfg.Topology.First).(*indexed[T])
+	switch ofRank(r.calls.Source, r.global-r.cfg.Topology.First).(type) {
+	case *indexed[T], *indexedShapes[T]:
+	default:
+		return nil
+	}
 	space, able := r.calls.Space.(memory.Hasher[T])
-	if !indexed || !able || !r.cfg.CheckSource && !invariants.Enabled {
+	if !able || !r.cfg.CheckSource && !invariants.Enabled {
 		return nil
 	}
 	c := sourceCheck{made: make([]uint64, len(r.calls.Parts)), due: make([]uint64, len(r.calls.Parts)), read: make([]uint64, len(r.calls.Parts))}

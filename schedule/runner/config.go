@@ -40,11 +40,11 @@ type Config[T any] struct {
 	// the outputs after the forward. If the evaluation fails, a space that implements memory.Reclaimer has already
 	// freed them.
 	Outputs func(microbatch int, out []T) error
-	// CheckSource checks that a source made by Indexed honors its contract; sources made by IndexedShapes are not
-	// checked. All spaces must then implement memory.Hasher. Builds with -tags invariants always check if the space
-	// does. Before the step, each rank fills all parts of all microbatches of its replica, including the parts that
-	// only other ranks read. If two ranks of a replica get different contents for a part, or a rank gets different
-	// contents during the step, the step fails with ErrIndexed.
+	// CheckSource checks that a source made by Indexed or IndexedShapes honors its contract. All spaces must
+	// then implement memory.Hasher. Builds with -tags invariants always check if the space does. Before the step, each
+	// rank fills all parts of all microbatches of its replica, including the parts that only other ranks read. If two
+	// ranks of a replica get different contents for a part, or a rank gets different contents during the step, the step
+	// fails with ErrIndexed.
 	CheckSource bool
 	// Audit looks for silent data corruption in every Audit-th training step; 0 means never. An audited step computes
 	// one microbatch more than once, and compares, bit by bit, the losses, the tensors that stages pass to each other,

@@ -81,7 +81,7 @@ func (r *readers) put(e batchctx.Entry[buffer], part string, value float32) {
 	e.Put(part, b)
 }
 
-// An Indexed source that depends on more than the index is an error that names the part: if two
+// An Indexed or IndexedShapes source that depends on more than the index is an error that names the part: if two
 // ranks make different parts, and if one rank makes different parts in two calls.
 func TestIndexedIsAFunctionOfTheIndex(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -126,22 +126,24 @@ func TestIndexedIsAFunctionOfTheIndex(t *testing.T) {
 			r.cfg.CheckSource = true
 			run := newRunner(t, r.cfg)
 			fill := tc.fill(r)
-			source := runner.Indexed(func(_ context.Context, e batchctx.Entry[buffer]) error {
+			indexed := func(_ context.Context, e batchctx.Entry[buffer]) error {
 				fill(e)
 				return nil
-			})
-			for _, step := range []func(context.Context, int, runner.Source[buffer]) (*runner.Result, error){run.Step, run.Evaluate} {
-				_, err := step(t.Context(), 5, source)
-				if tc.says == "" {
-					require.NoError(t, err)
-					continue
-				}
-				require.ErrorContains(t, err, tc.says)
-				if name != "what leaks" {
-					require.ErrorIs(t, err, runner.ErrIndexed)
-				}
-				for _, dev := range r.devs {
-					require.EqualValues(t, 4, dev.Live())
+			}
+			for _, source := range []runner.Source[buffer]{runner.Indexed(indexed), runner.IndexedShapes(indexed, func(int) int { return 0 })} {
+				for _, step := range []func(context.Context, int, runner.Source[buffer]) (*runner.Result, error){run.Step, run.Evaluate} {
+					_, err := step(t.Context(), 5, source)
+					if tc.says == "" {
+						require.NoError(t, err)
+						continue
+					}
+					require.ErrorContains(t, err, tc.says)
+					if name != "what leaks" {
+						require.ErrorIs(t, err, runner.ErrIndexed)
+					}
+					for _, dev := range r.devs {
+						require.EqualValues(t, 4, dev.Live())
+					}
 				}
 			}
 			require.NoError(t, run.Close())

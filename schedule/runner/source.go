@@ -91,7 +91,7 @@ func (s *indexed[T]) begin(int, int, *batch) error {
 	return nil
 }
 
-// IndexedShapes is Indexed with the shape class of each entry; see Shaped. Config.CheckSource does not check it.
+// IndexedShapes is Indexed with the shape class of each entry; see Shaped.
 func IndexedShapes[T any](fill func(ctx context.Context, entry batchctx.Entry[T]) error, shape func(microbatch int) int) Source[T] {
 	return &indexedShapes[T]{indexed[T]{fill}, shape}
 }
