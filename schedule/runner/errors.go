@@ -21,7 +21,8 @@ var (
 	// ErrStaleResult is returned by Update if another training step has begun since, even if it
 	// failed: the gradients no longer belong to the result.
 	ErrStaleResult = errors.New("runner: another training step has begun since")
-	// ErrOverwritten is returned by Update if the gradients have changed since the step.
+	// ErrOverwritten is returned by Update if the gradients have changed since the step. The next step may begin
+	// without an update.
 	ErrOverwritten = errors.New("runner: the gradients were written to after the step")
 	// ErrUnused is returned by Step if the update of the previous step was not applied. It is not
 	// returned before the first update: such a runner only computes gradients.
@@ -45,7 +46,7 @@ var (
 	// ErrUnasked is returned at the end of a training step with sharded weights (Replicas.Shard 3) if
 	// a stage with parameters did not ask for any of its weights.
 	ErrUnasked = errors.New("runner: a stage computes with weights that it did not ask for")
-	// ErrIndexed is returned at the end of a step whose Indexed source depends on more than
+	// ErrIndexed is returned at the end of a step whose Indexed or IndexedShapes source depends on more than
 	// Entry.Index: see Config.CheckSource. In an audited step (Config.Audit), the cause may also be a bit of an entry
 	// that has changed in the memory of a rank.
 	ErrIndexed = errors.New("runner: the source is not a function of the index")

@@ -226,7 +226,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	case mode == schedule.Training && len(r.workers[0].params.owners) > 0 && r.workers[0].losses.objective < 0:
 		return nil, ErrNoObjective
 	}
-	if mode == schedule.Training && r.last != nil && r.used && !r.last.taken {
+	if mode == schedule.Training && r.last != nil && r.used && !r.last.taken && !r.last.refused {
 		return nil, ErrUnused
 	}
 	source, b, err := r.batch(mode, source, m)
@@ -240,7 +240,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		r.next.Store(r.workers[0].step + 1) // for Prepare
 		defer func() { r.next.Store(r.workers[0].step) }()
 		if r.last != nil {
-			r.used, r.last.stale, r.last.unchanged = r.last.taken, true, nil
+			r.used, r.last.stale, r.last.unchanged = r.used || r.last.taken, true, nil
 		}
 		defer func() {
 			if result != nil && result.factor != 0 {

@@ -190,6 +190,25 @@ func TestUpdateLooksAtEveryGradient(t *testing.T) {
 	}
 }
 
+// TestStepAfterOverwrittenGradients goes on after Update has reported that the gradients cannot be used.
+func TestStepAfterOverwrittenGradients(t *testing.T) { // L10
+	chain := chain()
+	r := newRunner(t, config(chain))
+	_, err := factorOf(runStep(t, r, 2, &counted{}))
+	require.NoError(t, err)
+	result := runStep(t, r, 2, &counted{})
+	*chain[0].grad *= 2
+	_, err = factorOf(result)
+	require.ErrorIs(t, err, runner.ErrOverwritten)
+	next := runStep(t, r, 2, &counted{})
+	_, err = factorOf(result)
+	require.ErrorIs(t, err, runner.ErrStaleResult)
+	_, err = r.Step(t.Context(), 2, &counted{})
+	require.ErrorIs(t, err, runner.ErrUnused)
+	_, err = factorOf(next)
+	require.NoError(t, err)
+}
+
 // TestUpdateBehindAFailedStep has a result that was not updated before the next step failed.
 func TestUpdateBehindAFailedStep(t *testing.T) { // L8, L10
 	r := newRunner(t, config(chain()))

@@ -13,6 +13,7 @@ import (
 type update struct {
 	running *atomic.Bool // Runner.running, which the update holds
 	taken   bool
+	refused bool // unchanged has returned an error, which Update has reported
 	stale   bool // another training step has begun
 	// unchanged returns an error if the gradients have changed since the step. It is nil once the update
 	// is applied or stale, so that the ranks' results are equal.
@@ -33,7 +34,7 @@ type update struct {
 // that wants to continue after a skipped step should check for ErrSkipped. Update computes the sums of
 // squares of the gradients again, and returns ErrOverwritten if they have changed since the step. After its
 // first Update, a runner refuses to begin a training step while the update of an earlier one is not applied
-// (ErrUnused).
+// (ErrUnused), unless Update has reported that the gradients have changed or cannot be read.
 //
 // At Replicas.Shard 1 and 2 each replica updates the elements of each weight that it owns ([ShardRange]),
 // and Update gathers the other elements, so every process must call it. If it fails in one process,
@@ -68,6 +69,7 @@ func (r *Result) Update(apply func(factor float64) error) error {
 	}
 	gather := r.update.gather
 	if err := r.update.unchanged(); err != nil {
+		r.update.refused = true
 		return gather(err)
 	}
 	r.update.taken, r.update.unchanged, r.update.gather = true, nil, nil
