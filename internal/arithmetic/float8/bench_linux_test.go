@@ -90,8 +90,9 @@ type way struct {
 	run   func()
 }
 
-// rate reports how many elements per nanosecond the median call processes, and the ratio of its
-// bytes to those of the other operations, which run alternately with it.
+// rate reports how many elements per nanosecond the median and the fastest call process, and the
+// bytes per nanosecond of the median. It also reports the ratios of these to the bytes per
+// nanosecond of the other operations, which run alternately with it.
 func (w way) rate(b *testing.B, elements int, others []way) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -43,8 +43,7 @@ func TestScaleMX(t *testing.T) {
 	}
 }
 
-// Slices round stochastically just as single numbers do, in every set, for every scale, and at the boundaries
-// too.
+// Slices round stochastically just as single numbers do, in every set, for small and for large scales.
 func TestStochasticSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	draws := &vector.Philox{Seed: 7, Stream: 7}

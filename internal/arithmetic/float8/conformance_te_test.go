@@ -17,11 +17,12 @@ import (
 // The references of TransformerEngine: tests/pytorch/references/quantize_scale_calc.py,
 // blockwise_quantizer_reference.py and ref_per_tensor_cs.py, with the inputs and shapes of
 // test_float8_blockwise_scaling_exact.py; custom_recipes/reference_nvfp4.py;
-// mxfp8/test_mxfp8_dequantize_extreme_scales.py. Every result agrees bit for bit.
+// mxfp8/test_mxfp8_dequantize_extreme_scales.py. Every result agrees bit for bit, unless a
+// comment says otherwise.
 
 // scaleOf is scale_from_amax_tensor, in float64 with roundings at the points where float32
-// rounds. It deviates from the kernels only for infinity, which it scales by 0; the kernels and
-// this package use a scale of 1.
+// rounds. Only infinity is different: scale_from_amax_tensor scales it by 0, and the kernels and
+// this package by 1.
 func scaleOf(amax, most, epsilon float64, powerOf2 bool) float32 {
 	amax = max(amax, float64(float32(epsilon)))
 	if amax == 0 || math.IsInf(amax, 0) || amax != amax {
@@ -311,7 +312,7 @@ func TestStochasticNVFP4AsTransformerEngine(t *testing.T) {
 }
 
 // test_dequantize_extreme_e8m0_scale_codes: scale code 0 is 2^-127 rather than zero, and 255 is
-// NaN rather than infinity. The test decodes one element with each of the other codes too.
+// NaN rather than infinity. The test decodes a block of ones with each of the other codes too.
 func TestExtremeScalesAsTransformerEngine(t *testing.T) {
 	const one = 56
 	m := float8.Open(make([]byte, float8.LayoutOf(float8.MX32, &float8.E4M3, 1, 32*256).Size), float8.MX32, &float8.E4M3, 1, 32*256)

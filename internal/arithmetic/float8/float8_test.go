@@ -156,9 +156,9 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestStochastic requires that the expected fraction of random numbers rounds up, that the
-// result is one of the two neighbours, and that a greater random number never gives a smaller
-// result.
+// TestStochastic searches for the smallest random number that rounds up. The random numbers from
+// there on must be the expected fraction, and every result of the search must be one of the two
+// neighbours.
 func TestStochastic(t *testing.T) {
 	testkit.Slow(t)
 	const seed = 7

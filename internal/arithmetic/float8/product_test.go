@@ -20,7 +20,7 @@ func matrixOf(r *rand.Rand, s float8.Scaling, f *float8.Format, rows, cols int) 
 	return m
 }
 
-// forms are all pairs of scaling and format.
+// forms are pairs of a scaling and a format, with every scaling and every format.
 var forms = []struct {
 	scaling float8.Scaling
 	format  *float8.Format

@@ -291,7 +291,7 @@ func TestHalvesAreTheWhole(t *testing.T) {
 	}
 }
 
-// Multiply detects operands that are too short before it reads anything.
+// Multiply panics if an operand is too short.
 func TestShortOperandsPanic(t *testing.T) {
 	p := gemm.New(vector.Portable)
 	x := func(n int) gemm.Matrix { return gemm.Matrix{Data: make([]float32, n), Stride: 4} }

@@ -27,9 +27,9 @@ var (
 // Arm's Neoverse V1 and V2 (according to their software optimization guides).
 const decoded, pipes, loaded, latency = 8, 4, 3, 4
 
-// TestInnerLoops counts the instructions of inner loops with multiply-adds in a disassembly,
-// and prints the fraction of a core's peak that follows from them. The loops of the tallest
-// tiles must not get slower.
+// TestInnerLoops counts the instructions of inner loops with multiply-adds in a disassembly, and
+// prints the fraction of a core's peak that follows from them. The numbers of the loops of the
+// tallest tiles must stay the same.
 func TestInnerLoops(t *testing.T) {
 	if !*testkit.Long {
 		t.Skip("it builds the tests of package kernels for arm64: run it with -long, as .ci/arm64 does")

@@ -12,9 +12,9 @@ import (
 	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
-// TestBits compares every function, on every architecture, with its bits on amd64. The bits of plain Go would
+// TestBits compares the functions, on every architecture, with their bits on amd64. The bits of plain Go would
 // change if a compiler fused a product and a sum. The bits of assembly do not depend on the width of registers.
-// The inputs have all magnitudes, infinities and NaN. All NaNs count as equal.
+// The inputs of assembly have all magnitudes, infinities and NaN. All NaNs count as equal.
 func TestBits(t *testing.T) {
 	each(t, func(t *testing.T, s vector.Set) {
 		want := "2163bbb9230dc655d8114088a5727759a0d827d66fc18de528c7fbb2a1574759"
@@ -29,7 +29,7 @@ func TestBits(t *testing.T) {
 func bitsOf(t *testing.T, s vector.Set) string {
 	const n = 257
 	r := rand.New(rand.NewPCG(1, 2))
-	numbers := func() []float32 { // of magnitudes from 2^-24 to 8
+	numbers := func() []float32 { // of magnitudes up to 8
 		x := make([]float32, n)
 		for i := range x {
 			x[i] = float32(int32(r.Uint32())) * 0x1p-31 * float32(uint32(8)>>r.IntN(4))

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
-// Every set drops the same elements and keeps the same bits: at every length, in place too, and even if the
-// number of a block exceeds 2^32.
+// Every set drops the same elements and keeps the same bits: at random lengths, in place too, and even if
+// the number of a block exceeds 2^32.
 func TestDropoutIsTheSameInEverySet(t *testing.T) {
 	r := random(t)
 	x := draws(r, 300, 1)
@@ -40,8 +40,8 @@ func TestDropoutIsTheSameInEverySet(t *testing.T) {
 	}
 }
 
-// Every set computes the draws of Draw at every length and step, even if the number of a block exceeds 2^32,
-// and writes nothing beyond them.
+// Every set computes the draws of Draw at random lengths and steps, even if the number of a block exceeds
+// 2^32, and writes nothing beyond them.
 func TestDrawsAreTheSameInEverySet(t *testing.T) {
 	r := random(t)
 	for range 60 {

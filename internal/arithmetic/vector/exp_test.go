@@ -67,7 +67,7 @@ func TestExpOfZeroIsOne(t *testing.T) {
 	})
 }
 
-// The other functions compute the same exponential.
+// ExpAdd, ExpGrad and Rescale compute the same exponential as Exp.
 func TestExpForAttention(t *testing.T) {
 	r := random(t)
 	const n = 61

@@ -9,8 +9,9 @@ import (
 	"github.com/weir-ml/weir/internal/arithmetic/vector"
 )
 
-// gelu returns GELU and its derivative in float64, with σ = 1/(1+e^-2u). Beyond 16, σ is 0 or
-// 1 to within the precision of float64. Below 2^-20 only the second term of the series remains.
+// gelu returns GELU, which is x·σ(z) with σ(z) = 1/(1+e^-z), and its derivative in float64. If
+// |x| is at least 16, σ is 0 or 1 to within the precision of float64. If |x| is below 2^-20, two
+// terms of the series are enough.
 func gelu(x float64) (y, slope float64) {
 	c := 2 * math.Sqrt(2/math.Pi)
 	switch {

@@ -102,8 +102,8 @@ func TestNorm(t *testing.T) {
 	}
 }
 
-// With moments of 0 the first update is the learning rate times the sign, for gradients of
-// every exponent whose square and whose quotient by ε are normal.
+// TestUpdate compares an update with AdamW in float64, for gradients of many exponents. A
+// gradient that is infinite or NaN makes its weight NaN.
 func TestUpdate(t *testing.T) {
 	r := random(t)
 	const n = 300

@@ -205,7 +205,7 @@ func TestCopiesTakeTurns(t *testing.T) {
 	require.NoError(t, r.Audit(frames.Counts{}))
 }
 
-// Stages see the number in the batch, and random draws are keyed by it.
+// Stages see the number of a microbatch in the batch.
 func TestStagesAreToldTheNumberOfTheBatch(t *testing.T) {
 	r := newSender(t)
 	var told []int
