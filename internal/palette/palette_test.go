@@ -109,7 +109,8 @@ func modes(t *testing.T) map[string]map[string]rgb {
 	return all
 }
 
-// All text has the contrast that WCAG 2.2 requires at level AA, on pages and on every shade of every colour.
+// All text has the contrast that WCAG 2.2 requires at level AA, on pages and on every colour with an opacity
+// of at least 45 %.
 func TestContrast(t *testing.T) {
 	const least = 4.5
 	for mode, colors := range modes(t) {
@@ -134,7 +135,8 @@ func TestContrast(t *testing.T) {
 	}
 }
 
-// Colours of actions that are in one picture, and of classes of memory, differ for all readers.
+// Colours of actions that are in one picture, and of classes of memory, differ for readers with
+// normal sight, deuteranopia and protanopia.
 func TestDistances(t *testing.T) {
 	for mode, colors := range modes(t) {
 		for view, matrix := range views {

@@ -203,7 +203,8 @@ func TestBill(t *testing.T) {
 	require.ErrorContains(t, err, "v1.2.3")
 }
 
-// A tag must be a version, and nested modules must require it under a tag of their own.
+// A tag must be a version, and nested modules must require it under a tag of their own. The proxy
+// then has both modules, and SHA256SUMS has all files.
 func TestTags(t *testing.T) {
 	require.ErrorContains(t, run(filepath.Join(t.TempDir(), "dist"), "v1.2", nil), "v0.1.0")
 	source := t.TempDir()

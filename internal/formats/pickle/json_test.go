@@ -19,7 +19,8 @@ var errFile = errors.New("a file")
 
 var longNumber = regexp.MustCompile(`[-+.0-9eE]{65}`)
 
-// FuzzReadJSON requires the values of encoding/json for valid JSON.
+// FuzzReadJSON requires the values of encoding/json for valid JSON in UTF-8 that is not too deep
+// and has no number that is too long.
 func FuzzReadJSON(f *testing.F) {
 	f.Add([]byte(` {"a\"\\": [1, -2.5e3, "x", true, null], "b": {}, "\u00e9\\": 12345678901234567890} `))
 	f.Add([]byte(`[[], "", "\\", "\\\"", 0, false, 9223372036854775807]`))

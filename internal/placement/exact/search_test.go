@@ -54,7 +54,7 @@ func leastHeight(p *placement.Problem) int64 {
 	return best
 }
 
-// tight returns a few buffers that overlap each other in time.
+// tight returns a few random buffers, most of which overlap each other in time.
 func tight(rng *rand.Rand, n int, gaps, aligned bool) *placement.Problem {
 	p := &placement.Problem{}
 	for range n {

@@ -27,7 +27,7 @@ func plan(t *testing.T, p *placement.Problem, options placement.Options) *placem
 	return layout
 }
 
-// Without room for a better layout the certificate states the reason.
+// The proof states why no layout is lower, or why none fits the capacity.
 func TestCertificate(t *testing.T) {
 	// Three buffers of 2 bytes of which any two are live together, one of them for half of each
 	// of the others.

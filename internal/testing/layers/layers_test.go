@@ -1,5 +1,6 @@
-// Package layers checks the layers of the module: a package imports only packages
-// of a lower layer, and the core imports only the standard library.
+// Package layers checks the module as a whole. A package imports only packages of a lower layer,
+// and the core only the standard library. Other tests check embedding, comments, pages, fixtures
+// and sizes.
 package layers
 
 import (
