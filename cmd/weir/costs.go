@@ -295,7 +295,7 @@ func (c *costFlags) uniform(p schedule.Placement) (*simulate.Costs, error) {
 	return costs, nil
 }
 
-// withStages returns a copy of the costs, to each stage of which it has applied change.
+// withStages returns a copy of the costs with change applied to each stage.
 func withStages(costs *simulate.Costs, change func(s *simulate.StageCosts)) *simulate.Costs {
 	other := *costs
 	other.Stages = slices.Clone(costs.Stages)

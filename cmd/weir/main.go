@@ -199,7 +199,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return good
 }
 
-// plain returns the text of an error without the names of the packages of plans.
+// plain returns the text of an error, with shorter names, or none, for usage errors and for those of packages for plans.
 func plain(err error) string {
 	if invalid, ok := err.(*check.Error); ok {
 		return invalid.Text()
@@ -244,7 +244,7 @@ func normalize(args []string) []string {
 	return plain
 }
 
-// fail prints an error and returns the exit status.
+// fail prints an error, unless it is errShown, and returns the exit status.
 func fail(stderr io.Writer, err error) int {
 	if errors.Is(err, errShown) {
 		return atFault

@@ -143,7 +143,7 @@ func blockCount(g *leaks.Group) string {
 	return text
 }
 
-// advise prints advice.
+// advise prints what to do about growing allocations and about segments that blocks keep reserved.
 func advise(w io.Writer, d *leaks.Device) {
 	if len(d.Growing) > 0 {
 		g := &d.Growing[0]

@@ -69,7 +69,8 @@ func (c *memLogCmd) Run(s *streams) error {
 	return c.print(s, log, reads)
 }
 
-// read adds the records of all files to the log, and passes them to write.
+// read adds the records of all files to the log, and passes them to write. It returns an error if a rank has records in
+// two files, or if a file has none.
 func (c *memLogCmd) read(s *streams, reads []logRead, log *memreport.Log, write recordFunc) error {
 	files := map[int]int{} // by rank
 	for i, name := range c.Logs {

@@ -243,7 +243,7 @@ func alternativeTable(w io.Writer, list []alternative, unit string) {
 	}
 }
 
-// whatIf prints the alternatives that no other one beats.
+// whatIf prints the plan itself, the alternatives that no other one beats, and the number of the others.
 func (o *certificates) whatIf(w io.Writer) {
 	if len(o.WhatIf) == 0 {
 		return

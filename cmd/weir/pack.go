@@ -270,7 +270,7 @@ func (c *packCmd) fromConfig(s *streams, stages int) (*simulate.Costs, error) {
 	return costs, err
 }
 
-// methods returns the other methods that are tried.
+// methods returns the methods to compare with, or nil with --no-others.
 func (c *packCmd) methods() []pack.Method {
 	if !c.Others {
 		return nil

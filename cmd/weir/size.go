@@ -22,7 +22,7 @@ func (r *rate) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// size is a number of bytes, at least 1, optionally with a unit.
+// size is the value of a flag for bytes, at least 1, which may be given with a unit.
 type size int64
 
 // UnmarshalText reads a size, such as 1000, 512MiB, 1.5GiB or 80GB.

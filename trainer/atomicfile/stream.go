@@ -137,7 +137,7 @@ func (s *Stream) failed(err error) error {
 	return fmt.Errorf("%w; what was written before is in %s", err, s.path+Partial)
 }
 
-// cut truncates a file after its last whole line, and returns its size.
+// cut truncates a file after its last whole line, and returns the new size.
 func cut(file *os.File) (size int64, err error) {
 	if size, err = file.Seek(0, io.SeekEnd); err != nil {
 		return 0, err

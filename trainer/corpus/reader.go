@@ -28,7 +28,7 @@ type Bytes []byte
 // Len returns the number of bytes.
 func (b Bytes) Len() int { return len(b) }
 
-// ReadTokens reads the bytes from first on.
+// ReadTokens sets dst to the bytes from first on. It panics if there are too few.
 func (b Bytes) ReadTokens(dst []int32, first int) error {
 	for i, c := range b[first:][:len(dst)] {
 		dst[i] = int32(c)

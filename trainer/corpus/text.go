@@ -96,7 +96,7 @@ func readWaiting(ctx context.Context, path string, most int, want Wanted) (*Text
 	}
 }
 
-// readFolder adds every accepted file under a folder.
+// readFolder adds the accepted files under a folder until the text is cut. It skips names that begin with a dot.
 func (t *Text) readFolder(ctx context.Context, root string, most int, want Wanted) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil {

@@ -120,7 +120,7 @@ func (o *Options) Due(ctx context.Context, w *Process, step int64, last bool) (b
 	return w.Agree(ctx, o.Saver.Due(step) || last)
 }
 
-// Save writes a checkpoint with the deciding flags, and removes those beyond -keep. Every process of the
+// Save writes a checkpoint with the deciding flags, and removes old ones beyond -keep. Every process of the
 // job calls it with its own pieces, which together contain every tensor exactly once. It returns
 // when the checkpoint is complete, or with the error of the process that failed.
 func (o *Options) Save(w *Process, state checkpoint.State, deciding []string, pieces ...checkpoint.Piece) error {

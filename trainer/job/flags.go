@@ -215,7 +215,8 @@ func (o *Options) Validate(parts int) error {
 	return o.prove()
 }
 
-// files reports flags that name the same file, and checkpoint flags given without a folder.
+// files returns an error for an empty folder, for flags that name the same file, and for checkpoint flags without a
+// folder.
 func (o *Options) files() error {
 	var faults []error
 	for _, folder := range [...]struct{ flag, path string }{{"checkpoint", o.Checkpoint}, {"resume", o.Resume}} {
@@ -240,7 +241,7 @@ func (o *Options) CheckOutputs() error {
 	return errors.Join(Flag("checkpoint", cmp.Or(atomicfile.CheckFolder(o.Checkpoint), o.othersCheckpoints())), Flag("json", atomicfile.CheckFile(o.JSON)))
 }
 
-// Flag adds the name of a flag to its error.
+// Flag adds the name of a flag to its error. It returns nil for nil.
 func Flag(name string, err error) error {
 	if err == nil {
 		return nil
@@ -260,7 +261,7 @@ func (o *Options) WriteJSON(stdout io.Writer, summary any) error {
 	})
 }
 
-// Describe describes the plan briefly.
+// Describe returns a brief description of the plan.
 func (o *Options) Describe() string {
 	words := units.Number(o.Stages, "stage")
 	if o.Ranks > 1 {

@@ -263,7 +263,7 @@ func exchangeValues[T any](ctx context.Context, w *Process, mine T, f func(rank 
 	return err
 }
 
-// share sends err to the other processes. It returns err, or another process's error if err is nil.
+// share sends err to the other processes. It returns err; if that is nil, another process's error or that of the exchange.
 func (w *Process) share(ctx context.Context, err error) error {
 	if w == nil {
 		return err

@@ -240,8 +240,8 @@ func exitOf(number int, err error) exit {
 	return e
 }
 
-// verdict returns the exit status of the job, and distinguishes the cause of a failure from its
-// consequences. The exits are in the order in which they occurred.
+// verdict returns the exit status of the job, and a text about its failure that distinguishes the cause from the
+// consequences; it returns 0 and "" if no process failed. The exits are in the order in which they occurred.
 func verdict(exits []exit) (status int, failure string) {
 	cause := -1
 	var own, consequences []string

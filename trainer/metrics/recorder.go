@@ -281,7 +281,7 @@ func (r *Recorder) Growth() (most int64) {
 	return most
 }
 
-// TokensPerSecond returns the mean number of tokens per second over the steps.
+// TokensPerSecond returns the mean number of tokens per second over the steps, or 0 before the first one.
 func (r *Recorder) TokensPerSecond() float64 {
 	if r.seconds == 0 {
 		return 0

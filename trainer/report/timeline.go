@@ -38,7 +38,7 @@ type Span struct {
 	Color      Color
 }
 
-// svg draws the timeline from the start of its first span to the end of its last. It returns "" if there is none.
+// svg draws the timeline from the start of its first span to the end of its last. It returns "" if that time is 0.
 func (t *Timeline) svg() template.HTML {
 	const width, left, row, gap, bottom = 960., 70., 26., 6., 40.
 	low, high, any := 0., 0., false

@@ -235,7 +235,7 @@ func (v *values) deepseek(m *Model) {
 	}
 }
 
-// numbers returns a list of layer numbers.
+// numbers returns the layer numbers in the value of a key, or adds a fault and returns nil if it cannot read them.
 func (v *values) numbers(key string) (list []int) {
 	value := v.value(key)
 	for word := range strings.FieldsFuncSeq(value, func(r rune) bool { return strings.ContainsRune("[], \n\t", r) }) {

@@ -114,7 +114,7 @@ func (f *faults) add(format string, args ...any) {
 	f.list = append(f.list, diagnostic.Errorf(f.kind, format, args...))
 }
 
-// refuse adds a fault if something is wrong.
+// refuse adds a fault if wrong is set.
 func (f *faults) refuse(wrong bool, format string, args ...any) {
 	if wrong {
 		f.add(format, args...)

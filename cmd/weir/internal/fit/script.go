@@ -40,7 +40,7 @@ const (
 	maxExpanded = 1024 // bytes of a value, before its variables are replaced and after
 )
 
-// read reads a text. It also reads quoted texts that contain flags.
+// read reads a text. It also reads quoted texts that contain flags, nested at most maxNested deep.
 func (s *script) read(text string, depth int) {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	for text != "" {

@@ -170,7 +170,8 @@ func (v *values) whole(key string) int {
 	return v.wholeOr(key, 0)
 }
 
-// wholeOr returns an integer, or other if it is not given.
+// wholeOr returns the integer value of a key, or other if it is not given. For any other value it adds a fault and
+// returns 0.
 func (v *values) wholeOr(key string, other int) int {
 	value := v.value(key)
 	if value == "" {

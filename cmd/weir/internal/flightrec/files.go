@@ -26,7 +26,7 @@ type Set struct {
 	Skipped []string // files in folders and archives whose names do not end in a rank
 }
 
-// Broken is a file that is named like a dump but is not a complete one.
+// Broken is a file that was read as a dump but is not a complete one.
 type Broken struct {
 	File string
 	Rank int // -1 if the file is not named like the dumps, or if its name contains no rank
@@ -114,7 +114,8 @@ func (s *Set) Add(name string, r io.Reader) error {
 	return err
 }
 
-// archive reads the dumps of a tar archive.
+// archive reads the dumps of a tar archive. It lists files without a rank in their name as Skipped, and files that it
+// cannot read as Broken.
 func (s *Set) archive(name string, r io.Reader) error {
 	t := tar.NewReader(r)
 	for member := bufio.NewReaderSize(t, unzip.Buffer); ; member.Reset(t) {

@@ -150,7 +150,7 @@ func (j *job) odd(r *rank) bool {
 	return differs
 }
 
-// directions returns the directions of the rank's transfers in a group, by their numbers.
+// directions returns the directions of the rank's transfers in a group, keyed by Operation.Number.
 func (r *rank) directions(g *group) map[int64]direction {
 	all := map[int64]direction{}
 	for i := range r.dump.Operations {
@@ -161,9 +161,9 @@ func (r *rank) directions(g *group) map[int64]direction {
 	return all
 }
 
-// state returns the progress of a rank. If it has no completed entries, its status in the groups that
-// matter is used instead: the group of its first pending operation, or those in which others wait for
-// it.
+// state returns the progress of a rank. If the rank's dump has no completed entries, its status in the groups that
+// matter is used instead: the group of its first pending operation or, if none is pending, those in which others
+// wait for it.
 func (r *Report) state(rank *rank) State {
 	s := State{Rank: rank.id}
 	if rank.missing {

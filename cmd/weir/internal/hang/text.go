@@ -155,7 +155,7 @@ func (r *Report) chain() (lines []string) {
 	return lines
 }
 
-// states writes the progress of each rank, the blamed ones first.
+// states writes the progress of at most maxLines ranks, the blamed ones first.
 func (r *Report) states(w io.Writer) error {
 	if len(r.States) == 0 {
 		return nil

@@ -130,7 +130,7 @@ func (h *history) find(options Options) (Device, error) {
 }
 
 // enough is the minimum number of microbatches with remaining allocations for a group to count as
-// growing: one or two may be setup in a first microbatch.
+// growing: fewer may come from setup in a first microbatch.
 const enough = 3
 
 // summarize describes a group, and decides whether it grows.

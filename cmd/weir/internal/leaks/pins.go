@@ -75,8 +75,8 @@ type unit struct {
 	blocks []*snapshot.Block // blocks that begin in it
 }
 
-// parts divides a segment into units that are returned as a whole. A block that crosses pages is live in
-// each of them, but counts as a block only in the first.
+// parts divides a segment into units that are returned as a whole, or returns nil if they are more than a million. A
+// block that crosses pages is live in each of them, but counts as a block only in the first.
 func parts(s *snapshot.Segment) []unit {
 	page := s.Size
 	if s.Expandable {

@@ -25,9 +25,9 @@ type Diff struct {
 	logs    [2]memreport.Log
 }
 
-// pairing compares one rank.
+// pairing compares the records of one rank.
 type pairing struct {
-	queue    []memlog.Record // records of the log that is ahead
+	queue    []memlog.Record // records of the log that is ahead, without counterparts so far
 	ahead    int
 	compared int64
 	first    *Difference
@@ -89,7 +89,7 @@ func (d *Diff) Add(log int, record *memlog.Record) error {
 	return nil
 }
 
-// differences returns the fields that both records have and that differ.
+// differences returns the fields that both records have and that differ, except time and wait_data.
 func differences(a, b *memlog.Record) (list []Field) {
 	of := fieldsOf(b)
 	for i, value := range fieldsOf(a) {

@@ -162,8 +162,8 @@ func (f *file) event(text []byte) error {
 // communicates matches the names of kernels that communicate.
 var communicates = regexp.MustCompile(`^[nr]ccl`)
 
-// afterKey returns the rest of an object's text, from the value of the first field with a key. The key is in
-// quotes.
+// afterKey returns an object's text from the value of the first field with the given key on, or nil if there is
+// none. The key is in quotes.
 func afterKey(text []byte, key string) []byte {
 	_, rest, _ := bytes.Cut(text, []byte(key))
 	return bytes.TrimLeft(rest, ": \t\r\n")
