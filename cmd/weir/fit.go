@@ -130,7 +130,8 @@ func (c *fitCmd) refused(err error) error {
 	return err
 }
 
-// read reads the description of the model: a file, or Megatron-LM's flags on the command line.
+// read reads the description of the model: a file, or Megatron-LM's flags on the command line. If the file is a profile
+// by weir.profile, read sets c.pieces.
 func (c *fitCmd) read(s *streams) (*fit.Config, error) {
 	if len(c.Config) > 1 || strings.HasPrefix(c.Config[0], "--") {
 		words := slices.Clone(c.Config)

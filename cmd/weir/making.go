@@ -120,7 +120,7 @@ func (m *planFlags) make(name string) (*schedule.Plan, error) {
 	return plan, flagErrors(err)
 }
 
-// flagErrors makes errors about parameters that a rule does not use name the flags.
+// flagErrors rewrites errors about parameters that a rule does not use, so that they name the flags.
 func flagErrors(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error

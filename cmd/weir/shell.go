@@ -23,7 +23,7 @@ type helpCmd struct {
 	Man     bool     `help:"Print the manual page of all commands: weir help --man | man -l -"`
 }
 
-// Run prints the help.
+// Run prints the help, the manual page, or the explanation of an error.
 func (c *helpCmd) Run(s *streams, parser *kong.Kong) error {
 	if c.Man {
 		writeManual(s.out, parser)

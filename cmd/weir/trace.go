@@ -208,7 +208,7 @@ func (b *suggestion) print(w io.Writer, r *timing.Report) {
 // span formats a time in nanoseconds.
 func span(ns int64) string { return units.Seconds(float64(ns) / 1e9) }
 
-// slow describes the rank or the link that delays the step, if there is one.
+// slow describes the rank or the link that delays the step, or returns "" if there is none.
 func slow(r *timing.Report) string {
 	switch s := r.Straggler; {
 	case s == nil:

@@ -95,7 +95,8 @@ func (o *Options) othersCheckpoints() error {
 	return fmt.Errorf("%s has checkpoints of an earlier run, up to %s: give -resume %[1]s to continue it, or name another folder", o.Checkpoint, filepath.Base(all[0]))
 }
 
-// setFlags sets the deciding flags to a checkpoint's values.
+// setFlags sets the deciding flags that were not given to a checkpoint's values. It returns an error if a flag that was
+// given has another value there, except for the flags in free.
 func (o *Options) setFlags(c *checkpoint.Checkpoint, deciding, free []string, older map[string]string) error {
 	for _, name := range deciding {
 		value, ok := c.Metadata[keyFlag+name]

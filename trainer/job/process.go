@@ -215,7 +215,7 @@ func (w *Process) RunnerTopology() runner.Topology[kernels.Buffer] {
 	}
 }
 
-// each calls f concurrently for every rank of this process, and returns the first error.
+// each calls f concurrently for every rank of this process, and returns the error of the lowest rank that has one.
 func (w *Process) each(f func(i int, end *tcp.Endpoint[kernels.Buffer]) error) error {
 	faults := make([]error, len(w.ends))
 	var all sync.WaitGroup

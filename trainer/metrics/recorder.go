@@ -96,7 +96,7 @@ type Score struct {
 	Standard float64 // standard error of Loss; 0 or not finite if unknown
 }
 
-// New returns an empty record of a run on the given number of ranks.
+// New returns an empty Recorder for a run on the given number of ranks.
 func New(ranks int) *Recorder {
 	r := &Recorder{
 		train: report.NewEnvelope(buckets), heldout: report.NewEnvelope(buckets),
@@ -155,7 +155,7 @@ func (r *Recorder) add(record *memlog.Record) {
 	_ = r.memory.Add(record)
 }
 
-// peak logs the owners at a step's peak if its memory is not planned.
+// peak logs the owners at the peak of a training step whose memory is not planned.
 func (r *Recorder) peak(_ int, owners iter.Seq[memory.PeakOwner]) {
 	if !r.training {
 		return

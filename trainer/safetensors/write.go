@@ -213,7 +213,7 @@ func Bytes(tensors ...Tensor) (n int64) {
 	return n
 }
 
-// check returns the size of t in bytes.
+// check returns the size of t in bytes, or an error that wraps ErrInput if t cannot be written.
 func (t *Tensor) check() (int64, error) {
 	if fault := badName(t.name); fault != "" {
 		return 0, fmt.Errorf("%w: tensor name %.80q %s", ErrInput, t.name, fault)

@@ -25,7 +25,7 @@ func NewBold(w io.Writer) *Bold {
 
 var heading = regexp.MustCompile(`^[A-Z][A-Za-z ]*:\n$`)
 
-// Write writes the complete lines.
+// Write writes the complete lines, and keeps the rest until its line is complete.
 func (b *Bold) Write(p []byte) (int, error) {
 	for part := range bytes.Lines(p) {
 		b.line = append(b.line, part...)

@@ -110,7 +110,7 @@ func endsValues(c byte) bool  { return closes(c) || strings.IndexByte(";&|", c) 
 func endsWord(c byte) bool    { return opens(c) || endsValues(c) || strings.IndexByte(" \t\r\n", c) >= 0 }
 func isQuote(c byte) bool     { return strings.IndexByte("\"'`", c) >= 0 }
 
-// assign adds a value of a variable.
+// assign adds a value to a variable, unless the variable already has this value or maxValues values.
 func (s *script) assign(name, word string) {
 	values, value := s.variables[name], s.expand(word)
 	if len(value) > maxExpanded { // The variable is not replaced.

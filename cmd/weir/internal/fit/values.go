@@ -74,7 +74,7 @@ func newValues() *values {
 	return &values{raw: map[string]string{}, defaults: map[string]string{}, several: map[string][]string{}, read: map[string]bool{}, faults: faults{kind: ErrModel}}
 }
 
-// override sets the values of KEY=VALUE pairs.
+// override sets keys to the values of KEY=VALUE pairs.
 func (v *values) override(set []string) {
 	for _, one := range set {
 		key, value, ok := strings.Cut(one, "=")
@@ -158,7 +158,7 @@ func lastOf(several []string) string {
 	return ", of " + strings.Join(several, " and ") + ", of which the last one is taken"
 }
 
-// whole returns an integer that must be given.
+// whole returns the integer value of a key. If the key is not given, it adds a fault and returns 0.
 func (v *values) whole(key string) int {
 	before := len(v.list)
 	if value := v.value(key); value == "" && len(v.list) == before {
@@ -210,7 +210,8 @@ func (v *values) flag(key string) bool {
 	return v.choice(key, "", "true", "false") == "true"
 }
 
-// choice returns a value, which must be one of the expected ones; the first one is the default.
+// choice returns the value of a key, which must be one of the expected ones. If the key is not given, or has another
+// value, which is a fault, choice returns the first one.
 func (v *values) choice(key string, expected ...string) string {
 	value := strings.Trim(v.value(key), `"`)
 	if value == "" {

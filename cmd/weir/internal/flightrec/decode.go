@@ -361,7 +361,7 @@ func (d *decoder) peer(group int32, at int) int32 {
 	return -1
 }
 
-// member returns the group of an entry, given by its name, or by its name and description.
+// member returns the index of an entry's group, which is given by its name, or by its name and description.
 func (d *decoder) member(v pickle.Value) int32 {
 	items := d.Items(v)
 	if len(items) > 0 {

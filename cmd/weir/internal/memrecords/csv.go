@@ -23,7 +23,7 @@ type csvSink struct {
 	line []byte
 }
 
-// Add writes a line.
+// Add writes a line for the record of a microbatch, and nothing for other records.
 func (c *csvSink) Add(r *memlog.Record) error {
 	if !r.Sampled() {
 		return nil

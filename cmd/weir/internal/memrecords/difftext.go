@@ -10,7 +10,8 @@ import (
 	"github.com/weir-ml/weir/trainer/terminal"
 )
 
-// Text describes the difference in a line or two. A nil Difference means that there is none.
+// Text writes the difference: a line with its place, and a line for each field that differs. A nil Difference means
+// that there is none.
 func (d *Difference) Text(w io.Writer, a, b string) error {
 	if d == nil {
 		_, err := fmt.Fprintln(w, "the same, record by record")

@@ -26,7 +26,7 @@ type traceSink struct {
 	began  bool
 }
 
-// Add writes the counters of a record.
+// Add writes the counters for the record of a microbatch, and nothing for other records.
 func (t *traceSink) Add(r *memlog.Record) error {
 	if !r.Sampled() {
 		return nil

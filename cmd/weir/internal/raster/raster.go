@@ -184,7 +184,7 @@ func (p *painter) shape(style map[string]string, lines [][]point) {
 	}
 }
 
-// fill fills polygons with one colour.
+// fill fills polygons with one colour. It converts their points to pixels in place.
 func (p *painter) fill(paint, opacity string, polygons [][]point) {
 	box := image.Rectangle{}
 	for _, polygon := range polygons {
@@ -221,7 +221,7 @@ func parseColor(paint, opacity string) color.NRGBA {
 	return c
 }
 
-// text writes a text.
+// text draws a text.
 func (p *painter) text(style map[string]string, x, y float64, text string) error {
 	size := number(strings.Fields(style["font"])[0])
 	if own := number(style["font-size"]); own > 0 {
