@@ -48,8 +48,8 @@ func NewStream(path string) (*Stream, error) {
 }
 
 // SetAside moves the files of a folder whose names have one of the prefixes, such as those of a killed writer,
-// into a new subfolder: earlier-1, or the next free number. If there are no such files, it does nothing. A
-// stream that is still being written is an error.
+// into a new subfolder: earlier-1, or the next free number. If there are no such files, it does nothing. It
+// returns an error if another process is still writing one of them.
 func SetAside(dir string, prefixes ...string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

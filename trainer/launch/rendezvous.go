@@ -56,8 +56,8 @@ var launchers = []struct {
 	{name: "Kubernetes", rank: "JOB_COMPLETION_INDEX", unsized: true},
 }
 
-// Find returns the position that the innermost launcher defines in an environment. Under every
-// launcher, WEIR_TOKEN is the token.
+// Find returns the position that the innermost launcher defines in an environment. Token is WEIR_TOKEN under
+// every launcher, and also without one.
 func Find(getenv func(name string) string) (Rendezvous, error) {
 	p := Rendezvous{Token: getenv(weirToken)}
 	for _, l := range launchers {

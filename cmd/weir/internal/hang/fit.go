@@ -211,7 +211,7 @@ func fraction(e *flightrec.Operation) bool {
 const maxDeparted = 2
 
 // candidates finds, from the rank's own dump, how many of the step's transfers the rank may have
-// issued. It returns false if the dump contains transfers that the plan does not.
+// issued. It returns false if the plan lacks some of the dump's transfers, or has them in another order.
 func (p *Position) candidates() bool {
 	for d := range p.trail.pending {
 		if p.script.count[d] == 0 {

@@ -96,8 +96,8 @@ figure{margin:1.5em 0;overflow-x:auto}
 </html>
 `))
 
-// HTML writes a page with the report and the pictures of the pipelines with ranks to blame, or of all pipelines
-// if no rank is to blame.
+// HTML writes a page with the report and pictures of at most maxPictures pipelines: those with ranks to blame, or
+// any if no rank is to blame.
 func (r *Report) HTML(w io.Writer) error {
 	pictures, err := r.pictures(maxPictures)
 	if err != nil {

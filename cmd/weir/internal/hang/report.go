@@ -38,7 +38,8 @@ type State struct {
 }
 
 // Dumps reports on the dumps of a job. The plans, if any, may be one plan with the transfers of different
-// runtimes. The report shows the positions of the ranks in the first plan that the dumps fit.
+// runtimes. The report shows the positions of the ranks in the first plan that the dumps fit, or says why they do not
+// fit the first plan if they fit none.
 func Dumps(set *flightrec.Set, plans ...*schedule.Plan) *Report {
 	j := newJob(set)
 	r := &Report{Ranks: len(j.ranks), Skipped: len(set.Skipped)}

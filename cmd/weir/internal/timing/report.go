@@ -430,8 +430,8 @@ func (w *work) usuallyLonger(rank int) bool {
 	return 4*longer >= 3*len(w.single)
 }
 
-// longest yields the indices of the longest times and their ratios to the medians of the others' usual
-// times: the smaller of the two ratios, if it is at least minFactor.
+// longest yields the indices of at most maxTried times, those with the longest medians, and their ratios to the
+// others' usual times: the smaller of the ratios of the parts shortest and middle, if it is at least minFactor.
 func longest(times, usual []typicalTime) iter.Seq2[int, float64] {
 	var places []int
 	for i := range times {
