@@ -254,7 +254,7 @@ func (r *Recorder) AddScore(s Score) {
 	r.heldout.Add(float64(s.Step), s.Loss)
 }
 
-// LastScore returns the last evaluation.
+// LastScore returns the last evaluation, or the zero Score if there was none.
 func (r *Recorder) LastScore() Score { return r.scores[1] }
 
 // FP8 logs a step's low-precision tensors, one line for each role, and adds them to the run's

@@ -92,7 +92,7 @@ type Figure struct {
 	Notes   []Note
 	// Direct writes the names of lines at their ends instead of in a legend.
 	Direct bool
-	// Low halves the height of a figure with few details.
+	// Low reduces the height of a figure with few details by about a third.
 	Low bool
 }
 

@@ -24,7 +24,8 @@ func (s Site) MarshalText() ([]byte, error) {
 	return []byte(strings.Join(lines, "\n")), nil
 }
 
-// String returns the innermost line of the program itself: file:line, and the function.
+// String returns the innermost line of the program itself: file:line, and the function. It returns "(no call stack)" if
+// there are no frames.
 func (s Site) String() string {
 	own := s.own()
 	if len(own) == 0 {
