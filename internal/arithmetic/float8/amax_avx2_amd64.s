@@ -2,7 +2,8 @@
 
 #include "textflag.h"
 
-// The greatest magnitude: bit patterns of magnitudes compare as they do.
+// The greatest magnitude of a slice. It is found with comparisons of whole numbers, because the
+// bit patterns of magnitudes have the order of the magnitudes.
 
 // func amax256(src *float32, n int) uint32
 TEXT ·amax256(SB), NOSPLIT, $0-20

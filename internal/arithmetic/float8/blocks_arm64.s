@@ -10,9 +10,10 @@ GLOBL constants<>(SB), RODATA|NOPTR, $16
 
 // func amaxBlocks256(amax *uint32, src *float32, n int) uint32
 //
-// The greatest magnitude of each 16 elements, and of all. n is a positive multiple of 64.
+// It stores the greatest magnitude of each 16 elements in amax, and returns that of all n
+// elements. n is a positive multiple of 64.
 //
-// Y9 0x7fffffff   X15 the greatest
+// Y9 0x7fffffff   X15 the greatest magnitude so far
 TEXT ·amaxBlocks256(SB), NOSPLIT, $0-28
 	MOVD amax+0(FP), R5
 	MOVD src+8(FP), R4
@@ -93,15 +94,17 @@ four:
 
 // func scalesNV256(codes *byte, scales *float32, amax *uint32, n int, r *encodeArgsNV) bool
 //
-// The scales of blocks of NV16 with finite greatest magnitudes, and what their elements are
-// multiplied with. It reports whether a block saturates. n is a positive multiple of 8. The
-// layout of encodeArgsNV: 0 tensor over 6, 4 one over tensor, 8 the greatest E4M3 and 12 the
-// least normal one, times 2^-13, 16 2^20, 20 2^-13, 24 2^13, 28 the greatest float32, 32 the
-// unit of scales (for E2M1 2^-21, or 1), 36 seven times that, above which E2M1 saturates. A
-// scale is encoded as elements are (encode_avx2_amd64.s).
+// For n blocks of NV16, whose greatest magnitudes are finite and in amax, it stores the codes of
+// their scales in codes, and the factors by which their elements are multiplied in scales. It
+// reports whether a block saturates. n is a positive multiple of 8. The layout of encodeArgsNV,
+// by offset: 0 sixth, which is tensor/6, 4 inverse, which is 1/tensor, 8 most and 12 normal, the
+// greatest and the least normal number of E4M3, both times 2^-13, 16 ulp, which is 2^20, 20 down,
+// which is 2^-13, 24 up, which is 2^13, 28 greatest, the greatest float32, 32 adjust, the unit of
+// the factors (2^-21 for E2M1, or 1), 36 cut, which is 7·adjust: from it on E2M1 saturates. Scales
+// are encoded as elements are (encode_avx2_amd64.s).
 //
-//	Y8 1/6·tensor   Y9 448·2^-13   Y10 2^-6·2^-13   Y11 2^20   Y12 1/tensor
-//	Y13 0x7f800000  Y14 1          Y15 what saturates
+//	Y8 tensor/6     Y9 448·2^-13   Y10 2^-6·2^-13   Y11 2^20   Y12 1/tensor
+//	Y13 0x7f800000  Y14 1          Y15 mask of the blocks that saturate
 TEXT ·scalesNV256(SB), NOSPLIT, $0-41
 	MOVD codes+0(FP), R3
 	MOVD scales+8(FP), R5
@@ -217,8 +220,8 @@ eight:
 
 // func nibbles256(dst, src *byte, n int)
 //
-// Codes of E2M1 in bytes, the sign on top, become codes of four bits. n is a positive
-// multiple of 64.
+// It packs n codes of E2M1, each in a byte with its sign in bit 7, into codes of four bits. n is
+// a positive multiple of 64.
 TEXT ·nibbles256(SB), NOSPLIT, $0-24
 	MOVD $constants<>(SB), R19
 	MOVD dst+0(FP), R5

@@ -20,7 +20,7 @@ GLOBL constants<>(SB), RODATA|NOPTR, $96
 
 // func encodeScaled256(dst *byte, src *float32, n int, scales *float32, r *encodeArgs)
 //
-// Rows, each 16 elements of which have a scale. n is a positive multiple of 32.
+// It encodes n elements, with one of scales for each 16. n is a positive multiple of 32.
 TEXT ·encodeScaled256(SB), NOSPLIT, $0-40
 	MOVD $constants<>(SB), R19
 	MOVD dst+0(FP), R5
@@ -257,7 +257,7 @@ encode:
 
 // func encodeColumns256(dst *byte, dstStride int, src *float32, srcStride, groups int, scales *float32, r *encodeArgs)
 //
-// See encodeColumns512; these are eight columns.
+// It does for eight columns what encodeColumns512 does for sixteen.
 TEXT ·encodeColumns256(SB), NOSPLIT, $128-56
 	MOVD $constants<>(SB), R19
 	MOVD dst+0(FP), R5
@@ -1129,7 +1129,7 @@ group:
 
 // func amaxColumns256(src *float32, stride, rows int, amax *uint32)
 //
-// The greatest magnitude of each of eight columns of an even number of rows.
+// It stores the greatest magnitude of each of eight columns in amax. The number of rows is even.
 TEXT ·amaxColumns256(SB), NOSPLIT, $0-32
 	MOVD src+0(FP), R4
 	MOVD stride+8(FP), R12
@@ -1163,7 +1163,7 @@ two:
 
 // func zeroColumns256(src *float32, stride, rows int) int
 //
-// The zeros in eight columns.
+// It returns the number of elements of eight columns that are zero.
 TEXT ·zeroColumns256(SB), NOSPLIT, $0-32
 	MOVD src+0(FP), R4
 	MOVD stride+8(FP), R12

@@ -2,7 +2,8 @@
 
 #include "textflag.h"
 
-// Columns as for AVX-512, eight at a time, a lane of the registers for each.
+// Columns are encoded as with AVX-512 (columns_avx512_amd64.s), but eight at a time. Each column
+// has a lane of the registers.
 //
 //	Y8 scales   Y9 0x7fffffff   Y10 most   Y11 normal   Y12 ulp
 //	Y13 0x7f800000   X14 shift  Y15 amax   Y4 and Y5 are free
@@ -42,7 +43,7 @@ GLOBL turn<>(SB), RODATA|NOPTR, $32
 	VPXOR Y15, Y15, Y15         \
 	XORL BX, BX
 
-// CODES leaves the codes of eight elements in double words of x; see encode_avx2_amd64.s.
+// CODES stores the codes of eight elements in double words of x; see encode_avx2_amd64.s.
 #define CODES(from, x) \
 	VMOVUPS from, Y5            \
 	VPAND Y9, Y5, x             \
@@ -59,7 +60,7 @@ GLOBL turn<>(SB), RODATA|NOPTR, $32
 	VPAND sign<>(SB), Y5, Y5    \
 	VPOR Y5, x, x
 
-// ZEROS adds to BX the number of codes of zero in y.
+// ZEROS adds the number of codes in y that stand for zero to BX. It overwrites Y4, Y5 and AX.
 #define ZEROS(y) \
 	VPADDB y, y, Y5             \
 	VPXOR Y4, Y4, Y4            \
@@ -68,7 +69,7 @@ GLOBL turn<>(SB), RODATA|NOPTR, $32
 	POPCNTL AX, AX              \
 	ADDL AX, BX
 
-// MOST leaves the greatest double word of Y15 in AX.
+// MOST stores the greatest double word of Y15 in AX.
 #define MOST \
 	VEXTRACTI128 $1, Y15, X1    \
 	VPMAXUD X1, X15, X0         \
@@ -80,7 +81,7 @@ GLOBL turn<>(SB), RODATA|NOPTR, $32
 
 // func encodeScaled256(dst *byte, src *float32, n int, scales *float32, r *encodeArgs)
 //
-// Rows, each 16 elements of which have a scale. n is a positive multiple of 32.
+// It encodes n elements, with one of scales for each 16. n is a positive multiple of 32.
 TEXT ·encodeScaled256(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
@@ -115,11 +116,11 @@ encode:
 	VZEROUPPER
 	RET
 
-// ROW is CODES for a row of eight columns, and goes to the next one.
+// ROW is CODES for a row of eight columns, and moves on to the next row.
 #define ROW(y) CODES((SI), y); ADDQ R12, SI
 
-// COLUMNS are four rows: codes of column 0, of the next one, to that of column 3 in the
-// lower lane, of the others in the upper one. They go to the stack.
+// COLUMNS encodes four rows of eight columns. It stores the four codes of each of columns 0 to 3,
+// in order, in the lower lane of 32 bytes of the stack, and those of columns 4 to 7 in the upper.
 #define COLUMNS(at) \
 	ROW(Y0)                     \
 	ROW(Y1)                     \
@@ -132,7 +133,7 @@ encode:
 	VMOVDQU Y0, at(SP)          \
 	ZEROS(Y0)
 
-// SAVE stores sixteen codes of column j of each lane.
+// SAVE stores sixteen codes of a column from each lane: of columns j and j+4.
 #define SAVE(x, y) \
 	VMOVDQU x, (DX)             \
 	VEXTRACTI128 $1, y, (DX)(R9*4) \
@@ -140,7 +141,7 @@ encode:
 
 // func encodeColumns256(dst *byte, dstStride int, src *float32, srcStride, groups int, scales *float32, r *encodeArgs)
 //
-// See encodeColumns512; these are eight columns.
+// It does for eight columns what encodeColumns512 does for sixteen.
 TEXT ·encodeColumns256(SB), NOSPLIT, $128-56
 	MOVQ dst+0(FP), DI
 	MOVQ dstStride+8(FP), R9
@@ -186,7 +187,7 @@ group:
 
 // func amaxColumns256(src *float32, stride, rows int, amax *uint32)
 //
-// The greatest magnitude of each of eight columns of an even number of rows.
+// It stores the greatest magnitude of each of eight columns in amax. The number of rows is even.
 TEXT ·amaxColumns256(SB), NOSPLIT, $0-32
 	MOVQ src+0(FP), SI
 	MOVQ stride+8(FP), R12
@@ -212,7 +213,7 @@ two:
 
 // func zeroColumns256(src *float32, stride, rows int) int
 //
-// The zeros in eight columns.
+// It returns the number of elements of eight columns that are zero.
 TEXT ·zeroColumns256(SB), NOSPLIT, $0-32
 	MOVQ src+0(FP), SI
 	MOVQ stride+8(FP), R12

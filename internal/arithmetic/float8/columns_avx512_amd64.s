@@ -2,9 +2,10 @@
 
 #include "textflag.h"
 
-// Columns of a matrix of float32, sixteen at a time, become rows of codes. A lane of the
-// registers is a column: what is greatest is found, scaled and encoded without a step
-// across them, and only codes are transposed. See encode_avx2_amd64.s for the encoding.
+// Columns of a matrix of float32, sixteen at a time, become rows of codes. Each column has a
+// lane of the registers: its greatest magnitude is found and its elements are scaled and encoded
+// without a step across lanes, and only codes are transposed. For the encoding see
+// encode_avx2_amd64.s.
 //
 //	Z16 scales   Z17 0x7fffffff   Z18 most   Z19 normal   Z20 ulp   Z21 0x7f800000
 //	Z22 0x7f     Z23 transposes four by four bytes   Z24 amax       X14 shift
@@ -20,7 +21,7 @@ DATA turn<>+0(SB)/8, $0x0d0905010c080400
 DATA turn<>+8(SB)/8, $0x0f0b07030e0a0602
 GLOBL turn<>(SB), RODATA|NOPTR, $16
 
-// CODES makes codes of the row at SI, in double words of y, and goes to the next one.
+// CODES stores the codes of the row at SI in double words of y, and moves on to the next row.
 #define CODES(x, y) \
 	VMOVUPS (SI), Z31           \
 	VPANDD Z31, Z17, x          \
@@ -36,8 +37,8 @@ GLOBL turn<>(SB), RODATA|NOPTR, $16
 	VPTERNLOGD $0xe4, Z22, x, y \
 	ADDQ R12, SI
 
-// FOUR makes of four rows a register that has, in lane l, four codes of column 4l, then
-// of the next one.
+// FOUR encodes four rows of sixteen columns. Lane l of z gets the four codes of each of columns
+// 4l to 4l+3, in order. It adds the number of codes that stand for zero to BX.
 #define FOUR(z) \
 	CODES(Z25, z)               \
 	CODES(Z26, Z27)             \
@@ -52,7 +53,7 @@ GLOBL turn<>(SB), RODATA|NOPTR, $16
 	POPCNTQ AX, AX              \
 	ADDL AX, BX
 
-// SAVE stores sixteen codes of column j of each lane.
+// SAVE stores sixteen codes of a column from each lane: of columns j, j+4, j+8 and j+12.
 #define SAVE(x, z) \
 	VMOVDQU x, (DX)             \
 	VEXTRACTI32X4 $1, z, (DX)(R9*4) \
@@ -62,7 +63,8 @@ GLOBL turn<>(SB), RODATA|NOPTR, $16
 
 // func encodeColumns512(dst *byte, dstStride int, src *float32, srcStride, groups int, scales *float32, r *encodeArgs)
 //
-// Groups of sixteen rows, at least one. Strides are in bytes.
+// It encodes sixteen columns of 16·groups rows, with one of scales for each column. groups is at
+// least 1. Strides are in bytes.
 TEXT ·encodeColumns512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ dstStride+8(FP), R9
@@ -123,7 +125,8 @@ group:
 
 // func amaxColumns512(src *float32, stride, rows int, amax *uint32)
 //
-// The greatest magnitude of each of sixteen columns of an even number of rows.
+// It stores the greatest magnitude of each of sixteen columns in amax. The number of rows is
+// even.
 TEXT ·amaxColumns512(SB), NOSPLIT, $0-32
 	MOVQ src+0(FP), SI
 	MOVQ stride+8(FP), R12
@@ -147,11 +150,12 @@ two:
 
 // func scaleColumns512(src *float32, stride int, codes *byte, scales *float32, r *encodeArgs) bool
 //
-// The scales of MX32 of sixteen columns of 32 rows: codes, and what elements are
-// multiplied with. Of r: 32 up, which turns an amax into 2^23 times the code of its scale, 36
-// one, the code of a scale whose reciprocal times the power of two is 2^-127, 40 top, the
-// greatest code that is done here, 44 least, the least amax less 1. It returns false, and
-// nothing else, where a code is too great.
+// For sixteen columns of 32 rows in MX32 it stores the codes of the scales in codes, and the
+// factors by which elements are multiplied in scales. It reads these fields of r, by offset: 32
+// up, whose sum with an amax is divided by 2^23 to give the code of the scale, 36 one, from which
+// the code is subtracted to give the exponent of the factor, 40 top, the greatest code that this
+// function supports. It lowers 44 least to the least nonzero amax minus 1. If a code exceeds top
+// it returns false and stores nothing.
 TEXT ·scaleColumns512(SB), NOSPLIT, $0-41
 	MOVQ src+0(FP), SI
 	MOVQ stride+8(FP), R12

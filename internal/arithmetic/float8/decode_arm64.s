@@ -95,7 +95,7 @@ e5m2:
 
 // func decodeMX256(dst *float32, src, scales *byte, blocks int, add uint32, e4m3 bool) int
 //
-// See decodeMX512.
+// It does what decodeMX512 does.
 TEXT ·decodeMX256(SB), NOSPLIT, $0-48
 	MOVD dst+0(FP), R5
 	MOVD src+8(FP), R4
@@ -184,7 +184,7 @@ stop:
 
 // func decodeNV256(dst *float32, src *byte, scales *float32, blocks int)
 //
-// Blocks of 16 codes in eight bytes, with a float32 each.
+// It decodes blocks of 16 codes in eight bytes each, with one of scales for each block.
 TEXT ·decodeNV256(SB), NOSPLIT, $0-32
 	MOVD $constants<>(SB), R19
 	MOVD dst+0(FP), R5

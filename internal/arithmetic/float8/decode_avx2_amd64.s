@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// Decoding as for AVX-512, sixteen elements at a time: words in the registers of AVX2 are
-// decoded in halves.
+// Decoding works as with AVX-512 (decode_avx512_amd64.s), but on sixteen elements at a time: each
+// half of a register of words becomes eight elements.
 //
 // Y8 scale, X9 0x7f of each byte, Y10 NaN of a float16, Y11 0x8000 of each word.
 
@@ -73,7 +73,7 @@ e5m2:
 
 // func decodeMX256(dst *float32, src, scales *byte, blocks int, add uint32, e4m3 bool) int
 //
-// See decodeMX512.
+// It does what decodeMX512 does.
 TEXT ·decodeMX256(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
@@ -165,7 +165,7 @@ GLOBL values<>(SB), RODATA|NOPTR, $32
 
 // func decodeNV256(dst *float32, src *byte, scales *float32, blocks int)
 //
-// Blocks of 16 codes in eight bytes, with a float32 each.
+// It decodes blocks of 16 codes in eight bytes each, with one of scales for each block.
 TEXT ·decodeNV256(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI

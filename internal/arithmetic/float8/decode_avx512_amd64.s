@@ -2,9 +2,9 @@
 
 #include "textflag.h"
 
-// Decoding, 32 elements at a time. A code of E5M2 is the upper byte of a float16. One of
-// E4M3, seven bits up, is a float16 of a 256th of its value, but for NaN; the scale has the
-// 256.
+// Decoding, 32 elements at a time. A code of E5M2 is the upper byte of a float16. A code of E4M3,
+// except for NaN, becomes a float16 of 1/256 of its value if its magnitude is shifted left by
+// seven bits. The caller multiplies the scale by 256.
 //
 // Z16 scale, Y17 and Z18 0x7f of each byte and 0x8000 of each word, Z19 NaN of a float16.
 
@@ -69,9 +69,10 @@ e5m2:
 
 // func decodeMX512(dst *float32, src, scales *byte, blocks int, add uint32, e4m3 bool) int
 //
-// Blocks of 32 with a power of two each. Add is the exponent of what the scale is
-// multiplied with. It stops at a scale above 2^112, by which the greatest value of E5M2 is
-// finite, and returns how many are done.
+// It decodes blocks of 32 codes, each with a power of two as its scale. add is the exponent of a
+// power of two by which scales are multiplied. It stops at the first scale above 2^112, because
+// the greatest value of E5M2 times a greater scale overflows, and returns the number of blocks
+// that it has decoded.
 TEXT ·decodeMX512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
@@ -146,7 +147,7 @@ GLOBL values<>(SB), RODATA|NOPTR, $64
 
 // func decodeNV512(dst *float32, src *byte, scales *float32, blocks int)
 //
-// Blocks of 16 codes in eight bytes, with a float32 each.
+// It decodes blocks of 16 codes in eight bytes each, with one of scales for each block.
 TEXT ·decodeNV512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI

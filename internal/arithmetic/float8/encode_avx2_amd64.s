@@ -2,15 +2,15 @@
 
 #include "textflag.h"
 
-// Encoding, eight elements at a time, four of these in turn for a store of 32 codes. With a
-// the magnitude times the scale (which encodeArgs has times a power of two, see there), and m
-// the power of two of its binade, at least that of the least normal number:
+// Encoding, eight elements at a time; four such groups fill a store of 32 codes. Let a be the
+// magnitude times the scale, which encodeArgs holds times a power of two, and let m be the
+// greatest power of two that is not above a, but at least the least normal number:
 //
 //	t = m·2^shift + a
 //
-// is rounded by the addition to a multiple of what the last bit of the format is worth
-// there. Its lowest bits are that multiple, its exponent is that of m, so that the lowest
-// byte of t>>shift + t is the code, subnormal or not.
+// The addition rounds a to a multiple of the format's unit in the last place at a. The lowest bits
+// of t are this multiple, and its exponent differs from that of m by shift. Therefore the lowest
+// byte of t>>shift + t is the code, even of a subnormal number.
 //
 // The layout of encodeArgs (encode_asm.go), by offset: 0 scale, 4 most, 8 normal, 12 ulp,
 // 16 shift, 24 amax, 28 zeros. Registers that last:
@@ -18,8 +18,8 @@
 //	Y8 scale   Y9 0x7fffffff   Y10 most   Y11 normal   Y12 ulp
 //	Y13 0x7f800000   X14 shift   Y15 amax
 //
-// DI is dst, SI src, CX the elements left. Of what packs codes, 0(SP) has eight times
-// 0x7f, 32(SP) eight times 0x80.
+// DI is dst, SI src, CX the number of elements left. PACK reads the masks 0x7f at 0(SP) and 0x80
+// at 32(SP), each repeated in eight double words.
 
 #define CONSTANTS(r) \
 	MOVL $0x7f, AX              \
@@ -42,11 +42,11 @@
 	VMOVQ 16(r), X14            \
 	VPXOR Y15, Y15, Y15
 
-// AHEAD is for so many lines of 64 bytes that will be read a page further on: hardware
-// stops at the end of one.
+// AHEAD2 prefetches 2 lines of 64 bytes at a distance of 4096 bytes: the hardware does
+// not prefetch beyond the end of a page.
 #define AHEAD2 PREFETCHT0 4096(SI); PREFETCHT0 4160(SI)
 
-// CODES leaves the codes of eight elements in double words of x. It needs Y4 and Y5.
+// CODES stores the codes of eight elements in double words of x. It overwrites Y4 and Y5.
 #define CODES(at, x) \
 	VMOVUPS at(SI), Y5          \
 	VPAND Y9, Y5, x             \
@@ -63,7 +63,7 @@
 	VPAND 32(SP), Y5, Y5        \
 	VPOR Y5, x, x
 
-// PACK stores the codes of Y0 to Y3, and counts in BX those of zero. It needs Y4.
+// PACK stores the codes of Y0 to Y3, and adds the number that stand for zero to BX.
 #define PACK \
 	VPACKUSDW Y1, Y0, Y0        \ // 0 8 | 4 12, four words each
 	VPACKUSDW Y3, Y2, Y2        \
@@ -84,7 +84,7 @@ DATA order<>+16(SB)/8, $0x0000000600000002
 DATA order<>+24(SB)/8, $0x0000000700000003
 GLOBL order<>(SB), RODATA|NOPTR, $32
 
-// REDUCE leaves the greatest double word of Yx in AX.
+// REDUCE stores the greatest double word of Yx in AX.
 #define REDUCE(yx, xx, xt) \
 	VEXTRACTI128 $1, yx, xt     \
 	VPMAXUD xx, xt, xx          \

@@ -391,7 +391,8 @@ next:
 
 // func packScaled256(dst *float32, codes *byte, stride, blocks int, factors *float32)
 //
-// See packScaled512. There are 16 factors for each block, eight of which are for these rows.
+// It does for eight rows what packScaled512 does for 32. There are 16 factors for each block, and
+// the first eight are for these rows.
 TEXT ·packScaled256(SB), NOSPLIT, $0-40
 	MOVD dst+0(FP), R5
 	MOVD codes+8(FP), R3
@@ -547,8 +548,8 @@ block:
 
 // func widen256(dst, src *byte, n int)
 //
-// Codes of E2M1, two in a byte, become codes of E5M2. n, of these, is a positive multiple
-// of 32.
+// It turns n codes of E2M1, two in a byte, into codes of E5M2, one in a byte. n is a positive
+// multiple of 32.
 TEXT ·widen256(SB), NOSPLIT, $0-24
 	MOVD $constants<>(SB), R19
 	MOVD dst+0(FP), R5

@@ -2,13 +2,13 @@
 
 #include "textflag.h"
 
-// Packing as for AVX-512, eight rows at a time: three rounds of unpacking make of eight
-// rows of 16 codes eight registers with two columns of eight codes each. X0..X7 and
-// X8..X15 take turns.
+// Packing works as with AVX-512 (pack_avx512_amd64.s), but on eight rows at a time: three rounds of
+// unpacking turn eight rows of 16 codes into eight registers, each with two columns of eight
+// codes. The rounds alternate between X0..X7 and X8..X15.
 //
-// What decoding needs lies on the stack, 16 bytes each: at 0 the mask of a word without
-// the copy of its sign, at 16 the codes 0x7f of NaN as words, at 32 their float16; at 48
-// 32 bytes of 256.
+// The constants for decoding E4M3 are words, repeated in 16 bytes each: at 0(SP) a mask that
+// removes the copy of the sign, at 16(SP) the code 0x7f of NaN, in X6 the NaN of a float16. Y7 is
+// 256.
 
 #define LOAD(x) VMOVDQU (SI), x; ADDQ R8, SI
 #define UNPACK(a, b, lo, hi) VPUNPCKLBW b, a, lo; VPUNPCKHBW b, a, hi
@@ -25,7 +25,7 @@
 	UNPACK(X10, X14, X4, X5); \
 	UNPACK(X11, X15, X6, X7)
 
-// HALF decodes the words of x, which have codes in their upper bytes, to eight elements.
+// HALF4 decodes the words of x, which have codes of E4M3 in their upper bytes, to eight elements.
 #define HALF4(x, y, at) \
 	VPSRAW $1, x, x             \
 	VPAND 0(SP), x, x           \
@@ -50,7 +50,7 @@
 	VMOVUPS Y3, at(DI)          \
 	VMOVUPS Y4, (at+64)(DI)
 
-// SCALED is E5M2 times the factors in Y7.
+// SCALED is E5M2, with a multiplication by the factors in Y7.
 #define SCALED(x, at) \
 	VPUNPCKLBW x, X5, X3        \
 	VPUNPCKHBW x, X5, X4        \
@@ -130,7 +130,8 @@ next:
 
 // func packScaled256(dst *float32, codes *byte, stride, blocks int, factors *float32)
 //
-// See packScaled512. There are 16 factors for each block, eight of which are for these rows.
+// It does for eight rows what packScaled512 does for 32. There are 16 factors for each block, and
+// the first eight are for these rows.
 TEXT ·packScaled256(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ codes+8(FP), DX
@@ -179,8 +180,8 @@ GLOBL fivetwo<>(SB), RODATA|NOPTR, $32
 
 // func widen256(dst, src *byte, n int)
 //
-// Codes of E2M1, two in a byte, become codes of E5M2. n, of these, is a positive multiple
-// of 32.
+// It turns n codes of E2M1, two in a byte, into codes of E5M2, one in a byte. n is a positive
+// multiple of 32.
 TEXT ·widen256(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI

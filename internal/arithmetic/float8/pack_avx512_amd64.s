@@ -2,12 +2,12 @@
 
 #include "textflag.h"
 
-// Packing: codes of rows of B become float32 in columns of a panel. The bytes are
-// transposed first, by four rounds of unpacking, then decoded.
+// Packing: codes of rows of B become float32 in columns of a panel. The codes are first
+// transposed, by four rounds of unpacking, and then decoded.
 //
-// Y0..Y15 are sixteen columns of codes of 32 rows: the lower lane has rows 0 to 15, the
-// upper one 16 to 31. A round unpacks pairs of registers, X(i) and X(i+8), to Z(2i) and
-// Z(2i+1) of the other half of the registers: after four rounds register k has column k.
+// At first Y(i) has 16 codes of row i in its lower lane and of row 16+i in its upper one. A round
+// unpacks each pair of registers, i and i+8, to registers 2i and 2i+1 of the other sixteen
+// registers. After four rounds Y(k) has column k of all 32 rows.
 //
 // Z30 256, Y31 0x7f of a byte, Z29 0xbfff of a word, Z28 NaN of a float16.
 
@@ -35,8 +35,8 @@
 	UNPACK(Y22, Y30, Y12, Y13); \
 	UNPACK(Y23, Y31, Y14, Y15)
 
-// E4M3 decodes the codes of y to 32 elements. A code, seven bits up, is a float16 of a
-// 256th of its value, but for NaN.
+// E4M3 decodes the codes of y to 32 elements. Shifted left by seven bits, the magnitude of a code
+// other than NaN is a float16 of 1/256 of its value.
 #define E4M3(y, at) \
 	VPANDD Y31, y, Y16          \
 	VPCMPEQB Y31, Y16, K1       \
@@ -53,7 +53,7 @@
 	VMOVUPS Z17, at(DI)         \
 	VMOVUPS Z18, (at+64)(DI)
 
-// E5M2 is the upper byte of a float16.
+// E5M2 decodes the codes of y to 32 elements. A code is the upper byte of a float16.
 #define E5M2(y, at) \
 	VPMOVZXBW y, Z16            \
 	VPSLLW $8, Z16, Z16         \
@@ -63,7 +63,7 @@
 	VMOVUPS Z17, at(DI)         \
 	VMOVUPS Z18, (at+64)(DI)
 
-// SCALED is E5M2 times the factors of rows 0 to 15 and of the others, Z30 and Z31.
+// SCALED is E5M2, with a multiplication by the factors of rows 0 to 15 in Z30 and 16 to 31 in Z31.
 #define SCALED(y, at) \
 	VPMOVZXBW y, Z16            \
 	VPSLLW $8, Z16, Z16         \
@@ -165,7 +165,8 @@ next:
 
 // func packScaled512(dst *float32, codes *byte, stride, blocks int, factors *float32)
 //
-// Codes of E5M2, each block of 16 of a row times a factor: 32 of these for each block.
+// It packs codes of E5M2. Each block of 16 codes of a row is multiplied by a factor; factors has 32
+// for each block, one for each row.
 TEXT ·packScaled512(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ codes+8(FP), DX

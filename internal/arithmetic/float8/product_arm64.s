@@ -857,7 +857,7 @@ product:
 	BNE span
 	RET
 
-// tile256: the function of the tiles for so many rows.
+// tile256 jumps to the function for tiles of the given number of rows.
 TEXT ·tile256(SB), NOSPLIT, $0-16
 	MOVD rows+8(FP), R0
 	CMP $1, R0

@@ -12,9 +12,9 @@
 //	16 b         row k of the decoded panel of B is at b + 64·k
 //	24 bFactors  its factors of span s are at bFactors + 64·s
 //	32 c  40 cRow  row i of C is at c + i·cRow
-//	48 d  56 dRow  as c: what is added to for the first span
-//	64 depth     the number of k, at least 1
-//	72 span      how many k have a sum
+//	48 d  56 dRow  as c and cRow: the sums of the first span are added to D and stored in C
+//	64 depth     the number of rows k of the panel, at least 1
+//	72 span      the number of k that are summed before the factors are applied
 //
 // Registers:
 //
@@ -23,9 +23,9 @@
 //	Y14       an element of A, then a factor of A, in every lane
 //	AX, SI    A and B at k
 //	R9, R10   factors of A and B
-//	CX, R11   what is left of the span, and of depth behind it
+//	CX, R11   the numbers of k left in the span, and in depth after it
 //	R12       span
-//	DX, R8    C at a row, and its row; R13, R14 the same for D
+//	DX, R8    C at a row, and the distance between rows in bytes; R13, R14 the same for D
 //	DI        args
 
 #define MUL(at, x, y) VBROADCASTSS at(AX), Y14; VFMADD231PS Y12, Y14, x; VFMADD231PS Y13, Y14, y
@@ -135,7 +135,7 @@ DATA tile256_rows<>+32(SB)/8, $tile256x5<>(SB)
 DATA tile256_rows<>+40(SB)/8, $tile256x6<>(SB)
 GLOBL tile256_rows<>(SB), RODATA|NOPTR, $48
 
-// tile256: the function of the tiles for so many rows.
+// tile256 jumps to the function for tiles of the given number of rows.
 TEXT ·tile256(SB), NOSPLIT, $0-16
 	MOVQ rows+8(FP), AX
 	LEAQ tile256_rows<>(SB), BX

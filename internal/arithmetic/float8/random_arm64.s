@@ -24,7 +24,9 @@ GLOBL constants<>(SB), RODATA|NOPTR, $128
 
 // func encodeRandom256(dst *byte, src *float32, random *uint32, n int, scales *float32, step int, r *roundTable) (amax, zeros uint32)
 //
-// See encodeRandom512. n is a positive multiple of 32.
+// It encodes n elements, with one of random for each. Each 16 elements have a scale, and step is
+// the distance between scales in bytes, or 0 if all have one scale. It returns the greatest
+// magnitude and the number of codes that stand for zero. n is a positive multiple of 32.
 TEXT ·encodeRandom256(SB), NOSPLIT, $0-64
 	MOVD $constants<>(SB), R19
 	MOVD dst+0(FP), R5
@@ -415,8 +417,8 @@ encode:
 
 // func encodeRandomColumns256(dst *byte, dstStride int, src *float32, srcStride int, random *uint32, groups int, scales *float32, r *roundTable) (amax, zeros uint32)
 //
-// See encodeRandomColumns512; these are eight columns. The numbers of a row are still 64
-// bytes from those of the one before.
+// It encodes eight columns of 16·groups rows, as encodeColumns256 does, and returns what
+// encodeRandom256 returns. The random numbers of a row are 64 bytes behind those of the row before.
 TEXT ·encodeRandomColumns256(SB), NOSPLIT, $128-72
 	MOVD $constants<>(SB), R19
 	MOVD dst+0(FP), R5

@@ -2,10 +2,11 @@
 
 #include "textflag.h"
 
-// Stochastic rounding, eight elements at a time, in whole numbers: a magnitude times its scale
-// is a significand of 24 bits, and an exponent at or above that of the least normal number
-// drops 23 bits less the mantissa's; each binade below drops one more. The bits that are
-// dropped, moved up to 32, plus a random number pass 2^32 where it goes up.
+// Stochastic rounding, eight elements at a time, in integers. A magnitude times its scale has a
+// significand of 24 bits. If its exponent is at least that of the least normal number, 23 bits
+// less the number of mantissa bits are dropped. Each binade below drops one bit more. The dropped
+// bits are aligned to 32 bits. The magnitude is rounded up if their sum with a random number is at
+// least 2^32.
 //
 // The layout of roundTable (random_asm.go), by offset: 0 most, 32 least, 64 dropped,
 // 96 mantissa.
@@ -13,7 +14,8 @@
 //	Y8 scale   Y9 0x7fffffff   Y10 least   Y11 dropped   Y12 32   Y13 -1
 //	X14 mantissa               Y15 amax    Y4 to Y7 are free; R8 is roundTable
 //
-// DI is dst, SI src, DX random, CX what is left, BX the codes of zero.
+// DI is dst, SI src, DX random, CX the number of elements or groups left, BX the number of codes
+// that stand for zero.
 
 #define EIGHT(name, bits) \
 	DATA name<>+0(SB)/8, bits   \
@@ -49,7 +51,7 @@ GLOBL turn<>(SB), RODATA|NOPTR, $32
 	VPXOR Y15, Y15, Y15         \
 	XORL BX, BX
 
-// CODES makes codes of the elements at from, in double words of x.
+// CODES stores the codes of the eight elements at from in double words of x.
 #define CODES(from, random, x) \
 	VPAND from, Y9, x           \
 	VPMAXUD x, Y15, Y15         \
@@ -79,7 +81,7 @@ GLOBL turn<>(SB), RODATA|NOPTR, $32
 	VPAND sign<>(SB), Y5, Y5    \
 	VPOR Y5, x, x
 
-// ZEROS adds to BX the number of codes of zero in y. It needs Y4 and Y5.
+// ZEROS adds the number of codes in y that stand for zero to BX. It overwrites Y4, Y5 and AX.
 #define ZEROS(y) \
 	VPADDB y, y, Y5             \
 	VPXOR Y4, Y4, Y4            \
@@ -88,7 +90,7 @@ GLOBL turn<>(SB), RODATA|NOPTR, $32
 	POPCNTL AX, AX              \
 	ADDL AX, BX
 
-// MOST leaves the greatest double word of Y15 in AX.
+// MOST stores the greatest double word of Y15 in AX.
 #define MOST \
 	VEXTRACTI128 $1, Y15, X1    \
 	VPMAXUD X1, X15, X0         \
@@ -100,7 +102,9 @@ GLOBL turn<>(SB), RODATA|NOPTR, $32
 
 // func encodeRandom256(dst *byte, src *float32, random *uint32, n int, scales *float32, step int, r *roundTable) (amax, zeros uint32)
 //
-// See encodeRandom512. n is a positive multiple of 32.
+// It encodes n elements, with one of random for each. Each 16 elements have a scale, and step is
+// the distance between scales in bytes, or 0 if all have one scale. It returns the greatest
+// magnitude and the number of codes that stand for zero. n is a positive multiple of 32.
 TEXT ·encodeRandom256(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
@@ -139,14 +143,14 @@ encode:
 	VZEROUPPER
 	RET
 
-// ROW is CODES for a row of eight columns, and goes to the next one.
+// ROW is CODES for a row of eight columns, and moves on to the next row.
 #define ROW(y) \
 	CODES((SI), (DX), y)        \
 	ADDQ R12, SI                \
 	ADDQ $64, DX
 
-// COLUMNS are four rows: codes of column 0, of the next one, to that of column 3 in the
-// lower lane, of the others in the upper one. They go to the stack.
+// COLUMNS encodes four rows of eight columns. It stores the four codes of each of columns 0 to 3,
+// in order, in the lower lane of 32 bytes of the stack, and those of columns 4 to 7 in the upper.
 #define COLUMNS(at) \
 	ROW(Y0)                     \
 	ROW(Y1)                     \
@@ -159,7 +163,7 @@ encode:
 	VMOVDQU Y0, at(SP)          \
 	ZEROS(Y0)
 
-// SAVE stores sixteen codes of column j of each lane.
+// SAVE stores sixteen codes of a column from each lane: of columns j and j+4.
 #define SAVE(x, y) \
 	VMOVDQU x, (R13)            \
 	VEXTRACTI128 $1, y, (R13)(R9*4) \
@@ -167,8 +171,8 @@ encode:
 
 // func encodeRandomColumns256(dst *byte, dstStride int, src *float32, srcStride int, random *uint32, groups int, scales *float32, r *roundTable) (amax, zeros uint32)
 //
-// See encodeRandomColumns512; these are eight columns. The numbers of a row are still 64
-// bytes from those of the one before.
+// It encodes eight columns of 16·groups rows, as encodeColumns256 does, and returns what
+// encodeRandom256 returns. The random numbers of a row are 64 bytes behind those of the row before.
 TEXT ·encodeRandomColumns256(SB), NOSPLIT, $128-72
 	MOVQ dst+0(FP), DI
 	MOVQ dstStride+8(FP), R9

@@ -7,8 +7,8 @@
 
 // func streamRows256(dst *byte, stride int, src *byte, srcStride, rows, lines int)
 //
-// Copies rows of whole lines of 64 bytes past the caches: dst and stride are multiples of
-// 64. Somebody else may read them after fence.
+// It copies rows of whole lines of 64 bytes without writing them to the caches. dst and stride are
+// multiples of 64. Other goroutines may read the copy only after a call of fence.
 TEXT ·streamRows256(SB), NOSPLIT, $0-48
 	MOVD dst+0(FP), R5
 	MOVD stride+8(FP), R9

@@ -4,9 +4,9 @@
 
 // func transpose8(dst *float32, dstStride int, src *float32, srcStride, blocks int)
 //
-// The transpose of eight rows of src and 8·blocks columns. Strides are in bytes.
+// It writes the transpose of eight rows and 8·blocks columns of src to dst. Strides are in bytes.
 //
-// SI is a block, AX and BX its fifth row and four rows of it; DI and DX the same for dst.
+// SI is the first row of a block of src, and AX its fifth row; DI and DX are the same for dst.
 TEXT ·transpose8(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ dstStride+8(FP), R8

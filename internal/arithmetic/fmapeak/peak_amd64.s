@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// Multiplications with additions that wait for nothing but themselves: 12 chains
-// hide the latency of 4 cycles at 2 a cycle.
+// FMAs in 12 independent chains. 8 chains suffice to hide a latency of 4 cycles at 2 FMAs a
+// cycle.
 
 // func loop512(rounds int)
 TEXT ·loop512(SB), NOSPLIT, $0-8

@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// The copies that packing is made of, in AVX2. What they read and write is what
-// the arguments say and no more.
+// The copies that packing consists of, in AVX2. They read and write no bytes beyond those that
+// their arguments describe.
 
 // FOUR writes 4 columns of 8 rows of src, from byte off on, as 4 rows of dst.
 //
@@ -11,8 +11,8 @@
 // columns of each in its two halves. Interleaving words of Y0 and Y1, of Y2 and
 // Y3, and then pairs of words, leaves one column of all 8 rows in each.
 //
-// Registers: SI and BX rows 0 and 5 of src, R9 and R10 its row times 1 and 3; DI
-// dst, R8 and R11 its row times 1 and 3.
+// Registers: SI and BX are rows 0 and 5 of src, R9 and R10 are srcRow times 1 and 3; DI is dst,
+// R8 and R11 are dstRow times 1 and 3.
 #define FOUR(off) \
 	VMOVUPS off(SI), X0; \
 	VMOVUPS off(SI)(R9*1), X1; \
@@ -60,7 +60,8 @@ row: \
 
 // func transpose8(dst *float32, dstRow int, src *float32, srcRow, blocks int)
 //
-// It writes 8·blocks columns of 8 rows of src as rows of dst. Rows are in bytes.
+// It writes 8·blocks columns of 8 rows of src as rows of dst. dstRow and srcRow are the distances
+// between rows in bytes.
 TEXT ·transpose8(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ dstRow+8(FP), R8
@@ -84,19 +85,22 @@ block:
 
 // func copy8(dst *float32, dstRow int, src *float32, srcRow, rows int)
 //
-// It copies the first 8 columns of rows. Rows are in bytes.
+// It copies the first 8 columns of rows. dstRow and srcRow are the distances between rows in
+// bytes.
 TEXT ·copy8(SB), NOSPLIT, $0-40
 	COPY(LOAD8, STORE8)
 
 // func copy4(dst *float32, dstRow int, src *float32, srcRow, rows int)
 //
-// It copies the first 4 columns of rows. Rows are in bytes.
+// It copies the first 4 columns of rows. dstRow and srcRow are the distances between rows in
+// bytes.
 TEXT ·copy4(SB), NOSPLIT, $0-40
 	COPY(LOAD4, STORE4)
 
 // func spread16(dst *float32, dstPanel int, src *float32, panels, ahead int)
 //
-// It copies a row to panels of 16 columns, dstPanel bytes apart.
+// It copies a row to panels of 16 columns, dstPanel bytes apart, and prefetches src at a distance
+// of ahead bytes.
 TEXT ·spread16(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ dstPanel+8(FP), R8
@@ -119,7 +123,8 @@ panel:
 
 // func spread32(dst *float32, dstPanel int, src *float32, panels, ahead int)
 //
-// It copies a row to panels of 32 columns, dstPanel bytes apart.
+// It copies a row to panels of 32 columns, dstPanel bytes apart, and prefetches src at a distance
+// of ahead bytes.
 TEXT ·spread32(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ dstPanel+8(FP), R8

@@ -7,7 +7,8 @@
 
 // func transpose8(dst *float32, dstRow int, src *float32, srcRow, blocks int)
 //
-// It writes 8·blocks columns of 8 rows of src as rows of dst. Rows are in bytes.
+// It writes 8·blocks columns of 8 rows of src as rows of dst. dstRow and srcRow are the distances
+// between rows in bytes.
 TEXT ·transpose8(SB), NOSPLIT, $0-40
 	MOVD dst+0(FP), R5
 	MOVD dstRow+8(FP), R8
@@ -103,7 +104,8 @@ block:
 
 // func copy8(dst *float32, dstRow int, src *float32, srcRow, rows int)
 //
-// It copies the first 8 columns of rows. Rows are in bytes.
+// It copies the first 8 columns of rows. dstRow and srcRow are the distances between rows in
+// bytes.
 TEXT ·copy8(SB), NOSPLIT, $0-40
 	MOVD dst+0(FP), R5
 	MOVD dstRow+8(FP), R8
@@ -121,7 +123,8 @@ row:
 
 // func copy4(dst *float32, dstRow int, src *float32, srcRow, rows int)
 //
-// It copies the first 4 columns of rows. Rows are in bytes.
+// It copies the first 4 columns of rows. dstRow and srcRow are the distances between rows in
+// bytes.
 TEXT ·copy4(SB), NOSPLIT, $0-40
 	MOVD dst+0(FP), R5
 	MOVD dstRow+8(FP), R8
@@ -139,7 +142,8 @@ row:
 
 // func spread16(dst *float32, dstPanel int, src *float32, panels, ahead int)
 //
-// It copies a row to panels of 16 columns, dstPanel bytes apart.
+// It copies a row to panels of 16 columns, dstPanel bytes apart, and prefetches src at a distance
+// of ahead bytes.
 TEXT ·spread16(SB), NOSPLIT, $0-40
 	MOVD dst+0(FP), R5
 	MOVD dstPanel+8(FP), R8
@@ -161,7 +165,8 @@ panel:
 
 // func spread32(dst *float32, dstPanel int, src *float32, panels, ahead int)
 //
-// It copies a row to panels of 32 columns, dstPanel bytes apart.
+// It copies a row to panels of 32 columns, dstPanel bytes apart, and prefetches src at a distance
+// of ahead bytes.
 TEXT ·spread32(SB), NOSPLIT, $0-40
 	MOVD dst+0(FP), R5
 	MOVD dstPanel+8(FP), R8

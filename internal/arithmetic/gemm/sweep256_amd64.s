@@ -2,10 +2,10 @@
 
 #include "textflag.h"
 
-// The sweep of AVX2 and FMA: a tile of up to 6 rows of C, over all columns, two
-// vectors of 8 columns at a time. One function for each number of rows. The
-// layout of sweepArgs is at the head of sweep512_amd64.s, but that a panel has 16
-// columns, and a row of it 64 bytes.
+// The sweep of AVX2 and FMA: it computes a tile of up to 6 rows of C, over all columns, two
+// vectors of 8 columns at a time. There is one function for each number of rows. The layout of
+// sweepArgs is described in sweep512_amd64.s, but here a panel has 16 columns, and each of its
+// rows 64 bytes.
 //
 // Registers of a panel:
 //
@@ -15,14 +15,15 @@
 //	Y15       the columns of the last vector that exist
 //	AX        row 0 of A at l; R8, R9, R10 have aRow times 1, 3, 5; R11 has aDepth
 //	SI        B at l; R12 has bDepth
-//	CX        what is left of depth
-//	DI        the sweep; b, c, cols, ahead and pack in it move on from panel to panel
-//	DX, R13   C and its row; in the loops pack, and 16·bDepth
-//	R14, R15  what is fetched ahead at l, and aheadStep
+//	CX        the number of l left
+//	DI        the sweep; b, c, cols and ahead in it move on from panel to panel
+//	DX, R13   C and its row
+//	R14, R15  the address to prefetch at l, and aheadStep
 //
-// What is fetched meanwhile is as with AVX-512, but one line ahead at a step.
+// If aheadStep is not 0, each step of a whole panel prefetches row l+8 of B, and one line at
+// ahead for any number of rows of the tile.
 
-// lanes has the masks: that of n columns begins 8-n words after its start.
+// lanes has the masks. The mask of n columns begins 8-n words after its start.
 DATA lanes<>+0(SB)/8, $-1
 DATA lanes<>+8(SB)/8, $-1
 DATA lanes<>+16(SB)/8, $-1
@@ -119,12 +120,12 @@ GLOBL lanes<>(SB), RODATA|NOPTR, $64
 #define ROW2 VMOVUPS (SI), Y12; VMASKMOVPS 32(SI), Y15, Y13
 #define ROW1 VMASKMOVPS (SI), Y15, Y12
 
-// FETCH fetches row l+8 of B, AHEAD what the call says.
+// FETCH prefetches row l+8 of B; AHEAD also prefetches at R14.
 #define FETCH PREFETCHT0 (SI)(R12*8)
 #define AHEAD PREFETCHT1 (R14); ADDQ R15, R14; FETCH
 #define NOTHING
 
-// LOOP is the steps of a panel.
+// LOOP runs the steps of a panel.
 #define LOOP(name, FETCHES, ROWS, MULS) \
 name: \
 	FETCHES; \

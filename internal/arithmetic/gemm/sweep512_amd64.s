@@ -2,9 +2,9 @@
 
 #include "textflag.h"
 
-// The sweep of AVX-512: a tile of up to 14 rows of C, over all columns, two
-// vectors of 16 columns at a time. One function for each number of rows, and a second
-// for tiles of 8 rows and more whose columns are contiguous, aRow being 4.
+// The sweep of AVX-512: it computes a tile of up to 14 rows of C, over all columns, two vectors
+// of 16 columns at a time. There is one function for each number of rows, and a second one for
+// tiles of 8 rows or more in which the columns of A are contiguous, so that aRow is 4.
 //
 // The layout of sweepArgs (sweep.go), by offset:
 //
@@ -14,8 +14,8 @@
 //	64 add                       whether the sums begin with what is in C
 //	72 depth                     the number of l, at least 1
 //	80 cols                      the number of columns, at least 1
-//	88 ahead 96 aheadStep 104 aheadPanel  what to fetch at l, two lines: ahead + p·aheadPanel + l·aheadStep; nothing where aheadStep is 0
-//	112 after                    as c: what will be c in the next call, to be fetched
+//	88 ahead 96 aheadStep 104 aheadPanel  the two lines to prefetch at l: ahead + p·aheadPanel + l·aheadStep; none if aheadStep is 0
+//	112 after                    c of the next call, to be prefetched
 //
 // Registers of a panel:
 //
@@ -25,26 +25,26 @@
 //	K1        the columns of the last vector that exist
 //	AX, BX    rows 0 and 7 of A at l; R8, R9, R10 have aRow times 1, 3, 5; R11 has aDepth
 //	SI        B at l; R12 has bDepth
-//	CX        what is left of depth
+//	CX        the number of l left
 //	DI        the sweep; b, c, cols and ahead in it move on from panel to panel
 //	DX, R13   C and its row
-//	R14, R15  what is fetched ahead at l, and aheadStep
+//	R14, R15  the address to prefetch at l, and aheadStep
 //
-// A step loads one row of B and for each row of A one element into all lanes. 8
-// sums hide the latency of an FMA (4 cycles, 2 a cycle), and one load serves two
-// FMAs, so that loads do not bound. A load under a mask takes the place of an FMA:
-// only a last panel of less than 32 columns has them.
+// A step loads one row of B and, for each row of A, one element into all lanes. 8 sums hide the
+// latency of an FMA (4 cycles, at 2 FMAs a cycle), and one load serves two FMAs, so that loads are
+// not the bottleneck. A masked load takes the place of an FMA. Only a last panel of less than 32
+// columns has masked loads.
 //
-// Where the core's second thread is busy, instructions bound. An FMA can load its
-// element of A itself, which is one instruction less a row and one load more: in tight
-// tiles every second row does, so that loads still do not bound. With an index such
-// an FMA counts for two, so tiles whose rows lie apart have none.
+// If the core's second thread is busy, the number of instructions is the bottleneck. An FMA can
+// load its element of A itself, which takes one instruction less and one load more. In tight tiles
+// every second row does this, so that loads are still not the bottleneck. With an index such an
+// FMA counts as two instructions, so tiles whose rows are apart have none.
 //
-// If the call says so a step with more than 4 rows fetches two lines into the
-// second-level cache, of the next panel of B or of another block, so that memory is
-// read meanwhile; and every step row l+8 of B: where B is not packed its rows lie pages
-// apart, and the processor does not look ahead by itself. A panel that adds to C fetches
-// the rows of C of the next panel, the last one those of the next call.
+// If aheadStep is not 0, each step of a whole panel prefetches row l+8 of B: the rows of a B that
+// is not packed are pages apart, and the processor does not prefetch them on its own. If the tile
+// has more than 4 rows, the step also prefetches two lines, of the next panel of B or of another
+// block, into the second-level cache. A panel that adds to C prefetches the rows of C of the next
+// panel. The last panel prefetches those of the next call.
 
 #define MUL2(from, x, y) VBROADCASTSS from, Z30; VFMADD231PS Z28, Z30, x; VFMADD231PS Z29, Z30, y
 #define MUL1(from, x) VBROADCASTSS from, Z30; VFMADD231PS Z28, Z30, x
@@ -244,12 +244,12 @@
 #define ROW2 VMOVUPS (SI), Z28; VMOVUPS.Z 64(SI), K1, Z29
 #define ROW1 VMOVUPS.Z (SI), K1, Z28
 
-// FETCH fetches row l+8 of B, AHEAD what the call says.
+// FETCH prefetches row l+8 of B; AHEAD also prefetches at R14.
 #define FETCH PREFETCHT0 (SI)(R12*8); PREFETCHT0 64(SI)(R12*8)
 #define AHEAD PREFETCHT1 (R14); PREFETCHT1 64(R14); ADDQ R15, R14; FETCH
 #define NOTHING
 
-// LOOP is the steps of a panel.
+// LOOP runs the steps of a panel.
 #define LOOP(name, FETCHES, ROWS, MULS) \
 name: \
 	FETCHES; \
@@ -454,7 +454,7 @@ DATA sweep512_rows<>+96(SB)/8, $sweep512x13<>(SB)
 DATA sweep512_rows<>+104(SB)/8, $sweep512x14<>(SB)
 GLOBL sweep512_rows<>(SB), RODATA|NOPTR, $112
 
-// sweep512: the function of the sweeps for so many rows.
+// sweep512 jumps to the sweep for a number of rows.
 TEXT ·sweep512(SB), NOSPLIT, $0-16
 	MOVQ rows+8(FP), AX
 	LEAQ sweep512_rows<>(SB), BX
@@ -470,7 +470,7 @@ DATA tight512_rows<>+40(SB)/8, $tight512x13<>(SB)
 DATA tight512_rows<>+48(SB)/8, $tight512x14<>(SB)
 GLOBL tight512_rows<>(SB), RODATA|NOPTR, $56
 
-// tight512: the function of the tight sweeps for so many rows.
+// tight512 jumps to the tight sweep for a number of rows.
 TEXT ·tight512(SB), NOSPLIT, $0-16
 	MOVQ rows+8(FP), AX
 	LEAQ tight512_rows<>(SB), BX
