@@ -25,7 +25,7 @@ func TestCallsBackAreBusy(t *testing.T) {
 		var lock sync.Mutex
 		calls := map[string]int{}
 		back := func(from string) {
-			if p.runner == nil { // New calls the source of no step
+			if p.runner == nil { // New has not returned yet
 				return
 			}
 			lock.Lock()

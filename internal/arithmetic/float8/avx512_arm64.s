@@ -2,7 +2,7 @@
 
 #include "textflag.h"
 
-// There is no AVX-512 here, and no set that leads to it.
+// arm64 has no AVX-512, and no Set leads to these functions.
 
 TEXT ·encodeColumns512(SB), NOSPLIT, $0-56
 	UNDEF
