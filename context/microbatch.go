@@ -219,7 +219,7 @@ func (m Microbatch[T]) refuseShared(slot *frames.Cell[T], name string) {
 	}
 }
 
-// Loss records a loss as two numbers, an unnormalised sum and its weight, which must be finite and not
+// Loss records a loss as two numbers, an unnormalized sum and its weight, which must be finite and not
 // negative (L3). A training loss may be recorded only once per microbatch: a second record fails with
 // ErrContribution. In a recompute Loss does nothing; in any other call but a forward, it fails with
 // ErrMisplaced.

@@ -3,7 +3,7 @@
 //
 // [NewHost] opens a device that computes on the processor. [Null] wraps another device: it allocates and
 // accounts exactly as that device would, records its allocations, and computes nothing. Thus the target's
-// memory behaviour is known before step 1. Package kerneltest is the test suite that every device must
+// memory behavior is known before step 1. Package kerneltest is the test suite that every device must
 // pass.
 //
 // A [Device] is a small base (allocate, copy, account) plus groups of operations, each with a

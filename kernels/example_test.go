@@ -43,7 +43,7 @@ func Example() {
 	// 0 bytes live
 }
 
-// A dry run on the Null device records the memory behaviour of its target.
+// A dry run on the Null device records the memory behavior of its target.
 func ExampleNull() {
 	host, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {

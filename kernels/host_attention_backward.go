@@ -8,7 +8,7 @@ import "github.com/weir-ml/weir/internal/arithmetic/vector"
 //
 //	dv = Σ p·dout    ds = scale·p·(dout·v - delta)    dq = Σ ds·k    dk = Σ ds·q
 //
-// All gradients are accumulated in place. The gradient of a tile of keys is initialised with the
+// All gradients are accumulated in place. The gradient of a tile of keys is initialized with the
 // contribution of the queries at the same positions.
 func (h *host) CausalAttentionBackward(op CausalAttentionBackward) error {
 	c := h.call("CausalAttentionBackward")

@@ -5,7 +5,7 @@ import "math"
 // normEpsilon is added to the variance.
 const normEpsilon = 1e-5
 
-// LayerNorm normalises each row independently of the others. It accumulates the mean and the
+// LayerNorm normalizes each row independently of the others. It accumulates the mean and the
 // variance in float64.
 func (h *host) LayerNorm(op LayerNorm) error {
 	c := h.call("LayerNorm")

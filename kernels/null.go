@@ -26,7 +26,7 @@ type AllocEvent struct {
 	Alloc  bool // true for an allocation, false for a release
 }
 
-// Null is a device that computes nothing and reproduces the memory behaviour of a target. In its
+// Null is a device that computes nothing and reproduces the memory behavior of a target. In its
 // own arena, it returns buffers of the same sizes, classes and alignment up to the same
 // capacity, requires the same workspaces and rejects the same buffers. It does not touch the
 // target or its books, nor any page of its own buffers (except in a build with -tags invariants,

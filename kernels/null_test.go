@@ -32,7 +32,7 @@ func layer(t testing.TB, d kernels.Compute) kernels.Buffer {
 	return op.Out
 }
 
-// The record of a Null is the memory behaviour of its target.
+// The record of a Null is the memory behavior of its target.
 func TestNullIsTheTargetsMemory(t *testing.T) {
 	host := newBench(t).Host
 	null := kernels.NewNull(host)

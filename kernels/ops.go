@@ -58,7 +58,7 @@ type LayerNormBackward struct {
 	AccumulateBeta           bool
 }
 
-// Norm provides layer normalisation.
+// Norm provides layer normalization.
 type Norm interface {
 	LayerNorm(op LayerNorm) error
 	LayerNormBackward(op LayerNormBackward) error

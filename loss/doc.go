@@ -4,7 +4,7 @@
 // A stage declares a [Def] (stages.Decl.Loss) and a trainer reads the totals of a step from the runner's
 // Result; only the runner uses a [Ledger].
 //
-// A stage reports a loss as two numbers for each microbatch: an unnormalised sum, and a weight (for
+// A stage reports a loss as two numbers for each microbatch: an unnormalized sum, and a weight (for
 // instance a number of tokens). Nothing in this package accepts a tensor, a closure over one, or an
 // interface that could hide one, so a recorded loss keeps neither its graph nor its activations alive
 // (L3). The state is one [Cell] of fixed size for each [Def], regardless of the number of microbatches

@@ -101,7 +101,7 @@ func TestExactEveryPowerOfTwo(t *testing.T) {
 		for _, v := range []float64{x, -x, math.Nextafter(x, math.Inf(1)), math.Nextafter(x, 0)} {
 			requireBits(t, v+0, exactSum([]float64{v}).Float64(), e)
 		}
-		// A tie at every position, and the two neighbours of the tie.
+		// A tie at every position, and the two neighbors of the tie.
 		for _, add := range [][]float64{{x, x * 0x1p-53}, {x, x * 0x1p-53, math.SmallestNonzeroFloat64}, {x, x * 0x1.8p-52}} {
 			requireBits(t, bigSum(add), exactSum(add).Float64(), add)
 		}

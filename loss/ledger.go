@@ -56,7 +56,7 @@ func (l *Ledger) Reset() {
 	l.over = false
 }
 
-// Record adds a microbatch's contribution to a loss: its unnormalised sum and its weight. For
+// Record adds a microbatch's contribution to a loss: its unnormalized sum and its weight. For
 // Min and Max the sum is the value itself, and a weight of 0 means that there is no value: Record
 // then stores nothing.
 //

@@ -38,7 +38,7 @@ func (a *Arena) Move(h Handle, off int64) { a.slots[h.slot].off = off }
 func (a *Arena) GiveNothing() { a.free = append(a.free, span{off: a.capacity}) }
 
 // Check verifies the invariants of the arena: buffers and gaps cover the range exactly once, so
-// that no buffer overlaps another one, neighbouring gaps are merged, and the book is the sum of
+// that no buffer overlaps another one, neighboring gaps are merged, and the book is the sum of
 // the buffers.
 func (a *Arena) Check() error {
 	if a.closed {

@@ -18,7 +18,7 @@ import (
 func main() { os.Exit(run(untilSignal(), os.Args[1:], os.Stdout, os.Stderr)) }
 
 // untilSignal returns a context that a signal ends. After the first signal the default
-// behaviour is restored, so a second one ends the process immediately. Under nohup, the process ignores
+// behavior is restored, so a second one ends the process immediately. Under nohup, the process ignores
 // SIGHUP.
 func untilSignal() context.Context {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -31,7 +31,7 @@ func untilSignal() context.Context {
 }
 
 // run is the program: it returns the exit status. Errors are one line on stderr. When ctx is
-// cancelled the run ends after the current action.
+// canceled the run ends after the current action.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	opts, err := parse(args)
 	switch {

@@ -7,7 +7,7 @@ import (
 )
 
 // compact is a list of summaries, indexed by consecutive numbers such as those of records. Each number has its
-// own element as long as all elements fit; after that, neighbours are repeatedly joined in pairs.
+// own element as long as all elements fit; after that, neighbors are repeatedly joined in pairs.
 type compact[T any] struct {
 	list   []T
 	stride int64 // numbers of a full element
@@ -27,7 +27,7 @@ func (c *compact[T]) at(number, most int64, join func(into *T, next T)) *T {
 	return &c.list[i]
 }
 
-// halved joins neighbours in pairs. If their number is odd, the last one remains unchanged.
+// halved joins neighbors in pairs. If their number is odd, the last one remains unchanged.
 func halved[T any](list []T, join func(into *T, next T)) []T {
 	for i := range list {
 		if i%2 == 0 {
@@ -53,7 +53,7 @@ func (p *profile) add(position, most int64, value float64) {
 	p.at(position, most, (*report.Bucket).Join).Join(report.Point(float64(position), value))
 }
 
-// chunked joins neighbours until at most n buckets are left.
+// chunked joins neighbors until at most n buckets are left.
 func chunked(list []report.Bucket, n int) (chunks []report.Bucket) {
 	for cells := range slices.Chunk(list, max((len(list)+n-1)/n, 1)) {
 		var c report.Bucket

@@ -47,7 +47,7 @@ func fit(x, y []float64) slope {
 	at := func(i float64) float64 { return all[min(max(int(math.Round(i)), 0), len(all)-1)] }
 	s := slope{Median: (at(math.Floor(middle)) + at(math.Ceil(middle))) / 2}
 	// Kendall's S of n points without a trend has this deviation, and a larger one if
-	// neighbouring points are correlated.
+	// neighboring points are correlated.
 	deviation := math.Sqrt(float64(n*(n-1)*(2*n+5))/18) * correlation(x, y, s.Median)
 	s.Low, s.High = at(math.Floor(middle-deviations99*deviation/2)), at(math.Ceil(middle+deviations99*deviation/2))
 	s.Least = at(math.Floor(middle - deviations9999*deviation/2))

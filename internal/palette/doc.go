@@ -1,2 +1,2 @@
-// Package palette defines the colours of all pictures and pages, in light and in dark mode.
+// Package palette defines the colors of all pictures and pages, in light and in dark mode.
 package palette

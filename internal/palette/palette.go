@@ -9,10 +9,10 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// Color is a colour of data.
+// Color is a color of data.
 type Color uint8
 
-// The colours of data. Readers who cannot tell red from green can tell them apart by their lightness.
+// The colors of data. Readers who cannot tell red from green can tell them apart by their lightness.
 const (
 	Blue Color = iota
 	Orange
@@ -28,7 +28,7 @@ const (
 	NumColors
 )
 
-// tones are the colours of both modes, by the name of their variable in a style sheet: back is behind
+// tones are the colors of both modes, by the name of their variable in a style sheet: back is behind
 // cards, and card behind everything else.
 var tones = [...]struct {
 	name        string
@@ -56,7 +56,7 @@ var tones = [...]struct {
 	{"bad", 0xc02f2e, 0xff8a80},
 }
 
-// Kind returns the colour of a kind of action, and false if pictures do not show the kind.
+// Kind returns the color of a kind of action, and false if pictures do not show the kind.
 func Kind(kind schedule.Kind) (Color, bool) {
 	color, ok := map[schedule.Kind]Color{
 		schedule.F: Blue, schedule.B: Orange, schedule.I: Aqua, schedule.W: Yellow, schedule.Quantize: Violet,
@@ -65,7 +65,7 @@ func Kind(kind schedule.Kind) (Color, bool) {
 	return color, ok
 }
 
-// Class returns the colour of a class of memory.
+// Class returns the color of a class of memory.
 func Class(class memory.Class) Color {
 	return [memory.NumClasses]Color{
 		memory.Resident: Gray, memory.Entry: Yellow, memory.Activation: Orange, memory.ActGrad: Violet,
@@ -74,7 +74,7 @@ func Class(class memory.Class) Color {
 	}[class]
 }
 
-// Variables returns a style sheet that defines every colour as a variable, such as --c0 and --ink.
+// Variables returns a style sheet that defines every color as a variable, such as --c0 and --ink.
 func Variables() string {
 	var rules strings.Builder
 	rules.WriteString(":root{")
@@ -84,7 +84,7 @@ func Variables() string {
 	return Sheet(rules.String() + "}")
 }
 
-// Sheet returns style rules with the colours of light mode in place of variables such as var(--c0), and after
+// Sheet returns style rules with the colors of light mode in place of variables such as var(--c0), and after
 // them the same rules for dark mode. Not every program that reads SVG supports variables.
 func Sheet(rules string) string {
 	var light, dark []string
@@ -95,7 +95,7 @@ func Sheet(rules string) string {
 	return strings.NewReplacer(light...).Replace(rules) + "@media (prefers-color-scheme:dark){" + strings.NewReplacer(dark...).Replace(rules) + "}\n"
 }
 
-// Text returns the classes of a text on a colour that covers a lane with an opacity: "d" if it is black
+// Text returns the classes of a text on a color that covers a lane with an opacity: "d" if it is black
 // in light mode, and "k" if it is black in dark mode. Otherwise it is white.
 func Text(color Color, opacity float64) (classes string) {
 	back := tones[NumColors+2]
@@ -111,7 +111,7 @@ func Text(color Color, opacity float64) (classes string) {
 // TextRules are the style rules of the classes that Text returns, in elements of class n.
 const TextRules = ".n text{fill:#fff}.n .d{fill:#000}@media (prefers-color-scheme:dark){.n .d{fill:#fff}.n .k{fill:#000}}\n"
 
-// blackOn reports whether black is easier to read than white on a colour that covers another one with an
+// blackOn reports whether black is easier to read than white on a color that covers another one with an
 // opacity. One of the two has a contrast of at least 4.58.
 func blackOn(color, back uint32, opacity float64) bool {
 	luminance := 0.0 // as WCAG 2 defines it

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// rgb is a colour in linear light.
+// rgb is a color in linear light.
 type rgb [3]float64
 
 func parse(t *testing.T, text string) (c rgb) {
@@ -54,7 +54,7 @@ func contrast(a, b rgb) float64 {
 	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
 }
 
-// over covers a colour with another one, as browsers do: on the encoded values.
+// over covers a color with another one, as browsers do: on the encoded values.
 func over(color, back rgb, opacity float64) (c rgb) {
 	for i := range c {
 		c[i] = linear(opacity*encoded(color[i]) + (1-opacity)*encoded(back[i]))
@@ -88,13 +88,13 @@ func (c rgb) lab() (l rgb) {
 	return rgb{116*f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])}
 }
 
-// distance is the difference CIE76 of two colours.
+// distance is the difference CIE76 of two colors.
 func distance(a, b rgb) float64 {
 	x, y := a.lab(), b.lab()
 	return math.Hypot(math.Hypot(x[0]-y[0], x[1]-y[1]), x[2]-y[2])
 }
 
-// modes returns the colours of light and dark mode by name.
+// modes returns the colors of light and dark mode by name.
 func modes(t *testing.T) map[string]map[string]rgb {
 	all := map[string]map[string]rgb{}
 	light, dark, found := strings.Cut(palette.Variables(), "@media (prefers-color-scheme:dark)")
@@ -109,7 +109,7 @@ func modes(t *testing.T) map[string]map[string]rgb {
 	return all
 }
 
-// All text has the contrast that WCAG 2.2 requires at level AA, on pages and on every colour with an opacity
+// All text has the contrast that WCAG 2.2 requires at level AA, on pages and on every color with an opacity
 // of at least 45 %.
 func TestContrast(t *testing.T) {
 	const least = 4.5
@@ -135,7 +135,7 @@ func TestContrast(t *testing.T) {
 	}
 }
 
-// Colours of actions that are in one picture, and of classes of memory, differ for readers with
+// Colors of actions that are in one picture, and of classes of memory, differ for readers with
 // normal sight, deuteranopia and protanopia.
 func TestDistances(t *testing.T) {
 	for mode, colors := range modes(t) {
@@ -163,7 +163,7 @@ func TestDistances(t *testing.T) {
 	}
 }
 
-// The pictures of the documentation have no other colours.
+// The pictures of the documentation have no other colors.
 func TestDocs(t *testing.T) {
 	known, files := palette.Variables()+"#fff#000#ffffff#000000", 0
 	require.NoError(t, filepath.WalkDir("../../docs", func(path string, entry fs.DirEntry, err error) error {

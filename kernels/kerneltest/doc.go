@@ -24,6 +24,6 @@
 //	AdamW                                  2^-18 of the maximum
 //
 // Package memorytest examines the memory of the device. Around every operation the suite checks
-// that operands are unchanged, that neighbouring buffers are untouched, and that the device
+// that operands are unchanged, that neighboring buffers are untouched, and that the device
 // neither allocated nor freed memory.
 package kerneltest

@@ -25,7 +25,7 @@ func matmul(a, b []float64, m, n, k int, transA, transB bool) (c, magnitude []fl
 	return c, magnitude
 }
 
-// layerNorm returns the normalised rows, and mean and 1/sqrt(variance + 1e-5) of each.
+// layerNorm returns the normalized rows, and mean and 1/sqrt(variance + 1e-5) of each.
 func layerNorm(x, gamma, beta []float64, rows, cols int) (y, mean, rstd []float64) {
 	y, mean, rstd = make([]float64, rows*cols), make([]float64, rows), make([]float64, rows)
 	for r := range rows {

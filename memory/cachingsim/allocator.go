@@ -131,7 +131,7 @@ func (a *Allocator) Retire(address int64) error {
 }
 
 // Complete returns the block of a retired allocation to its pool, merged with its free
-// neighbours.
+// neighbors.
 func (a *Allocator) Complete(address int64) error {
 	b := a.live[address]
 	if b == nil || b.state != snapshot.Pending {

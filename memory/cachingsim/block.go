@@ -72,7 +72,7 @@ func (b *block) expandable() int64 {
 	return b.size
 }
 
-// divide splits a block that is in no set: b keeps its low size bytes, and the rest becomes its neighbour.
+// divide splits a block that is in no set: b keeps its low size bytes, and the rest becomes its neighbor.
 func (b *block) divide(size int64) {
 	rest := *b
 	rest.address, rest.size, rest.prev, rest.segment = b.address+size, b.size-size, b, nil
@@ -82,7 +82,7 @@ func (b *block) divide(size int64) {
 	b.size, b.next = size, &rest
 }
 
-// merge absorbs a neighbour if it is free, and mapped if and only if b is. Otherwise it does nothing.
+// merge absorbs a neighbor if it is free, and mapped if and only if b is. Otherwise it does nothing.
 func (b *block) merge(other *block) {
 	if other == nil || other.state != snapshot.Inactive || other.mapped != b.mapped {
 		return

@@ -4,7 +4,7 @@
 // The rules are the same as in c10/cuda/CUDACachingAllocator.cpp: sizes are rounded up to 512 bytes;
 // sizes up to 1 MiB come from a pool of 2 MiB segments, larger ones from a pool of 20 MiB segments or
 // from separate segments; the best fit in a pool is taken, split if enough is left over, and merged
-// with its free neighbours when it is freed; a segment is returned to the device only as a whole, when
+// with its free neighbors when it is freed; a segment is returned to the device only as a whole, when
 // the cache is emptied or the device is full. Expandable segments map pages of 2 or 20 MiB into a reserved
 // range instead.
 //

@@ -65,7 +65,7 @@ func fits(b *block, size int64) bool {
 }
 
 // mapPages maps the beginning of an unmapped block for at least the given number of bytes, and
-// reports whether the device had enough memory. The block is merged with its neighbours and put
+// reports whether the device had enough memory. The block is merged with its neighbors and put
 // into the pool.
 func (a *Allocator) mapPages(b *block, bytes int64, frames []snapshot.Frame) bool {
 	bytes = roundUp(bytes, b.pool.page())

@@ -16,7 +16,7 @@ var ErrOverlap = errors.New("placement: not a layout")
 // a byte at the same time, or one that is below 0, beyond the range of an int64, or not aligned. It is also
 // an ErrOverlap if offsets has the wrong length, and an ErrProblem if the problem is invalid. Check is
 // independent of the code that creates layouts. It sweeps through time, keeping the live buffers in order of
-// offset, so that a new buffer has to be compared only with its two neighbours: the others are disjoint.
+// offset, so that a new buffer has to be compared only with its two neighbors: the others are disjoint.
 func Check(p *Problem, offsets []int64) (height int64, err error) {
 	if err := p.Validate(); err != nil {
 		return 0, err

@@ -179,7 +179,7 @@ func rows(n, columns int) (p *placement.Problem, offsets []int64) {
 	return p, offsets
 }
 
-// Check finds a neighbour at any distance, among few live buffers and among many.
+// Check finds a neighbor at any distance, among few live buffers and among many.
 func TestCheckOfMany(t *testing.T) {
 	for _, columns := range []int{3, 300, 5000} {
 		p, offsets := rows(5000, columns)

@@ -63,7 +63,7 @@ func (d *demands) met(sets *repeats.Sets, set int, mb int64) bool {
 	return met
 }
 
-// neighbour returns the neighbouring slice of a sequence on which slice mb depends, and whether the
+// neighbour returns the neighboring slice of a sequence on which slice mb depends, and whether the
 // plan contains it.
 func (d *demands) neighbour(sets *repeats.Sets, need *demand, mb int64) (needed int64, planned bool) {
 	needed, planned = d.outline.Neighbour(mb, need.On)

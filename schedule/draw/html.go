@@ -42,7 +42,7 @@ type page struct {
 	Scale, Makespan          int64
 	Most                     float64
 	Held                     string // "" if nothing is drawn below the ranks
-	// Names, Words and Colors have the name, the text in the legend and the colour of each kind; the colour
+	// Names, Words and Colors have the name, the text in the legend and the color of each kind; the color
 	// of a kind that is not shown is -1.
 	Names, Words []string
 	Colors       []int

@@ -59,7 +59,7 @@ func (s *Step) rowCount() int {
 	return s.Plan.Placement.Ranks
 }
 
-// row returns the name of a row, the note to show below it, and the stages whose colours it uses.
+// row returns the name of a row, the note to show below it, and the stages whose colors it uses.
 func (s *Step) row(i int) (name, note string, stages []int) {
 	if s.Rows != nil {
 		return s.Rows[i].Name, s.Rows[i].Note, s.Plan.Placement.On(s.Rows[i].Rank)
@@ -159,7 +159,7 @@ func occupies(e simulate.TimedAction) bool {
 type box struct {
 	simulate.TimedAction
 	half     int     // of a joined pair: 1 is the upper half and 2 the lower half; 0 for other computations
-	strength float64 // of the stage's colour
+	strength float64 // of the stage's color
 }
 
 // boxes iterates over the actions that occupy a rank (see occupies). Computations may take no time.

@@ -21,7 +21,7 @@ text{fill:var(--soft)}.page{fill:var(--card)}.title,.rank{fill:var(--ink)}.lane{
 	return shapes + palette.Sheet(colors+"\n") + palette.TextRules
 }
 
-// shapes are the rules without colours.
+// shapes are the rules without colors.
 const shapes = `
 text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
 .title{font-size:19px;font-weight:600}
@@ -54,10 +54,10 @@ var kinds = [...]struct {
 	{schedule.Unshard, "weights gathered"},
 }
 
-// minStrength is the strength of the colour of a rank's last stage. The first stage has strength 1.
+// minStrength is the strength of the color of a rank's last stage. The first stage has strength 1.
 const minStrength = 0.45
 
-// strength returns the strength of the colour of the i-th of n stages.
+// strength returns the strength of the color of the i-th of n stages.
 func strength(i, n int) float64 {
 	if n < 2 {
 		return 1

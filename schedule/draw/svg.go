@@ -37,12 +37,12 @@ const (
 	maxLines   = 4    // of the title
 )
 
-// SVG writes a picture. It has a row for each rank, and a box for each computation, labelled with the
+// SVG writes a picture. It has a row for each rank, and a box for each computation, labeled with the
 // microbatch if there is room. The stages of a rank fade from first to last. The two actions of a joined
 // pair are drawn one above the other. If the plan offloads, each rank has a second row, with the copies
 // to far memory above the copies back. If replicas exchange anything, each rank has another row, with
 // gradient reductions above weight gathers. Below these rows is the amount that the rank holds, in bytes,
-// or in microbatches in flight if the events have no live bytes. All ranks share one scale. Colours
+// or in microbatches in flight if the events have no live bytes. All ranks share one scale. Colors
 // follow the reader's light or dark mode. The picture has no scripts and no external fonts.
 //
 // For a step of more than MaxBoxes computations or MaxEvents actions, SVG returns an error that wraps
@@ -258,7 +258,7 @@ func (p *picture) facts() string {
 	return strings.Join(facts, " · ")
 }
 
-// legend returns the legend for the colours and shades in use, and its width.
+// legend returns the legend for the colors and shades in use, and its width.
 func (p *picture) legend() (text string, end float64) {
 	var b strings.Builder
 	var shown [schedule.NumKinds]bool

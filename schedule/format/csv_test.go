@@ -65,7 +65,7 @@ func TestDerived(t *testing.T) {
 	require.Zero(t, read(t, copies, format.Options{Microbatches: 6}).Plan.Placement.Copies)
 }
 
-// TestNoTransfers: a file with communication must have transfers if neighbouring stages are on different ranks.
+// TestNoTransfers: a file with communication must have transfers if neighboring stages are on different ranks.
 func TestNoTransfers(t *testing.T) {
 	for text, want := range map[string]string{
 		"0F0,0B0\n1F0,1B0\n":                 "found no SEND and no RECV, expected some, as stages 0 and 1 are on ranks 0 and 1: this is a compute-only plan: read it as compute, and lower.Transfers adds them",

@@ -116,7 +116,7 @@ type unitLoop struct {
 }
 
 // program returns the program with its offloads. It writes out the first and last repeats of each
-// segment that has computations. All other repeats have the same neighbours, as far as any decision
+// segment that has computations. All other repeats have the same neighbors, as far as any decision
 // depends on them, so the same actions are inserted into each of them.
 func (p *offloading) program(program []schedule.Segment) []schedule.Segment {
 	parts := []unitLoop{{units: make([]unit, 1), repeat: 1}}

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// entryOf returns a part of an entry: a number from which classOf recognises an entry, and which
+// entryOf returns a part of an entry: a number from which classOf recognizes an entry, and which
 // encodes its microbatch.
 func entryOf(microbatch int) number { return num(float64(1+microbatch) * 0x1p-700) }
 

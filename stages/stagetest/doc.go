@@ -4,7 +4,7 @@
 // A test passes [Run] a function that makes the stage and describes how to make its inputs. If
 // the stage has inputs or outputs, the suite puts it between two tiny stages. It runs the stage
 // in the real runner: depth first and breadth first, in training and evaluation, on one
-// microbatch and on several uneven ones, frozen, recomputed, with a split backward, cancelled at
+// microbatch and on several uneven ones, frozen, recomputed, with a split backward, canceled at
 // every action, and with failing calls of Save. It finds faults that a training run would show late
 // or never: references that are kept, arguments that are changed, gradients that are
 // overwritten, and numbers that depend on the order of microbatches.

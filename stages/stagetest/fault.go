@@ -96,7 +96,7 @@ var (
 	SplitDiffers = Code{"split differs", "let BackwardInput and BackwardWeight together do what Backward does, in the same order"}
 	// The stage computes gradients that are not the derivatives of its outputs and losses.
 	GradientDiffers = Code{"gradient differs", "let the backward compute the derivative of the forward, every loss times its own seed, or set Config.GradientDiffers if another gradient is intended"}
-	// A cancelled step changes the next one, or leaves something behind.
+	// A canceled step changes the next one, or leaves something behind.
 	AbortMatters = Code{"abort matters", "keep nothing in fields between calls"}
 	// The stage allocates Go memory in every microbatch (L11).
 	Allocates = Code{"allocates", "allocate scratch once, in the stage"}

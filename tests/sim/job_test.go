@@ -50,9 +50,9 @@ const (
 	severs                     // the connection on which the rank writes is reset
 	drags                      // the connection on which the rank writes becomes slow
 	disconnects                // no data passes between the rank and the one to which it writes
-	halts                      // the context of the rank's step is cancelled, even while the rank waits for the others
+	halts                      // the context of the rank's step is canceled, even while the rank waits for the others
 	raises                     // a hook panics
-	stops                      // the context of the rank's step is cancelled
+	stops                      // the context of the rank's step is canceled
 	numJobKinds
 )
 

@@ -38,7 +38,7 @@ func (b Bucket) Minus(y float64) Bucket {
 func Point(x, y float64) Bucket { return Bucket{First: x, Last: x, Min: y, Max: y, Sum: y, Count: 1} }
 
 // Envelope keeps any number of points in a fixed number of buckets. Each point has its own bucket as long as
-// all points fit; after that, neighbours are repeatedly merged in pairs. Points whose y is not finite are
+// all points fit; after that, neighbors are repeatedly merged in pairs. Points whose y is not finite are
 // ignored. The zero Envelope keeps nothing.
 type Envelope struct {
 	buckets []Bucket
@@ -71,7 +71,7 @@ func (e *Envelope) Add(x, y float64) {
 	e.buckets[last].Join(Point(x, y))
 }
 
-// halve merges neighbours in pairs.
+// halve merges neighbors in pairs.
 func (e *Envelope) halve() {
 	for i := range len(e.buckets) / 2 {
 		e.buckets[i] = e.buckets[2*i]

@@ -41,10 +41,10 @@ const (
 	Cyan    = Color(palette.Cyan)
 )
 
-// ClassColor returns the colour of a class of memory, which is the same in every figure.
+// ClassColor returns the color of a class of memory, which is the same in every figure.
 func ClassColor(class memory.Class) Color { return Color(palette.Class(class)) }
 
-// KindColor returns the colour of a kind of action, which is the same in every figure. Kinds without a colour of
+// KindColor returns the color of a kind of action, which is the same in every figure. Kinds without a color of
 // their own are gray.
 func KindColor(kind schedule.Kind) Color {
 	color, ok := palette.Kind(kind)

@@ -15,7 +15,7 @@ func style() string {
 	return rules + shapes
 }
 
-// shapes are the rules that do not define colours.
+// shapes are the rules that do not define colors.
 const shapes = `
 *{box-sizing:border-box}
 body{margin:0;background:var(--back);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}

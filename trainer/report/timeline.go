@@ -18,7 +18,7 @@ type Timeline struct {
 	Legend         []Label
 }
 
-// Label is a colour in a legend, and its meaning.
+// Label is a color in a legend, and its meaning.
 type Label struct {
 	Name  string
 	Color Color

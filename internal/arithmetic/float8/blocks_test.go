@@ -82,7 +82,7 @@ func TestStochasticSlices(t *testing.T) {
 }
 
 // Stochastic rounding rounds up exactly if the draw and the dropped fraction of a unit add up
-// to at least one. The test takes each such boundary and its neighbours, in every lane.
+// to at least one. The test takes each such boundary and its neighbors, in every lane.
 func TestStochasticBoundaries(t *testing.T) {
 	draws := &vector.Philox{Seed: 3}
 	for _, f := range []*float8.Format{&float8.E4M3, &float8.E5M2} {

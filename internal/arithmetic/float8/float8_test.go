@@ -158,7 +158,7 @@ func TestRoundTrip(t *testing.T) {
 
 // TestStochastic searches for the smallest random number that rounds up. The random numbers from
 // there on must be the expected fraction, and every result of the search must be one of the two
-// neighbours.
+// neighbors.
 func TestStochastic(t *testing.T) {
 	testkit.Slow(t)
 	const seed = 7

@@ -168,7 +168,7 @@ var odd = []float32{
 }
 
 // TestOddNumbers uses operands with denormals, infinities and NaN: the results equal the
-// definition's, and no lane or row affects its neighbour.
+// definition's, and no lane or row affects its neighbor.
 func TestOddNumbers(t *testing.T) {
 	for name, set := range available() {
 		add := once

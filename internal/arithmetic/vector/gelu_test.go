@@ -78,7 +78,7 @@ func TestGELUOverItsWholeRange(t *testing.T) {
 }
 
 // Most floats are tiny or huge. This test covers the range in which the function bends, and the
-// neighbourhoods of the limits of its ranges: powers of two, and the points at which the
+// neighborhoods of the limits of its ranges: powers of two, and the points at which the
 // exponential becomes 0 and at which x², x³ and the argument of the exponential overflow.
 func TestGELUWhereItBends(t *testing.T) {
 	r := random(t)

@@ -237,7 +237,7 @@ func TestRefused(t *testing.T) {
 	require.NoError(t, m.Close())
 }
 
-// TestAsynchronous blocks the range. Store and Load do not block, only Wait does, and a cancelled
+// TestAsynchronous blocks the range. Store and Load do not block, only Wait does, and a canceled
 // context ends the wait. Stop returns when no lane uses a buffer, and discards copies that have not
 // begun. The bubble ends only if no goroutines are left.
 func TestAsynchronous(t *testing.T) {

@@ -42,7 +42,7 @@ var Reasons = [...]string{
 }
 
 // Needs appends the dependencies of a computation, a send or a wait of a stage to the list. They are the
-// same for every microbatch, except that the first and last slices of a sequence lack a neighbour.
+// same for every microbatch, except that the first and last slices of a sequence lack a neighbor.
 func (o *Outline) Needs(list []Need, stage int, kind schedule.Kind) []Need {
 	sliced := o.Plan.Slices > 1
 	switch kind {

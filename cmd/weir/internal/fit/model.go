@@ -26,7 +26,7 @@ type Model struct {
 	QKVBias   bool
 	OutBias   bool // attention's output has a bias
 	MLPBias   bool
-	QKNorm    bool // queries and keys are normalised: per head, or in compressed form with latent attention
+	QKNorm    bool // queries and keys are normalized: per head, or in compressed form with latent attention
 	Sinks     bool // the softmax has a learned offset for each head
 	LayerNorm bool // norms have a bias and a mean
 	Positions int  // rows of a learned table of positions

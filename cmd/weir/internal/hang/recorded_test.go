@@ -81,7 +81,7 @@ func TestRecordedJobs(t *testing.T) {
 }
 
 // TestBatches judges batches of transfers that are numbered as in PyTorch 2.4, and as in 2.6 to 2.10. The dumps are
-// modelled on the source of ProcessGroupNCCL.cpp.
+// modeled on the source of ProcessGroupNCCL.cpp.
 func TestBatches(t *testing.T) {
 	for _, version := range []string{"2.4", "2.6"} {
 		for _, pending := range []bool{false, true} {
@@ -192,7 +192,7 @@ func TestFirstBatchIsCutOff(t *testing.T) {
 	}
 }
 
-// TestCoalescedCollectives judges batches of collectives, modelled on ProcessGroupNCCL.cpp. Up to PyTorch 2.6 only the
+// TestCoalescedCollectives judges batches of collectives, modeled on ProcessGroupNCCL.cpp. Up to PyTorch 2.6 only the
 // operation that closes the batch is recorded. Since 2.7 each collective is recorded, under the same number. Since 2.9
 // the closing operation may have the name of the requested operation.
 func TestCoalescedCollectives(t *testing.T) {

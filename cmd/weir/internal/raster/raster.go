@@ -184,7 +184,7 @@ func (p *painter) shape(style map[string]string, lines [][]point) {
 	}
 }
 
-// fill fills polygons with one colour. It converts their points to pixels in place.
+// fill fills polygons with one color. It converts their points to pixels in place.
 func (p *painter) fill(paint, opacity string, polygons [][]point) {
 	box := image.Rectangle{}
 	for _, polygon := range polygons {
@@ -217,7 +217,7 @@ func parseColor(paint, opacity string) color.NRGBA {
 	if len(paint) == len("#rgb") {
 		paint = string([]byte{'#', paint[1], paint[1], paint[2], paint[2], paint[3], paint[3]})
 	}
-	_, _ = fmt.Sscanf(paint, "#%02x%02x%02x", &c.R, &c.G, &c.B) // black if the text is not a colour
+	_, _ = fmt.Sscanf(paint, "#%02x%02x%02x", &c.R, &c.G, &c.B) // black if the text is not a color
 	return c
 }
 

@@ -40,7 +40,7 @@ func hex(c color.Color) string {
 
 var box = regexp.MustCompile(`<rect class="([FB])" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="27"`)
 
-// Every box has its colour, and a number in another one.
+// Every box has its color, and a number in another one.
 func TestPNG(t *testing.T) {
 	svg, picture := drawn(t, nil)
 	boxes := box.FindAllStringSubmatch(svg, -1)
