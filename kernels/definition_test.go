@@ -246,7 +246,7 @@ func (a *storedMatrix) product(b *storedMatrix, c []float32, accumulate bool) []
 	return out
 }
 
-// amaxOf returns the greatest magnitude of the elements that at yields, or NaN if one is NaN.
+// amaxOf returns the greatest magnitude of the elements of x at the indices that at yields, or NaN if one of them is NaN.
 func amaxOf(x []float32, at func(yield func(i int) bool)) (amax float32) {
 	for i := range at {
 		amax = max(amax, float32(math.Abs(float64(x[i]))))

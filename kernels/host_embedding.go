@@ -33,7 +33,7 @@ func (h *host) Embed(op Embed) error {
 	return nil
 }
 
-// embedTask computes Embed, divided by tokens.
+// embedTask computes Embed. Its parts are ranges of tokens.
 type embedTask struct {
 	ids                 []int32
 	table, positions, x []float32
@@ -84,7 +84,7 @@ func (h *host) EmbedBackward(op EmbedBackward) error {
 	return nil
 }
 
-// embedGradTask accumulates the gradient of the table, divided by columns because tokens may
+// embedGradTask accumulates the gradient of the table. Its parts are ranges of columns, because tokens may
 // share a row.
 type embedGradTask struct {
 	ids        []int32

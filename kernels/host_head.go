@@ -100,7 +100,7 @@ func (h *host) logits(v *headViews, logits []float32, t0, tokens, v0, cols, widt
 	h.product.multiply(tokens, cols, width, x, table, logits, cols, false)
 }
 
-// softmaxTask adds a tile of logits to the running sums. It is divided by tokens.
+// softmaxTask adds a tile of logits to the running sums. Its parts are ranges of tokens.
 type softmaxTask struct {
 	rows     []softmaxRow
 	logits   []float32
@@ -220,7 +220,7 @@ func (h *host) headTable(dtable, grad, x []float32, out []bool, cols, width int,
 	}
 }
 
-// softmaxGradTask replaces a tile of logits by gradients. It is divided by tokens.
+// softmaxGradTask replaces a tile of logits by gradients. Its parts are ranges of tokens.
 type softmaxGradTask struct {
 	logits, lse, weights []float32
 	labels               []int32

@@ -41,7 +41,7 @@ func (h *host) AddRow(x, b Buffer, rows, cols int) error {
 	return nil
 }
 
-// addRowTask computes AddRow, divided by rows.
+// addRowTask computes AddRow. Its parts are ranges of rows.
 type addRowTask struct{ x, row []float32 }
 
 func (t *addRowTask) part(i, parts int, w *worker) {
@@ -65,7 +65,7 @@ func (h *host) SumRows(dst, x Buffer, rows, cols int, accumulate bool) error {
 	return nil
 }
 
-// sumRowsTask computes SumRows, divided by columns.
+// sumRowsTask computes SumRows. Its parts are ranges of columns.
 type sumRowsTask struct {
 	sum, x []float32
 	first  bool

@@ -25,7 +25,7 @@ func (h *host) LayerNorm(op LayerNorm) error {
 	return nil
 }
 
-// normTask computes LayerNorm, divided by rows.
+// normTask computes LayerNorm. Its parts are ranges of rows.
 type normTask struct{ x, gamma, beta, y, mean, rstd []float32 }
 
 func (t *normTask) part(i, parts int, w *worker) {
@@ -72,7 +72,7 @@ func (h *host) LayerNormBackward(op LayerNormBackward) error {
 	return nil
 }
 
-// normGradTask computes DX, divided by rows.
+// normGradTask computes DX. Its parts are ranges of rows.
 type normGradTask struct{ normGrads }
 
 func (t *normGradTask) part(i, parts int, w *worker) {
@@ -87,7 +87,7 @@ func (t *normGradTask) part(i, parts int, w *worker) {
 	}
 }
 
-// normGainsTask computes DGamma and DBeta, divided by columns.
+// normGainsTask computes DGamma and DBeta. Its parts are ranges of columns.
 type normGainsTask struct {
 	normGrads
 	firstGamma, firstBeta bool

@@ -156,7 +156,7 @@ func (r *vRank) fill(microbatches int) {
 	}
 }
 
-// at returns the index in the rank's pattern of its current slot.
+// at returns the index of the current slot in r.pattern, whose last vPeriod entries repeat.
 func (r *vRank) at() int {
 	if over := r.slot - len(r.pattern); over >= 0 {
 		return len(r.pattern) - vPeriod + over%vPeriod

@@ -76,7 +76,7 @@ func SameHello(hellos [][]byte) error {
 	return nil
 }
 
-// Codec is an optional ability of a Space that converts tensors to bytes and back. Transports between processes
+// Codec is an optional interface of a Space, to convert tensors to bytes and back. Transports between processes
 // require it. kernels.Host implements it.
 type Codec[T any] interface {
 	// Size returns the number of bytes that Encode writes for h.
@@ -90,7 +90,7 @@ type Codec[T any] interface {
 	Decode(r io.Reader, size int64) (T, error)
 }
 
-// Watcher is an optional ability of a Transport that observes its rank.
+// Watcher is an optional interface of a Transport that observes its rank.
 type Watcher interface {
 	// Runs is called with every action before it runs, and with the action 0 at step end. step is
 	// Result.Step.

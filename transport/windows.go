@@ -2,7 +2,7 @@ package transport
 
 import "context"
 
-// Windows is an optional ability of a Transport that lets ranks read each other's memory. The owner
+// Windows is an optional interface of a Transport that lets ranks read each other's memory. The owner
 // only exposes the memory; it takes no part in the reads. If ranks are in several processes, all
 // hosts must have the same byte order.
 //

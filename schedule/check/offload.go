@@ -27,8 +27,8 @@ func (c *Checker) checkOffloads() {
 type offloadVisitor struct{ rankWalk }
 
 // The sets for each stage of the rank. The first three hold the microbatches whose state has been
-// saved, offloaded and taken. The others hold the microbatches whose state is currently being copied
-// out, in far memory, and reloaded.
+// saved, offloaded and taken. The others hold the microbatches whose state is being copied out,
+// is in far memory, and has been or is being reloaded.
 const (
 	stateSaved = iota
 	stateMoved

@@ -25,9 +25,9 @@ func (c *Candidate) setGathered(r *Request) {
 	}
 }
 
-// gatheredVariants returns functions that make variants of the fastest candidates: with every other number
-// of gathered stages, up to all stages of a rank, and with higher numbers on ranks with free memory. A higher
-// number needs more memory; a lower one needs more gathers.
+// gatheredVariants returns a function for each of the fastest candidates, which makes its variants: one for each
+// number of gathered stages other than its own, up to all stages of a rank, and some with higher numbers on ranks
+// that have free memory. A higher number needs more memory; a lower one needs more gathers.
 func (r *Request) gatheredVariants(all []*Candidate) (work []func() []*Candidate) {
 	for _, base := range r.fastest(all, maxRegathered) {
 		work = append(work, func() (list []*Candidate) {

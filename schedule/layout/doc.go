@@ -112,11 +112,11 @@
 //
 // # Coordinates
 //
-// Three kinds of numbers describe when something happens, each for its own purpose:
+// Three kinds of coordinates describe when something happens, each for its own purpose:
 //
-//   - A position is an action of the whole program: segment, repeat and index in the body. The plan and the runner
+//   - A position identifies an action of the whole program: segment, repeat and index in the body. The plan and the runner
 //     count positions.
-//   - A place is an action of the layout, which is finite: a repeat has the same places as the repeat
+//   - A place identifies an action of the layout, which is finite: a repeat has the same places as the repeat
 //     one cycle before. [memory.SegmentPlaces] maps positions to places. A birth of the layout is a place and
 //     the number of the allocation there.
 //   - Time, in lifetimes and in the placement problem, is the number of changes so far.

@@ -106,7 +106,8 @@ func TestOffloadIsFlat(t *testing.T) {
 	}
 }
 
-// TestAway: the largest slots that fit the share are taken, and only those with the only reference to a buffer.
+// TestAway checks that OffloadSlots returns the largest slots that fit into the share of saved bytes, and only
+// slots that hold the sole reference to their buffer.
 func TestAway(t *testing.T) {
 	placement := schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1}}
 	buffers := []layout.Buffer{

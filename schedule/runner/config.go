@@ -242,19 +242,19 @@ type Gradients[T any] interface {
 	SumSquares(g T) (float64, error)
 }
 
-// SquareSummer is an optional ability of Gradients. SumsOfSquares does the work of SumSquares for several gradients in
+// SquareSummer is an optional interface of Gradients. SumsOfSquares does the work of SumSquares for several gradients in
 // one call, so that the runner waits only once.
 type SquareSummer[T any] interface {
 	SumsOfSquares(sums []float64, gradients []T) error
 }
 
-// Copier is an optional ability of Gradients: see Config.Gradients.
+// Copier is an optional interface of Gradients: see Config.Gradients.
 type Copier[T any] interface {
 	// Copy sets dst to src, which has the same size.
 	Copy(dst, src T) error
 }
 
-// Sharded is an ability that Gradients must have if there are several replicas. It divides buffers
+// Sharded is an interface that Gradients must implement if there are several replicas. It divides buffers
 // into parts, and each replica owns a range of the parts. kernels.Host implements it.
 type Sharded[T any] interface {
 	// Elements returns the number of elements of h.

@@ -77,9 +77,9 @@
 // A step ends in this order: gradients that were not written are set to zero; reductions over
 // replicas complete; uses of tied parameters are added in stage order; the books are compared;
 // one exchange gives every rank the losses, squares of gradients and measurements of all ranks.
-// From these every rank computes the same Result: it checks for non-finite values and for an empty
-// step, and computes the gradient norm and the factor. The trainer owns the optimizer:
-// Result.Update calls it with the factor, once.
+// From these every rank computes the same Result: the rank checks for non-finite values and for an
+// empty step, and computes the gradient norm and the factor by which the optimizer must multiply the
+// gradients. The trainer owns the optimizer: Result.Update calls it with the factor, once.
 //
 // # Failures
 //

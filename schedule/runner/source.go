@@ -23,7 +23,7 @@ type Source[T any] interface {
 	Next(ctx context.Context, entry batchctx.Entry[T]) error
 }
 
-// Shaped is an optional ability of a Source: Shape returns the shape class of a microbatch, as an
+// Shaped is an optional interface of a Source: Shape returns the shape class of a microbatch, as an
 // index into Memory.Profile. microbatch is its Entry.Index. The memory of the step is then planned for
 // exactly these shapes. Prepare and every rank may call Shape, concurrently, for any microbatch of the
 // batch before the step begins. The ranks compare a hash of the shapes: their sources must agree.

@@ -121,7 +121,7 @@ func (s *suite[T]) first() {
 				}
 				data, err := t.subject.Read(t.params[i].Grad)
 				if err == nil {
-					// All ones is a NaN in every floating-point format.
+					// A float32, float16 or bfloat16 with all bits set is a NaN.
 					err = t.subject.Write(t.params[i].Grad, bytes.Repeat([]byte{0xff}, len(data)))
 				}
 				if err != nil {

@@ -39,9 +39,8 @@ type Config struct {
 	FP8Attention bool
 	// Untied gives the head its own table instead of the embedding's.
 	Untied bool
-	// KeepLogits is the maximum number of bytes of logits that a microbatch of Context tokens
-	// keeps from its forward to its backward, in float32; a longer, packed microbatch may keep more
-	// in proportion. All logits take 4 bytes for each token and word of the vocabulary. NoLogits
+	// KeepLogits limits the float32 logits, in bytes, that a microbatch of Context tokens keeps from
+	// its forward to its backward. For a longer, packed microbatch the limit grows in proportion. All logits take 4 bytes for each token and word of the vocabulary. NoLogits
 	// keeps none, and the backward recomputes them, which is a quarter of the head's products. 0
 	// leaves the choice to Model.Record; without Record none are kept. The numbers do not change.
 	KeepLogits int64

@@ -33,7 +33,7 @@ type layers interface {
 
 func (s *stage) common() *stage { return s }
 
-// asStage returns the stage for the runner.
+// asStage returns the stage that l embeds, after setting the layers that it calls to l.
 func asStage(l layers) *stage {
 	s := l.common()
 	s.layers = l

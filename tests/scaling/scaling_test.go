@@ -71,7 +71,7 @@ func TestGrowthIsZero(t *testing.T) {
 	}
 }
 
-// TestPeakDoesNotDependOnM checks the level of memory itself, which is periodic if all shapes are equal.
+// TestPeakDoesNotDependOnM checks that a step's peak and its reserved bytes are the same for 8 and for 4096 microbatches.
 func TestPeakDoesNotDependOnM(t *testing.T) {
 	model, r := open(t, func(_ *toy.Model, cfg *runner.Config[toy.T]) { cfg.Plan.LookAhead = 2 })
 	var peak, reserved int64

@@ -24,8 +24,8 @@ import (
 
 // Exit statuses of a process.
 const (
-	// Interrupted is the status of a process that was asked to end: such a job is not
-	// restarted.
+	// Interrupted is the status of a process that ended because it was asked to. A job that ends with
+	// this status is not restarted.
 	Interrupted = 130
 	// Elsewhere is the status of a process that ends because another process has failed.
 	Elsewhere = 3

@@ -45,8 +45,8 @@ func span(a, b *Matrix) int {
 }
 
 // Multiply adds the product of a and the transpose of b to c, for the rows×cols elements that
-// begin at row and col. If first is set, it overwrites them instead. Both matrices are scaled
-// along their columns, and have the same number of columns. Rows of c are stride elements apart.
+// begin at row and col. If first is set, it overwrites them instead. a and b have the same
+// number of columns, K. If they are scaled in blocks, the blocks run along K. Rows of c are stride elements apart.
 // scratch is at least as long as Scratch returns for cols or more columns.
 func (s Set) Multiply(c []float32, stride int, a, b *Matrix, row, rows, col, cols int, first bool, scratch []float32) {
 	p := newBlocks(s, scratch, cols, a.Cols, span(a, b))

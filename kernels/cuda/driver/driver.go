@@ -127,7 +127,7 @@ var (
 	ErrInvalid = errors.New("invalid call of the CUDA driver")
 )
 
-// Error is the error of a call of a driver.
+// Error is a failed call to the driver or to a library of CUDA.
 type Error struct {
 	Call string // method of Driver, or function of a library
 	Code int    // CUresult or cublasStatus_t, or 0 if nothing was called

@@ -22,7 +22,7 @@ type Shape[T any] struct {
 	Source runner.Source[T]
 }
 
-// Profiled is an optional ability of a stage: it returns its allocations, saved tensors and
+// Profiled is an optional interface of a stage: it returns its allocations, saved tensors and
 // releases for a microbatch of a shape class. Stages uses it for stages that allocate outside the
 // rank's space, where a dry run cannot see it.
 type Profiled interface {

@@ -401,8 +401,8 @@ func (a *PieceAmount) amount(s *Setup, least int, vary bool) lengths.Amount {
 	return lengths.Amount{Constant: a.Constant, Token: each * (a.Token + a.Longest + a.Tiled*padded), Square: each * (a.Square + a.LongestSquare + a.TiledSquare*padded)}
 }
 
-// ByLength returns an error that wraps ErrModel if the profile has amounts that costs for microbatches of
-// any length cannot express.
+// ByLength checks that the costs of the profile can be functions of the lengths alone. If it has an amount for
+// each sequence, whatever its length, ByLength returns an error that wraps ErrModel.
 func (p *Pieces) ByLength() error {
 	for i := range p.Kinds {
 		k := &p.Kinds[i]

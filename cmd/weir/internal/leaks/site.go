@@ -34,7 +34,8 @@ func (s Site) String() string {
 	return line(own[0])
 }
 
-// Caller returns the line of the program that called the line of String, or "".
+// Caller returns the line of the program that called the function of String's line, or "" if the stack has
+// no such line.
 func (s Site) Caller() string {
 	own := s.own()
 	if len(own) < 2 {
