@@ -76,20 +76,20 @@ var forms = []form{
 		rule: "Two stages per rank, placed down the ranks and back (a V), so the last stage is on the first rank. Designed for F = I = W.",
 	},
 	{
-		name: "v-half", perRank: 2, source: "Pipeline Parallelism with Controllable Memory; the times come from its authors' generator",
+		name: "v-half", perRank: 2, source: "Pipeline Parallelism with Controllable Memory; the times were computed with the schedule generator that the paper's authors published",
 		lost: "2.5, 8.5 and 20.5 at P = 4, 8 and 16, for F = I = W = 1", lostOf: func(p, v float64) float64 { return 1.5*p - 3.5 },
 		peak: "(P+2)/2, rounded down", peakOf: func(p, v, m float64) float64 { return float64((int(p) + 2) / 2) },
 		rule: "Stages are placed as in zb-v. A block of four actions, F and I of both stages, repeats every six slots of time, and each W runs in the next free slot. For many ranks, the peak is half of that of 1F1B.",
 	},
 	{
-		name: "v-min", perRank: 2, source: "Pipeline Parallelism with Controllable Memory; the times come from its authors' generator",
+		name: "v-min", perRank: 2, source: "Pipeline Parallelism with Controllable Memory; the times were computed with the schedule generator that the paper's authors published",
 		lost: "5.5, 13.5 and 29.5 at P = 4, 8 and 16, for F = I = W = 1", lostOf: func(p, v float64) float64 { return 2*p - 2.5 },
 		peak: "(P+4)/3, rounded down", peakOf: func(p, v, m float64) float64 { return float64((int(p) + 4) / 3) },
 		rule:  "Like v-half, with the tightest possible block. For many ranks, the peak is a third of that of 1F1B.",
 		notes: "It loses more time if F, I and W differ: simulate it with your own costs.",
 	},
 	{
-		name: "grouped-interleave", perRank: 2, source: "PipeOffload; the time comes from its authors' generator",
+		name: "grouped-interleave", perRank: 2, source: "PipeOffload; the time was computed with the schedule generator that the paper's authors published",
 		lost: "7 at P = 8, for F = I = W = 1", lostOf: func(p, v float64) float64 { return p - 1 },
 		peak: "P with groups of P", peakOf: func(p, v, m float64) float64 { return p },
 		rule: "Groups of N microbatches go through a rank's stages, with W right after I; a smaller N (`--group`) takes less memory and more time.",
