@@ -92,10 +92,10 @@ func (b *blocks) lateRise() (l lateRise, ok bool) {
 	for i := range above {
 		above[i] = report.Bucket{First: above[i].First, Last: above[i].Last, Sum: above[i].Mean() - l.before[i].Mean(), Count: 1}
 	}
-	if l.rise, ok = riseOf(above, 1); !ok {
+	if l.rise, ok = riseOf(above, halvesOfStep); !ok {
 		return l, false
 	}
-	if _, rises := riseOf(l.after, 1); !rises { // the level fell before, and now falls more slowly
+	if _, rises := riseOf(l.after, halvesOfStep); !rises { // the level fell before, and now falls more slowly
 		return l, false
 	}
 	l.block = at

@@ -197,14 +197,13 @@ func (r *rankTotals) lateFigure(f report.Figure, g *Growth) report.Figure {
 	return f
 }
 
-// line plots the growth per microbatch within a step, from the first position if the start of the
-// growth is unknown.
+// line plots the growth within a step, from the first position if the start of the growth is unknown.
 func (g *Growth) line(list []report.Bucket) report.Series {
 	from := 0.0
 	if g.First != nil {
 		from = float64(max(g.First.position-1, 0))
 	}
-	return riseLine(size(g.PerMicrobatch)+" each", g.PerMicrobatch, from, list)
+	return riseLine(size(g.PerMicrobatch)+" each", g.perPosition, from, list)
 }
 
 // stepsFigure plots the level after each step.

@@ -35,8 +35,9 @@ type Growth struct {
 	// First is the first microbatch that grew; nil if nothing grows.
 	First *First `json:"first,omitempty"`
 
-	late   *lateRise // nil unless the rise begins after the first step
-	leaves int64     // the index of the first step that leaves bytes behind
+	late        *lateRise // nil unless the rise begins after the first step
+	leaves      int64     // the index of the first step that leaves bytes behind
+	perPosition float64   // the growth with each position of the figure within a step
 }
 
 // Leak names a call of a stage.
@@ -67,12 +68,6 @@ func (g *Growth) Grows() bool { return g.From != "" }
 // growth returns the growth of the rank's memory.
 func (r *rankTotals) growth() Growth {
 	g := r.findGrowth()
-	if n := float64(r.every); n > 1 && g.From == "level" { // the growth found is per record
-		g.PerMicrobatch, g.Low, g.High = rounded(g.PerMicrobatch/n), rounded(g.Low/n), rounded(g.High/n)
-		if g.PerMicrobatch != 0 {
-			g.First.Microbatch, g.First.Last = max(g.First.Microbatch-1, 0)*r.every+min(g.First.Microbatch, 1), g.First.Last*r.every
-		}
-	}
 	if g.Grows() {
 		most := int64(0)
 		for class := range memory.NumClasses {
@@ -84,40 +79,85 @@ func (r *rankTotals) growth() Growth {
 	return g
 }
 
-// findGrowth returns the growth per record, and where it begins.
-func (r *rankTotals) findGrowth() (g Growth) {
+// findGrowth returns the first verdict that applies. The books come first because they are exact. A late rise
+// precedes a rise in all steps, because the late rise raises the mean of all steps as well. Growth from step to
+// step comes after both, because growth within steps that is never released causes it. Each verdict adds to the
+// growth from step to step, if there is any. A log is inconclusive only if nothing grows.
+func (r *rankTotals) findGrowth() Growth {
+	left := r.growthLeft()
+	for _, verdict := range []func(left Growth) (Growth, bool){r.excessGrowth, r.lateGrowth, r.growthInStep} {
+		if g, ok := verdict(left); ok {
+			return g
+		}
+	}
+	if left.Grows() {
+		return left
+	}
+	if rate, ok := r.inconclusiveSteps(points(r.lowest(), maxPoints)); ok {
+		return Growth{Unclear: true, PerStep: rounded(rate)}
+	}
+	if rate, ok := r.inconclusiveInStep(); ok {
+		g := Growth{Unclear: true}
+		g.setRate(slope{Median: rate}, r.every)
+		return g
+	}
+	return Growth{}
+}
+
+// growthLeft returns the growth that remains after each step. It begins at an unknown position in a step.
+func (r *rankTotals) growthLeft() Growth {
 	lows := r.lowest()
-	steps, leaves := riseOf(lows, 3)
-	lowsX, lowsY := points(lows, maxPoints)
-	if leaves {
-		g.From, g.PerStep = "level", rounded(steps.Median)
-		g.leaves = steps.from
-		x, y := quarter(lowsX, lowsY)
-		g.Still = continues(x, y, steps.Median)
+	steps, ok := riseOf(lows, halvesOfLog)
+	if !ok {
+		return Growth{}
 	}
-	if r.grew {
-		return r.excessGrowth(g)
+	x, y := quarter(points(lows, maxPoints))
+	return Growth{
+		From: "level", PerStep: rounded(steps.Median), Still: continues(x, y, steps.Median), leaves: steps.from,
+		First: &First{Step: r.stepNumber(steps.from), LastStep: r.stepNumber(steps.to), position: -1},
 	}
-	halfX, halfY := points(r.blocks.joined(len(r.blocks.list)/2, len(r.blocks.list)), maxPoints)
-	if late, ok := r.blocks.lateRise(); ok {
-		g.From = "level"
-		g.setRate(late.slope)
-		g.late = &late
-		g.Still = r.growsAtEnd(late.block, late.Median)
-		g.First = &First{Step: late.first, LastStep: late.last, Microbatch: int(late.from), Last: int(late.to), position: late.from}
-	} else if inStep, ok := riseOf(r.stepProfile.list, 1); ok && continues(halfX, halfY, inStep.Median) {
-		g.From = "level"
-		g.Still = r.growsAtEnd(0, inStep.Median)
-		g.setRate(inStep.slope)
-		g.First = &First{Step: r.first.Step, LastStep: r.first.Step, Microbatch: int(inStep.from), Last: int(inStep.to), position: inStep.from, every: r.totals.Steps > 1 && !leaves}
-	} else if leaves { // each step leaves bytes behind that its microbatches do not show
-		g.First = &First{Step: r.stepNumber(steps.from), LastStep: r.stepNumber(steps.to), position: -1}
-	} else if rate, ok := r.inconclusiveSteps(lowsX, lowsY); ok {
-		g.Unclear, g.PerStep = true, rounded(rate)
-	} else if rate, ok := inconclusive(halfX, halfY); ok && fit(halfX, halfY).Median >= fit(points(r.stepProfile.list, maxPoints)).Median/2 {
-		g.Unclear, g.PerMicrobatch = true, rounded(rate)
+}
+
+// lateGrowth returns the growth within steps that begins after the first step.
+func (r *rankTotals) lateGrowth(g Growth) (Growth, bool) {
+	late, ok := r.blocks.lateRise()
+	if !ok {
+		return g, false
 	}
-	return g
+	g.From, g.Still, g.late = "level", r.growsAtEnd(late.block, late.Median), &late
+	g.setRate(late.slope, r.every)
+	g.First = r.firstOf(late.rise)
+	g.First.Step, g.First.LastStep = late.first, late.last
+	return g, true
+}
+
+// growthInStep returns the growth within every step, if the last half of the log still shows it.
+func (r *rankTotals) growthInStep(g Growth) (Growth, bool) {
+	inStep, ok := riseOf(r.stepProfile.list, halvesOfStep)
+	if !ok {
+		return g, false
+	}
+	if x, y := r.lastHalf(); !continues(x, y, inStep.Median) {
+		return g, false
+	}
+	first := r.firstOf(inStep)
+	first.Step, first.LastStep, first.every = r.first.Step, r.first.Step, r.totals.Steps > 1 && !g.Grows()
+	g.From, g.Still, g.First = "level", r.growsAtEnd(0, inStep.Median), first
+	g.setRate(inStep.slope, r.every)
+	return g, true
+}
+
+// lastHalf returns the levels within a step, by position, in the last half of the log.
+func (r *rankTotals) lastHalf() (x, y []float64) {
+	n := len(r.blocks.list)
+	return points(r.blocks.joined(n/2, n), maxPoints)
+}
+
+// firstOf returns the microbatches at which a rise within a step may begin. In a log of every n-th record, the
+// growth may begin at any microbatch after the last record that does not show it.
+func (r *rankTotals) firstOf(rise rise) *First {
+	from, every := int(rise.from), r.every
+	return &First{Microbatch: max(from-1, 0)*every + min(from, 1), Last: int(rise.to) * every, position: rise.from}
 }
 
 // inconclusiveSteps reports whether the lowest levels of the steps end higher than they began, though chance
@@ -136,6 +176,14 @@ func (r *rankTotals) inconclusiveSteps(x, y []float64) (rate float64, ok bool) {
 	return (y[end] - y[half]) / (x[end] - x[half]), true
 }
 
+// inconclusiveInStep reports whether the last half of the log may rise within steps, though chance may explain
+// this, and at no less than half the rate of the whole log. The rate is per record.
+func (r *rankTotals) inconclusiveInStep() (rate float64, ok bool) {
+	x, y := r.lastHalf()
+	rate, ok = inconclusive(x, y)
+	return rate, ok && fit(x, y).Median >= fit(points(r.stepProfile.list, maxPoints)).Median/2
+}
+
 // growsAtEnd reports whether a rise within steps, which begins at the given block, continues in the
 // last quarter of the log.
 func (r *rankTotals) growsAtEnd(from int, rate float64) bool {
@@ -148,32 +196,36 @@ func (r *rankTotals) growsAtEnd(from int, rate float64) bool {
 }
 
 // excessGrowth returns the growth that the books show.
-func (r *rankTotals) excessGrowth(g Growth) Growth {
+func (r *rankTotals) excessGrowth(g Growth) (Growth, bool) {
+	if !r.grew {
+		return g, false
+	}
 	at := r.firstExcess
-	for _, leak := range slices.SortedFunc(maps.Keys(r.leaks), func(a, b memory.Leak) int {
-		return cmp.Or(cmp.Compare(r.leaks[b], r.leaks[a]), cmp.Compare(a.Stage, b.Stage), cmp.Compare(a.Call, b.Call))
-	}) {
-		g.Leak = &Leak{leak.Stage, leak.Name, leak.Call, leak.Class.String(), r.leaks[leak]}
-		break
+	if len(r.leaks) > 0 {
+		most := slices.MaxFunc(slices.Collect(maps.Keys(r.leaks)), func(a, b memory.Leak) int {
+			return cmp.Or(cmp.Compare(r.leaks[a], r.leaks[b]), cmp.Compare(b.Stage, a.Stage), cmp.Compare(b.Call, a.Call))
+		})
+		g.Leak = &Leak{most.Stage, most.Name, most.Call, most.Class.String(), r.leaks[most]}
 	}
 	if r.left > 0 && r.leaking > 0 {
 		g.PerStep = rounded(float64(r.left) / float64(r.leaking))
 	}
 	g.From, g.Still = "books", 4*(r.totals.Records-1-r.lastGrew) <= r.totals.Records
 	g.First = &First{Step: at.Step, Microbatch: at.Microbatch, LastStep: at.Step, Last: at.Microbatch, position: r.firstExcessIn}
-	if s, ok := riseOf(r.excess.list, 1); ok {
-		g.setRate(s.slope)
-		return g
+	s, ok := riseOf(r.excess.list, halvesOfStep)
+	if !ok { // too few microbatches for a slope, or a single increase
+		most := float64(r.excessMost) / float64(max(r.microbatches()-r.firstExcessIn, 1))
+		s.slope = slope{Median: most, Low: most, High: most}
 	}
-	// Too few microbatches for a slope, or a single increase.
-	most := rounded(float64(r.excessMost) / float64(max(r.microbatches()-r.firstExcessIn, 1)))
-	g.PerMicrobatch, g.Low, g.High = most, most, most
-	return g
+	g.setRate(s.slope, 1) // addExcess counts microbatches, even in a thinned log
+	return g, true
 }
 
-// setRate sets the growth per microbatch, in whole bytes.
-func (g *Growth) setRate(s slope) {
-	g.PerMicrobatch, g.Low, g.High = rounded(s.Median), rounded(s.Low), rounded(s.High)
+// setRate sets the growth per microbatch, if a position of the slope stands for the given number of them.
+func (g *Growth) setRate(s slope, microbatches int) {
+	n := float64(microbatches)
+	g.perPosition = s.Median
+	g.PerMicrobatch, g.Low, g.High = rounded(s.Median/n), rounded(s.Low/n), rounded(s.High/n)
 }
 
 // rounded rounds bytes to a meaningful precision: whole bytes, or two digits below 10 bytes.

@@ -132,6 +132,13 @@ type rise struct {
 	from, to int64 // the range of the first position that rises
 }
 
+// The numbers of times that riseOf halves the points in search of a late rise: from step to step, down to the
+// last eighth of the log, and within a step, to its last half.
+const (
+	halvesOfLog  = 3
+	halvesOfStep = 1
+)
+
 // riseOf returns the rise of cells, or false if they do not rise or if chance explains it. A late
 // rise shows only in the last points, so it also checks the last half, quarter and so on, up to
 // halves times. Points before the rise do not affect the slope.

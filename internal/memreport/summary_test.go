@@ -202,20 +202,32 @@ func TestLateGrowthOfALongLog(t *testing.T) {
 	require.Contains(t, out, fmt.Sprintf("from one of steps %d to %d on", g.First.Step, g.First.LastStep))
 }
 
-// A log with one record of eight gives the same rate, and a range of microbatches for the start of growth.
-func TestThinnedLog(t *testing.T) {
+// thinned returns a log of one record of eight of the given live bytes.
+func thinned(t *testing.T, steps, microbatches int, level func(step, microbatch int) int64) *memreport.Log {
 	var out bytes.Buffer
 	writer, log := memlog.New(&out), &memreport.Log{}
 	writer.Every(8)
-	for step := range 100 {
-		for mb := range 256 {
-			writer.Sample(&memory.Sample{Step: int64(step), Microbatch: mb, Live: 1<<30 + int64(step/80)*16384*int64(max(mb-84, 0))})
+	for step := range steps {
+		for mb := range microbatches {
+			writer.Sample(&memory.Sample{Step: int64(step), Microbatch: mb, Live: level(step, mb)})
 		}
 	}
 	for record, err := range memlog.Read(&out) {
 		require.NoError(t, err)
 		require.NoError(t, log.Add(&record))
 	}
+	return log
+}
+
+// A thinned log gives the same rate as a whole one, and a range of microbatches for the start of growth. An
+// inconclusive rate is per microbatch as well.
+func TestThinnedLog(t *testing.T) {
+	log := thinned(t, 1, 8*64, func(_, mb int) int64 { return 5000 + 4096*int64((mb/8+1)/16) })
+	require.Contains(t, textOf(t, log), "by about 30 B a microbatch: inconclusive")
+	rise := log.Page("log").Figures[2].Series[2].Buckets
+	require.InDelta(t, 4*4096, rise[1].Sum, 4096, "the line ends near the last record")
+
+	log = thinned(t, 100, 256, func(step, mb int) int64 { return 1<<30 + int64(step/80)*16384*int64(max(mb-84, 0)) })
 	s := log.Summary()
 	require.EqualValues(t, 3200, s.Records)
 	require.EqualValues(t, 249, s.Microbatches)
