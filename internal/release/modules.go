@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,15 +67,16 @@ func (r *release) proxy() error {
 	return nil
 }
 
+// checkNested checks that a nested module requires the version, and that its tag has the version's files.
 func (r *release) checkNested(folder string, content []byte) error {
 	parsed, err := modfile.ParseLax("go.mod", content, nil)
 	if err != nil {
 		return err
 	}
-	for _, required := range parsed.Require {
-		if required.Mod.Path == mainModule && required.Mod.Version != r.version {
-			return fmt.Errorf("%s/go.mod requires %s %s: run -prepare %s, commit, and tag again", folder, mainModule, required.Mod.Version, r.version)
-		}
+	if !slices.ContainsFunc(parsed.Require, func(required *modfile.Require) bool {
+		return required.Mod == module.Version{Path: mainModule, Version: r.version}
+	}) {
+		return fmt.Errorf("%s/go.mod does not require %s %s: run -prepare %[3]s, commit, and tag again", folder, mainModule, r.version)
 	}
 	tag := folder + "/" + r.version
 	if _, err := command(r.source, nil, "git", "diff", "--quiet", tag, r.version); err != nil {

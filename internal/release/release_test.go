@@ -229,6 +229,7 @@ func TestTags(t *testing.T) {
 	git("tag", "v1.2.3")
 	r := &release{version: "v1.2.3", source: source, output: t.TempDir(), made: sample.made}
 	require.ErrorContains(t, r.proxy(), "-prepare v1.2.3")
+	require.ErrorContains(t, r.checkNested("nested", []byte("module "+mainModule+"/nested\n")), "-prepare v1.2.3", "without a requirement")
 	require.NoError(t, prepare(source, "v1.2.3"))
 	git("commit", "-qam", "two")
 	git("tag", "-f", "v1.2.3")
