@@ -56,10 +56,10 @@ func (c *Config) open(ctx context.Context, address string) (net.Listener, error)
 	if err == nil || network != "unix" {
 		return listener, err
 	}
-	if probe, dialed := net.Dial(network, rest); dialed == nil { // another process is listening
+	if probe, dialErr := net.Dial(network, rest); dialErr == nil { // another process is listening
 		return nil, errors.Join(err, probe.Close())
 	}
-	if info, missing := os.Lstat(rest); missing != nil || info.Mode()&os.ModeSocket == 0 || os.Remove(rest) != nil {
+	if info, statErr := os.Lstat(rest); statErr != nil || info.Mode()&os.ModeSocket == 0 || os.Remove(rest) != nil {
 		return nil, err
 	}
 	return cfg.Listen(ctx, network, rest)
@@ -68,10 +68,10 @@ func (c *Config) open(ctx context.Context, address string) (net.Listener, error)
 // serve accepts connections until close.
 func (d *acceptor) serve() {
 	d.goroutines.Go(func() {
-		for failures := 0; ; failures++ {
+		for failures := 0; ; {
 			conn, err := d.listener.Accept()
 			switch {
-			case err == nil && d.track(conn, true): // tracked here to keep the list in order of arrival
+			case err == nil && d.track(conn): // tracked here to keep the list in order of arrival
 				d.goroutines.Go(func() { d.acceptConn(conn) })
 			case err == nil:
 				_ = conn.Close() // the acceptor is closed
@@ -81,6 +81,7 @@ func (d *acceptor) serve() {
 				if failures == int(shortage/retry) {
 					d.onShortage(fmt.Errorf("tcp: rank %d has accepted no connection for %v: %w", d.cfg.Rank, shortage, diagnostic.Limit(err)))
 				}
+				failures++
 				time.Sleep(retry) // a shortage of resources, which may be temporary
 				continue
 			}
@@ -89,19 +90,27 @@ func (d *acceptor) serve() {
 	})
 }
 
-// track adds a connection to the list of handshakes, or removes it, and reports whether the acceptor
-// is still open. If the list is full, it closes the oldest connection.
-func (d *acceptor) track(conn net.Conn, on bool) bool {
+// track adds a connection to the list of handshakes, and reports whether the acceptor is still open. If the
+// list is full, it closes the oldest connection.
+func (d *acceptor) track(conn net.Conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	if len(d.handshakes) == maxHandshakes {
+		_ = d.handshakes[0].Close() // it has not sent a valid greeting
+		d.handshakes = d.handshakes[1:]
+	}
+	d.handshakes = append(d.handshakes, conn)
+	return true
+}
+
+// untrack removes a connection from the list of handshakes, and reports whether the acceptor is still open.
+func (d *acceptor) untrack(conn net.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.handshakes = slices.DeleteFunc(d.handshakes, func(c net.Conn) bool { return c == conn })
-	if on && !d.closed {
-		if len(d.handshakes) == maxHandshakes {
-			_ = d.handshakes[0].Close() // it has not sent a valid greeting
-			d.handshakes = d.handshakes[1:]
-		}
-		d.handshakes = append(d.handshakes, conn)
-	}
 	return !d.closed
 }
 
@@ -109,7 +118,7 @@ func (d *acceptor) track(conn net.Conn, on bool) bool {
 func (d *acceptor) acceptConn(raw net.Conn) {
 	handedOver := false
 	defer func() {
-		if d.track(raw, false); !handedOver {
+		if d.untrack(raw); !handedOver {
 			_ = raw.Close() // it has not sent a valid greeting
 		}
 	}()
@@ -134,31 +143,27 @@ func (d *acceptor) acceptConn(raw net.Conn) {
 		}
 		return
 	}
-	var h hello
-	var o opening
-	value := any(&h)
-	if purpose != purposeJoin {
-		value = &o
-	}
-	if json.Unmarshal(data, value) != nil || purpose == purposeJoin && d.meeting == nil || !d.track(raw, false) {
-		return
-	}
-	if purpose != purposeJoin {
-		if _, err := conn.Write([]byte{welcome}); err != nil {
+	if purpose == purposeJoin {
+		var h hello
+		if d.meeting == nil || json.Unmarshal(data, &h) != nil || !d.untrack(raw) || raw.SetDeadline(time.Time{}) != nil {
 			return
 		}
+		handedOver = true
+		d.meeting.addRank(conn, h)
+		return
 	}
-	if raw.SetDeadline(time.Time{}) != nil {
+	var o opening
+	if json.Unmarshal(data, &o) != nil || !d.untrack(raw) {
+		return
+	}
+	if _, err := conn.Write([]byte{welcome}); err != nil || raw.SetDeadline(time.Time{}) != nil {
 		return
 	}
 	handedOver = true
-	switch purpose {
-	case purposeLink:
+	if purpose == purposeLink {
 		d.onLink(conn, o)
-	case purposeWindow:
+	} else {
 		d.onWindow(conn, o)
-	default:
-		d.meeting.addRank(conn, h)
 	}
 }
 
