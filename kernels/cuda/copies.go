@@ -68,7 +68,7 @@ func (d *Device) ordered(s driver.Stream) error {
 // write queues a copy to the device, after the kernels queued so far, and returns the event that
 // signals its completion. from may be modified as soon as write returns.
 func (d *Device) write(to driver.Addr, from []byte) (done driver.Event, err error) {
-	if err := d.flush(); err != nil {
+	if err := d.flushLocked(); err != nil {
 		return 0, err
 	}
 	if err := d.ordered(d.in); err != nil {
@@ -158,7 +158,7 @@ func read[E element](d *Device, op string, t kernels.DType, dst []E, src kernels
 	}
 	at, err := d.at(src)
 	if err == nil {
-		err = d.flushed()
+		err = d.flush()
 	}
 	if err == nil {
 		err = d.read(raw(dst), at)

@@ -246,7 +246,7 @@ func (d *Device) Sync() error {
 	if d.closed {
 		return fmt.Errorf("cuda: %w: Sync", memory.ErrClosed)
 	}
-	err := d.flushed()
+	err := d.flush()
 	d.mu.Lock()
 	d.graphs.failed = nil
 	d.mu.Unlock()
@@ -261,11 +261,11 @@ func (d *Device) Sync() error {
 	return err
 }
 
-// flushed queues the deferred work.
-func (d *Device) flushed() error {
+// flush queues the deferred pieces.
+func (d *Device) flush() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.flush()
+	return d.flushLocked()
 }
 
 // joined joins errors. It keeps only the first error that reports a lost device, because every

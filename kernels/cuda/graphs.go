@@ -83,18 +83,19 @@ func (d *Device) submit(p *piece) error {
 	return d.driver.Fill(d.compute, driver.Addr(w[0]), 0, int64(w[2]))
 }
 
-// flush queues the deferred pieces. mu must be held. After an error nothing more is queued until
+// flushLocked queues the deferred pieces. mu must be held. After an error nothing more is queued until
 // Sync.
-func (d *Device) flush() error {
+func (d *Device) flushLocked() error {
 	g := &d.graphs
 	if len(g.pieces) > 0 && g.failed == nil {
-		g.failed = d.flushAll()
+		g.failed = d.queueDeferred()
 	}
 	g.pieces, g.words = g.pieces[:0], g.words[:0]
 	return g.failed
 }
 
-func (d *Device) flushAll() error {
+// queueDeferred queues the deferred pieces as a graph if their sequence recurs, and otherwise one by one.
+func (d *Device) queueDeferred() error {
 	g := &d.graphs
 	if len(g.pieces) >= minPieces {
 		sum := g.sum()
@@ -219,21 +220,23 @@ func (d *Device) forgetGraphs() (err error) {
 // sequence is not known before.
 func (d *Device) SetLayout(layout *memory.Layout) error {
 	d.mu.Lock()
-	flushed := d.flush()
+	flushErr := d.flushLocked()
 	d.graphs.on = false
 	d.mu.Unlock()
 	if err := d.Buffers.SetLayout(layout); err != nil || layout == nil {
-		return joined(flushed, err)
+		return joined(flushErr, err)
 	}
+	d.mu.Lock()
 	d.graphs.on = !d.plain
-	return flushed
+	d.mu.Unlock()
+	return flushErr
 }
 
 // SetPlace sets the place that a step has reached in its program, and queues the deferred pieces. The
 // next call returns any error.
 func (d *Device) SetPlace(place int) {
 	d.mu.Lock()
-	_ = d.flush()
+	_ = d.flushLocked()
 	d.mu.Unlock()
 	d.Buffers.SetPlace(place)
 }

@@ -30,7 +30,7 @@ func (d *Device) ReadLossCells(words []int64, cells kernels.Buffer) error {
 	raw := make([]byte, 8*len(words))
 	at, err := d.at(cells)
 	if err == nil {
-		err = d.flushed()
+		err = d.flush()
 	}
 	if err == nil {
 		err = d.read(raw, at)

@@ -109,7 +109,7 @@ func (f *farMemory) queue(s driver.Stream, number int32, b kernels.Buffer, offse
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.flush(); err != nil {
+	if err := d.flushLocked(); err != nil {
 		return err
 	}
 	if err := d.ordered(s); err != nil {

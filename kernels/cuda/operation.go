@@ -160,7 +160,7 @@ func (o *operation) copy(to, from uint64, n int) {
 func words[T float64 | uint32](o *operation, dst []T, at driver.Addr) {
 	if o.err == nil {
 		var e T
-		if o.err = o.device.flushed(); o.err != nil {
+		if o.err = o.device.flush(); o.err != nil {
 			return
 		}
 		o.err = o.device.read(unsafe.Slice((*byte)(unsafe.Pointer(&dst[0])), len(dst)*int(unsafe.Sizeof(e))), at)

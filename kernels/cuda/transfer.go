@@ -46,7 +46,7 @@ func (d *Device) stream(b kernels.Buffer) (*chunk, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p.at = at; d.graphs.uses(at, p.left) { // otherwise the deferred pieces need not be queued
-		err = d.flush()
+		err = d.flushLocked()
 	}
 	return p, err
 }
@@ -136,7 +136,7 @@ func (d *Device) fromPeer(to kernels.Buffer, src *Device, b kernels.Buffer) erro
 func (d *Device) copyPeer(to kernels.Buffer, at driver.Addr, src *Device, from *chunk) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.flush(); err != nil {
+	if err := d.flushLocked(); err != nil {
 		return err
 	}
 	if err := d.ordered(d.in); err != nil {
