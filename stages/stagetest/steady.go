@@ -15,42 +15,51 @@ func (s *suite[T]) allocations(set setting[T]) {
 	// The runtime allocates more for goroutines that block on one processor and resume on
 	// another.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	trial, ok := s.open()
+	if !ok {
+		return
+	}
+	defer trial.close()
+	trial.watch.forgetful = true
 	var before, after runtime.MemStats
 	var count uint64
-	s.with(set, func(x *run[T]) {
-		t := x.trial
-		t.watch.forgetful = true
-		set.visit = func(_ visit[T], run func() error) error {
-			runtime.ReadMemStats(&before)
-			err := run()
-			runtime.ReadMemStats(&after)
-			count += after.Mallocs - before.Mallocs
-			return err
-		}
-		y, ok := t.start(set)
-		if !ok {
-			return
-		}
-		// Other goroutines can only add allocations, so the stage's count is the minimum over
-		// several steps.
-		const few, many, tries = 16, 64, 3
-		least := map[int]uint64{}
-		for try := range tries + 1 {
-			for _, m := range []int{few, many} {
-				count = 0
-				if _, err := y.step(context.Background(), m); err != nil {
-					y.diagnose(err)
-					return
-				}
-				if try == 1 || try > 1 && count < least[m] {
-					least[m] = count // the first try, which fills pools, does not count
-				}
+	set.visit = func(_ visit[T], call func() error) error {
+		runtime.ReadMemStats(&before)
+		err := call()
+		runtime.ReadMemStats(&after)
+		count += after.Mallocs - before.Mallocs
+		return err
+	}
+	run, ok := trial.start(set)
+	if !ok {
+		return
+	}
+	const few, many = 16, 64
+	least, err := leastAllocations(run, &count, few, many)
+	if err != nil {
+		run.diagnose(err)
+	} else if least[few] != least[many] {
+		trial.fault(Allocates, "its calls make %d allocations with %d microbatches and %d with %d", least[few], few, least[many], many)
+	}
+}
+
+// leastAllocations returns the minimum of count, which the calls of a step increase, over several steps of each
+// size. Other goroutines can only add allocations, so the minimum is the stage's own count.
+func leastAllocations[T any](run *run[T], count *uint64, sizes ...int) (map[int]uint64, error) {
+	const tries = 3
+	least := map[int]uint64{}
+	for try := range tries + 1 {
+		for _, m := range sizes {
+			*count = 0
+			if _, err := run.step(context.Background(), m); err != nil {
+				return nil, err
+			}
+			if try == 1 || try > 1 && *count < least[m] {
+				least[m] = *count // the first try, which fills pools, does not count
 			}
 		}
-		if least[few] != least[many] {
-			t.fault(Allocates, "its calls make %d allocations with %d microbatches and %d with %d", least[few], few, least[many], many)
-		}
-	})
+	}
+	return least, nil
 }
 
 // reachable requires that no tensor of a microbatch is reachable once the microbatch has
@@ -87,7 +96,10 @@ func (s *suite[T]) reachable(set setting[T]) {
 	t.watch.forgetful = true
 	t.watch.saved = func(h T, microbatch int) { follow(h, microbatch, "its saved tensor") }
 	set.onMake = func(want Want, h T) { follow(h, want.Microbatch, want.Kind.String()) }
-	set.onRetire = func(microbatch int) { retired[microbatch] = true; look() }
+	set.onRetire = func(microbatch int) {
+		retired[microbatch] = true
+		look()
+	}
 	set.visit = func(v visit[T], run func() error) error {
 		err := run()
 		for _, h := range slices.Concat(v.out, v.gradIn) {
