@@ -424,8 +424,8 @@ func (c *fitCmd) excess(reserved int64, out *fit.Prediction) int64 {
 
 // table prints the prediction for people.
 func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Prediction) {
-	modelled, far := r.Model != nil || r.Pieces != nil, out.Plan.OffloadSlots != nil || r.Offload > 0
-	if modelled {
+	modeled, far := r.Model != nil || r.Pieces != nil, out.Plan.OffloadSlots != nil || r.Offload > 0
+	if modeled {
 		family := c.family(r)
 		fmt.Fprintf(w, "%s, %s parameters", terminal.Quote(family), units.Count(one.Parameters))
 		if one.WithMTP > 0 {
@@ -436,7 +436,7 @@ func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 	k := &out.Setup
 	fmt.Fprintf(w, "%s: %s, %s, %s of %s of %s\n", terminal.Quote(one.Schedule), units.Number(len(one.Ranks), "rank"), units.Number(one.Stages, "stage"),
 		units.Number(one.Microbatches, "microbatch"), units.Number(k.Microbatch, "sequence"), units.Number(k.Sequence, "token"))
-	if modelled {
+	if modeled {
 		fmt.Fprintf(w, "%s, recompute %s, ranks for tensors %d, a sequence %d, replicas %d (ZeRO %d), experts %d\n", k.Precision, k.Recompute, k.Tensor, k.Context, k.Data, k.Zero, k.Expert)
 		layersLine(w, one.Layers)
 	}
@@ -465,10 +465,10 @@ func (c *fitCmd) table(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 		shown bool
 		bytes func(*fitRank) int64
 	}{
-		{"weights", modelled, func(r *fitRank) int64 { return r.Weights }},
-		{"gradients", modelled, func(r *fitRank) int64 { return r.Gradients }},
-		{"optimizer", modelled, func(r *fitRank) int64 { return r.Optimizer }},
-		{"resident", !modelled, func(r *fitRank) int64 { return r.Other }},
+		{"weights", modeled, func(r *fitRank) int64 { return r.Weights }},
+		{"gradients", modeled, func(r *fitRank) int64 { return r.Gradients }},
+		{"optimizer", modeled, func(r *fitRank) int64 { return r.Optimizer }},
+		{"resident", !modeled, func(r *fitRank) int64 { return r.Other }},
 		{"activations", true, func(r *fitRank) int64 { return r.Activations }},
 		{"logits", true, func(r *fitRank) int64 { return r.Logits }},
 		{"transfers", true, func(r *fitRank) int64 { return r.Transfers }},
@@ -523,7 +523,7 @@ func (c *fitCmd) notes(w io.Writer, one *fitted, r *fit.Request, out *fit.Predic
 		{r.Pieces != nil, exact + "from the model's own code: docs/profile.md."},
 		{r.Pieces != nil, "Gradients are those at the peak: they appear with the first B or W of their stage, as in PyTorch if they are none before."},
 		{r.Model != nil && r.Profile != nil, exact + "as they were measured."},
-		{r.Model != nil && r.Profile == nil, exact + "modelled. docs/fit.md has how far off they were in ten published runs."},
+		{r.Model != nil && r.Profile == nil, exact + "modeled. docs/fit.md has how far off they were in ten published runs."},
 		{r.Model != nil && r.Profile == nil && r.Model.Family != "megatron", "For a model in PyTorch, python -m weir.profile writes a profile from the model's own code, which fit reads in place of the config: docs/profile.md."},
 		{r.Model != nil && r.Model.RouterBuffer, "The parameters include a correction for each expert, which is not trained, as published counts do."},
 		{r.Model != nil && r.Model.Experts > 0, "Every expert is taken to have the same load."},
