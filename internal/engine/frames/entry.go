@@ -54,13 +54,14 @@ func (c *Frames[T]) Put(name string, h T) error {
 // BeginEntry finds a place in the ring for an entry, which the source fills until EndEntry. It
 // returns ErrOccupied if the entry exists already.
 func (c *Frames[T]) BeginEntry(batchIndex int) error {
+	microbatch := c.extent.Plan.MicrobatchAt(batchIndex)
 	for anyHeld(c.entryAt(batchIndex)) {
-		if c.entryOwners[batchIndex&c.entryMask] == c.extent.Plan.MicrobatchAt(batchIndex) {
+		if c.entryOwners[batchIndex&c.entryMask] == microbatch {
 			return fmt.Errorf("%w: the entry of microbatch %d already exists", ErrOccupied, c.Index(batchIndex))
 		}
 		c.widen()
 	}
-	c.entryOwners[batchIndex&c.entryMask] = c.extent.Plan.MicrobatchAt(batchIndex)
+	c.entryOwners[batchIndex&c.entryMask] = microbatch
 	c.entry = entry[T]{batchIndex: batchIndex, wanted: c.extent.WantedParts(batchIndex)}
 	return nil
 }
@@ -108,7 +109,8 @@ func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 }
 
 // widen doubles the ring of entries. It is needed because entries alternate between the copies of a model,
-// and the entries of a copy that has not begun yet have to wait.
+// and the entries of a copy that has not begun yet have to wait. Entries cannot collide in the new ring: indices
+// that differ modulo its old size, as those of the held entries do, also differ modulo twice that size.
 func (c *Frames[T]) widen() {
 	entries, owners := c.entries, c.entryOwners
 	c.entries, c.entryOwners, c.entryMask = make([]Cell[T], 2*len(entries)), make([]int, 2*len(owners)), 2*len(owners)-1
