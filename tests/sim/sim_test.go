@@ -60,7 +60,7 @@ func TestSeeds(t *testing.T) {
 	before := p.Seconds
 	t.Logf("the first seed is %d", p.Next)
 	saved := began
-	for n := 1; n <= 300 || time.Since(began) < *lasting; n++ {
+	for n := 1; *lasting == 0 && n <= 300 || time.Since(began) < *lasting; n++ {
 		s := draw(p.Next)
 		if *longs {
 			s.lengthen()
