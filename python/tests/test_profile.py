@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from weir._backward import input_gradients, weight_gradients
 from weir.profile import Profile, ProfileError, profile
-from weir.profile._model import attend
+from weir.profile._model import _form, _same, attend
 
 if tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 14):
     pytest.skip("weir.profile takes PyTorch 2.14 or later", allow_module_level=True)
@@ -559,3 +559,76 @@ def test_a_custom_function_keeps_more_than_it_saves():
     found = profile(build, remembered, lambda y, _: y.mean(), seq=64, device="cpu", attention="math")
     plain, hidden = (found.kinds[found.pieces[i].kind].saved.token for i in (2, 3))
     assert hidden - plain == 4 * WIDTH
+
+
+class Chosen(Block):
+    """A layer whose activation and whose temporary bytes are decided in places that are no plain attributes."""
+
+    def __init__(self, act, wide):
+        super().__init__()
+        self.act, self.settings = act, {"wide": wide}
+
+    def forward(self, x):
+        y = x.detach().repeat(1, 1, self.settings["wide"]).sum(-1, keepdim=True)
+        return x + self.down(self.act(self.up(x))) + y
+
+
+def gated(x):
+    return F.gelu(x) * x.sigmoid() * x.tanh() * (-x * x).exp()
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_layers_that_differ_in_what_no_plain_attribute_says(recompute):
+    def made(acts, wide):
+        return profile(lambda: Model([Chosen(a, w) for a, w in zip(acts, wide)]), batch, loss, seq=64, device="cpu", attention="math", checkpoint=recompute)
+
+    for acts, wide in (((F.gelu, F.gelu, gated), (2, 2, 2)), ((F.gelu, F.gelu, F.gelu), (2, 2, 40))):
+        each, last = made(acts, wide), made(acts[2:] * 2, wide[2:] * 2)
+        for action in "FB":
+            peaks = [max(a.at(64) for a in found.kinds[found.pieces[-2].kind].temporary[action]) for found in (each, last)]
+            assert peaks[0] == peaks[1]
+        assert [p.kind for p in each.pieces] == [0, 1, 1, 2, 3]
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, wide):
+        ctx.wide = wide
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.repeat(1, 1, ctx.wide()).chunk(ctx.wide(), -1)[0] * 2, None
+
+
+class Part:
+    __slots__ = ("n",)
+
+    def __init__(self, n):
+        self.n = n
+
+
+SHARED = {"wide": 2}
+
+
+@pytest.mark.parametrize("of, same", [
+    (lambda n: functools.partial(int, 2 + n), False), (lambda n: lambda: 2 + n, False), (lambda n: lambda n=2 + n: n, False), (lambda n: [Part(2 + n)].__iter__, False),
+    (lambda n: functools.partial(getattr, Part(2 + n), "n"), False), (lambda n: functools.partial(getattr, Part(2), "n"), True), (lambda n: functools.partial(int, 2), True), (lambda n: lambda: SHARED["wide"], True)])
+def test_layers_that_differ_only_in_a_backward(of, same):
+    class Layer(Block):
+        def __init__(self, n):
+            super().__init__()
+            self.wide, self.layer_idx = of(n), n
+
+        def forward(self, x):
+            return super().forward(Scaled.apply(x, self.wide))
+
+    assert _same(Layer(0), Layer(0)) or not same
+    assert _same(Layer(0), Layer(1)) == same
+
+
+def test_the_form_of_an_output_does_not_keep_its_tensor():
+    output = (torch.ones(3), None)
+    kept, (_, wrap) = weakref.ref(output[0]), _form(output)
+    del output
+    assert kept() is None and wrap(1) == (1, None)

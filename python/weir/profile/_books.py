@@ -56,6 +56,7 @@ class Books(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.flops: Counter[tuple[str, int]] = Counter()
         self.starts: list[int] = []  # by piece: the number of its first node
         self.kernels: set[int] = set()  # the pieces with a kernel of attention
+        self.steps: dict[int, int] = {}  # by piece: a hash of the operators of F, with the shapes that they take
         self._numbers: dict[int, int] = {}  # by address of a storage that is alive; negative if it is owned
         self._highest: dict[int | None, int] = {}  # by storage: the highest of its positions, which begin at 0
         self._casts: dict[int, Any] = {}  # by storage: the one that is owned whose values it has in another dtype
@@ -104,7 +105,10 @@ class Books(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 raise ProfileError(f"a layer of more than {_MOST:,} operators, such as a loop over tokens, takes too long: give it an operator with a fake (torch.library.register_fake)")
             if "_scaled_dot_product" in str(func):
                 self.kernels.add(self.piece)
-            for t in tensors((args, kwargs)):
+            given = [*tensors((args, kwargs))]
+            step = tuple((tuple(t.shape), t.dtype, t.requires_grad) for t in [*given, *tensors(out)])
+            self.steps[self.piece] = hash((self.steps.get(self.piece), func, torch.is_grad_enabled(), step))
+            for t in given:
                 number = self.number(t)
                 if number is None:
                     continue

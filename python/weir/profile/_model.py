@@ -9,7 +9,7 @@ import re
 import traceback
 import types
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from typing import Any, Callable, ContextManager, Iterator
 from unittest import mock
 
@@ -27,6 +27,9 @@ __all__ = ["ACTIONS", "Model", "Settings", "attend"]
 
 ACTIONS = ("F", "B", "I", "W")
 _SMALL = 4096  # elements of a tensor whose values are computed while a model is built
+_PARTS = 100_000  # pairs of values that two layers are compared by, which takes less than a second
+_HEAP = 1 << 9  # the flag of types that Python code makes, among others
+_OPEN = {object, list, tuple, dict, OrderedDict, defaultdict}  # the other types whose values are looked into
 _INDEX = re.compile(r"(^|_)(layer|block)?_?(idx|index|id|number)$")  # attributes that only say which layer it is
 _OTHERS = (*(os.path.join(os.path.dirname(os.path.abspath(f)), "") for f in (torch.__file__, __file__)), contextlib.__file__, os.path.abspath("<frozen"))
 
@@ -188,6 +191,7 @@ class Model:
         self.layers = _layers(self.module, layers)
         self.pieces = ["before", *(name for name, _ in self.layers), "after"]
         self.twins, self.short, self._next = list(range(len(self.pieces))), False, 0
+        self.steps: dict[int, int] = {}  # by piece: a hash of what ran in every forward of all layers
         self.owned: dict[int, tuple[str, Tensor]] = {}  # by number in the books: parameters, then buffers
         for name, t in [*self.module.named_parameters(), *self.module.named_buffers()]:
             self.owned[-1 - len(self.owned)] = (name, t)
@@ -202,12 +206,13 @@ class Model:
             raise ProfileError(f"{name} is on {t.device}, made {'in' if isinstance(t, FakeTensor) else 'before'} build: make the whole module in build, on the default device, or state device {t.device.type!r}")
 
     def twin(self) -> None:
-        """Finds the twins of the forward of all layers that has just run. Layers that share parameters have none, nor do
-        those before which nothing trains."""
+        """Finds the twins, which ran the same operators in every forward of all layers and whose code, sizes and settings are
+        the same. Layers that share parameters have none, nor do those before which nothing trains."""
         alone = {p for key, pieces in self.users().items() if len(pieces) > 1 and self.owned[key][1].requires_grad for p in pieces}
-        prints: dict[Any, int] = {}
         for i, (_, m) in enumerate(self.layers, 1):
-            self.twins[i] = i if i in alone or i <= self.first else prints.setdefault(_fingerprint(m), i)
+            if i not in alone and i > self.first:
+                firsts = (n for n in range(self.first + 1, i) if n not in alone and self.twins[n] == n and self.steps.get(n) == self.steps.get(i))
+                self.twins[i] = next((n for n in firsts if _same(self.layers[n - 1][1], m)), i)
 
     def users(self) -> dict[int, list[int]]:
         """Returns the pieces that use each parameter and each buffer, of the forward of all layers that has just run."""
@@ -431,6 +436,7 @@ class Model:
             graph = Graph(self.forward(sequences, length).grad_fn, self.books)
             self.first = min(graph.piece(node) for node in graph.nodes if not adds(node))
             self.uses = dict(self.books.uses)
+            self.steps = {i: hash((self.steps.get(i), step)) for i, step in self.books.steps.items()}
             return self._kept()
 
     def parameters(self) -> tuple[list[Parameters], list[Tied]]:
@@ -499,8 +505,8 @@ def _form(output: Any) -> tuple[Any, Callable[[Tensor], Any]]:
     found = list(tensors(output))
     if len(found) != 1 or not isinstance(output, (tuple, list)) or not isinstance(output[0], Tensor):
         return None, lambda t: t
-    rest = list(output[1:])
-    return found[0].shape, lambda t: type(output)([t, *rest])
+    made, rest = type(output), list(output[1:])  # and not output, which would keep its tensor alive
+    return found[0].shape, lambda t: made([t, *rest])
 
 
 def _group() -> ContextManager[Any]:
@@ -534,11 +540,53 @@ def _layers(model: nn.Module, named: Any) -> list[tuple[str, nn.Module]]:
     return members(best)
 
 
-def _fingerprint(layer: nn.Module) -> Any:
-    """Returns what layers with the same code and sizes have in common. A forward of all layers checks it."""
-    found: list[Any] = []
-    for name, m in layer.named_modules():
-        plain = {k: v for k, v in vars(m).items() if isinstance(v, (int, float, str, bool, type(None))) and k[0] != "_" and not _INDEX.search(k)}
-        own = [(k, tuple(t.shape), t.dtype, t.requires_grad) for k, t in [*m.named_parameters(recurse=False), *m.named_buffers(recurse=False)]]
-        found.append((name, type(m).__qualname__, tuple(sorted(plain.items(), key=str)), tuple(own)))
-    return tuple(found)
+def _same(one: Any, other: Any) -> bool:
+    """Reports whether two layers have the same code, sizes and settings, in all that is reached from them: an object that
+    both reach is the same. What cannot be compared differs, and so does what has too many parts."""
+    todo, seen = [(one, other)], {}
+    while todo:
+        a, b = todo.pop()
+        if a is b or (id(a), id(b)) in seen:
+            continue
+        seen[id(a), id(b)] = a, b  # alive, so that the numbers stay theirs
+        try:
+            (key, parts), (other_key, other_parts) = _parts(a), _parts(b)
+            if key != other_key or len(parts) != len(other_parts) or len(seen) > _PARTS:
+                return False
+        except Exception:  # noqa: BLE001 -- code of the model, such as an __eq__ of arrays
+            return False
+        todo += [(type(a), type(b)), *zip(parts, other_parts)]
+    return True
+
+
+def _parts(v: Any) -> tuple[Any, list[Any]]:
+    """Returns what has to be equal in two values, and what has to be the same in turn."""
+    if isinstance(v, Tensor):
+        return (v.shape, v.stride(), v.dtype, v.device, v.requires_grad), []
+    if isinstance(v, types.FunctionType):
+        cells = dict(zip(v.__code__.co_freevars, v.__closure__ or ()))
+        return (v.__code__, id(v.__globals__)), [v.__defaults__, v.__kwdefaults__, vars(v), cells]
+    if isinstance(v, types.CellType):
+        return (), [v.cell_contents]  # it raises if there are none
+    if isinstance(v, types.MethodType):
+        return (), [v.__func__, v.__self__]
+    if isinstance(v, functools.partial):
+        return (), [v.func, v.args, v.keywords, vars(v)]
+    if isinstance(v, property):
+        return (), [v.fget, v.fset, v.fdel]
+    if isinstance(v, (staticmethod, classmethod)):
+        return (), [v.__func__]
+    if isinstance(v, type):
+        return (v.__module__, v.__qualname__, v.__bases__), [{k: x for k, x in vars(v).items() if k not in ("__dict__", "__weakref__", "_abc_impl")}]
+    own = dict(vars(v)) if hasattr(v, "__dict__") else None
+    rest = [getattr(v, k, None) for c in type(v).__mro__ for k, member in vars(c).items() if isinstance(member, types.MemberDescriptorType)]
+    builtin = {c for c in type(v).__mro__ if not c.__flags__ & _HEAP}
+    key = v if not builtin <= _OPEN or builtin == {object} and own is None and not rest else ()
+    if isinstance(v, (list, tuple)):
+        rest += v
+    if isinstance(v, dict):
+        rest += [own] if own else []
+        own = v
+    named = {k: x for k, x in (own or {}).items() if not (isinstance(k, str) and isinstance(x, (int, str)) and _INDEX.search(k))}
+    # Hooks have numbers, which are of no account.
+    return (key, *named), [*rest, *([*x.values()] if isinstance(k, str) and "hooks" in k and isinstance(x, dict) else x for k, x in named.items())]
