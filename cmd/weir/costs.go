@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/cmd/weir/internal/fit"
+	"github.com/weir-ml/weir/internal/formats/diagnostic"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/schedule/lengths"
@@ -127,8 +128,11 @@ func (c *costFlags) fromFile(stages int) (*simulate.Costs, error) {
 	} else {
 		costs, err = simulate.ReadCosts(input{bytes.NewReader(text), c.Costs})
 	}
-	if errors.Is(err, simulate.ErrCosts) || errors.Is(err, fit.ErrModel) {
+	switch {
+	case errors.Is(err, simulate.ErrCosts), errors.Is(err, fit.ErrModel):
 		return nil, inFile(c.Costs, err)
+	case errors.Is(err, fit.ErrSetup):
+		return nil, usage("%s", diagnostic.Text(err, nil))
 	}
 	if err == nil && c.ReplicaRate != 0 {
 		costs.ReplicaPerMiB, err = perMiB(costs, "--replica-rate", float64(c.ReplicaRate))
@@ -182,7 +186,7 @@ func (c *costFlags) withLengths(costs *simulate.Costs) (*simulate.Costs, error) 
 	for _, sequences := range lines {
 		if c.profiled != nil {
 			if err := c.profiled.pieces.Within(sequences...); err != nil {
-				return nil, err
+				return nil, usage("%s", diagnostic.Text(err, nil))
 			}
 		}
 		own.Lengths = append(own.Lengths, lengths.Of(sequences...))

@@ -46,7 +46,7 @@ type fitCmd struct {
 	UnfusedScores   bool   `group:"Numbers:" help:"Attention keeps its scores, as without FlashAttention."`
 
 	Memory     size          `group:"Memory:" help:"Bytes of a device, such as 80GiB; a run that needs more is refused." placeholder:"BYTES"`
-	Allowance  size          `group:"Memory:" help:"Bytes for what no tensor accounts for: the device's context, buffers of NCCL, workspaces of libraries." default:"1GiB" placeholder:"BYTES"`
+	Allowance  allowance     `group:"Memory:" help:"Bytes for what no tensor accounts for: the device's context, buffers of NCCL, workspaces of libraries." default:"1GiB" placeholder:"BYTES"`
 	Profile    []string      `group:"Memory:" help:"What was measured, in place of formulas: a profile that examples/train -emit-profile has written; or memory snapshots of PyTorch, of one microbatch each, one for all stages or one for each." placeholder:"FILE" predictor:"file"`
 	Costs      string        `group:"Memory:" help:"Measured times and bytes of the stages, in place of formulas." placeholder:"FILE" predictor:"file"`
 	TimeLimit  time.Duration `group:"Memory:" help:"A prediction that takes longer is stopped; with --best it counts after --search-time." default:"1m" placeholder:"TIME"`

@@ -33,16 +33,16 @@ type packCmd struct {
 	Stages   int    `group:"Plan:" help:"Stages of the model; by default the schedule's usual number on these ranks." placeholder:"S"`
 	Capacity int    `group:"Plan:" help:"Messages that a link between ranks holds; -1 is no limit." default:"1" placeholder:"N"`
 
-	Costs     string   `group:"Costs:" help:"File of costs and bytes for each stage, with per_token and per_square (docs/cli.md)." placeholder:"FILE" predictor:"file"`
-	Config    string   `group:"Costs:" help:"In place of --costs: the config.json of a Hugging Face model, or a file with Megatron-LM's flags, as weir fit reads them." placeholder:"FILE" predictor:"file"`
-	Set       []string `group:"Costs:" help:"With --config: a key of the description and its value." placeholder:"KEY=VALUE" needs:"config"`
-	Tensor    int      `group:"Costs:" help:"With --config: ranks that share each layer." placeholder:"N" needs:"config"`
-	Precision string   `group:"Costs:" help:"With --config, as in weir fit." enum:"auto,bf16,fp16,fp32,amp,fp8" default:"auto" needs:"config"`
-	Recompute string   `group:"Costs:" help:"With --config, as in weir fit." placeholder:"GROUPS" needs:"config"`
-	Layers    []int    `group:"Costs:" help:"With --config, or a profile as --costs: layers of each stage; by default those that balance the work." placeholder:"N"`
-	Allowance size     `group:"Costs:" help:"With --config: bytes of a rank for what no tensor accounts for." default:"1GiB" placeholder:"BYTES" needs:"config"`
-	Teraflops float64  `group:"Costs:" help:"With --config: operations that a rank does in a second, in 10^12." default:"400" placeholder:"N"`
-	LinkRate  rate     `group:"Costs:" help:"With --config, or a profile as --costs: the rate of a link between ranks, such as 50GB/s." default:"50GB/s" placeholder:"RATE"`
+	Costs     string    `group:"Costs:" help:"File of costs and bytes for each stage, with per_token and per_square (docs/cli.md)." placeholder:"FILE" predictor:"file"`
+	Config    string    `group:"Costs:" help:"In place of --costs: the config.json of a Hugging Face model, or a file with Megatron-LM's flags, as weir fit reads them." placeholder:"FILE" predictor:"file"`
+	Set       []string  `group:"Costs:" help:"With --config: a key of the description and its value." placeholder:"KEY=VALUE" needs:"config"`
+	Tensor    int       `group:"Costs:" help:"With --config: ranks that share each layer." placeholder:"N" needs:"config"`
+	Precision string    `group:"Costs:" help:"With --config, as in weir fit." enum:"auto,bf16,fp16,fp32,amp,fp8" default:"auto" needs:"config"`
+	Recompute string    `group:"Costs:" help:"With --config, as in weir fit." placeholder:"GROUPS" needs:"config"`
+	Layers    []int     `group:"Costs:" help:"With --config, or a profile as --costs: layers of each stage; by default those that balance the work." placeholder:"N"`
+	Allowance allowance `group:"Costs:" help:"With --config: bytes of a rank for what no tensor accounts for." default:"1GiB" placeholder:"BYTES" needs:"config"`
+	Teraflops float64   `group:"Costs:" help:"With --config: operations that a rank does in a second, in 10^12." default:"400" placeholder:"N"`
+	LinkRate  rate      `group:"Costs:" help:"With --config, or a profile as --costs: the rate of a link between ranks, such as 50GB/s." default:"50GB/s" placeholder:"RATE"`
 
 	Effort int    `help:"Simulations for each replica; more find better packings, and take longer." placeholder:"N"`
 	Output string `help:"Write a page that shows the slowest replica of the first batch, packed in order and packed by this command." short:"o" placeholder:"FILE"`
@@ -257,6 +257,9 @@ func (c *packCmd) fromConfig(s *streams, stages int) (*simulate.Costs, error) {
 	read, err := described.read(s)
 	if err != nil {
 		return nil, err
+	}
+	if described.pieces != nil {
+		return nil, usage("%s is a profile: give it with --costs", c.Config)
 	}
 	setup, err := described.setup(read)
 	if err != nil {

@@ -34,3 +34,13 @@ func (s *size) UnmarshalText(text []byte) error {
 	*s = size(n)
 	return err
 }
+
+// allowance is a number of bytes that may be 0, optionally with a unit.
+type allowance int64
+
+// UnmarshalText reads a size, or 0.
+func (a *allowance) UnmarshalText(text []byte) error {
+	n, err := units.ParseSize(string(text))
+	*a = allowance(n)
+	return err
+}

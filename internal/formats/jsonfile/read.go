@@ -2,12 +2,15 @@ package jsonfile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,9 +23,12 @@ type Form struct {
 	Kind    error  // of errors about a file
 	Package string // precedes an error of the reader
 	Content string // what errors call a file, such as "the costs"
+	Form    string // the value of the field "form", or "" if the files have none
 	Schema  int    // the value of the field "schema"
 	Bytes   int64  // the largest size of a file
 	Values  int    // the largest number of values in a list
+	// Complete says that an object must have all fields of its struct without the option omitzero.
+	Complete bool
 }
 
 // Read reads a file into the struct that v points to, and compares its schema, which is a field of that
@@ -40,20 +46,72 @@ func (f *Form) Read(r io.Reader, v any, schema *int) error {
 	if fault == nil && *schema != f.Schema {
 		fault = found(0, "no schema", "\"schema\": %d in %s", f.Schema, f.Content)
 	}
-	if fault == nil {
+	if fault == nil && f.Complete {
+		fault = f.missing(NewDecoder(text), text, reflect.TypeOf(v))
+	}
+	if fault == nil && f.Form == "" {
 		return nil
 	}
-	_ = Members(text, "", func(name string, offset int, value []byte) *Error { // another schema explains any fault
+	var form *Error
+	_ = Members(text, "", func(name string, offset int, value []byte) *Error { // another form or schema explains any fault
+		if name == "form" && f.Form != "" && string(value) != strconv.Quote(f.Form) {
+			form = found(offset, "the form "+shorten(string(value)), "%q, which is %s: give another file", f.Form, f.Content)
+		}
 		if name == "schema" && string(value) != strconv.Itoa(f.Schema) {
 			fault = found(offset, shorten(string(value)), "the schema %d: %s", f.Schema, diagnostic.OtherVersion)
 		}
 		return nil
 	})
+	if fault = cmp.Or(form, fault); fault == nil {
+		return nil
+	}
 	name := ""
 	if file, ok := r.(interface{ Name() string }); ok {
 		name = file.Name()
 	}
 	return diagnostic.At(f.Kind, name, text, fault.Offset, fault)
+}
+
+// missing reads a value that was stored in a variable of type t. It returns the fault of the first object in it that
+// lacks a field.
+func (f *Form) missing(d *jsontext.Decoder, text []byte, t reflect.Type) *Error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if k := t.Kind(); k != reflect.Struct && k != reflect.Map && k != reflect.Slice {
+		_ = d.SkipValue() // The text is valid.
+		return nil
+	}
+	begin := Next(d, text)
+	_, _ = d.ReadToken()
+	path, absent := d.StackPointer(), map[string]reflect.StructField{}
+	if t.Kind() == reflect.Struct {
+		for field := range t.Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			absent[name] = field
+		}
+	}
+	for kind := d.PeekKind(); kind != '}' && kind != ']'; kind = d.PeekKind() {
+		var of reflect.Type
+		if t.Kind() != reflect.Slice {
+			name, _ := d.ReadToken()
+			of = absent[name.String()].Type
+			delete(absent, name.String())
+		}
+		if t.Kind() != reflect.Struct {
+			of = t.Elem()
+		}
+		if fault := f.missing(d, text, of); fault != nil {
+			return fault
+		}
+	}
+	_, _ = d.ReadToken()
+	for _, name := range slices.Sorted(maps.Keys(absent)) {
+		if !strings.HasSuffix(absent[name].Tag.Get("json"), ",omitzero") {
+			return found(begin, fmt.Sprintf("no %q", name), "one in %s: add it, or write the file again", strings.TrimPrefix(string(path)+" of "+f.Content, " of "))
+		}
+	}
+	return nil
 }
 
 // Unmarshal stores the value of a text in the variable that v points to. Lists may have at most the given

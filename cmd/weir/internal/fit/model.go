@@ -106,12 +106,13 @@ func (m *Model) Validate() error {
 
 // faults collects errors that wrap one kind.
 type faults struct {
-	kind error
-	list []error
+	kind   error
+	remedy string // the end of each text
+	list   []error
 }
 
 func (f *faults) add(format string, args ...any) {
-	f.list = append(f.list, diagnostic.Errorf(f.kind, format, args...))
+	f.list = append(f.list, diagnostic.Errorf(f.kind, format+f.remedy, args...))
 }
 
 // refuse adds a fault if wrong is set.

@@ -1,9 +1,8 @@
 package fit
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -28,10 +27,10 @@ type Pieces struct {
 	Checked  [][]int           `json:"checked"`
 	Pieces   []Piece           `json:"pieces"`
 	Kinds    []PieceKind       `json:"kinds"`
-	Shared   []SharedBytes     `json:"shared"`
-	Tied     []TiedParameter   `json:"tied"`
+	Shared   []SharedBytes     `json:"shared,omitzero"`
+	Tied     []TiedParameter   `json:"tied,omitzero"`
 	Batch    PieceAmount       `json:"batch"`
-	Notes    []string          `json:"notes"`
+	Notes    []string          `json:"notes,omitzero"`
 }
 
 // Piece is a part of the model that is not cut.
@@ -40,8 +39,20 @@ type Piece struct {
 	Kind int    `json:"kind"` // index into Pieces.Kinds
 }
 
-// PieceKind holds the amounts of pieces with the same code and sizes. The keys of its maps are the actions F, B, I
-// and W.
+// ByAction holds a value for each of the actions.
+type ByAction[A any] struct {
+	F A `json:"F"`
+	B A `json:"B"`
+	I A `json:"I"`
+	W A `json:"W"`
+}
+
+// of returns the value for one of the actions.
+func (b *ByAction[A]) of(action string) *A {
+	return map[string]*A{"F": &b.F, "B": &b.B, "I": &b.I, "W": &b.W}[action]
+}
+
+// PieceKind holds the amounts of pieces with the same code and sizes.
 type PieceKind struct {
 	Parameters struct {
 		Count   int64 `json:"count"`
@@ -50,15 +61,15 @@ type PieceKind struct {
 		Bytes   int64 `json:"bytes"`
 		Buffers int64 `json:"buffers"` // in bytes
 	} `json:"parameters"`
-	Saved     PieceAmount              `json:"saved"`
-	Input     PieceAmount              `json:"input"`  // the part of Saved that is the piece's input
-	Cached    PieceAmount              `json:"cached"` // also kept until the end of F
-	Freed     PieceAmount              `json:"freed"`  // the part of Saved that I frees on the last piece of a stage
-	Carry     PieceAmount              `json:"carry"`
-	Border    PieceAmount              `json:"border"` // the piece's output, and its gradient
-	Temporary map[string][]PieceAmount `json:"temporary"`
-	FLOPs     map[string]PieceAmount   `json:"flops"`
-	Seconds   map[string]PieceAmount   `json:"seconds"`
+	Saved     PieceAmount             `json:"saved"`
+	Input     PieceAmount             `json:"input"`  // the part of Saved that is the piece's input
+	Cached    PieceAmount             `json:"cached"` // also kept until the end of F
+	Freed     PieceAmount             `json:"freed"`  // the part of Saved that I frees on the last piece of a stage
+	Carry     PieceAmount             `json:"carry"`
+	Border    PieceAmount             `json:"border"` // the piece's output, and its gradient
+	Temporary ByAction[[]PieceAmount] `json:"temporary"`
+	FLOPs     ByAction[PieceAmount]   `json:"flops"`
+	Seconds   map[string]PieceAmount  `json:"seconds,omitzero"` // by action, if measured
 }
 
 // SharedBytes is memory that each stage with at least one of the pieces keeps once.
@@ -84,19 +95,19 @@ type TiedParameter struct {
 // padded and padded squares are the sums of R and of length * R over the sequences, where R is the length
 // rounded up to a multiple of Tile.
 type PieceAmount struct {
-	Constant      float64 `json:"constant"`
-	Sequence      float64 `json:"sequence"`
-	Token         float64 `json:"token"`
-	Square        float64 `json:"square"`
-	Longest       float64 `json:"longest"`
-	LongestSquare float64 `json:"longest_square"`
-	Tile          int     `json:"tile"`
-	Tiled         float64 `json:"tiled"`
-	TiledSquare   float64 `json:"tiled_square"`
-	Above         float64 `json:"above"`
-	Source        string  `json:"source"`
+	Constant      float64 `json:"constant,omitzero"`
+	Sequence      float64 `json:"sequence,omitzero"`
+	Token         float64 `json:"token,omitzero"`
+	Square        float64 `json:"square,omitzero"`
+	Longest       float64 `json:"longest,omitzero"`
+	LongestSquare float64 `json:"longest_square,omitzero"`
+	Tile          int     `json:"tile,omitzero"`
+	Tiled         float64 `json:"tiled,omitzero"`
+	TiledSquare   float64 `json:"tiled_square,omitzero"`
+	Above         float64 `json:"above,omitzero"`
+	Source        string  `json:"source,omitzero"`
 	// Several is the amount for microbatches of more than one sequence, if it is different.
-	Several *PieceAmount `json:"several"`
+	Several *PieceAmount `json:"several,omitzero"`
 }
 
 // at returns the amount for the microbatches of a setup. Ranks that share a sequence have equal shares of
@@ -118,47 +129,32 @@ const piecesForm = "weir model profile"
 // maxPieces is the maximum size of a profile's file in bytes.
 const maxPieces = 16 << 20
 
-var piecesFile = jsonfile.Form{Kind: ErrModel, Package: "fit", Content: "the profile of a model", Schema: 2, Bytes: maxPieces, Values: schedule.MaxStages}
+var piecesFile = jsonfile.Form{Kind: ErrModel, Package: "fit", Content: "the profile of a model", Form: piecesForm, Schema: 2, Bytes: maxPieces, Values: schedule.MaxStages, Complete: true}
 
-// IsPieces reports whether a text is a profile by weir.profile.
-func IsPieces(text []byte) bool {
-	var head struct {
-		Form string `json:"form"`
-	}
-	return json.Unmarshal(text, &head) == nil && head.Form == piecesForm
+// IsPieces reports whether a text is an object of JSON that says its form, as profiles by weir.profile do. [ReadPieces]
+// then explains what is wrong if it is of another form, or broken.
+func IsPieces(text []byte) (is bool) {
+	_ = jsonfile.Members(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), "", func(name string, _ int, _ []byte) *jsonfile.Error {
+		is = is || name == "form"
+		return nil
+	})
+	return is
 }
 
-// ReadPieces reads a profile that weir.profile has written. Errors wrap ErrModel.
+// ReadPieces reads a profile that weir.profile has written, and validates it. Errors wrap ErrModel.
 func ReadPieces(r io.Reader) (*Pieces, error) {
 	p := &Pieces{}
 	if err := piecesFile.Read(r, p, &p.Schema); err != nil {
 		return nil, err
 	}
-	f := faults{kind: ErrModel}
-	f.refuse(len(p.Pieces) < 2, "it has %d pieces: expected what is before the layers, the layers, and what is after them", len(p.Pieces))
-	for i, one := range p.Pieces {
-		f.refuse(one.Kind < 0 || one.Kind >= len(p.Kinds), "piece %d is of kind %d, but there are %d kinds", i, one.Kind, len(p.Kinds))
-	}
-	inside := func(what string, pieces []int) {
-		f.refuse(len(pieces) == 0, "%s has no pieces", what)
-		for _, i := range pieces {
-			f.refuse(i < 0 || i >= len(p.Pieces), "%s has piece %d, but there are %d", what, i, len(p.Pieces))
-		}
-	}
-	for i := range p.Shared {
-		inside(fmt.Sprintf("shared %d", i), p.Shared[i].Pieces)
-	}
-	for i := range p.Tied {
-		inside("tied "+p.Tied[i].Name, p.Tied[i].Pieces)
-	}
-	return p, errors.Join(f.list...)
+	return p, p.validate()
 }
 
 // Layers returns the number of layers: all pieces except the first and the last.
 func (p *Pieces) Layers() int { return len(p.Pieces) - 2 }
 
-// Typical returns the length for which the profile was requested, or 0 if the profile does not say.
-func (p *Pieces) Typical() int { return slices.Max(append(p.Fitted, 0)) }
+// Typical returns the length for which the profile was requested.
+func (p *Pieces) Typical() int { return slices.Max(p.Fitted) }
 
 // Parameters returns the number of parameters. Those that are tied count once.
 func (p *Pieces) Parameters() (n int64) {
@@ -187,14 +183,17 @@ func (p *Pieces) Adapt(s Setup) (Setup, error) {
 	if err := p.Within(int64(s.Sequence)); err != nil {
 		f.list = append(f.list, err)
 	}
+	if len(f.list) == 0 {
+		refuseAt(&f, p.bounded(), &s)
+	}
 	return s, errors.Join(f.list...)
 }
 
 // Within returns an error that wraps ErrSetup if the profile does not hold for one of the lengths.
 func (p *Pieces) Within(sequences ...int64) error {
-	low, high := int64(p.least()), int64(1)
+	low, high := int64(slices.Min(p.Fitted)), int64(1)
 	for _, lengths := range p.Checked {
-		high = max(high, int64(slices.Max(append(lengths, 1))))
+		high = max(high, int64(slices.Max(lengths)))
 	}
 	for _, n := range sequences {
 		if n < low || n > high {
@@ -203,9 +202,6 @@ func (p *Pieces) Within(sequences ...int64) error {
 	}
 	return nil
 }
-
-// least returns the shortest length for which the profile holds.
-func (p *Pieces) least() int { return slices.Min(append(slices.Clone(p.Fitted), p.Typical())) }
 
 // shape returns a model for validating a setup: a setup is valid for the pieces if it is valid for this model.
 func (p *Pieces) shape(s *Setup) *Model {
@@ -242,7 +238,7 @@ func (t Tensor) only(in Only) Tensor { t.Only = in; return t }
 func (p *Pieces) layers(s *Setup, first, end int) (list []Layer) {
 	literal := func(n int64) Formula { return Formula(strconv.FormatInt(max(n, 0), 10)) }
 	most := func(k *PieceKind, action string) (n int64) {
-		for _, a := range k.Temporary[action] {
+		for _, a := range *k.Temporary.of(action) {
 			n = max(n, a.bytes(s))
 		}
 		return n
@@ -406,7 +402,7 @@ func (a *PieceAmount) amount(s *Setup, least int, vary bool) lengths.Amount {
 func (p *Pieces) ByLength() error {
 	for i := range p.Kinds {
 		k := &p.Kinds[i]
-		for _, a := range []PieceAmount{k.Saved, k.Freed, k.Carry, k.Border, k.FLOPs["F"], k.FLOPs["B"], k.Seconds["F"], k.Seconds["B"]} {
+		for _, a := range []PieceAmount{k.Saved, k.Freed, k.Carry, k.Border, k.FLOPs.F, k.FLOPs.B, k.Seconds["F"], k.Seconds["B"]} {
 			if a.Sequence != 0 || a.Several != nil && a.Several.Sequence != 0 {
 				piece := slices.IndexFunc(p.Pieces, func(one Piece) bool { return one.Kind == i })
 				return diagnostic.Errorf(ErrModel, "%s has an amount for each sequence, whatever its length, which costs by length do not have: give --seq and --sequences", p.Pieces[piece].Name)
@@ -426,25 +422,25 @@ func (p *Pieces) amounts(s *Setup, first, end int, speed float64, vary bool) (su
 		k := &p.Kinds[p.Pieces[i].Kind]
 		time := func(action string) lengths.Amount {
 			if a, measured := k.Seconds[action]; measured {
-				return a.amount(s, p.least(), vary).Scale(1e9)
+				return a.amount(s, slices.Min(p.Fitted), vary).Scale(1e9)
 			}
-			return new(k.FLOPs[action]).amount(s, p.least(), vary).Scale(1e9 / speed)
+			return k.FLOPs.of(action).amount(s, slices.Min(p.Fitted), vary).Scale(1e9 / speed)
 		}
 		sum.f, sum.i, sum.w, sum.b = sum.f.Add(time("F")), sum.i.Add(time("I")), sum.w.Add(time("W")), sum.b.Add(time("B"))
-		sum.saved, sum.carry = sum.saved.Add(k.Saved.amount(s, p.least(), vary)), sum.carry.Add(k.Carry.amount(s, p.least(), vary))
+		sum.saved, sum.carry = sum.saved.Add(k.Saved.amount(s, slices.Min(p.Fitted), vary)), sum.carry.Add(k.Carry.amount(s, slices.Min(p.Fitted), vary))
 	}
 	for n := range p.Shared {
 		if touches(p.Shared[n].Pieces, first, end) {
-			sum.saved = sum.saved.Add(p.Shared[n].Saved.amount(s, p.least(), vary))
+			sum.saved = sum.saved.Add(p.Shared[n].Saved.amount(s, slices.Min(p.Fitted), vary))
 		}
 	}
 	last := &p.Kinds[p.Pieces[end-1].Kind]
-	sum.output, sum.freed = last.Border.amount(s, p.least(), vary), last.Freed.amount(s, p.least(), vary)
+	sum.output, sum.freed = last.Border.amount(s, slices.Min(p.Fitted), vary), last.Freed.amount(s, slices.Min(p.Fitted), vary)
 	if first == 0 { // It has no input to differentiate: its whole backward is in W.
 		sum.i, sum.w, sum.freed, sum.carry = lengths.Amount{}, sum.b, lengths.Amount{}, sum.output
 	}
 	if first > 0 {
-		sum.gradient = p.Kinds[p.Pieces[first-1].Kind].Border.amount(s, p.least(), vary)
+		sum.gradient = p.Kinds[p.Pieces[first-1].Kind].Border.amount(s, slices.Min(p.Fitted), vary)
 	}
 	return sum
 }
@@ -461,7 +457,7 @@ func (a *stageAmounts) costs() (c simulate.StageCosts) {
 		{&a.output, &c.Output, &t.Output, &q.Output}, {&a.gradient, &c.Gradient, &t.Gradient, &q.Gradient},
 		{&a.saved, &c.Saved, &t.Saved, &q.Saved}, {&a.freed, &c.FreedByI, &t.FreedByI, &q.FreedByI}, {&a.carry, &c.Carry, &t.Carry, &q.Carry},
 	} {
-		*one.constant, *one.token, *one.square = int64(one.amount.Constant+0.5), one.amount.Token, one.amount.Square
+		*one.constant, *one.token, *one.square = int64(min(one.amount.Constant+0.5, 1<<62)), one.amount.Token, one.amount.Square
 	}
 	return c
 }

@@ -17,11 +17,13 @@ import (
 const piecesText = `{"form": "weir model profile", "schema": 2, "model": "Tiny", "settings": {"dtype": "float32"}, "fitted": [4, 8, 16], "checked": [[32]],
 "pieces": [{"name": "before", "kind": 0}, {"name": "0", "kind": 1}, {"name": "1", "kind": 1}, {"name": "after", "kind": 2}],
 "kinds": [
- {"parameters": {"count": 1000, "trained": 1000, "bytes": 4000}, "saved": {}, "border": {"token": 8}},
- {"parameters": {"count": 500, "trained": 500, "experts": 400, "bytes": 2000}, "saved": {"token": 100}, "input": {"token": 8}, "freed": {"token": 20}, "carry": {"token": 30}, "border": {"token": 8},
+ {"parameters": {"count": 1000, "trained": 1000, "experts": 0, "bytes": 4000, "buffers": 0}, "saved": {}, "input": {}, "cached": {}, "freed": {}, "carry": {}, "border": {"token": 8},
+  "temporary": {"F": [], "B": [], "I": [], "W": []}, "flops": {"F": {}, "B": {}, "I": {}, "W": {}}},
+ {"parameters": {"count": 500, "trained": 500, "experts": 400, "bytes": 2000, "buffers": 0}, "saved": {"token": 100}, "input": {"token": 8}, "cached": {}, "freed": {"token": 20}, "carry": {"token": 30}, "border": {"token": 8},
   "temporary": {"F": [{"token": 50}, {"constant": 100, "square": 1}], "B": [{"token": 70}], "I": [{"token": 60}], "W": [{"constant": 10}]},
   "flops": {"F": {"token": 1000}, "I": {"token": 1000}, "W": {"token": 500}, "B": {"token": 1500}}},
- {"parameters": {"count": 1, "trained": 0, "bytes": 4}, "saved": {"token": 40, "several": {"token": 44}}, "border": {}, "flops": {"F": {"token": 200}, "B": {"token": 400}, "I": {"token": 200}, "W": {"token": 200}}}],
+ {"parameters": {"count": 1, "trained": 0, "experts": 0, "bytes": 4, "buffers": 0}, "saved": {"token": 40, "several": {"token": 44}}, "input": {}, "cached": {}, "freed": {}, "carry": {}, "border": {},
+  "temporary": {"F": [], "B": [], "I": [], "W": []}, "flops": {"F": {"token": 200}, "B": {"token": 400}, "I": {"token": 200}, "W": {"token": 200}}}],
 "batch": {"token": 2}, "shared": [{"pieces": [1, 2], "saved": {"longest": 4}}], "tied": [{"name": "w", "pieces": [0, 3], "count": 1000, "trained": 1000, "bytes": 4000}]}`
 
 func readPieces(t *testing.T, replace ...string) (*fit.Pieces, error) {
@@ -32,7 +34,7 @@ func readPieces(t *testing.T, replace ...string) (*fit.Pieces, error) {
 
 // TestPiecesPredict compares the predicted memory of a stage with a calculation by hand.
 func TestPiecesPredict(t *testing.T) {
-	frozen, err := readPieces(t, `"several": {"token": 44}}, "border"`, `"several": {"token": 44}}, "freed": {"token": 30}, "border"`,
+	frozen, err := readPieces(t, `"freed": {}, "carry": {}, "border": {},`, `"freed": {"token": 30}, "carry": {}, "border": {},`,
 		`"trained": 1000`, `"trained": 0`, `"trained": 500`, `"trained": 0`) // without gradients of weights
 	require.NoError(t, err)
 	require.EqualValues(t, 2001, frozen.Parameters())
@@ -80,7 +82,7 @@ func predictPieces(t *testing.T, pieces *fit.Pieces, rule string, ranks, sequenc
 // TestPiecesGradients counts gradients from the backward of their piece in the first B, and from the
 // beginning of the first W if the runtime chooses the order of the weights.
 func TestPiecesGradients(t *testing.T) {
-	small, err := readPieces(t, `"count": 500, "trained": 500, "experts": 400`, `"count": 5, "trained": 5`)
+	small, err := readPieces(t, `"count": 500, "trained": 500, "experts": 400`, `"count": 5, "trained": 5, "experts": 0`)
 	require.NoError(t, err)
 	// The copy of the tied parameter is counted with the last piece, and the gradients of the layers are so small
 	// that the peak is in the backward of the last layer, before the gradients of the first one.
@@ -147,16 +149,51 @@ func TestPiecesOfSequencesAndTiles(t *testing.T) {
 }
 
 func TestPiecesFaults(t *testing.T) {
+	saved := func(amount string) string { return `"saved": ` + amount + `, "input": {"token": 8}` }
 	for _, c := range []struct{ from, to, want string }{
 		{`"schema": 2`, `"schema": 1`, "found 1, expected the schema 2"},
+		{`"form": "weir model profile"`, `"form": "a plan"`, `line 1:10: found the form "a plan", expected "weir model profile"`},
 		{`"kind": 2}`, `"kind": 7}`, "piece 3 is of kind 7, but there are 3 kinds"},
 		{`"pieces": [1, 2]`, `"pieces": [1, 9]`, "shared 0 has piece 9, but there are 4"},
 		{`"constant": 100`, `"constants": 100`, `found an unknown field "constants"`},
+		{`"fitted": [4, 8, 16], `, ``, `line 1:1: found no "fitted", expected one in the profile of a model: add it, or write the file again`},
+		{`"fitted": [4, 8, 16]`, `"fitted": []`, "fitted has no lengths"},
+		{`[[32]]`, `[]`, "checked has no microbatches"},
+		{`[[32]]`, `[[]]`, "checked 0 has no lengths"},
+		{`[[32]]`, `[[1000000000000]]`, "checked 0 has a length of 1000000000000 tokens, expected 1 to 67108864: correct the file, or profile the model again"},
+		{`"saved": {"token": 100}, `, ``, `line 6:2: found no "saved", expected one in /kinds/1 of the profile of a model`},
+		{`"W": {"token": 500}, `, ``, `found no "W", expected one in /kinds/1/flops`},
+		{`"trained": 500, `, ``, `found no "trained", expected one in /kinds/1/parameters`},
+		{`"trained": 500`, `"trained": 501`, `trained of kind 1 ("0") is 501, expected 0 to 500`},
+		{`"experts": 400`, `"experts": 501`, `experts of kind 1 ("0") is 501, expected 0 to 500`},
+		{`"count": 500`, `"count": -5`, `count of kind 1 ("0") is -5`},
+		{`"count": 500`, `"count": 4611686018427387904`, `count of kind 1 ("0") is 4611686018427387904`},
+		{`"count": 500`, `"count": 1125899906842624`, "the pieces have 2.25e+15 parameters"},
+		{`[0, 3], "count": 1000`, `[0, 3], "count": -1000`, `count of tied "w" is -1000`},
+		{saved(`{"token": 100}`), saved(`{"token": NaN}`), `found "NaN", expected a value`},
+		{saved(`{"token": 100}`), saved(`{"token": 1e999}`), `found 1e999, expected a number`},
+		{saved(`{"token": 100}`), saved(`{"token": 1e16}`), `saved of kind 1 ("0") is 4e+16 for 1 x 4 tokens, expected 0 to 2.81e+14`},
+		{saved(`{"token": 100}`), saved(`{"token": 100, "constant": -1000}`), `saved of kind 1 ("0") is -600 for 1 x 4 tokens`},
+		{saved(`{"token": 100}`), saved(`{"token": 100, "several": {"token": -100}}`), `saved of kind 1 ("0") is -800 for 2 x 4 tokens`},
+		{saved(`{"token": 100}`), saved(`{"several": {"several": {}}}`), `several of saved of kind 1 ("0") has several itself`},
+		{saved(`{"token": 100}`), saved(`{"token": 100, "tile": -8}`), `tile of saved of kind 1 ("0") is -8`},
+		{saved(`{"token": 100}`), saved(`{"token": 100, "tile": 0, "tiled": 4}`), `tile of saved of kind 1 ("0") is 0, expected 1 to`},
+		{saved(`{"token": 100}`), saved(`{"token": 100, "tile": 4611686018427387904, "tiled": 4}`), `tile of saved of kind 1 ("0") is 4611686018427387904`},
+		{`"input": {"token": 8}`, `"input": {"token": 200}`, `input of kind 1 ("0") is 800 for 1 x 4 tokens, expected at most what the piece has saved, 400`},
+		{`"F": {"token": 1000}`, `"F": {"token": 1e300}`, `flops F of kind 1 ("0") is 4e+300 for 1 x 4 tokens, expected 0 to 1e+24`},
+		{`"batch": {"token": 2}`, `"batch": {"token": -200}`, "batch is -800 for 1 x 4 tokens"},
+		{`"flops": {"F": {"token": 200}`, `"seconds": {"F": {"token": -1}}, "flops": {"F": {"token": 200}`, `seconds F of kind 2 ("after") is -4`},
+		{`"flops": {"F": {"token": 200}`, `"seconds": {"f": {}}, "flops": {"F": {"token": 200}`, `seconds of kind 2 ("after") has the action "f", expected F, B, I or W`},
 	} {
+		require.Contains(t, piecesText, c.from)
 		_, err := readPieces(t, c.from, c.to)
-		require.ErrorIs(t, err, fit.ErrModel)
+		require.ErrorIs(t, err, fit.ErrModel, c.to)
 		require.ErrorContains(t, err, c.want)
 	}
+	negative, err := readPieces(t, `"F": [{"token": 50}`, `"F": [{"token": 50, "constant": -1e6}`)
+	require.NoError(t, err, "a temporary amount may be negative")
+	_, err = negative.Adapt(fit.Setup{Sequence: 8, Microbatch: 1 << 40})
+	require.ErrorContains(t, err, `saved of kind 1 ("0") is 8.79609e+14 for 1099511627776 x 8 tokens`)
 	pieces, err := readPieces(t)
 	require.NoError(t, err)
 	for _, c := range []struct {
