@@ -471,7 +471,7 @@ def level(rank, plans):
             retire(mb)
             if mb in (m // 4, 3 * m // 4):
                 gc.collect()
-                blocks = [(time.sleep(0.02), sys.getallocatedblocks())[1] for _ in range(5)]  # other threads use some temporarily
+                blocks = [(time.sleep(0.02), sys.getallocatedblocks())[1] for _ in range(10)]  # other threads use some temporarily
                 readings[mb] = torch.tensor([memory.read(False).allocated, min(blocks)])
 
         runner._retire = read
